@@ -1,0 +1,1 @@
+"""Tessera: finds sequence-model architectures for your data, your device and your budget."""

@@ -1,0 +1,21 @@
+"""Errors that a user can put right. The command line prints them without a traceback and exits with `exit_code`."""
+
+from __future__ import annotations
+
+
+class NasError(Exception):
+    """Something a user can put right; the message says what was wrong, where, and what to do."""
+
+    exit_code = 1
+
+
+class UsageError(NasError):
+    """Bad input: a file, a name or an option."""
+
+    exit_code = 2
+
+
+class StoreError(NasError):
+    """The study database cannot be used as asked."""
+
+    exit_code = 3

@@ -1,0 +1,1 @@
+"""What to score. Each objective is one file, found by itself."""

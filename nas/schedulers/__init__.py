@@ -1,0 +1,1 @@
+"""How long to train what was proposed. Each scheduler is one file, found by itself."""

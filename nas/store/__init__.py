@@ -1,0 +1,1 @@
+"""The study database: the only truth about a study."""

@@ -1,0 +1,1 @@
+"""Who to try next. Each strategy is one file, found by itself."""

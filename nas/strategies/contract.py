@@ -1,0 +1,51 @@
+"""The contract of a strategy: pure ask and tell.
+
+A proposal depends on the space, the seed, the number of the trial and the results told so far, on nothing else. So a
+strategy is rebuilt after a crash by telling it again what the store holds, in the order in which it was recorded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from dataclasses import dataclass
+from typing import Protocol
+
+from searchspace.space import Point
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A point to try, the operator that made it and the numbers of the trials it came from."""
+
+    point: Point
+    operator: str
+    parents: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of a trial at a rung: `values`, every one to be minimised, or None when it failed.
+
+    A later rung of the same trial replaces an earlier one. `point` is None for a trial outside the space.
+    """
+
+    number: int
+    rung: int
+    point: Point | None
+    values: tuple[float, ...] | None
+
+
+class Strategy(Protocol):
+    """Constructed as `cls(space, seed=..., **options)`."""
+
+    def ask(self, number: int, attempt: int = 0) -> Proposal:
+        """The proposal for trial `number`; a higher `attempt` after an earlier one was known or not allowed."""
+
+    def tell(self, result: Result) -> None: ...
+
+
+def generator(seed: int, number: int, attempt: int) -> random.Random:
+    """The random numbers of one proposal, the same on every machine and after every restart."""
+    text = f"{seed}/{number}/{attempt}".encode()
+    return random.Random(int.from_bytes(hashlib.sha256(text).digest()[:8], "big"))

@@ -1,0 +1,1 @@
+"""What to train on. Each task is one file, found by itself."""

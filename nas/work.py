@@ -1,0 +1,79 @@
+"""A unit of work and what comes of it: all that passes between the search and the machine that trains.
+
+A unit is (trial, rung): train one architecture from the last checkpoint up to a number of steps, and evaluate it. It is
+plain data, so that it crosses a process or a cluster; promotion is a new unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class FailureKind(StrEnum):
+    """Why a unit gave no result. Only a lost worker is tried again: the others would fail the same way."""
+
+    OUT_OF_MEMORY = "out of memory"
+    NOT_FINITE = "not finite"
+    TOO_SLOW = "too slow"
+    BUILD_ERROR = "build error"
+    TASK_ERROR = "task error"
+    WORKER_LOST = "worker lost"
+
+    @property
+    def retried(self) -> bool:
+        return self is FailureKind.WORKER_LOST
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A typed failure with the text a user needs (a traceback where the user's own code failed)."""
+
+    kind: FailureKind
+    message: str
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A file of weights and optimiser state: where it is and the SHA-256 of its bytes."""
+
+    uri: str
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """One unit: everything a bare worker process needs."""
+
+    study: str
+    trial: int  # number within the study
+    rung: int
+    architecture: str  # text in the language
+    task: Mapping[str, Any]  # {name: options}, as in the search file
+    recipe: Mapping[str, Any]  # how to train, as in the search file
+    steps: int  # train up to this many steps in all
+    horizon: int  # the steps at which the learning rate has come down
+    seed: int
+    start: Checkpoint | None = None  # continue from here; None starts afresh
+    checkpoint: str | None = None  # folder or fsspec URL to write to; None keeps nothing
+    threads: int = 1
+    device: str = "cpu"
+    seconds: float | None = None  # too slow beyond this
+    cache: str | None = None  # folder where prepared data is kept on a node
+    task_source: str | None = None  # the text of the user's own task file, shipped along
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a unit gave: metrics and a checkpoint, or a failure."""
+
+    trial: int
+    rung: int
+    seconds: float
+    metrics: Mapping[str, float] = field(default_factory=dict)  # at the end, on held-out data
+    curve: tuple[tuple[int, float], ...] = ()  # (step, training loss)
+    checkpoint: Checkpoint | None = None
+    failure: Failure | None = None
+    device: str = ""

@@ -1,0 +1,131 @@
+"""What every block promises: its configuration, its forward pass, its capabilities and its cost.
+
+B batch, T time, C model width. A block maps [B, T, C] to [B, T, C]; what it needs beside its input is in the context.
+"""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, dataclass, field
+from typing import Any, ClassVar, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from searchspace.cost import Cost, Shape
+
+GIVEN = "given"
+
+
+def given(default: Any = MISSING) -> Any:
+    """A configuration field that the surrounding model fills in (`dim`, `causal`, ...); nobody writes it in YAML."""
+    return field(default=default, metadata={GIVEN: True})
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a model hands down to the blocks in it: their width, whether they may look ahead, whether there is an encoder."""
+
+    dim: int
+    causal: bool = False
+    memory: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capabilities:
+    """What a block can do. `causal`: never looks ahead when told so; `bidirectional`: can look both ways;
+    `cross`: can attend to an encoder's output; `streaming`: can read its input in pieces; `changes_length`."""
+
+    causal: bool = True
+    bidirectional: bool = True
+    cross: bool = False
+    streaming: bool = True
+    changes_length: bool = False
+
+
+class Streams:
+    """The memory of a model that reads a sequence in pieces.
+
+    Every call of a streaming block owns one slot, a dict of tensors with the batch first; slots follow the order of the
+    calls, which is the same for every piece.
+    """
+
+    def __init__(self) -> None:
+        self.length = 0  # positions read so far
+        self.slots: list[dict[str, Tensor]] = []
+        self._next = 0
+
+    def rewind(self) -> None:
+        """Start a new piece: the next `slot` is the first one again."""
+        self._next = 0
+
+    def slot(self) -> dict[str, Tensor]:
+        if self._next == len(self.slots):
+            self.slots.append({})
+        self._next += 1
+        return self.slots[self._next - 1]
+
+    def reorder(self, index: Tensor) -> None:
+        """Permute the batch of every state, as beam search does; index: [B] of int64."""
+        for slot in self.slots:
+            for name, state in slot.items():
+                slot[name] = state.index_select(0, index)
+
+    def nbytes(self) -> int:
+        return sum(state.nbytes for slot in self.slots for state in slot.values())
+
+
+class PositionModule(Protocol):
+    """How positions enter: added to the embedding, turned into queries and keys, or added to attention scores."""
+
+    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
+        """x: [B, T, C], positions: [T] -> [B, T, C], at the input."""
+
+    def rotate(self, heads: Tensor, positions: Tensor) -> Tensor:
+        """heads: [B, H, T, D], a query or a key -> the same shape, inside attention."""
+
+    def bias(self, heads: int, queries: Tensor, keys: Tensor) -> Tensor | None:
+        """queries: [Tq], keys: [Tk] positions -> [H, Tq, Tk] to add to the scaled scores, or None."""
+
+
+@dataclass
+class Context:
+    """What travels beside x through a model.
+
+    padding: [B, T], True at real positions, None when all are real. positions: [T] int64. memory: [B, S, C], the
+    encoder's output, and memory_padding: [B, S]. streams: set while reading in pieces (then padding is None).
+    losses: auxiliary losses, scalars, already weighted. statistics: scalars a block reports, such as halting depth.
+    """
+
+    padding: Tensor | None = None
+    positions: Tensor | None = None
+    position: PositionModule | None = None
+    memory: Tensor | None = None
+    memory_padding: Tensor | None = None
+    streams: Streams | None = None
+    losses: list[Tensor] = field(default_factory=list)
+    statistics: dict[str, list[Tensor]] = field(default_factory=dict)
+
+    def slot(self) -> dict[str, Tensor] | None:
+        """This call's state while streaming (empty before the first piece), else None."""
+        return None if self.streams is None else self.streams.slot()
+
+    def report(self, name: str, value: Tensor) -> None:
+        self.statistics.setdefault(name, []).append(value.detach())
+
+    def loss(self) -> Tensor:
+        """The sum of the auxiliary losses, a scalar."""
+        return torch.stack(self.losses).sum() if self.losses else torch.zeros(())
+
+
+class Primitive(nn.Module):
+    """A block. Subclasses take one frozen configuration dataclass and register with `@primitive` (see `registry`)."""
+
+    capabilities: ClassVar[Capabilities] = Capabilities()
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        raise NotImplementedError
+
+    @classmethod
+    def cost(cls, config: Any, shape: Shape) -> Cost:
+        """The cost of one call of a block with `config` on an input of `shape`."""
+        raise NotImplementedError

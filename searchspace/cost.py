@@ -1,0 +1,73 @@
+"""What an architecture costs, computed without building it.
+
+A block's `cost` reads like its `forward`: a sum of the costs of its parts. FLOPs count a multiply-add as two and only
+matrix products and convolutions, as `torch.utils.flop_counter` does, so that the two can be compared to the digit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """The input a cost is asked for: `batch` sequences of `length` positions, `memory` encoder positions."""
+
+    batch: int = 1
+    length: int = 1024
+    memory: int = 0
+    element_bytes: int = 4
+
+    @property
+    def rows(self) -> int:
+        """Positions in the whole batch."""
+        return self.batch * self.length
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """Costs that add up.
+
+    parameters: trainable numbers. flops: one forward pass, every optional step taken. training_flops: forward and
+    backward. expected_flops: forward, with halting blocks at the depth they are expected to use. activation_bytes:
+    what the forward pass keeps for the backward pass. state_bytes: what streaming keeps after `length` positions.
+    """
+
+    parameters: int = 0
+    flops: int = 0
+    training_flops: int = 0
+    expected_flops: int = 0
+    activation_bytes: int = 0
+    state_bytes: int = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(Cost)})
+
+    def times(self, count: int, *, shared: bool = False) -> Cost:
+        """`count` of these one after another; with `shared` they use one set of parameters."""
+        total = Cost(**{f.name: getattr(self, f.name) * count for f in fields(Cost)})
+        return replace(total, parameters=self.parameters) if shared else total
+
+
+def total(costs) -> Cost:
+    """The sum of `costs`."""
+    return sum(costs, Cost())
+
+
+def matmul(rows: int, inner: int, columns: int, *, count: int = 1, backward: int = 2) -> Cost:
+    """`count` products [rows, inner] x [inner, columns]; `backward` of the two operands need a gradient."""
+    flops = 2 * count * rows * inner * columns
+    return Cost(flops=flops, training_flops=flops * (1 + backward), expected_flops=flops)
+
+
+def linear(shape: Shape, inputs: int, outputs: int, *, bias: bool = True, rows: int | None = None) -> Cost:
+    """A `Linear(inputs, outputs)` on every row; keeps its input for the backward pass."""
+    rows = shape.rows if rows is None else rows
+    return matmul(rows, inputs, outputs) + Cost(
+        parameters=inputs * outputs + (outputs if bias else 0), activation_bytes=rows * inputs * shape.element_bytes
+    )
+
+
+def kept(shape: Shape, numbers: int) -> Cost:
+    """`numbers` elements that the backward pass needs."""
+    return Cost(activation_bytes=numbers * shape.element_bytes)

@@ -1,0 +1,1 @@
+"""The blocks: one a file, grouped by what they do."""

@@ -1,0 +1,1 @@
+"""Blocks in which positions read other positions by content."""

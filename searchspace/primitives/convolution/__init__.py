@@ -1,0 +1,1 @@
+"""Blocks in which positions read their neighbours by place."""

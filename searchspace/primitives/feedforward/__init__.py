@@ -1,0 +1,1 @@
+"""Blocks that treat every position alone."""

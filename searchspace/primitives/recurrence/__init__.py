@@ -1,0 +1,1 @@
+"""Blocks that carry a state from position to position."""

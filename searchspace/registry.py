@@ -1,0 +1,155 @@
+"""Every block by name, found by itself: a module below `primitives`, `combinators` or `models` registers what it defines."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+from torch import nn
+
+from searchspace.contract import GIVEN, Given
+from searchspace.cost import Cost, Shape
+from searchspace.errors import SpaceError, nearest
+from searchspace.tree import Block
+
+Role = Literal["block", "norm", "position", "model"]
+
+
+@dataclass(frozen=True)
+class Configured:
+    """A block's type with its configuration, all of it known: ready to be built or costed."""
+
+    type: BlockType
+    config: Any
+
+    def build(self) -> nn.Module:
+        return self.type.module(self.config)
+
+    def cost(self, shape: Shape) -> Cost:
+        return self.type.module.cost(self.config, shape)
+
+
+# The types that a configuration uses for the blocks below it.
+Blocks = Annotated[tuple[Configured, ...], "block"]  # written as one block or a list of blocks
+Branches = Annotated[tuple[tuple[Configured, ...], ...], "block"]  # a list; each branch one block or a list of blocks
+Norm = Annotated[Configured, "norm"]
+Position = Annotated[Configured, "position"]
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of a configuration: its type as written, its default (`MISSING` when it must be given)."""
+
+    name: str
+    type: Any
+    default: Any
+
+    @property
+    def role(self) -> Role | None:
+        """The role of the blocks this field holds, or None for a scalar."""
+        return get_args(self.type)[1] if get_origin(self.type) is Annotated else None
+
+    @property
+    def many(self) -> bool:
+        """Whether it holds a list of blocks."""
+        return self.type in (Blocks, Branches)
+
+
+@dataclass(frozen=True)
+class BlockType:
+    """A registered block: how it is called, what configures it, what builds it, where it may stand."""
+
+    name: str
+    config: type
+    module: Any
+    role: Role
+
+    @property
+    def family(self) -> str:
+        """The folder it lives in: attention, convolution, feedforward, combinators, ..."""
+        return self.module.__module__.split(".")[-2]
+
+    @property
+    def fields(self) -> dict[str, Field]:
+        """The fields that a description may write, in order."""
+        return _fields(self.config)
+
+    @property
+    def given(self) -> set[str]:
+        """The fields that the surroundings fill in."""
+        return {f.name for f in dataclasses.fields(self.config) if f.metadata.get(GIVEN)}
+
+
+@cache
+def _fields(config: type) -> dict[str, Field]:
+    hints = get_type_hints(config, include_extras=True)
+    return {
+        f.name: Field(f.name, hints[f.name], f.default)
+        for f in dataclasses.fields(config)
+        if not f.metadata.get(GIVEN)
+    }
+
+
+_types: dict[str, BlockType] = {}
+
+
+def primitive(name: str, config: type, *, role: Role = "block") -> Callable[[type], type]:
+    """Register a module class under `name`; `config` is its frozen dataclass and the one home of names and defaults."""
+
+    def register(module: type) -> type:
+        known = _types.get(name)
+        if known and known.module.__qualname__ != module.__qualname__:
+            raise ValueError(f"Two blocks are called {name!r}: {known.module} and {module}.")
+        _types[name] = BlockType(name, config, module, role)
+        return module
+
+    return register
+
+
+@cache
+def _discover() -> None:
+    for package in ("searchspace.primitives", "searchspace.combinators", "searchspace.models"):
+        root = importlib.import_module(package)
+        for module in pkgutil.walk_packages(root.__path__, package + "."):
+            importlib.import_module(module.name)
+
+
+def block_types(role: Role | None = None) -> dict[str, BlockType]:
+    """All registered blocks by name, sorted; with `role` those alone."""
+    _discover()
+    return {name: kind for name, kind in sorted(_types.items()) if role is None or kind.role == role}
+
+
+def block_type(name: str) -> BlockType:
+    """The block called `name`."""
+    known = block_types()
+    if name not in known:
+        raise SpaceError(f"No block is called {name!r}.{nearest(name, known)} Known: {', '.join(known)}.")
+    return known[name]
+
+
+def configure(block: Block, given: Given | None = None) -> Configured:
+    """Turn a tree without holes into configurations, handing `given` down.
+
+    A model's own `given(config)` classmethod says what each of its fields hands to the blocks below. Raises ValueError
+    with the configuration's own words when values do not fit together.
+    """
+    kind = block_type(block.name)
+    below = kind.module.given(block.fields) if kind.role == "model" else {}
+    values: dict[str, Any] = {name: getattr(given, name) for name in kind.given}
+    for name, value in block.fields.items():
+        values[name] = _configured(value, below.get(name, given))
+    return Configured(kind, kind.config(**values))
+
+
+def _configured(value: Any, given: Given | None) -> Any:
+    if isinstance(value, Block):
+        return configure(value, given)
+    if isinstance(value, tuple):
+        return tuple(_configured(item, given) for item in value)
+    return value

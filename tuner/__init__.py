@@ -1,0 +1,1 @@
+"""Measures devices and finds the best configuration of an operation on one."""
