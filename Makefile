@@ -1,0 +1,40 @@
+# `make search` runs a real search on this machine; `make help` lists the rest.
+# PYTHON=... names the interpreter (3.11 or newer) that .venv is made with.
+
+BIN = $(or $(VENV),.venv)/bin
+SEARCH ?= examples/quickstart.yaml
+STUDY ?= quickstart
+TESTS ?= tests
+
+.PHONY: help search test lint format setup clean
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
+
+search:  ## install what is missing, run the quickstart search, export the best architecture
+	@scripts/setup
+	$(BIN)/nas search $(SEARCH)
+	$(BIN)/nas export $(STUDY) --best
+
+test:  ## install what is missing, run every test (TESTS=tests/nas runs some)
+	@scripts/setup --test
+	$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist worksteal $(TESTS)
+
+lint:  ## style, types, and which package may import which
+	@scripts/setup --test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format:  ## rewrite the code in the house's style
+	@scripts/setup --test
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+setup:  ## install what is missing, tests and linters included
+	@scripts/setup --test
+
+clean:  ## remove what was installed and cached; studies and exports stay
+	rm -rf $(or $(VENV),.venv) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
