@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import random
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from searchspace.space import Point
+if TYPE_CHECKING:
+    from searchspace.space import Point
 
 
 @dataclass(frozen=True)
