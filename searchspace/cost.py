@@ -11,12 +11,16 @@ from dataclasses import dataclass, fields, replace
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """The input a cost is asked for: `batch` sequences of `length` positions, `memory` encoder positions."""
+    """The input a cost is asked for: `batch` sequences of `length` positions, `memory` encoder positions.
+
+    `halting_steps`: the mean depth that halting blocks were seen to use; None expects what they use untrained.
+    """
 
     batch: int = 1
     length: int = 1024
     memory: int = 0
     element_bytes: int = 4
+    halting_steps: float | None = None
 
     @property
     def rows(self) -> int:

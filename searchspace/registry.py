@@ -34,6 +34,11 @@ class Configured:
         return self.type.module.cost(self.config, shape)
 
 
+def named(name: str) -> Any:
+    """The default of a field that holds a block: the block called `name`, with its own defaults."""
+    return dataclasses.field(default=name)
+
+
 # The types that a configuration uses for the blocks below it.
 Blocks = Annotated[tuple[Configured, ...], "block"]  # written as one block or a list of blocks
 Branches = Annotated[tuple[tuple[Configured, ...], ...], "block"]  # a list; each branch one block or a list of blocks
@@ -43,7 +48,10 @@ Position = Annotated[Configured, "position"]
 
 @dataclass(frozen=True)
 class Field:
-    """One field of a configuration: its type as written, its default (`MISSING` when it must be given)."""
+    """One field of a configuration: its type as written, its default (`MISSING` when it must be given).
+
+    The default of a field that holds blocks is a name (see `named`): it stands for that block, as if it had been written.
+    """
 
     name: str
     type: Any

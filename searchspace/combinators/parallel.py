@@ -1,0 +1,55 @@
+"""Branches that read the same input, combined into one output.
+
+add: the sum, as in So et al. 2019, "The Evolved Transformer", https://arxiv.org/abs/1901.11117. mean: the sum over the
+number of branches. concatenate: side by side along the channels, then a linear map W [n C, C] back to the width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from searchspace.checks import not_empty
+from searchspace.combinators.sequence import Stack
+from searchspace.contract import Context, Primitive, given
+from searchspace.cost import Shape, linear
+from searchspace.parts import Composite, Part, in_order
+from searchspace.registry import Branches, primitive
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParallelConfig:
+    dim: int = given()
+    combine: Literal["add", "mean", "concatenate"] = "add"
+    of: Branches
+
+    def __post_init__(self) -> None:
+        not_empty(of=self.of)
+
+
+@primitive("parallel", ParallelConfig)
+class Parallel(Composite, Primitive):
+    def __init__(self, config: ParallelConfig) -> None:
+        super().__init__()
+        self.combine = config.combine
+        self.of = nn.ModuleList(Stack(branch) for branch in config.of)
+        if self.combine == "concatenate":
+            self.output = nn.Linear(len(config.of) * config.dim, config.dim)
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        branches = [branch(x, context) for branch in self.of]
+        if self.combine == "concatenate":
+            return self.output(torch.cat(branches, dim=-1))
+        total = torch.stack(branches).sum(0)
+        return total / len(branches) if self.combine == "mean" else total
+
+    @classmethod
+    def parts(cls, config: ParallelConfig, shape: Shape) -> list[Part]:
+        parts = [part for i, branch in enumerate(config.of) for part in in_order(f"of.{i}", branch, shape)]
+        if config.combine == "concatenate":
+            own = linear(shape, len(config.of) * config.dim, config.dim)
+            parts.append(Part(name="output", shape=shape, own=own))
+        return parts

@@ -1,0 +1,57 @@
+"""Blocks repeated over depth: copies with their own weights, or one set of weights applied again and again.
+
+With `share_weights` it is the depth recurrence of Dehghani et al. 2019, "Universal Transformers",
+https://arxiv.org/abs/1807.03819; `signal` then tells the blocks which step they are in. Depth recurrence that stops by
+itself, position by position, is the block `halting`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from searchspace.checks import at_least, not_empty
+from searchspace.combinators.sequence import Stack
+from searchspace.combinators.step_signal import Signal, StepSignal
+from searchspace.contract import Context, Primitive, given
+from searchspace.cost import Shape
+from searchspace.parts import Composite, Part, in_order
+from searchspace.registry import Blocks, primitive
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepeatConfig:
+    dim: int = given()
+    times: int
+    share_weights: bool = False
+    signal: Signal = "none"
+    of: Blocks
+
+    def __post_init__(self) -> None:
+        at_least(1, times=self.times)
+        not_empty(of=self.of)
+        if self.signal != "none" and not self.share_weights:
+            raise ValueError(
+                f"signal must be 'none' where weights are not shared, but got {self.signal!r}: copies with their own "
+                "weights know which step they are. Set share_weights: true."
+            )
+
+
+@primitive("repeat", RepeatConfig)
+class Repeat(Composite, Primitive):
+    def __init__(self, config: RepeatConfig) -> None:
+        super().__init__()
+        self.times = config.times
+        sets = 1 if config.share_weights else config.times
+        self.of = nn.ModuleList(Stack(config.of) for _ in range(sets))
+        self.signal = StepSignal(config.signal, config.dim, config.times)
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        for step in range(self.times):
+            x = self.of[step % len(self.of)](self.signal(x, step, context), context)
+        return x
+
+    @classmethod
+    def parts(cls, config: RepeatConfig, shape: Shape) -> list[Part]:
+        return in_order("of", config.of, shape, count=config.times, shared=config.share_weights)

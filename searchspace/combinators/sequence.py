@@ -1,0 +1,47 @@
+"""Blocks one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from searchspace.contract import Context, Primitive
+from searchspace.cost import Shape
+from searchspace.parts import Composite, Part, in_order
+from searchspace.registry import Blocks, Configured, primitive
+
+
+class Stack(nn.ModuleList):
+    """The blocks of a field, built and called in order; what every block that holds others is made of."""
+
+    def __init__(self, blocks: Iterable[Configured]) -> None:
+        super().__init__(block.build() for block in blocks)
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        """[B, T, C] -> [B, T, C]."""
+        for block in self:
+            x = block(x, context)
+        return x
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequenceConfig:
+    """`of` may be empty: then the sequence is the identity."""
+
+    of: Blocks
+
+
+@primitive("sequence", SequenceConfig)
+class Sequence(Composite, Primitive):
+    def __init__(self, config: SequenceConfig) -> None:
+        super().__init__()
+        self.of = Stack(config.of)
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        return self.of(x, context)
+
+    @classmethod
+    def parts(cls, config: SequenceConfig, shape: Shape) -> list[Part]:
+        return in_order("of", config.of, shape)

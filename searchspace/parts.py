@@ -1,0 +1,82 @@
+"""What a block is made of: one list of parts that its cost, its cost by part and its drawing are all read from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from searchspace.cost import Cost, Shape, total
+from searchspace.registry import Configured
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A block that stands in another, or, without `block`, work of that other block's own.
+
+    name: where it stands (`of.0`, `norm`, `logits`). shape: its input. count: how often it is called one after another.
+    shared: the calls use one set of parameters. expected: the calls expected on average, when fewer than `count`.
+    """
+
+    name: str
+    shape: Shape
+    block: Configured | None = None
+    own: Cost = Cost()
+    count: int = 1
+    shared: bool = False
+    expected: float | None = None
+
+    def scaled(self, cost: Cost) -> Cost:
+        """The cost of all calls, when one costs `cost`."""
+        every = cost.times(self.count, shared=self.shared)
+        if self.expected is None:
+            return every
+        return replace(every, expected_flops=round(cost.expected_flops * self.expected))
+
+    def below(self) -> list[Part]:
+        """The parts of this part's block; none when it is a leaf."""
+        if self.block is None or not issubclass(self.block.type.module, Composite):
+            return []
+        return self.block.type.module.parts(self.block.config, self.shape)
+
+    def leaves(self) -> Iterator[tuple[str, Cost]]:
+        """(path, cost of all calls) of every leaf at or below this part."""
+        path = self.name if self.block is None else f"{self.name}.{self.block.type.name}"
+        below = self.below()
+        for part in below:
+            for name, cost in part.leaves():
+                yield f"{path}.{name}", self.scaled(cost)
+        if not below:
+            yield path, self.scaled(self.own if self.block is None else self.block.cost(self.shape))
+
+    def cost(self) -> Cost:
+        return total(cost for _, cost in self.leaves())
+
+
+class Composite:
+    """A block or model made of others: it lists its parts, and its cost is their sum."""
+
+    @classmethod
+    def parts(cls, config: Any, shape: Shape) -> list[Part]:
+        """What one call on an input of `shape` is made of, in the order of the forward pass."""
+        raise NotImplementedError
+
+    @classmethod
+    def cost(cls, config: Any, shape: Shape) -> Cost:
+        return total(part.cost() for part in cls.parts(config, shape))
+
+
+def in_order(name: str, blocks: Iterable[Configured], shape: Shape, **how: Any) -> list[Part]:
+    """One part for each of `blocks`, called `name.0`, `name.1`, ...; `how` goes to every part."""
+    return [Part(name=f"{name}.{i}", shape=shape, block=block, **how) for i, block in enumerate(blocks)]
+
+
+def configured_below(value: Any) -> Iterator[Configured]:
+    """Every configured block in `value` (a block, a list, or nothing of the kind), itself first, in order."""
+    if isinstance(value, Configured):
+        yield value
+        for field in fields(value.config):
+            yield from configured_below(getattr(value.config, field.name))
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from configured_below(item)
