@@ -1,0 +1,53 @@
+"""What every test stands on: few threads, Triton without a GPU, and repeatable property tests."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Read when torch, numpy and Triton are imported, which nothing above does. Each pytest worker uses one core; where
+# there is no GPU Triton's kernels run in its interpreter.
+for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ[variable] = "1"
+if not Path("/dev/nvidiactl").exists():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# No deadline and no complaint about slow generation: the machine is shared. In CI a failure must be there again
+# tomorrow, so the examples are the same every time; elsewhere every run looks at new ones.
+settings.register_profile(
+    "house",
+    deadline=None,
+    max_examples=50,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=bool(os.environ.get("CI")),
+)
+settings.load_profile("house")
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The folder of the checkout."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Callable[[str], Path]:
+    """`shared_data("nas-bench-macro")`: that folder of recorded data; skips the test where it is not at hand.
+
+    The data are too large for the repository. They are looked for in the folder that NAS_DATA names, else in
+    `shared/data` beside the checkout.
+    """
+    folder = Path(os.environ.get("NAS_DATA") or ROOT.parent / "shared" / "data")
+
+    def find(name: str) -> Path:
+        path = folder / name
+        if not path.exists():
+            pytest.skip(f"needs the recorded data {name!r}; set NAS_DATA to the folder that holds it")
+        return path
+
+    return find
