@@ -1,0 +1,29 @@
+"""nas best: the best trials of a study."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from nas.cli.app import app
+from nas.cli.options import AsJson, Limit, Storage, StudyName, open_existing
+from nas.cli.output import print_rows
+
+
+@app.command()
+def best(
+    study: StudyName,
+    objective: Annotated[str | None, typer.Option(help="Which objective; default: the study's first.")] = None,
+    limit: Limit = 10,
+    storage: Storage = None,
+    as_json: AsJson = False,
+) -> None:
+    """The best trials of STUDY, one a row.
+
+    Example: nas best quickstart --limit 3
+    """
+    from nas import overview
+
+    store, found = open_existing(study, storage)
+    print_rows(overview.best_rows(store, found, objective, limit), as_json, empty="No trial has finished yet.")

@@ -1,0 +1,143 @@
+"""The finals: the best architectures and a Transformer of the winner's size, re-trained with several seeds, and a verdict.
+
+Ranks at a small budget flip at a larger one, and the best of many noisy scores is partly luck. So finalists are trained
+again, longer, with fresh seeds; the winner is chosen on validation data and judged against the Transformer on test data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from nas import assembly, verdict
+from nas.config import SearchConfig
+from nas.objectives.contract import Objective
+from nas.store import Store, Study, Trial, Unit
+from searchspace.architecture import Architecture
+from searchspace.matching import transformer_like
+
+FINALIST, BASELINE = "finalist", "final baseline"
+
+
+@dataclass(frozen=True)
+class Finalist:
+    """One architecture of the finals: the trial it came from, and what its seeds gave."""
+
+    number: int  # the trial of the search; for the baseline that of the winner it is matched to
+    architecture: Architecture
+    validation: tuple[float, ...]  # the first objective, a seed each
+    test: tuple[float, ...]  # the same on test data, where the task has such; else `validation`
+    trials: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Report:
+    """How a search ended."""
+
+    objective: str
+    finalists: tuple[Finalist, ...]  # best first
+    baseline: Finalist | None
+    verdict: verdict.Verdict | None
+
+    @property
+    def winner(self) -> Finalist:
+        return self.finalists[0]
+
+
+class Finals:
+    """What remains to be trained in the finals of a study, and what came of it."""
+
+    def __init__(self, config: SearchConfig, store: Store, study: Study, objectives: Sequence[Objective]):
+        self.config, self.store, self.study = config, store, study
+        self.objective = objectives[0]
+        self.sign = 1 if self.objective.direction == "minimize" else -1
+
+    def next_unit(self, owner: str, seconds: float) -> Unit | None:
+        """A leased unit of the finals that nobody has begun, or None."""
+        for source, architecture, operator, seed in self._planned():
+            added = self.store.add_trial(
+                self.study.id,
+                self.store.next_number(self.study.id),
+                (architecture.hash, architecture.text()),
+                seed=seed,
+                purpose="final",
+                operator=operator,
+                parents=(source,),
+                choices={},
+                known_results=0,
+                steps=self.config.finals.steps,
+                owner=owner,
+                lease_seconds=seconds,
+            )
+            if added.unit is not None:
+                return added.unit
+        return None
+
+    def _planned(self) -> Iterator[tuple[int, Architecture, str, int]]:
+        """(source trial, architecture, operator, seed) of what is missing; the baseline once the winner is known."""
+        trials = self._trials()
+        have = {(trial.architecture_hash, trial.seed) for trial in trials}
+        entrants = [(source.number, Architecture.parse(source.architecture_text), FINALIST) for source in self.chosen()]
+        finished = [trial for trial in trials if trial.operator == FINALIST and trial.state in ("complete", "failed")]
+        if entrants and len(finished) >= len(entrants) * self.config.finals.seeds:
+            finalists = self.finalists()
+            if finalists:
+                winner = finalists[0]
+                entrants.append((winner.number, self._transformer(winner.architecture), BASELINE))
+        for seed in self.seeds():
+            for source, architecture, operator in entrants:
+                if (architecture.hash, seed) not in have:
+                    yield source, architecture, operator, seed
+
+    def seeds(self) -> range:
+        """Fresh ones: the search's own seed is not among them."""
+        return range(self.study.seed + 1, self.study.seed + 1 + self.config.finals.seeds)
+
+    def chosen(self) -> list[Trial]:
+        """The trials whose architectures enter the finals: the best at the highest rung, the baselines aside."""
+        best = self.store.best(self.study.id, self.objective.name, None, maximize=self.sign < 0)
+        best = [trial for trial in best if trial.purpose == "search" and trial.operator != "baseline"]
+        rung = max((trial.rung for trial in best), default=0)
+        return [trial for trial in best if trial.rung == rung][: self.config.finals.top]
+
+    def _transformer(self, architecture: Architecture) -> Architecture:
+        return transformer_like(architecture, assembly.shape(self.config).length)
+
+    def _trials(self) -> list[Trial]:
+        return self.store.trials(self.study.id, purpose="final")
+
+    def finalists(self) -> list[Finalist]:
+        """The finalists that finished, best mean on validation data first."""
+        found = self._gather(FINALIST)
+        return sorted(found, key=lambda finalist: self.sign * fmean(finalist.validation))
+
+    def _gather(self, operator: str) -> list[Finalist]:
+        groups: dict[str, list[Trial]] = {}
+        for trial in self._trials():
+            if trial.operator == operator and trial.state == "complete":
+                groups.setdefault(trial.architecture_hash, []).append(trial)
+        return [self._finalist(sorted(group, key=lambda trial: trial.seed)) for group in groups.values()]
+
+    def _finalist(self, trials: list[Trial]) -> Finalist:
+        name = self.objective.name
+        return Finalist(
+            number=trials[0].parents[0],
+            architecture=Architecture.parse(trials[0].architecture_text),
+            validation=tuple(trial.values[name] for trial in trials),
+            test=tuple(self.store.metrics(self.study.id, trial.number).get(f"test_{name}", trial.values[name]) for trial in trials),
+            trials=tuple(trial.number for trial in trials),
+        )
+
+    def report(self) -> Report | None:
+        """What the finals show; None when no finalist could be trained."""
+        finalists = self.finalists()
+        if not finalists:
+            return None
+        transformer = self._transformer(finalists[0].architecture)
+        baseline = next((f for f in self._gather(BASELINE) if f.architecture == transformer), None)
+        judged = None
+        if baseline is not None:
+            signed = [[self.sign * value for value in each.test] for each in (finalists[0], baseline)]
+            judged = verdict.compare(*signed)
+        return Report(self.objective.name, tuple(finalists), baseline, judged)
