@@ -148,6 +148,8 @@ def configure(block: Block, given: Given | None = None) -> Configured:
     with the configuration's own words when values do not fit together.
     """
     kind = block_type(block.name)
+    if kind.role == "block" and given and given.causal and not kind.module.capabilities.causal:
+        raise ValueError(f"{block.name} looks ahead, so it cannot stand in a decoder; an encoder may hold it.")
     below = kind.module.given(block.fields) if kind.role == "model" else {}
     values: dict[str, Any] = {name: getattr(given, name) for name in kind.given}
     for name, value in block.fields.items():

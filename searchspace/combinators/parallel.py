@@ -43,7 +43,7 @@ class Parallel(Composite, Primitive):
         branches = [branch(x, context) for branch in self.of]
         if self.combine == "concatenate":
             return self.output(torch.cat(branches, dim=-1))
-        total = torch.stack(branches).sum(0)
+        total = sum(branches[1:], branches[0])
         return total / len(branches) if self.combine == "mean" else total
 
     @classmethod

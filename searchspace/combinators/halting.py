@@ -1,0 +1,132 @@
+"""Depth recurrence that stops by itself: one set of weights, applied to each position as often as that position needs.
+
+Graves 2016, "Adaptive Computation Time for Recurrent Neural Networks", https://arxiv.org/abs/1603.08983; Dehghani et
+al. 2019, "Universal Transformers", https://arxiv.org/abs/1807.03819, appendix D. It is `repeat` with `share_weights`
+and a stop. Before each step a position gives p = sigmoid(w . state + b); once its p sum beyond `threshold` it takes one
+last step, with the remainder of its probability, and halts. The published variants differ, so they are switches:
+
+halted: "copied" keeps the state of a halted position as the paper says; "live" goes on changing it as its code does.
+update: "published" out = w state + (1 - w) out; "accumulated" out = out + w state, Graves' weighted mean.
+remainder: of a position that `times` cut off: "published" none, its weights do not sum to one; "graves" 1 - sum of p.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from searchspace.checks import at_least, not_empty, probability
+from searchspace.combinators.sequence import Stack
+from searchspace.combinators.step_signal import Signal, StepSignal
+from searchspace.contract import Context, Primitive, given
+from searchspace.cost import Shape, kept, linear
+from searchspace.parts import Composite, Part, in_order
+from searchspace.registry import Blocks, primitive
+
+INITIAL_BIAS = 1.0  # as published: p starts near 0.73
+
+
+@dataclass(frozen=True, kw_only=True)
+class HaltingConfig:
+    dim: int = given()
+    times: int  # at most so many steps
+    threshold: float = 0.99
+    ponder_weight: float = 0.01
+    signal: Signal = "step"
+    halted: Literal["copied", "live"] = "copied"
+    update: Literal["published", "accumulated"] = "published"
+    remainder: Literal["published", "graves"] = "published"
+    of: Blocks
+
+    def __post_init__(self) -> None:
+        at_least(2, times=self.times)
+        probability(threshold=self.threshold)
+        not_empty(of=self.of)
+        if self.ponder_weight < 0:
+            raise ValueError(f"ponder_weight must not be negative, but got {self.ponder_weight}.")
+
+    @property
+    def chances(self) -> int:
+        """The steps that ask whether to halt; Graves' remainder ends the last step without asking."""
+        return self.times - 1 if self.remainder == "graves" else self.times
+
+    @property
+    def untrained_steps(self) -> int:
+        """The steps taken while every p is still sigmoid(b)."""
+        return min(self.times, math.floor(self.threshold * (1 + math.exp(-INITIAL_BIAS))) + 1)
+
+
+@primitive("halting", HaltingConfig)
+class Halting(Composite, Primitive):
+    """Adds ponder_weight * mean(steps + remainder) to the losses and reports the mean steps as `halting_steps`."""
+
+    def __init__(self, config: HaltingConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.signal = StepSignal(config.signal, config.dim, config.times)
+        self.halt = nn.Linear(config.dim, 1)
+        nn.init.constant_(self.halt.bias, INITIAL_BIAS)
+        self.of = Stack(config.of)
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        config = self.config
+        real = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if context.padding is None else context.padding
+        precision = torch.promote_types(x.dtype, torch.float32)
+        running = real
+        halting = torch.zeros(x.shape[:2], dtype=precision, device=x.device)  # h: the sum of a position's p
+        remainder = torch.zeros_like(halting)  # r
+        steps = torch.zeros_like(halting)  # n
+        state, out = x, torch.zeros_like(x)
+        for step in range(config.times):
+            if self._nothing_runs(running, context):
+                break
+            entered = self.signal(state, step, context)
+            if step < config.chances:
+                p = torch.sigmoid(self.halt(entered).squeeze(-1).to(precision))
+                stopping = running & (halting + p > config.threshold)
+            else:
+                p, stopping = torch.zeros_like(halting), running
+            going = running & ~stopping
+            left = (1 - halting) * stopping
+            weight = (p * going + left).to(x.dtype).unsqueeze(-1)
+            halting = halting + p * going
+            remainder = remainder + left
+            steps = steps + running
+            stepped = self.of(entered, context)
+            ran = running.unsqueeze(-1)
+            state = stepped if config.halted == "live" else torch.where(ran, stepped, state)
+            old = out * (1 - weight) if config.update == "published" else out
+            out = torch.where(ran, weight * stepped + old, out)
+            running = going
+        self._account(steps, remainder, real, context)
+        return out
+
+    def _nothing_runs(self, running: Tensor, context: Context) -> bool:
+        # A stream's slots must come in the same order for every piece, and a compiled graph has no data in it.
+        if context.streams is not None or torch.compiler.is_compiling():
+            return False
+        return not running.any()
+
+    def _account(self, steps: Tensor, remainder: Tensor, real: Tensor, context: Context) -> None:
+        count = real.sum().clamp(min=1)
+        context.report("halting_steps", (steps * real).sum() / count)
+        if self.config.ponder_weight and context.streams is None:
+            ponder = ((steps + remainder) * real).sum() / count
+            context.losses.append(self.config.ponder_weight * ponder)
+
+    @classmethod
+    def parts(cls, config: HaltingConfig, shape: Shape) -> list[Part]:
+        """FLOPs take every step; expected FLOPs the measured mean depth of `shape`, or what an untrained block takes."""
+        steps = config.untrained_steps if shape.halting_steps is None else min(shape.halting_steps, config.times)
+        chance = linear(shape, config.dim, 1) + kept(shape, 3 * shape.rows)
+        mixing = kept(shape, 2 * shape.rows * config.dim)  # the state and the output before each step
+        chances, times = config.chances, config.times
+        return [
+            Part(name="halt", shape=shape, own=chance, count=chances, shared=True, expected=min(steps, chances)),
+            Part(name="mixing", shape=shape, own=mixing, count=times),
+            *in_order("of", config.of, shape, count=times, shared=True, expected=steps),
+        ]
