@@ -23,7 +23,7 @@ def given(default: Any = MISSING) -> Any:
 
 @dataclass(frozen=True)
 class Given:
-    """What a model hands down to the blocks in it: their width, whether they may look ahead, whether there is an encoder."""
+    """What a model hands down to the blocks in it: width, whether they may not look ahead, an encoder or none."""
 
     dim: int
     causal: bool = False
@@ -84,7 +84,10 @@ class PositionModule(Protocol):
         """heads: [B, H, T, D], a query or a key -> the same shape, inside attention."""
 
     def bias(self, heads: int, queries: Tensor, keys: Tensor) -> Tensor | None:
-        """queries: [Tq], keys: [Tk] positions -> [H, Tq, Tk] to add to the scaled scores, or None."""
+        """queries: [Tq], keys: [Tk] positions -> [H, Tq, Tk] to add to the scaled scores, or None.
+
+        It depends on the distance alone, so that a window can ask for it once for all its queries.
+        """
 
 
 @dataclass
@@ -105,9 +108,16 @@ class Context:
     losses: list[Tensor] = field(default_factory=list)
     statistics: dict[str, list[Tensor]] = field(default_factory=dict)
 
-    def slot(self) -> dict[str, Tensor] | None:
-        """This call's state while streaming (empty before the first piece), else None."""
-        return None if self.streams is None else self.streams.slot()
+    def slot(self, *, causal: bool = True) -> dict[str, Tensor] | None:
+        """This call's state while streaming (empty before the first piece), else None.
+
+        Raises ValueError for a block that is not `causal`: it would need what has not been read yet.
+        """
+        if self.streams is None:
+            return None
+        if not causal:
+            raise ValueError("A block that looks both ways cannot read a sequence in pieces; only a causal one can.")
+        return self.streams.slot()
 
     def report(self, name: str, value: Tensor) -> None:
         self.statistics.setdefault(name, []).append(value.detach())

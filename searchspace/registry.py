@@ -1,4 +1,4 @@
-"""Every block by name, found by itself: a module below `primitives`, `combinators` or `models` registers what it defines."""
+"""Every block by name, found by itself: a module below `primitives`, `combinators` or `models` registers its own."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Position = Annotated[Configured, "position"]
 class Field:
     """One field of a configuration: its type as written, its default (`MISSING` when it must be given).
 
-    The default of a field that holds blocks is a name (see `named`): it stands for that block, as if it had been written.
+    The default of a field that holds blocks is a name (see `named`): it stands for that block, as if written.
     """
 
     name: str
@@ -97,23 +97,24 @@ class BlockType:
 def _fields(config: type) -> dict[str, Field]:
     hints = get_type_hints(config, include_extras=True)
     return {
-        f.name: Field(f.name, hints[f.name], f.default)
-        for f in dataclasses.fields(config)
-        if not f.metadata.get(GIVEN)
+        f.name: Field(f.name, hints[f.name], f.default) for f in dataclasses.fields(config) if not f.metadata.get(GIVEN)
     }
 
 
-_types: dict[str, BlockType] = {}
+_types: dict[tuple[Role, str], BlockType] = {}
 
 
 def primitive(name: str, config: type, *, role: Role = "block") -> Callable[[type], type]:
-    """Register a module class under `name`; `config` is its frozen dataclass and the one home of names and defaults."""
+    """Register a module class under `name`; `config` is its frozen dataclass and the one home of names and defaults.
+
+    A name belongs to one class in its role: `none` is a norm and a position.
+    """
 
     def register(module: type) -> type:
-        known = _types.get(name)
+        known = _types.get((role, name))
         if known and known.module.__qualname__ != module.__qualname__:
-            raise ValueError(f"Two blocks are called {name!r}: {known.module} and {module}.")
-        _types[name] = BlockType(name, config, module, role)
+            raise ValueError(f"Two of role {role!r} are called {name!r}: {known.module} and {module}.")
+        _types[role, name] = BlockType(name, config, module, role)
         return module
 
     return register
@@ -128,38 +129,42 @@ def _discover() -> None:
 
 
 def block_types(role: Role | None = None) -> dict[str, BlockType]:
-    """All registered blocks by name, sorted; with `role` those alone."""
+    """All registered blocks by name, sorted; with `role` those alone. Roles may share a name; see `block_type`."""
     _discover()
-    return {name: kind for name, kind in sorted(_types.items()) if role is None or kind.role == role}
+    return {name: kind for (_, name), kind in sorted(_types.items()) if role is None or kind.role == role}
 
 
-def block_type(name: str) -> BlockType:
-    """The block called `name`."""
-    known = block_types()
+def block_type(name: str, role: Role | None = None) -> BlockType:
+    """The block called `name`. `role` tells apart those that share it, such as the norm and the position `none`.
+
+    Those are written alike, so without a role any of them stands for how the name is written.
+    """
+    known = block_types(role)
     if name not in known:
-        raise SpaceError(f"No block is called {name!r}.{nearest(name, known)} Known: {', '.join(known)}.")
+        raise SpaceError(f"No {role or 'block'} is called {name!r}.{nearest(name, known)} Known: {', '.join(known)}.")
     return known[name]
 
 
-def configure(block: Block, given: Given | None = None) -> Configured:
-    """Turn a tree without holes into configurations, handing `given` down.
+def configure(block: Block, given: Given | None = None, role: Role | None = None) -> Configured:
+    """Turn a tree without holes into configurations, handing `given` down; `role` is where the block stands.
 
     A model's own `given(config)` classmethod says what each of its fields hands to the blocks below. Raises ValueError
     with the configuration's own words when values do not fit together.
     """
-    kind = block_type(block.name)
+    kind = block_type(block.name, role)
     if kind.role == "block" and given and given.causal and not kind.module.capabilities.causal:
         raise ValueError(f"{block.name} looks ahead, so it cannot stand in a decoder; an encoder may hold it.")
     below = kind.module.given(block.fields) if kind.role == "model" else {}
     values: dict[str, Any] = {name: getattr(given, name) for name in kind.given}
     for name, value in block.fields.items():
-        values[name] = _configured(value, below.get(name, given))
+        field = kind.fields.get(name)
+        values[name] = _configured(value, below.get(name, given), field.role if field else None)
     return Configured(kind, kind.config(**values))
 
 
-def _configured(value: Any, given: Given | None) -> Any:
+def _configured(value: Any, given: Given | None, role: Role | None) -> Any:
     if isinstance(value, Block):
-        return configure(value, given)
+        return configure(value, given, role)
     if isinstance(value, tuple):
-        return tuple(_configured(item, given) for item in value)
+        return tuple(_configured(item, given, role) for item in value)
     return value

@@ -1,0 +1,86 @@
+"""Linear attention: products of feature maps in place of the softmax, so time and memory grow as T.
+
+Katharopoulos et al. 2020, "Transformers are RNNs", https://arxiv.org/abs/2006.16236, eq. 5 and 8-12:
+out_i = q_i S_i / (q_i z_i + eps), S_i = sum_{j <= i} k_j^T v_j, z_i = sum_{j <= i} k_j; both ways they run over all j.
+B batch, H heads, T time, F features of a query or key, D width of a value, C positions in a chunk, N chunks.
+
+A column of ones beside the values makes z one more column of S. Inside a chunk positions meet directly, and one prefix
+[F, D + 1] a chunk carries the past: neither forward nor backward holds a prefix for every position.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+CHUNK = 64  # positions; a chunk costs C^2 scores, a prefix F * (D + 1) numbers, so C near D balances them
+EPSILON = 1e-6
+
+
+def linear_attention_reference(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool, state: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The definition, one position after the other; arguments as for `linear_attention`."""
+    wide = torch.promote_types(q.dtype, torch.float32)
+    Q, K, V = q.to(wide), k.to(wide), v.to(wide)
+    B, H, T, width = K.shape
+    D = V.shape[3]
+    state = torch.zeros(B, H, width, D + 1, dtype=wide, device=q.device) if state is None else state
+    S, z = state[..., :D], state[..., D]
+    sums, normalisers = [], []
+    for t in range(T):
+        S = S + K[:, :, t, :, None] * V[:, :, t, None, :]
+        z = z + K[:, :, t]
+        sums.append(S)
+        normalisers.append(z)
+    rows = []
+    for t in range(T):
+        s, n = (sums[t], normalisers[t]) if causal else (S, z)
+        rows.append((Q[:, :, t, :, None] * s).sum(2) / ((Q[:, :, t] * n).sum(2, keepdim=True) + EPSILON))
+    return torch.stack(rows, dim=2).to(v.dtype), torch.cat([S, z[..., None]], dim=3)
+
+
+def linear_attention(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool, state: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """q and k: [B, H, T, F], already mapped to features; v: [B, H, T, D] -> out [B, H, T, D] and the state after T.
+
+    state: [B, H, F, D + 1], S and z of what came before. A masked key is a zero in `k`. Half precision is summed in
+    float32, and so is the state: sums over a long past would otherwise stop growing.
+    """
+    wide = torch.promote_types(q.dtype, torch.float32)
+    Q, K, V = q.to(wide), k.to(wide), F.pad(v.to(wide), (0, 1), value=1.0)
+    summed, state = _causal(Q, K, V, state) if causal else _both_ways(Q, K, V, state)
+    out = summed[..., :-1] / (summed[..., -1:] + EPSILON)
+    return out.to(v.dtype), state
+
+
+def _both_ways(q: Tensor, k: Tensor, v: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
+    whole = k.transpose(2, 3) @ v  # [B, H, F, D + 1]
+    whole = whole if state is None else whole + state
+    return q @ whole, whole
+
+
+def _causal(q: Tensor, k: Tensor, v: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
+    B, H, T = q.shape[:3]
+    N, C = chunks(T)
+
+    def chunked(x: Tensor) -> Tensor:
+        """[B, H, T, X] -> [B, H, N, C, X]; zeros behind the end add nothing to any sum."""
+        return F.pad(x, (0, 0, 0, N * C - T)).view(B, H, N, C, x.shape[3])
+
+    Q, K, V = chunked(q), chunked(k), chunked(v)
+    each = K.transpose(3, 4) @ V  # [B, H, N, F, D + 1]
+    first = torch.zeros_like(each[:, :, :1]) if state is None else state[:, :, None]
+    # Shifted before it is summed: subtracting the own chunk afterwards would let the future in through rounding.
+    before = torch.cat([first, each[:, :, :-1]], dim=2).cumsum(2)
+    near = (Q @ K.transpose(3, 4)).tril() @ V
+    summed = (near + Q @ before).view(B, H, N * C, v.shape[3])[:, :, :T]
+    return summed, before[:, :, -1] + each[:, :, -1]
+
+
+def chunks(length: int) -> tuple[int, int]:
+    """How many chunks of how many positions a causal pass over `length` positions takes."""
+    positions = min(length, CHUNK)
+    return -(-length // positions), positions

@@ -1,0 +1,131 @@
+"""Multi-head attention: every position reads others by how well its query fits their keys.
+
+Vaswani et al. 2017, "Attention Is All You Need", https://arxiv.org/abs/1706.03762, section 3.2:
+softmax(Q K^T / sqrt(D)) V per head, Q = x Wq, K = y Wk, V = y Wv, the heads side by side times Wo. Groups of queries
+share a key and value head: Ainslie et al. 2023, "GQA", https://arxiv.org/abs/2305.13245, section 2.2.
+B batch, T time, S positions of the memory, H heads, G key and value heads, D width of one head, C = H * D model width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from kernels.attention import attention
+from searchspace.checks import probability
+from searchspace.contract import Capabilities, Context, Primitive, given
+from searchspace.cost import Cost, Shape, kept, linear, matmul
+from searchspace.primitives.attention.heads import check_heads, merge, places, split
+from searchspace.registry import primitive
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionConfig:
+    """`over`: "self" reads the sequence itself, "memory" the encoder's output. `key_value_heads`: as many as heads."""
+
+    dim: int = given()
+    causal: bool = given(False)
+    memory: bool = given(False)
+    heads: int = 4
+    key_value_heads: int | None = None
+    over: Literal["self", "memory"] = "self"
+    bias: bool = False
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_heads(self.dim, self.heads, self.key_value_heads)
+        probability(dropout=self.dropout)
+        if self.over == "memory" and not self.memory:
+            raise ValueError("over='memory' reads an encoder's output, but this model has no encoder; use over='self'.")
+
+    @property
+    def groups(self) -> int:
+        """Heads of keys and values."""
+        return self.key_value_heads or self.heads
+
+    @property
+    def key_value_width(self) -> int:
+        """Numbers that a position's keys have in all heads; its values have as many."""
+        return self.groups * (self.dim // self.heads)
+
+
+@primitive("attention", AttentionConfig)
+class Attention(Primitive):
+    """Attention over the sequence or over the memory; streaming keeps the keys and values of all that was read."""
+
+    capabilities = Capabilities(cross=True)
+
+    def __init__(self, config: AttentionConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.query = nn.Linear(config.dim, config.dim, bias=config.bias)
+        self.key_value = nn.Linear(config.dim, 2 * config.key_value_width, bias=config.bias)
+        self.output = nn.Linear(config.dim, config.dim, bias=config.bias)
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        read = self._memory if self.config.over == "memory" else self._self
+        return self.output(merge(read(x, context)))
+
+    def _self(self, x: Tensor, context: Context) -> Tensor:
+        slot = context.slot(causal=self.config.causal)
+        q, (k, v) = split(self.query(x), self.config.heads), self._keys_values(x)
+        queries = places(x, context)
+        if context.position is not None:
+            q, k = context.position.rotate(q, queries), context.position.rotate(k, queries)
+        if slot is not None:
+            k, v = (torch.cat([slot[name], new], dim=2) if slot else new for name, new in (("k", k), ("v", v)))
+            slot["k"], slot["v"] = k, v
+        bias = None
+        if context.position is not None:
+            keys = queries[-1] + torch.arange(1 - k.shape[2], 1, device=x.device) if slot else queries
+            bias = context.position.bias(self.config.heads, queries, keys)
+        return attention(q, k, v, causal=self.config.causal, keys=context.padding, bias=bias, dropout=self._dropout)
+
+    def _memory(self, x: Tensor, context: Context) -> Tensor:
+        """The keys and values of the memory are computed once while streaming, with its padding, and kept."""
+        slot = context.slot()
+        q = split(self.query(x), self.config.heads)
+        if slot:
+            return attention(q, slot["k"], slot["v"], keys=slot.get("padding"), dropout=self._dropout)
+        if context.memory is None:
+            raise ValueError("over='memory' needs the encoder's output in the context, but context.memory is None.")
+        k, v = self._keys_values(context.memory)
+        if slot is not None:
+            slot["k"], slot["v"] = k, v
+            if context.memory_padding is not None:
+                slot["padding"] = context.memory_padding
+        return attention(q, k, v, keys=context.memory_padding, dropout=self._dropout)
+
+    def _keys_values(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        k, v = self.key_value(y).chunk(2, dim=2)
+        return split(k, self.config.groups), split(v, self.config.groups)  # each [B, G, T or S, D]
+
+    @property
+    def _dropout(self) -> float:
+        return self.config.dropout if self.training else 0.0
+
+    @classmethod
+    def cost(cls, config: AttentionConfig, shape: Shape) -> Cost:
+        """Scores are counted for every pair, the masked ones too; activations as a fused kernel keeps them."""
+        C, W = config.dim, config.key_value_width
+        over_self = config.over == "self"
+        keys = shape.length if over_self else shape.memory
+        streamed = 2 * shape.batch * keys * W if config.causal or not over_self else 0
+        return (
+            _projections(config, shape)
+            + matmul(shape.length, C // config.heads, 2 * keys, count=shape.batch * config.heads)
+            + kept(shape, shape.rows * (C + config.heads) + 2 * shape.batch * keys * W)  # queries, normalisers; k, v
+            + linear(shape, C, C, bias=config.bias)
+            + Cost(state_bytes=streamed * shape.element_bytes)
+        )
+
+
+def _projections(config: AttentionConfig, shape: Shape) -> Cost:
+    C, W = config.dim, config.key_value_width
+    if config.over == "self":  # both read x, which is kept once
+        return linear(shape, C, C + 2 * W, bias=config.bias)
+    memory = shape.batch * shape.memory
+    return linear(shape, C, C, bias=config.bias) + linear(shape, C, 2 * W, bias=config.bias, rows=memory)

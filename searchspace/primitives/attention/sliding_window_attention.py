@@ -1,0 +1,114 @@
+"""Sliding-window attention: softmax attention over the positions near by, so the cost grows as T * window.
+
+Beltagy et al. 2020, "Longformer", https://arxiv.org/abs/2004.05150, section 3.1, without global positions.
+Causal: a position reads the last `window` positions, itself among them. Both ways: |i - j| <= window // 2.
+B batch, T time, H heads, G key and value heads, D width of one head, C = H * D model width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from kernels.sliding_window_attention import reach, sliding_window_attention, tiling
+from searchspace.checks import at_least, probability
+from searchspace.contract import Context, Primitive, given
+from searchspace.cost import Cost, Shape, kept, linear, matmul
+from searchspace.primitives.attention.heads import check_heads, merge, places, split
+from searchspace.registry import primitive
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlidingWindowAttentionConfig:
+    dim: int = given()
+    causal: bool = given(False)
+    heads: int = 4
+    key_value_heads: int | None = None
+    window: int = 64
+    bias: bool = False
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_heads(self.dim, self.heads, self.key_value_heads)
+        probability(dropout=self.dropout)
+        at_least(1, window=self.window)
+
+    @property
+    def groups(self) -> int:
+        """Heads of keys and values."""
+        return self.key_value_heads or self.heads
+
+    @property
+    def key_value_width(self) -> int:
+        """Numbers that a position's keys have in all heads; its values have as many."""
+        return self.groups * (self.dim // self.heads)
+
+
+@primitive("sliding_window_attention", SlidingWindowAttentionConfig)
+class SlidingWindowAttention(Primitive):
+    """Attention in a window; streaming keeps the keys and values of the last window - 1 positions."""
+
+    def __init__(self, config: SlidingWindowAttentionConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.query = nn.Linear(config.dim, config.dim, bias=config.bias)
+        self.key_value = nn.Linear(config.dim, 2 * config.key_value_width, bias=config.bias)
+        self.output = nn.Linear(config.dim, config.dim, bias=config.bias)
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        config = self.config
+        slot = context.slot(causal=config.causal)
+        q = split(self.query(x), config.heads)
+        k, v = (split(half, config.groups) for half in self.key_value(x).chunk(2, dim=2))  # each [B, G, T, D]
+        if context.position is not None:
+            positions = places(x, context)
+            q, k = context.position.rotate(q, positions), context.position.rotate(k, positions)
+        if slot is not None:
+            k, v = self._remember(slot, "k", k), self._remember(slot, "v", v)
+        out = sliding_window_attention(
+            q,
+            k,
+            v,
+            window=config.window,
+            causal=config.causal,
+            keys=context.padding,
+            bias=self._bias(context, x.device),
+            dropout=config.dropout if self.training else 0.0,
+        )
+        return self.output(merge(out))
+
+    def _remember(self, slot: dict[str, Tensor], name: str, new: Tensor) -> Tensor:
+        """The keys (or values) that the new positions may read; the slot keeps those the next ones may."""
+        near = torch.cat([slot[name], new], dim=2) if slot.get(name) is not None else new
+        length = min(near.shape[2], self.config.window - 1)
+        # A copy: a slice would hold on to everything that was read in this piece.
+        slot[name] = near.narrow(2, near.shape[2] - length, length).clone()
+        return near
+
+    def _bias(self, context: Context, device: torch.device) -> Tensor | None:
+        """[H, left + 1 + right], by distance: what one query gets from all the keys it may read."""
+        if context.position is None:
+            return None
+        left, right = reach(self.config.window, self.config.causal)
+        keys = torch.arange(left + 1 + right, device=device)
+        bias = context.position.bias(self.config.heads, keys[left : left + 1], keys)
+        return None if bias is None else bias[:, 0]
+
+    @classmethod
+    def cost(cls, config: SlidingWindowAttentionConfig, shape: Shape) -> Cost:
+        """Scores are counted tile by tile, the masked ones too; activations as a fused kernel keeps them."""
+        C, W = config.dim, config.key_value_width
+        tiles = tiling(shape.length, shape.length, config.window, config.causal)
+        stretches = shape.batch * tiles.count
+        rows = stretches * tiles.rows
+        held = min(shape.length, config.window - 1) if config.causal else 0
+        return (
+            linear(shape, C, C + 2 * W, bias=config.bias)
+            + matmul(tiles.rows, C // config.heads, 2 * tiles.columns, count=stretches * config.heads)
+            + kept(shape, rows * (2 * C + config.heads))  # queries, results and normalisers of the tiles
+            + kept(shape, stretches * tiles.columns * 2 * W + rows * tiles.columns)  # their keys and values; the mask
+            + linear(shape, C, C, bias=config.bias)
+            + Cost(state_bytes=2 * shape.batch * held * W * shape.element_bytes)
+        )

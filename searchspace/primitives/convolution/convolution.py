@@ -1,0 +1,90 @@
+"""Convolution over time: a position reads its neighbours by their place.
+
+Depthwise, every channel by its own taps: Chollet 2017, "Xception", https://arxiv.org/abs/1610.02357; Wu et al. 2019,
+"Pay Less Attention", https://arxiv.org/abs/1901.10430, eq. 1: out_{i,c} = sum_k W_{c,k} x_{i+k-left,c}. Full, every
+channel from all: Gehring et al. 2017, https://arxiv.org/abs/1705.03122: out_i = sum_k W_k x_{i+k-left}.
+left = K - 1 when causal, else K // 2; what lies beyond the ends is zero. Depthwise alone does not mix channels.
+B batch, T time, K taps (`kernel`), C model width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from kernels.depthwise_convolution import depthwise_convolution
+from searchspace.checks import at_least
+from searchspace.contract import Context, Primitive, given
+from searchspace.cost import Cost, Shape, kept, matmul
+from searchspace.registry import primitive
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvolutionConfig:
+    dim: int = given()
+    causal: bool = given(False)
+    kernel: int = 3
+    kind: Literal["depthwise", "full"] = "depthwise"
+    bias: bool = False
+
+    def __post_init__(self) -> None:
+        at_least(1, kernel=self.kernel)
+
+    @property
+    def left(self) -> int:
+        """Positions before its own that a position reads."""
+        return self.kernel - 1 if self.causal else self.kernel // 2
+
+    @property
+    def inputs(self) -> int:
+        """Channels that a channel reads."""
+        return 1 if self.kind == "depthwise" else self.dim
+
+
+@primitive("convolution", ConvolutionConfig)
+class Convolution(Primitive):
+    """Convolution over time; streaming keeps the last K - 1 inputs, zeros before the first."""
+
+    def __init__(self, config: ConvolutionConfig) -> None:
+        super().__init__()
+        self.config = config
+        bound = (config.inputs * config.kernel) ** -0.5  # the outputs vary as the inputs do, at any K
+        self.weight = nn.Parameter(torch.empty(config.dim, config.inputs, config.kernel).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.zeros(config.dim)) if config.bias else None
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        slot = context.slot(causal=self.config.causal)
+        if context.padding is not None:
+            x = x.masked_fill(~context.padding[:, :, None], 0)
+        padded = self._padded(x, slot)
+        if self.config.kind == "depthwise":
+            out = depthwise_convolution(padded, self.weight[:, 0])
+        else:
+            out = F.conv1d(padded.transpose(1, 2), self.weight).transpose(1, 2)
+        return out if self.bias is None else out + self.bias
+
+    def _padded(self, x: Tensor, slot: dict[str, Tensor] | None) -> Tensor:
+        """[B, T, C] -> [B, T + K - 1, C], with what came before in front when streaming, zeros when not."""
+        before, after = self.config.left, self.config.kernel - 1 - self.config.left
+        padded = torch.cat([slot["tail"], x], dim=1) if slot else F.pad(x, (0, 0, before, after))
+        if slot is not None:
+            # A copy: a slice would hold on to the whole piece.
+            slot["tail"] = padded.narrow(1, padded.shape[1] - before, before).clone()
+        return padded
+
+    @classmethod
+    def cost(cls, config: ConvolutionConfig, shape: Shape) -> Cost:
+        C, tail = config.dim, config.kernel - 1
+        weights = C * config.inputs * config.kernel
+        return (
+            matmul(shape.rows, config.inputs * config.kernel, C)
+            + kept(shape, shape.batch * (shape.length + tail) * C)
+            + Cost(
+                parameters=weights + (C if config.bias else 0),
+                state_bytes=shape.batch * tail * C * shape.element_bytes if config.causal else 0,
+            )
+        )

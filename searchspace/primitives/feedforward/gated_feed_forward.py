@@ -1,0 +1,67 @@
+"""Gated feed-forward: one half of the hidden layer decides how much of the other passes.
+
+Shazeer 2020, "GLU Variants Improve Transformer", https://arxiv.org/abs/2002.05202, eq. 5-6: W2 (g(x W) * x V).
+g sigmoid is GLU (Dauphin et al. 2017), relu ReGLU, gelu GEGLU, silu SwiGLU, identity the bilinear layer.
+W and V are one map whose FIRST half is the gate, as the paper writes it; `torch.nn.functional.glu` takes the second.
+B batch, T time, C model width, E hidden width: 2/3 * expand * C, which keeps the parameters of a feed-forward block
+with the same `expand`, rounded to the nearest multiple of 8 and at least 8.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor, nn
+
+from searchspace.checks import at_least, probability
+from searchspace.contract import Context, Primitive, given
+from searchspace.cost import Cost, Shape, kept, linear
+from searchspace.primitives.feedforward.hidden import ACTIVATIONS, dropped
+from searchspace.registry import primitive
+
+MULTIPLE = 8  # what matrix units of GPUs want of a width in half precision
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatedFeedForwardConfig:
+    dim: int = given()
+    expand: int = 4
+    gate: Literal["sigmoid", "relu", "gelu", "silu", "identity"] = "silu"
+    bias: bool = False
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        at_least(1, expand=self.expand)
+        probability(dropout=self.dropout)
+
+    @property
+    def hidden(self) -> int:
+        """Width of each half of the hidden layer; in integers, so that it is the same everywhere."""
+        return max(1, (4 * self.expand * self.dim + 3 * MULTIPLE) // (6 * MULTIPLE)) * MULTIPLE
+
+
+@primitive("gated_feed_forward", GatedFeedForwardConfig)
+class GatedFeedForward(Primitive):
+    """A gated hidden layer; dropout falls on the gated product."""
+
+    def __init__(self, config: GatedFeedForwardConfig) -> None:
+        super().__init__()
+        self.gate = ACTIVATIONS[config.gate]
+        self.inner = nn.Linear(config.dim, 2 * config.hidden, bias=config.bias)
+        self.output = nn.Linear(config.hidden, config.dim, bias=config.bias)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        gate, value = self.inner(x).chunk(2, dim=2)  # each [B, T, E]
+        return self.output(self.dropout(self.gate(gate) * value))
+
+    @classmethod
+    def cost(cls, config: GatedFeedForwardConfig, shape: Shape) -> Cost:
+        opened = 0 if config.gate == "identity" else config.hidden  # g of the gate
+        return (
+            linear(shape, config.dim, 2 * config.hidden, bias=config.bias)
+            + kept(shape, shape.rows * (2 * config.hidden + opened))
+            + dropped(config.dropout, shape, config.hidden)
+            + linear(shape, config.hidden, config.dim, bias=config.bias)
+        )

@@ -1,0 +1,29 @@
+"""No normalisation: x as it is, for spaces that ask whether a norm is needed at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from searchspace.contract import Context, Primitive, given
+from searchspace.cost import Cost, Shape
+from searchspace.registry import primitive
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoNormConfig:
+    dim: int = given()
+
+
+@primitive("none", NoNormConfig, role="norm")
+class NoNorm(Primitive):
+    def __init__(self, config: NoNormConfig) -> None:
+        super().__init__()
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        return x
+
+    @classmethod
+    def cost(cls, config: NoNormConfig, shape: Shape) -> Cost:
+        return Cost()
