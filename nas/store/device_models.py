@@ -1,0 +1,69 @@
+"""The tables of the tuner and of measured costs: devices, timings of operations, latencies of architectures."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, cast
+
+from sqlalchemy import CheckConstraint, ForeignKey, Index, Table, UniqueConstraint
+from sqlalchemy.orm import Mapped, mapped_column
+
+from nas.store.models import Base
+
+
+class DeviceRow(Base):
+    """A device as its fingerprint describes it; `hash` is of the canonical fingerprint."""
+
+    __tablename__ = "device"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    hash: Mapped[str] = mapped_column(unique=True)
+    fingerprint: Mapped[Any]
+
+
+class MeasurementRow(Base):
+    """One configuration of one operation on one problem: either milliseconds, or why there are none."""
+
+    __tablename__ = "measurement"
+    __table_args__ = (
+        CheckConstraint("(milliseconds IS NULL) = (failure IS NOT NULL)", name="time_or_failure"),
+        CheckConstraint("milliseconds IS NULL OR milliseconds >= 0", name="not_negative"),
+        Index(None, "operation", "device_id"),
+    )
+    id: Mapped[int] = mapped_column(primary_key=True)
+    operation: Mapped[str]
+    problem: Mapped[str]  # canonical JSON: shapes, dtype, flags
+    implementation: Mapped[str]
+    configuration: Mapped[str]  # canonical JSON
+    source: Mapped[str]  # hash of the code that ran
+    device_id: Mapped[int] = mapped_column(ForeignKey("device.id"))
+    milliseconds: Mapped[float | None]
+    low: Mapped[float | None]
+    high: Mapped[float | None]
+    failure: Mapped[str | None]
+    created_at: Mapped[datetime]
+
+
+class LatencyRow(Base):
+    """How long an architecture takes in one phase on one device; `kind` says whether anybody measured it."""
+
+    __tablename__ = "latency"
+    __table_args__ = (
+        UniqueConstraint("architecture_hash", "device_id", "phase", "problem", "kind"),
+        CheckConstraint("kind IN ('measured', 'predicted')", name="known_kind"),
+        CheckConstraint("0 <= low AND low <= milliseconds AND milliseconds <= high", name="inside_its_interval"),
+    )
+    id: Mapped[int] = mapped_column(primary_key=True)
+    architecture_hash: Mapped[str] = mapped_column(ForeignKey("architecture.hash"))
+    device_id: Mapped[int] = mapped_column(ForeignKey("device.id"))
+    phase: Mapped[str]  # prefill, decode, train
+    problem: Mapped[str]  # canonical JSON: batch, length, dtype
+    milliseconds: Mapped[float]
+    low: Mapped[float]
+    high: Mapped[float]
+    kind: Mapped[str]
+    created_at: Mapped[datetime]
+
+
+device = cast(Table, DeviceRow.__table__)
+measurement = cast(Table, MeasurementRow.__table__)
+latency = cast(Table, LatencyRow.__table__)

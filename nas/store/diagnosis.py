@@ -1,0 +1,90 @@
+"""From a database's exception to what a user can do, and whether the transaction is worth running again."""
+
+from __future__ import annotations
+
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from nas.errors import StoreError
+
+# SQLSTATE classes and codes: https://www.postgresql.org/docs/current/errcodes-appendix.html
+CONFLICTS = {"40001", "40P01"}  # serialisation failure, deadlock
+GOING_OR_COMING = {"57P01", "57P02", "57P03", "53300"}  # shut down, crashed, starting up, too many clients
+
+_SQLITE = (
+    ("database is locked", "is locked by another process, which kept it longer than {wait:g} s. See who has it open "
+     "(`fuser` or `lsof`), end it, and run the same command again. On a network file system use PostgreSQL instead."),
+    ("readonly database", "is read-only. Give yourself the right to write to the file and to its folder, or copy it "
+     "elsewhere and name the copy."),
+    ("disk is full", "cannot grow: the disk is full. Free some space and run the same command again; "
+     "everything recorded so far is kept."),
+    ("not a database", "is not a database. Name another file, or move this one away."),
+    ("malformed", "is damaged. Keep a copy, then try `sqlite3 FILE .recover | sqlite3 NEW`, or take your last backup."),
+    ("disk I/O error", "cannot be read or written: the disk reports an error. Look at the disk, then run the same "
+     "command again."),
+    ("unable to open", "cannot be opened. Its folder must exist and be yours to write to."),
+)  # fmt: skip
+
+_POSTGRESQL_CODES = {
+    "28P01": "refused the password of the URL. Correct it, or put it in ~/.pgpass.",
+    "28000": "refuses this user. Look at pg_hba.conf on the server, or name another user in the URL.",
+    "3D000": "has no such database. Make it with `createdb`, or name another one at the end of the URL.",
+    "42501": "does not allow this user to do that. Grant it CREATE on the schema, and the tables' rights.",
+    "25006": "is read-only (a standby?). Name the primary server in the URL.",
+    "53100": "has no disk space left. Free some there and run the same command again; everything recorded is kept.",
+    "53300": "has no free connection. Raise max_connections, or run fewer searches at once.",
+}
+
+# A connection that was never made has no SQLSTATE; libpq's words are all there is.
+_POSTGRESQL_WORDS = (
+    ("password authentication failed", "28P01"),
+    ("no password supplied", "28P01"),
+    ("no pg_hba.conf entry", "28000"),
+    ("role ", "28000"),
+    ("database ", "3D000"),
+)
+
+
+def sqlstate(error: BaseException) -> str | None:
+    """The code of a PostgreSQL error, guessed from its words when the connection failed."""
+    original = getattr(error, "orig", error)
+    code = getattr(original, "sqlstate", None)
+    if code is not None or not type(original).__module__.startswith("psycopg"):
+        return code
+    words = str(original)
+    if "FATAL" in words:
+        return next((code for word, code in _POSTGRESQL_WORDS if word in words), None)
+    return None
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether the same transaction may succeed in a moment: a conflict, or a PostgreSQL that went away."""
+    if isinstance(error, PoolTimeout):
+        return True
+    if not isinstance(error, DBAPIError) or not type(error.orig).__module__.startswith("psycopg"):
+        return False
+    code = sqlstate(error)
+    if code is None:  # no server said no: the connection failed or broke
+        return error.connection_invalidated or type(error.orig).__name__ == "OperationalError"
+    return code in CONFLICTS | GOING_OR_COMING or code.startswith("08")
+
+
+def explain(error: BaseException, place: str, wait: float) -> StoreError | None:
+    """What a user can do about `error` at the database `place`, or None when it is our own mistake."""
+    original = getattr(error, "orig", None) or error
+    words = " ".join(str(original).split())
+    module = type(original).__module__
+    if module.startswith("sqlite3"):
+        for sign, advice in _SQLITE:
+            if sign in words:
+                return StoreError(f"{place} {advice.format(wait=wait)} ({words})")
+    if module.startswith("psycopg"):
+        code = sqlstate(error)
+        if code in _POSTGRESQL_CODES:
+            return StoreError(f"{place} {_POSTGRESQL_CODES[code]} ({words})")
+        if may_pass(error):
+            return StoreError(
+                f"{place} does not answer. Check the host and port in the URL, that the server runs, and the network; "
+                f"then run the same command again: nothing recorded is lost. ({words})"
+            )
+    return None

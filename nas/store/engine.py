@@ -1,0 +1,131 @@
+"""A connection to SQLite or PostgreSQL, and transactions that survive the loss of it.
+
+A transaction is a function of a connection. It may run several times before it has run once, so it must find out by
+itself that an earlier run was committed although the answer was lost (see the tokens and attempts in `models`).
+"""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+
+from nas.errors import StoreError
+from nas.store.diagnosis import explain, may_pass
+
+T = TypeVar("T")
+WAIT_SECONDS = 30.0  # how long a lock on a SQLite file is waited for
+RETRY_SECONDS = 60.0  # how long a PostgreSQL that went away is waited for
+FIRST_PAUSE, LONGEST_PAUSE = 0.02, 2.0  # seconds between two tries
+
+
+class Database:
+    """An engine whose transactions are retried, and whose errors say what to do."""
+
+    def __init__(self, url: URL, *, wait: float = WAIT_SECONDS, retry: float = RETRY_SECONDS):
+        self.place = _place(url)
+        self.wait = wait
+        self.retry = retry
+        self.engine = _engine(url, wait)
+        self._writer = self.engine.execution_options(writes=True)
+
+    @property
+    def dialect(self) -> str:
+        return self.engine.dialect.name
+
+    def read(self, work: Callable[[Connection], T]) -> T:
+        """Run `work` in a transaction that changes nothing."""
+        return self._run(self.engine, work, self.retry)
+
+    def write(self, work: Callable[[Connection], T]) -> T:
+        """Run `work` in a transaction; everything it did is there when this returns, or nothing is."""
+        return self._run(self._writer, work, self.retry)
+
+    def write_at_once(self, work: Callable[[Connection], T]) -> T:
+        """As `write`, but a database that does not answer is an error now: for the first contact."""
+        return self._run(self._writer, work, 0.0)
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+    def _run(self, engine: Engine, work: Callable[[Connection], T], patience: float) -> T:
+        deadline = time.monotonic() + patience
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                with engine.begin() as connection:
+                    return work(connection)
+            except (SQLAlchemyError, sqlite3.Error) as error:
+                if not may_pass(error) or time.monotonic() + pause > deadline:
+                    explained = explain(error, self.place, self.wait)
+                    if explained is None:
+                        raise
+                    raise explained from error
+            time.sleep(pause * random.uniform(0.5, 1.0))  # apart, so that two who collided do not meet again
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+
+def parse(where: str | Path) -> URL:
+    """The URL of a database: a path is a SQLite file, postgresql:// is PostgreSQL through psycopg."""
+    if isinstance(where, Path) or "://" not in where:
+        return URL.create("sqlite", database=str(Path(where).expanduser()))
+    try:
+        url = make_url(where)
+    except ArgumentError as error:
+        raise StoreError(f"{where!r} is not the URL of a database: write postgresql://user@host/name.") from error
+    kind = url.drivername.partition("+")[0]
+    if kind in ("postgresql", "postgres"):
+        return url.set(drivername="postgresql+psycopg")
+    if kind != "sqlite":
+        raise StoreError(f"A study lives in SQLite or PostgreSQL, not in {kind!r}: give a path or postgresql://...")
+    if url.database in (None, "", ":memory:"):
+        raise StoreError("A database in memory dies with its process and is seen by no other: give a path to a file.")
+    return url
+
+
+def file_of(url: URL) -> Path | None:
+    """The file of a SQLite database, None for PostgreSQL and for SQLite's own file: URLs."""
+    named = url.database or ""
+    return Path(named) if url.drivername.startswith("sqlite") and not named.startswith("file:") else None
+
+
+def _place(url: URL) -> str:
+    if url.drivername.startswith("sqlite"):
+        return f"The study database {url.database}"
+    return f"PostgreSQL at {url.render_as_string(hide_password=True).replace('+psycopg', '')}"
+
+
+def _engine(url: URL, wait: float) -> Engine:
+    if url.drivername.startswith("sqlite"):
+        engine = create_engine(url, connect_args={"timeout": wait})
+        event.listen(engine, "connect", _prepare_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+        return engine
+    arguments = {} if "connect_timeout" in url.query else {"connect_timeout": 10}
+    try:
+        return create_engine(url, pool_pre_ping=True, pool_timeout=wait, connect_args=arguments)
+    except ModuleNotFoundError as error:
+        raise StoreError('PostgreSQL needs psycopg: pip install "tessera-nas[postgres]".') from error
+
+
+def _prepare_sqlite(connection: sqlite3.Connection, _record: Any) -> None:
+    connection.isolation_level = None  # we say BEGIN ourselves: the driver would begin too late and too weakly
+    cursor = connection.cursor()
+    if cursor.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        cursor.execute("PRAGMA journal_mode = WAL")
+    cursor.execute("PRAGMA synchronous = NORMAL")  # kill -9 loses nothing; a power cut at most the last commits
+    cursor.execute("PRAGMA foreign_keys = ON")
+    cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    # A writer takes the lock at once: one that reads first and writes later can only fail where it should wait.
+    writes = connection.get_execution_options().get("writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -1,0 +1,59 @@
+"""Brings a database to the tables of this version, once, whoever opens it first."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+from sqlalchemy import Connection, inspect, text
+
+from nas.errors import StoreError
+from nas.store.device_models import Base  # with the tables of `models`
+
+VERSION_TABLE = "tessera_version"
+HEAD = "0001"  # the newest script in migrations/versions; known here so that opening imports no Alembic
+SCRIPTS = Path(__file__).parent / "migrations"
+_LOCK = 7_355_608_017  # of PostgreSQL's advisory locks: any number that is ours
+
+
+def version_of(connection: Connection) -> str | None:
+    """The version of the tables, None in a database without them."""
+    if not inspect(connection).has_table(VERSION_TABLE):
+        return None
+    return connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()
+
+
+def migrate(connection: Connection, place: str) -> None:
+    """Make or upgrade the tables, in the transaction of `connection`; a newer or a foreign database is left alone."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+    found = version_of(connection)
+    if found == HEAD:
+        return
+    if found is None:
+        _refuse_foreign(connection, place)
+    from alembic import command
+    from alembic.config import Config
+    from alembic.script import ScriptDirectory
+
+    config = Config()
+    config.set_main_option("script_location", str(SCRIPTS))
+    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    if found is not None and found not in known:
+        raise StoreError(
+            f"{place} was made by a newer Tessera (its tables are at version {found}, this one knows {max(known)}). "
+            "Upgrade with `pip install -U tessera-nas`, or name another database."
+        )
+    config.attributes["connection"] = connection
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Alembic's remarks on configuration are not for our users
+        command.upgrade(config, "head")
+
+
+def _refuse_foreign(connection: Connection, place: str) -> None:
+    ours = sorted(set(inspect(connection).get_table_names()) & set(Base.metadata.tables))
+    if ours:
+        raise StoreError(
+            f"{place} belongs to another program: it has tables named {', '.join(ours)}, but not Tessera's "
+            "version. Name another file or database."
+        )

@@ -1,0 +1,208 @@
+"""What a study holds, read in sentences: shared by the search, the command line and the pages."""
+
+from __future__ import annotations
+
+import difflib
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Select, and_, func, select
+
+from nas.errors import UsageError
+from nas.store.endings import CURVE
+from nas.store.models import architecture, metric, objective_value, space_version, study, trial, unit
+from nas.store.records import SpaceVersion, Study, Trial, TrialCount, TrialState, UnitResult, UnitState, UnitSummary
+
+_STUDY = select(study.c[*Study.__dataclass_fields__])
+_OWN_COLUMNS = [name for name in Trial.__dataclass_fields__ if name not in ("architecture", "values")]
+_TRIAL = select(trial.c[*_OWN_COLUMNS], architecture.c.text.label("architecture"), unit.c.id.label("unit_id"))
+_TRIAL = _TRIAL.select_from(
+    trial.join(architecture, architecture.c.hash == trial.c.architecture_hash).outerjoin(
+        unit, and_(unit.c.trial_id == trial.c.id, unit.c.rung == trial.c.rung)
+    )
+)
+_RESULT = (
+    select(
+        unit.c.id.label("unit_id"),
+        unit.c.state,
+        unit.c.sequence,
+        trial.c.number,
+        unit.c.rung,
+        unit.c.steps,
+        trial.c.purpose,
+        trial.c.seed,
+        trial.c.architecture_hash,
+        architecture.c.text.label("architecture"),
+        trial.c.choices,
+        trial.c.cheap_values,
+        unit.c.error_kind.label("failure"),
+        unit.c.seconds,
+    )
+    .join(trial, trial.c.id == unit.c.trial_id)
+    .join(architecture, architecture.c.hash == trial.c.architecture_hash)
+    .order_by(unit.c.sequence)
+)
+
+
+def study_by_name(connection: Connection, name: str) -> Study:
+    """The study of this name; an unknown name is an error with the nearest known one."""
+    row = connection.execute(_STUDY.where(study.c.name == name)).first()
+    if row is None:
+        raise UsageError(unknown("study", name, connection.execute(select(study.c.name)).scalars()))
+    return Study(**row._mapping)
+
+
+def studies(connection: Connection) -> list[Study]:
+    """All studies, oldest first."""
+    return [Study(**row._mapping) for row in connection.execute(_STUDY.order_by(study.c.id))]
+
+
+def space_versions(connection: Connection, study_id: int) -> list[SpaceVersion]:
+    """The space of a study as it grew, first version first."""
+    columns = space_version.c.number, space_version.c.text, space_version.c.created_at
+    statement = select(*columns).where(space_version.c.study_id == study_id).order_by(space_version.c.number)
+    return [SpaceVersion(**row._mapping) for row in connection.execute(statement)]
+
+
+def counts(connection: Connection, study_id: int) -> list[TrialCount]:
+    """How many trials of each purpose are in each state."""
+    columns = trial.c.purpose, trial.c.state
+    statement = select(*columns, func.count()).where(trial.c.study_id == study_id).group_by(*columns).order_by(*columns)
+    return [TrialCount(purpose, TrialState(state), n) for purpose, state, n in connection.execute(statement)]
+
+
+def open_units(connection: Connection, study_id: int) -> dict[UnitState, int]:
+    """How many units wait and how many run."""
+    open_states = [UnitState.QUEUED, UnitState.RUNNING]
+    where = unit.c.study_id == study_id, unit.c.state.in_(open_states)
+    found = dict(connection.execute(select(unit.c.state, func.count()).where(*where).group_by(unit.c.state)).all())
+    return {state: found.get(state, 0) for state in open_states}
+
+
+def next_number(connection: Connection, study_id: int) -> int:
+    """The lowest number above all trials."""
+    highest = connection.execute(select(func.max(trial.c.number)).where(trial.c.study_id == study_id)).scalar()
+    return 0 if highest is None else highest + 1
+
+
+def trials(
+    connection: Connection, study_id: int, states: Collection[str], purposes: Collection[str], first: int, limit: int
+) -> list[Trial]:
+    """At most `limit` trials from number `first` on, ascending; empty `states` or `purposes` mean all."""
+    statement = _TRIAL.where(trial.c.study_id == study_id, trial.c.number >= first).order_by(trial.c.number)
+    if states:
+        statement = statement.where(trial.c.state.in_(states))
+    if purposes:
+        statement = statement.where(trial.c.purpose.in_(purposes))
+    return _read_trials(connection, statement.limit(limit))
+
+
+def trial_by_number(connection: Connection, study_id: int, number: int) -> Trial:
+    """The trial of this number; another number is an error that says which there are."""
+    found = _read_trials(connection, _TRIAL.where(trial.c.study_id == study_id, trial.c.number == number))
+    if not found:
+        highest = next_number(connection, study_id) - 1
+        there = f"the last one is {highest}" if highest >= 0 else "there are none yet"
+        raise UsageError(f"No trial {number} in this study: {there}.")
+    return found[0]
+
+
+def units_of(connection: Connection, study_id: int, number: int) -> list[UnitSummary]:
+    """The rungs of a trial, lowest first."""
+    names = [name for name in UnitSummary.__dataclass_fields__ if name != "values"]
+    rows = connection.execute(_units(study_id, number, unit.c.id, unit.c[*names]).order_by(unit.c.rung)).all()
+    values = _values(connection, _units(study_id, number, unit.c.id))
+    return [
+        UnitSummary(
+            **{name: row._mapping[name] for name in names} | {"state": UnitState(row.state)}, values=values[row.id]
+        )
+        for row in rows
+    ]
+
+
+def curve(connection: Connection, study_id: int, number: int) -> list[tuple[int, float | None]]:
+    """(step, training loss) of a trial over all its rungs; a loss that was not a number is None."""
+    columns = metric.c.step, metric.c.value
+    statement = select(*columns).where(
+        metric.c.unit_id.in_(_units(study_id, number, unit.c.id)), metric.c.name == CURVE
+    )
+    return [(step, value) for step, value in connection.execute(statement.order_by(metric.c.step))]
+
+
+def metrics(connection: Connection, study_id: int, number: int, rung: int) -> dict[str, float | None]:
+    """What was measured at the end of a rung, by name."""
+    end = _units(study_id, number, unit.c.id, unit.c.steps).where(unit.c.rung == rung).subquery()
+    statement = (
+        select(metric.c.name, metric.c.value)
+        .join(end, and_(end.c.id == metric.c.unit_id, end.c.steps == metric.c.step))
+        .where(metric.c.name != CURVE)
+        .order_by(metric.c.name)
+    )
+    return dict(connection.execute(statement).tuples().all())
+
+
+def results_since(connection: Connection, study_id: int, sequence: int, limit: int | None) -> list[UnitResult]:
+    """The units that ended after place `sequence`, in order, without a gap."""
+    where = unit.c.study_id == study_id, unit.c.sequence > sequence
+    rows = connection.execute(_RESULT.where(*where).limit(limit)).mappings().all()
+    if not rows:
+        return []
+    # No transaction adds a unit before one that is read: the order is that of the commits.
+    values = _values(connection, select(unit.c.id).where(*where, unit.c.sequence <= rows[-1]["sequence"]))
+    results = []
+    for row in rows:
+        fields = dict(row)
+        unit_id, state = fields.pop("unit_id"), fields.pop("state")
+        results.append(UnitResult(**fields, values=values[unit_id] if state == UnitState.DONE else None))
+    return results
+
+
+def architecture_by_prefix(connection: Connection, prefix: str) -> tuple[str, str]:
+    """(hash, text) of the one architecture whose hash begins so; none or several is an error."""
+    matches = func.substr(architecture.c.hash, 1, len(prefix)) == prefix
+    statement = select(architecture.c.hash, architecture.c.text).where(matches).order_by(architecture.c.hash).limit(4)
+    found = connection.execute(statement).tuples().all()
+    if len(found) == 1 or (found and found[0][0] == prefix):
+        return found[0]
+    if not found:
+        raise UsageError(f"No architecture whose hash begins with {prefix!r}: see `nas best` or `nas show` for hashes.")
+    listed = ", ".join(hash[: len(prefix) + 6] for hash, _text in found)
+    raise UsageError(f"Several architectures begin with {prefix!r} ({listed}, ...): give more of the hash.")
+
+
+def _units(study_id: int, number: int, *columns: Any) -> Select:
+    joined = select(*columns).join(trial, trial.c.id == unit.c.trial_id)
+    return joined.where(trial.c.study_id == study_id, trial.c.number == number)
+
+
+def _read_trials(connection: Connection, statement: Select) -> list[Trial]:
+    rows = connection.execute(statement).mappings().all()
+    values = _values(connection, statement.with_only_columns(unit.c.id).order_by(None).order_by(trial.c.number))
+    return [_trial(dict(row), values) for row in rows]
+
+
+def _trial(fields: dict[str, Any], values: dict[int, dict[str, float]]) -> Trial:
+    unit_id = fields.pop("unit_id")
+    fields |= {"parents": tuple(fields["parents"]), "state": TrialState(fields["state"])}
+    return Trial(**fields, values=values.get(unit_id, {}))
+
+
+def _values(connection: Connection, unit_ids: Select) -> dict[int, dict[str, float]]:
+    """The objectives of these units: {unit: {name: value}}."""
+    columns = objective_value.c.unit_id, objective_value.c.name, objective_value.c.value
+    found: dict[int, dict[str, float]] = defaultdict(dict)
+    chosen = unit_ids.subquery()
+    for unit_id, name, value in connection.execute(select(*columns).join(chosen, chosen.c.id == columns[0])):
+        found[unit_id][name] = value
+    return found
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> str:
+    names: Sequence[str] = sorted(known)
+    if not names:
+        return f"No {what} named {name!r}: there is none in this database yet."
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    listed = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
+    return f"No {what} named {name!r}.{hint} Known: {listed}."

@@ -1,0 +1,335 @@
+"""The study database as the rest of the program sees it: thin methods, each one transaction."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from sqlalchemy import Connection
+
+from nas.errors import StoreError
+from nas.store import endings, leases, queries, ranking, studies, trials
+from nas.store.endings import Ending
+from nas.store.engine import RETRY_SECONDS, WAIT_SECONDS, Database, file_of, parse
+from nas.store.migrate import migrate
+from nas.store.records import (
+    NewTrial,
+    Owner,
+    RankedTrial,
+    SpaceVersion,
+    Study,
+    Trial,
+    TrialAdded,
+    TrialCount,
+    TrialRefused,
+    TrialState,
+    Unit,
+    UnitOutcome,
+    UnitResult,
+    UnitState,
+    UnitSummary,
+)
+
+T = TypeVar("T")
+LARGEST_SEED = 2**63 - 1
+
+
+def open_store(
+    where: str | Path | None = None,
+    *,
+    create: bool = True,
+    wait: float = WAIT_SECONDS,
+    retry: float = RETRY_SECONDS,
+) -> Store:
+    """Open a database by path or URL (None: $NAS_STORE, else ./nas.db), with its tables brought up to date.
+
+    create: make a SQLite file that is not there. wait: seconds for a lock on SQLite. retry: seconds for a
+    PostgreSQL that went away. Raises StoreError that says what to do.
+    """
+    url = parse(where or os.environ.get("NAS_STORE") or "nas.db")
+    file = file_of(url)
+    if file is not None and file.is_dir():
+        raise StoreError(f"{file} is a folder: name a file in it, such as {file / 'nas.db'}.")
+    if file is not None and not create and not file.exists():
+        raise StoreError(f"There is no study database {file}: name another with --store, or start a search.")
+    database = Database(url, wait=wait, retry=retry)
+    database.write_at_once(lambda connection: migrate(connection, database.place))
+    return Store(database)
+
+
+class Store:
+    """All that is asked of a study database. Safe to use from several threads; close it, or use `with`."""
+
+    def __init__(self, database: Database):
+        self.database = database
+
+    def close(self) -> None:
+        self.database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None):
+        self.close()
+
+    def create_study(
+        self,
+        name: str,
+        config: dict[str, Any],
+        space_text: str,
+        seed: int,
+        objectives: list[dict[str, Any]],
+        data_hash: str | None = None,
+    ) -> Study:
+        """Make a study. Objectives: [{"name": ..., "direction": "minimize" | "maximize"}]."""
+        if not name or not objectives:
+            raise ValueError(f"A study needs a name and objectives, but got name={name!r}, objectives={objectives!r}.")
+        row = {"name": name, "config": config, "seed": _seed(seed), "objectives": objectives, "data_hash": data_hash}
+        row |= {"version": _package_version(), "token": _token()}
+        self.database.write(lambda connection: studies.create(connection, row, space_text))
+        return self.study(name)
+
+    def study(self, name: str) -> Study:
+        return self.database.read(lambda connection: queries.study_by_name(connection, name))
+
+    def studies(self) -> list[Study]:
+        return self.database.read(queries.studies)
+
+    def update_study(self, study_id: int, **values: Any) -> None:
+        """Replace `config` or `data_hash`."""
+        if not values or not set(values) <= {"config", "data_hash"}:
+            raise ValueError(f"Only config and data_hash of a study may change, but got {sorted(values)}.")
+        self.database.write(lambda connection: studies.change(connection, study_id, values))
+
+    def add_space_version(self, study_id: int, text: str) -> int:
+        """The number of the version of the space with this text: a new one unless the newest says the same."""
+        return self.database.write(lambda connection: studies.grow_space(connection, study_id, text))
+
+    def space_versions(self, study_id: int) -> list[SpaceVersion]:
+        return self.database.read(lambda connection: queries.space_versions(connection, study_id))
+
+    def add_trial(
+        self,
+        study_id: int,
+        number: int,
+        architecture: tuple[str, str],
+        *,
+        seed: int,
+        purpose: str,
+        operator: str,
+        choices: Any,
+        known_results: int,
+        steps: int,
+        parents: Sequence[int] = (),
+        owner: str | None = None,
+        lease_seconds: float = 60.0,
+        cheap_values: Mapping[str, float] | None = None,
+        limit: int | None = None,
+        failure: tuple[str, str] | None = None,
+        space_version: int | None = None,
+    ) -> TrialAdded | TrialRefused:
+        """Add a trial (architecture: (hash, text)) with its first unit, leased to `owner` if there is one.
+
+        limit: at most so many trials of this purpose. failure: (kind, text) of a proposal that cannot be built,
+        which is recorded as failed. space_version: None is the newest.
+        """
+        endings.check_finite(cheap_values or {})
+        new = NewTrial(
+            study_id=study_id,
+            number=number,
+            architecture_hash=architecture[0],
+            architecture=architecture[1],
+            seed=_seed(seed),
+            purpose=purpose,
+            operator=operator,
+            parents=tuple(parents),
+            choices=choices,
+            known_results=known_results,
+            steps=steps,
+            owner=owner,
+            lease_seconds=lease_seconds,
+            cheap_values=cheap_values or {},
+            limit=limit,
+            failure=failure,
+            space_version=space_version,
+            token=_token(),
+        )
+        return self.database.write(lambda connection: trials.add(connection, new))
+
+    def promote(
+        self, trial_id: int, rung: int, steps: int, *, owner: str | None = None, lease_seconds: float = 60.0
+    ) -> Unit | None:
+        """A unit for `rung` of a running trial whose rung below is done; None if there is one already or cannot be."""
+        token = _token()
+        return self.database.write(
+            lambda connection: trials.promote(connection, trial_id, rung, steps, owner, lease_seconds, token)
+        )
+
+    def stop_trials(self, study_id: int) -> int:
+        """Stop the running trials that have no unit queued or running, at the end of a search -> how many."""
+        return self.database.write(lambda connection: trials.stop(connection, study_id))
+
+    def lease(
+        self, study_id: int, owner: str, count: int = 1, seconds: float = 60.0, dead_owners: Collection[str] = ()
+    ) -> list[Unit]:
+        """Up to `count` units that nobody runs, now held by `owner` for `seconds`; higher rungs first."""
+        token = _token()
+        return self.database.write(
+            lambda connection: leases.lease(connection, study_id, owner, count, seconds, dead_owners, token)
+        )
+
+    def renew(self, unit_ids: Collection[int], owner: str, seconds: float = 60.0) -> list[int]:
+        """Extend leases -> the ids that `owner` still holds."""
+        return self.database.write(lambda connection: leases.renew(connection, unit_ids, owner, seconds))
+
+    def release(self, unit_ids: Collection[int], owner: str) -> list[int]:
+        """Put units back in the queue without counting the attempt -> the ids that `owner` held."""
+        return self.database.write(lambda connection: leases.release(connection, unit_ids, owner))
+
+    def owners(self, study_id: int) -> list[Owner]:
+        return self.database.read(lambda connection: leases.owners(connection, study_id))
+
+    def finish(
+        self,
+        unit_id: int,
+        owner: str,
+        attempt: int,
+        objectives: Mapping[str, float],
+        metrics: Mapping[str, float] | None = None,
+        *,
+        last: bool,
+        curve: Sequence[tuple[int, float]] = (),
+        checkpoint: tuple[str, str] | None = None,
+        seconds: float = 0.0,
+        device: str = "",
+    ) -> int | None:
+        """Record what a unit gave -> its place in the study's sequence, or None when the lease was lost.
+
+        The same call again gives the same answer. last: no rung follows, the trial is complete.
+        """
+        endings.check_finite(objectives)
+        outcome = UnitOutcome(
+            objectives=objectives,
+            metrics=metrics or {},
+            curve=curve,
+            checkpoint=checkpoint,
+            seconds=seconds,
+            device=device,
+            last=last,
+        )
+        return self.database.write(lambda connection: endings.finish(connection, unit_id, owner, attempt, outcome))
+
+    def fail(
+        self,
+        unit_id: int,
+        owner: str,
+        attempt: int,
+        kind: str,
+        text: str,
+        seconds: float | None = None,
+        *,
+        requeue: bool = False,
+        max_attempts: int = 3,
+    ) -> Ending:
+        """Record why a unit gave nothing. requeue: queue it again while it was tried less than `max_attempts` times."""
+        limit = max_attempts if requeue else None
+        return self.database.write(
+            lambda connection: endings.fail(connection, unit_id, owner, attempt, (kind, text), seconds, limit)
+        )
+
+    def results_since(self, study_id: int, sequence: int = 0, limit: int | None = None) -> list[UnitResult]:
+        """The units that ended after place `sequence` (which counts from 1), in order, without a gap."""
+        return self._read(queries.results_since, study_id, sequence, limit)
+
+    def trials(
+        self,
+        study_id: int,
+        *,
+        states: Collection[str] = (),
+        purposes: Collection[str] = (),
+        first: int = 0,
+        limit: int | None = None,
+    ) -> list[Trial]:
+        """Trials from number `first` on, at most `limit`; empty `states` or `purposes` mean all."""
+        return self._read(queries.trials, study_id, states, purposes, first, limit)
+
+    def trial(self, study_id: int, number: int) -> Trial:
+        return self._read(queries.trial_by_number, study_id, number)
+
+    def units(self, study_id: int, number: int) -> list[UnitSummary]:
+        """The rungs of a trial, lowest first."""
+        return self._read(queries.units_of, study_id, number)
+
+    def curve(self, study_id: int, number: int) -> list[tuple[int, float | None]]:
+        """(step, training loss) of a trial over all its rungs."""
+        return self._read(queries.curve, study_id, number)
+
+    def metrics(self, study_id: int, number: int, rung: int) -> dict[str, float | None]:
+        """What was measured at the end of a rung."""
+        return self._read(queries.metrics, study_id, number, rung)
+
+    def counts(self, study_id: int) -> list[TrialCount]:
+        """How many trials of each purpose are in each state."""
+        return self._read(queries.counts, study_id)
+
+    def open_units(self, study_id: int) -> dict[UnitState, int]:
+        """How many units wait and how many run."""
+        return self._read(queries.open_units, study_id)
+
+    def next_number(self, study_id: int) -> int:
+        return self._read(queries.next_number, study_id)
+
+    def best(
+        self,
+        study_id: int,
+        objective: str | None = None,
+        limit: int = 10,
+        *,
+        states: Collection[str] = (TrialState.COMPLETE,),
+        purposes: Collection[str] = (),
+    ) -> list[RankedTrial]:
+        """The best trials by an objective (None: the study's first), best first."""
+        return self._read(ranking.best, study_id, objective, limit, states, purposes)
+
+    def pareto(
+        self,
+        study_id: int,
+        objectives: Sequence[str] | None = None,
+        *,
+        states: Collection[str] = (TrialState.COMPLETE,),
+        purposes: Collection[str] = (),
+    ) -> list[RankedTrial]:
+        """The trials that none beats in these objectives (None: the study's), by the first of them."""
+        return self._read(ranking.pareto, study_id, objectives, states, purposes)
+
+    def architecture(self, prefix: str) -> tuple[str, str]:
+        """(hash, text) of the one architecture whose hash begins with `prefix`."""
+        return self._read(queries.architecture_by_prefix, prefix)
+
+    def _read(self, query: Callable[..., T], *arguments: Any) -> T:
+        def work(connection: Connection) -> T:
+            return query(connection, *arguments)
+
+        return self.database.read(work)
+
+
+def _token() -> str:
+    return uuid.uuid4().hex
+
+
+def _seed(seed: int) -> int:
+    if not 0 <= seed <= LARGEST_SEED:
+        raise ValueError(f"A seed must be from 0 to 2**63 - 1, but got {seed}.")
+    return seed
+
+
+def _package_version() -> str:
+    try:
+        return version("tessera-nas")
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,60 @@
+"""Changes of a study: made once, its configuration replaced, its space grown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, insert, select, update
+
+from nas.errors import UsageError
+from nas.store.models import space_version, study
+from nas.store.types import now
+
+
+def create(connection: Connection, values: dict[str, Any], space: str) -> int:
+    """Insert the study and version 0 of its space -> its id. `values` has the call's own `token`."""
+    existing = connection.execute(select(study.c.id, study.c.token).where(study.c.name == values["name"])).first()
+    if existing is not None:
+        if existing.token == values["token"]:
+            return existing.id
+        raise UsageError(f"A study named {values['name']!r} exists already: open it, or choose another name.")
+    row = {**values, "sequence": 0, "created_at": now()}
+    study_id = connection.execute(insert(study).values(row).returning(study.c.id)).scalar_one()
+    _add_space(connection, study_id, 0, space)
+    return study_id
+
+
+def change(connection: Connection, study_id: int, values: dict[str, Any]) -> None:
+    """Replace the configuration or the hash of the data."""
+    connection.execute(update(study).where(study.c.id == study_id).values(values))
+
+
+def grow_space(connection: Connection, study_id: int, space: str) -> int:
+    """The number of the version with this text: a new one, unless it is what the newest says already."""
+    connection.execute(locked(study_id)).one()
+    newest = connection.execute(
+        select(space_version.c.number, space_version.c.text)
+        .where(space_version.c.study_id == study_id)
+        .order_by(space_version.c.number.desc())
+        .limit(1)
+    ).one()
+    if newest.text == space:
+        return newest.number
+    _add_space(connection, study_id, newest.number + 1, space)
+    return newest.number + 1
+
+
+def locked(study_id: int):
+    """The study's row, held to the end of the transaction. SQLite needs no such lock: its writers come one by one."""
+    return select(study.c.id, study.c.sequence).where(study.c.id == study_id).with_for_update(key_share=True)
+
+
+def next_in_sequence(connection: Connection, study_id: int) -> int:
+    """The next place in the order in which units end. The row is held until the commit, so order is commit order."""
+    statement = update(study).where(study.c.id == study_id).values(sequence=study.c.sequence + 1)
+    return connection.execute(statement.returning(study.c.sequence)).scalar_one()
+
+
+def _add_space(connection: Connection, study_id: int, number: int, space: str) -> None:
+    row = {"study_id": study_id, "number": number, "text": space, "created_at": now()}
+    connection.execute(insert(space_version).values(row))

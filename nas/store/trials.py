@@ -1,0 +1,166 @@
+"""Changes of a trial: added with its first unit, promoted to the next rung, stopped when the search ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, exists, func, insert, literal, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from nas.store.leases import units
+from nas.store.models import architecture, space_version, trial, unit
+from nas.store.records import NewTrial, Refusal, TrialAdded, TrialRefused, TrialState, Unit, UnitState
+from nas.store.studies import locked, next_in_sequence
+from nas.store.types import now, storable
+
+_KEEP_ARCHITECTURE = {
+    "sqlite": sqlite.insert(architecture).on_conflict_do_nothing(),
+    "postgresql": postgresql.insert(architecture).on_conflict_do_nothing(),
+}
+
+
+def add(connection: Connection, new: NewTrial) -> TrialAdded | TrialRefused:
+    """Insert a trial with its first unit, leased if it has an owner, or say what is in its way."""
+    connection.execute(locked(new.study_id)).one()  # number, place and uniqueness hold until the commit
+    before = _surroundings(connection, new)
+    if before.own_id is not None:  # committed by an earlier run of this call
+        return _added_earlier(connection, before.own_id, new)
+    if before.same_number is not None:
+        return TrialRefused(Refusal.NUMBER_TAKEN, new.number)
+    if before.same_architecture is not None:
+        return TrialRefused(Refusal.ARCHITECTURE_KNOWN, before.same_architecture)
+    if new.limit is not None and before.place >= new.limit:
+        return TrialRefused(Refusal.LIMIT_REACHED)
+    text = {"hash": new.architecture_hash, "text": new.architecture}
+    connection.execute(_KEEP_ARCHITECTURE[connection.dialect.name], text)
+    trial_id = _insert_trial(connection, new, before.place, before.space_version)
+    unit_id = _insert_unit(connection, new, trial_id)
+    return TrialAdded(trial_id, new.number, None if new.failure else _first_unit(new, trial_id, unit_id))
+
+
+def promote(
+    connection: Connection, trial_id: int, rung: int, steps: int, owner: str | None, seconds: float, token: str
+) -> Unit | None:
+    """Queue (or lease to `owner`) `rung` of a running trial that finished the rung below; None if that cannot be."""
+    held = connection.execute(
+        select(trial.c.study_id, trial.c.state, trial.c.rung)
+        .where(trial.c.id == trial_id)
+        .with_for_update(key_share=True)
+    ).one()
+    existing = connection.execute(
+        select(unit.c.id, unit.c.token).where(unit.c.trial_id == trial_id, unit.c.rung == rung)
+    ).first()
+    if existing is not None:
+        return units(connection, [existing.id])[0] if existing.token == token else None
+    if held.state != TrialState.RUNNING or held.rung != rung - 1:
+        return None
+    row = {"study_id": held.study_id, "trial_id": trial_id, "rung": rung, "steps": steps, "token": token}
+    statement = insert(unit).values(row | _lease_of(owner, seconds)).returning(unit.c.id)
+    return units(connection, [connection.execute(statement).scalar_one()])[0]
+
+
+def stop(connection: Connection, study_id: int) -> int:
+    """Stop every running trial that has no unit to run -> how many."""
+    is_open = exists().where(unit.c.trial_id == trial.c.id, unit.c.state.in_([UnitState.QUEUED, UnitState.RUNNING]))
+    statement = (
+        update(trial)
+        .where(trial.c.study_id == study_id, trial.c.state == TrialState.RUNNING, ~is_open)
+        .values(state=TrialState.STOPPED, finished_at=now())
+    )
+    return connection.execute(statement).rowcount
+
+
+def _surroundings(connection: Connection, new: NewTrial) -> Any:
+    """One row: the trials in the way of this one, its place among those of its purpose, the newest space."""
+    same = (trial.c.study_id == new.study_id, trial.c.number == new.number)
+    own = select(trial.c.id).where(*same, trial.c.token == new.token)
+    same_number = select(trial.c.id).where(*same)
+    same_architecture = select(trial.c.number).where(
+        trial.c.study_id == new.study_id,
+        trial.c.architecture_hash == new.architecture_hash,
+        trial.c.seed == new.seed,
+        trial.c.purpose == new.purpose,
+    )
+    last = select(func.max(trial.c.place)).where(trial.c.study_id == new.study_id, trial.c.purpose == new.purpose)
+    space = select(func.max(space_version.c.number)).where(space_version.c.study_id == new.study_id)
+    return connection.execute(
+        select(
+            own.scalar_subquery().label("own_id"),
+            same_number.scalar_subquery().label("same_number"),
+            same_architecture.scalar_subquery().label("same_architecture"),
+            (func.coalesce(last.scalar_subquery(), literal(-1)) + 1).label("place"),
+            space.scalar_subquery().label("space_version"),
+        )
+    ).one()
+
+
+def _insert_trial(connection: Connection, new: NewTrial, place: int, newest_space: int) -> int:
+    row = {
+        "study_id": new.study_id,
+        "number": new.number,
+        "place": place,
+        "architecture_hash": new.architecture_hash,
+        "seed": new.seed,
+        "purpose": new.purpose,
+        "state": TrialState.FAILED if new.failure else TrialState.RUNNING if new.owner else TrialState.WAITING,
+        "operator": new.operator,
+        "parents": list(new.parents),
+        "choices": new.choices,
+        "space_version": newest_space if new.space_version is None else new.space_version,
+        "known_results": new.known_results,
+        "cheap_values": dict(new.cheap_values),
+        "created_at": now(),
+        "started_at": now() if new.owner and not new.failure else None,
+        "finished_at": now() if new.failure else None,
+        "token": new.token,
+    } | _error(new.failure)
+    return connection.execute(insert(trial).values(row).returning(trial.c.id)).scalar_one()
+
+
+def _insert_unit(connection: Connection, new: NewTrial, trial_id: int) -> int:
+    row: dict[str, Any] = {"study_id": new.study_id, "trial_id": trial_id, "rung": 0, "steps": new.steps}
+    row |= {"token": new.token} | _error(new.failure)
+    if new.failure:
+        row |= {"state": UnitState.FAILED, "attempts": 0, "released": 0, "owner": None, "lease_expires": None}
+        row["sequence"] = next_in_sequence(connection, new.study_id)
+    else:
+        row |= _lease_of(new.owner, new.lease_seconds)
+    return connection.execute(insert(unit).values(row).returning(unit.c.id)).scalar_one()
+
+
+def _lease_of(owner: str | None, seconds: float) -> dict[str, Any]:
+    if owner is None:
+        return {"state": UnitState.QUEUED, "owner": None, "lease_expires": None, "attempts": 0, "released": 0}
+    expires = now() + seconds
+    return {"state": UnitState.RUNNING, "owner": owner, "lease_expires": expires, "attempts": 1, "released": 0}
+
+
+def _error(failure: tuple[str, str] | None) -> dict[str, str | None]:
+    kind, text = failure or (None, None)
+    return {"error_kind": kind, "error_text": None if text is None else storable(text)}
+
+
+def _first_unit(new: NewTrial, trial_id: int, unit_id: int) -> Unit:
+    return Unit(
+        id=unit_id,
+        study_id=new.study_id,
+        trial_id=trial_id,
+        number=new.number,
+        purpose=new.purpose,
+        architecture_hash=new.architecture_hash,
+        architecture=new.architecture,
+        choices=new.choices,
+        seed=new.seed,
+        rung=0,
+        steps=new.steps,
+        owner=new.owner,
+        attempt=1 if new.owner else 0,
+        released=0,
+        start_uri=None,
+        start_sha256=None,
+    )
+
+
+def _added_earlier(connection: Connection, trial_id: int, new: NewTrial) -> TrialAdded:
+    first = connection.execute(select(unit.c.id).where(unit.c.trial_id == trial_id, unit.c.rung == 0)).scalar_one()
+    return TrialAdded(trial_id, new.number, None if new.failure else units(connection, [first])[0])

@@ -1,0 +1,65 @@
+"""Column types that mean the same on SQLite and PostgreSQL: moments, documents, and the database's own clock."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Double, Text
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.types import TypeDecorator
+
+
+class Moment(TypeDecorator[datetime]):
+    """A time, kept as seconds since 1970-01-01 UTC, so that a lease is a sum and a comparison on every database."""
+
+    impl = Double
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Any) -> float | None:
+        return None if value is None else value.timestamp()
+
+    def process_result_value(self, value: float | None, dialect: Any) -> datetime | None:
+        return None if value is None else datetime.fromtimestamp(value, UTC)
+
+
+class Document(TypeDecorator[Any]):
+    """JSON as text. ASCII only: a NUL or half a surrogate pair, which PostgreSQL refuses, is escaped."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Any) -> str | None:
+        return None if value is None else json.dumps(value, separators=(",", ":"))
+
+    def process_result_value(self, value: str | None, dialect: Any) -> Any:
+        return None if value is None else json.loads(value)
+
+
+class now(FunctionElement[float]):
+    """The database's clock in seconds since 1970-01-01 UTC; it goes on during a transaction."""
+
+    type = Double()
+    inherit_cache = True
+
+
+@compiles(now, "sqlite")
+def _now_on_sqlite(element: now, compiler: Any, **options: Any) -> str:
+    return "((julianday('now') - 2440587.5) * 86400.0)"
+
+
+@compiles(now, "postgresql")
+def _now_on_postgresql(element: now, compiler: Any, **options: Any) -> str:
+    return "(extract(epoch from clock_timestamp())::double precision)"
+
+
+def storable(text: str) -> str:
+    """Text that both databases take: what is not valid UTF-8, and NUL, is written as an escape."""
+    return text.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def canonical(value: Any) -> str:
+    """JSON in one spelling, so that equal values are equal text."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
