@@ -16,7 +16,7 @@ class Part:
 
     name: where it stands (`of.0`, `norm`, `logits`). shape: its input. count: how often it is called one after another.
     shared: the calls use one set of parameters. expected: the calls expected on average, when fewer than `count`.
-    stateless: it never reads its input in pieces, so it keeps no state.
+    width: of its output, where it is not the model's.
     """
 
     name: str
@@ -26,13 +26,11 @@ class Part:
     count: int = 1
     shared: bool = False
     expected: float | None = None
-    stateless: bool = False
+    width: int | None = None
 
     def scaled(self, cost: Cost) -> Cost:
         """The cost of all calls, when one costs `cost`."""
         every = cost.times(self.count, shared=self.shared)
-        if self.stateless:
-            every = replace(every, state_bytes=0)
         if self.expected is None:
             return every
         return replace(every, expected_flops=round(cost.expected_flops * self.expected))

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from searchspace.checks import at_least, not_empty, probability
 from searchspace.combinators.sequence import Stack
-from searchspace.combinators.step_signal import Signal, StepSignal
+from searchspace.combinators.step_signal import Signal, StepSignal, check_signal
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Shape, kept, linear
 from searchspace.parts import Composite, Part, in_order
@@ -46,6 +46,7 @@ class HaltingConfig:
         at_least(2, times=self.times)
         probability(threshold=self.threshold)
         not_empty(of=self.of)
+        check_signal(self.signal, self.dim)
         if self.ponder_weight < 0:
             raise ValueError(f"ponder_weight must not be negative, but got {self.ponder_weight}.")
 
@@ -67,14 +68,16 @@ class Halting(Composite, Primitive):
     def __init__(self, config: HaltingConfig) -> None:
         super().__init__()
         self.config = config
-        self.signal = StepSignal(config.signal, config.dim, config.times)
+        self.signal = StepSignal(config.signal, config.dim)
         self.halt = nn.Linear(config.dim, 1)
         nn.init.constant_(self.halt.bias, INITIAL_BIAS)
         self.of = Stack(config.of)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         config = self.config
-        real = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if context.padding is None else context.padding
+        real = (
+            torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if context.padding is None else context.padding
+        )
         precision = torch.promote_types(x.dtype, torch.float32)
         running = real
         halting = torch.zeros(x.shape[:2], dtype=precision, device=x.device)  # h: the sum of a position's p

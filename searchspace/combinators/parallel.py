@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from searchspace.checks import not_empty
-from searchspace.combinators.sequence import Stack
+from searchspace.combinators.sequence import SequenceConfig, Stack
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Shape, linear
 from searchspace.parts import Composite, Part, in_order
-from searchspace.registry import Branches, primitive
+from searchspace.registry import Branches, Configured, block_type, primitive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +48,12 @@ class Parallel(Composite, Primitive):
 
     @classmethod
     def parts(cls, config: ParallelConfig, shape: Shape) -> list[Part]:
-        parts = [part for i, branch in enumerate(config.of) for part in in_order(f"of.{i}", branch, shape)]
+        parts = in_order("of", [_as_one(branch) for branch in config.of], shape)
         if config.combine == "concatenate":
             own = linear(shape, len(config.of) * config.dim, config.dim)
             parts.append(Part(name="output", shape=shape, own=own))
         return parts
+
+
+def _as_one(branch: tuple[Configured, ...]) -> Configured:
+    return branch[0] if len(branch) == 1 else Configured(block_type("sequence"), SequenceConfig(of=branch))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from searchspace.checks import at_least, not_empty
 from searchspace.combinators.sequence import Stack
-from searchspace.combinators.step_signal import Signal, StepSignal
+from searchspace.combinators.step_signal import Signal, StepSignal, check_signal
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Shape
 from searchspace.parts import Composite, Part, in_order
@@ -31,6 +31,7 @@ class RepeatConfig:
     def __post_init__(self) -> None:
         at_least(1, times=self.times)
         not_empty(of=self.of)
+        check_signal(self.signal, self.dim)
         if self.signal != "none" and not self.share_weights:
             raise ValueError(
                 f"signal must be 'none' where weights are not shared, but got {self.signal!r}: copies with their own "
@@ -45,7 +46,7 @@ class Repeat(Composite, Primitive):
         self.times = config.times
         sets = 1 if config.share_weights else config.times
         self.of = nn.ModuleList(Stack(config.of) for _ in range(sets))
-        self.signal = StepSignal(config.signal, config.dim, config.times)
+        self.signal = StepSignal(config.signal, config.dim)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         for step in range(self.times):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from searchspace.contract import Context
-from searchspace.primitives.position.sinusoidal import sinusoid
+from searchspace.primitives.position.sinusoidal import Sinusoidal, SinusoidalConfig
 
 Signal = Literal["none", "step", "position_and_step"]
 
@@ -20,19 +20,20 @@ Signal = Literal["none", "step", "position_and_step"]
 class StepSignal(nn.Module):
     """none: adds nothing. step: sinusoid(t). position_and_step: sinusoid(p) + sinusoid(t), as published."""
 
-    def __init__(self, kind: Signal, dim: int, times: int) -> None:
+    def __init__(self, kind: Signal, dim: int) -> None:
         super().__init__()
         self.kind = kind
-        self.dim = dim
-        steps = sinusoid(torch.arange(1, times + 1), dim) if kind != "none" else None
-        self.register_buffer("steps", steps, persistent=False)  # [times, C]
+        self.waves = None if kind == "none" else Sinusoidal(SinusoidalConfig(dim=dim))
 
     def forward(self, x: Tensor, step: int, context: Context) -> Tensor:
         """x: [B, T, C], the state that enters step `step` (from 0) -> the same shape."""
-        if self.kind == "none":
+        if self.waves is None:
             return x
-        signal = self.steps[step]
-        if self.kind == "position_and_step":
-            positions = torch.arange(x.shape[1], device=x.device) if context.positions is None else context.positions
-            signal = signal + sinusoid(positions, self.dim)  # [T, C]
-        return x + signal.to(x.dtype)
+        x = self.waves.embed(x, torch.full((1,), step + 1, device=x.device))
+        return self.waves(x, context) if self.kind == "position_and_step" else x
+
+
+def check_signal(kind: Signal, dim: int) -> None:
+    """Raises ValueError when `dim` is no width for sinusoids."""
+    if kind != "none":
+        SinusoidalConfig(dim=dim)

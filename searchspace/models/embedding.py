@@ -39,15 +39,14 @@ class TokenEmbedding(nn.Module):
 
 def token_part(vocabulary: int, width: int, shape: Shape) -> Part:
     """A look-up has no matrix product; it keeps the tokens, eight bytes each."""
-    return Part(
-        name="embedding", shape=shape, own=Cost(parameters=vocabulary * width, activation_bytes=8 * shape.rows)
-    )
+    return Part(name="embedding", shape=shape, own=Cost(parameters=vocabulary * width, activation_bytes=8 * shape.rows))
 
 
 def logits_part(vocabulary: int, width: int, shape: Shape, *, tied: bool) -> Part:
     """The product with the table, which keeps its input, and the logits, which the loss keeps."""
     own = matmul(shape.rows, width, vocabulary) + kept(shape, shape.rows * (width + vocabulary))
-    return Part(name="logits", shape=shape, own=own if tied else own + Cost(parameters=vocabulary * width))
+    table = Cost() if tied else Cost(parameters=vocabulary * width)
+    return Part(name="logits", shape=shape, own=own + table, width=vocabulary)
 
 
 def features_part(features: int, width: int, shape: Shape) -> Part:

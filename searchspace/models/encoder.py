@@ -81,7 +81,6 @@ class Encoder(Composite, nn.Module):
 
     @classmethod
     def parts(cls, config: EncoderConfig, shape: Shape) -> list[Part]:
-        """An encoder never streams, so it keeps no state."""
         if config.vocabulary is not None:
             entry = token_part(config.vocabulary, config.width, shape)
         else:
@@ -89,12 +88,13 @@ class Encoder(Composite, nn.Module):
         parts = [
             entry,
             *position_parts(config.position, config.dropout, config.width, shape),
-            *in_order("body", config.body, shape, stateless=True),
+            *in_order("body", config.body, shape),
             Part(name="final_norm", shape=shape, block=config.final_norm),
         ]
         if config.classes is not None:
             one = replace(shape, length=1)
-            parts.append(Part(name="head", shape=one, own=linear(one, config.width, config.classes)))
+            own = linear(one, config.width, config.classes)
+            parts.append(Part(name="head", shape=one, own=own, width=config.classes))
         return parts
 
 
