@@ -1,7 +1,7 @@
 """An architecture as a tree of lines, each with its output shape, parameters, share of the FLOPs and streaming state.
 
-Equal blocks in a row are drawn once with `x N`; a block that is called N times with one set of weights says `shared x N`.
-The costs of a line are those of all its copies and calls.
+Equal blocks in a row are drawn once with `x N`; a block that is called N times with one set of weights says
+`shared x N`. The costs of a line are those of all its copies and calls.
 """
 
 from __future__ import annotations

@@ -10,6 +10,9 @@ from searchspace.cost import Cost, Shape, total
 from searchspace.registry import Configured
 
 
+NOTHING = Cost()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Part:
     """A block that stands in another, or, without `block`, work of that other block's own.
@@ -22,7 +25,7 @@ class Part:
     name: str
     shape: Shape
     block: Configured | None = None
-    own: Cost = Cost()
+    own: Cost = NOTHING
     count: int = 1
     shared: bool = False
     expected: float | None = None

@@ -123,7 +123,7 @@ class Halting(Composite, Primitive):
 
     @classmethod
     def parts(cls, config: HaltingConfig, shape: Shape) -> list[Part]:
-        """FLOPs take every step; expected FLOPs the measured mean depth of `shape`, or what an untrained block takes."""
+        """FLOPs take every step; expected FLOPs the mean depth that `shape` gives, or that of an untrained block."""
         steps = config.untrained_steps if shape.halting_steps is None else min(shape.halting_steps, config.times)
         chance = linear(shape, config.dim, 1) + kept(shape, 3 * shape.rows)
         mixing = kept(shape, 2 * shape.rows * config.dim)  # the state and the output before each step

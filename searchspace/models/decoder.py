@@ -57,7 +57,8 @@ class Decoder(Composite, nn.Module):
     def forward(self, tokens: Tensor, context: Context | None = None) -> Tensor:
         """tokens: [B, T] int64 -> logits [B, T, V].
 
-        With `context.streams` the tokens are the next piece of a sequence. Raises ValueError where a block cannot stream.
+        With `context.streams` the tokens are the next piece of a sequence. Raises ValueError where a block cannot
+        stream.
         """
         context = entered(context, tokens, self.position)
         if context.streams is not None and self.cannot_stream:

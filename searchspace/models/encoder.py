@@ -67,7 +67,7 @@ class Encoder(Composite, nn.Module):
         scale_residual_outputs(self.body)
 
     def forward(self, inputs: Tensor, context: Context | None = None) -> Tensor:
-        """inputs: [B, T] int64, or [B, T, F] -> [B, T, C], or with `classes` logits [B, classes] of the mean position."""
+        """inputs: [B, T] int64, or [B, T, F] -> [B, T, C]; with `classes`, logits [B, classes] of the mean."""
         if context is not None and context.streams is not None:
             raise ValueError("An encoder cannot read its input in pieces: every position sees all others.")
         context = entered(context, inputs, self.position)

@@ -68,7 +68,7 @@ class EncoderDecoder(Composite, nn.Module):
         return self.decode(target, replace(context, memory=self.encode(source, context)))
 
     def encode(self, source: Tensor, context: Context | None = None) -> Tensor:
-        """[B, S] -> the memory [B, S, C]. To stream, put it into `context.memory` once, then `decode` piece by piece."""
+        """[B, S] -> the memory [B, S, C]; to stream, put it into `context.memory` once, then `decode` each piece."""
         outer = Context() if context is None else context
         inner = replace(outer, padding=outer.memory_padding, streams=None, memory=None, memory_padding=None)
         inner = entered(inner, source, self.position)
