@@ -1,0 +1,146 @@
+"""What holds for the whole house: light imports, arrows the linter cannot say, pins, docstrings, no private paths."""
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("nas", "searchspace", "kernels", "tuner", "benchmarks")
+
+# What stands to the left may import, of our own modules, only what stands to the right.
+ARROWS = {
+    "nas/store": ("nas.store", "nas.errors"),
+    "tuner": ("tuner", "kernels", "nas.store", "nas.errors"),
+    "kernels": ("kernels",),
+    "searchspace": ("searchspace", "kernels"),
+}
+
+
+def modules_after(statement: str) -> set[str]:
+    """The top-level modules that a fresh Python holds after `statement`, the standard library left out."""
+    code = f"import sys; before = set(sys.modules); {statement}; print(*sorted(set(sys.modules) - before))"
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    return {name.partition(".")[0] for name in result.stdout.split()} - sys.stdlib_module_names
+
+
+@pytest.mark.parametrize("package", ["nas", "kernels", "searchspace", "tuner"])
+def test_importing_a_package_imports_nothing_but_itself(package):
+    assert modules_after(f"import {package}") == {package}
+
+
+def test_the_command_line_starts_without_the_heavy_libraries():
+    assert modules_after("from nas.cli.app import discover; discover()").isdisjoint(
+        {"torch", "ray", "optuna", "sqlalchemy", "numpy", "scipy"}
+    )
+
+
+def test_the_tuner_runs_where_ray_and_optuna_are_missing():
+    assert modules_after("import tuner.device, tuner.measure").isdisjoint({"ray", "optuna", "sqlalchemy"})
+
+
+def test_kernels_is_not_mistaken_for_the_distribution_of_that_name():
+    """Other libraries try `from kernels import ...` and go on without it after an ImportError alone."""
+    import kernels
+
+    assert not hasattr(kernels, "__version__")
+    with pytest.raises(ImportError):
+        exec("from kernels import get_kernel")
+
+
+@pytest.mark.parametrize("room", ARROWS)
+def test_a_room_imports_only_what_it_stands_on(room):
+    allowed = ARROWS[room]
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line} imports {module}"
+        for path in sorted((ROOT / room).rglob("*.py"))
+        for line, module in imports(path)
+        if module.partition(".")[0] in (*PACKAGES, "dashboards")
+        and not any(module == name or module.startswith(name + ".") for name in allowed)
+    ]
+
+    assert not wrong, "\n".join(wrong)
+
+
+def imports(path: Path) -> Iterator[tuple[int, str]]:
+    """(line, module) of every import in a file, `from nas import store` as nas.store."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, name.name) for name in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            if node.module in PACKAGES:
+                yield from ((node.lineno, f"{node.module}.{name.name}") for name in node.names)
+            else:
+                yield node.lineno, node.module
+
+
+def test_every_module_says_what_it_is():
+    silent = [
+        str(path.relative_to(ROOT))
+        for package in PACKAGES
+        for path in sorted((ROOT / package).rglob("*.py"))
+        if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+
+    assert not silent, f"modules without a docstring: {', '.join(silent)}"
+
+
+def requirements() -> list[Requirement]:
+    """Every direct dependency, those of the extras and of the build too."""
+    document = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    project = document["project"]
+    lists = [document["build-system"]["requires"], project["dependencies"], *project["optional-dependencies"].values()]
+    found = [Requirement(text) for listed in lists for text in listed]
+    return [requirement for requirement in found if requirement.name != project["name"]]
+
+
+def test_every_direct_dependency_is_pinned_to_a_version_in_its_range():
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = {pin.name.lower(): pin for pin in map(Requirement, (line for line in lines if line[:1] not in ("", "#")))}
+
+    for requirement in requirements():
+        pin = pins.get(requirement.name.lower())
+        assert pin, f"constraints.txt does not pin {requirement.name}"
+        (version,) = pin.specifier
+        assert version.operator == "=="
+        assert requirement.specifier.contains(version.version), f"{pin} is outside of {requirement}"
+
+
+def test_no_file_names_a_path_of_the_machine_it_was_written_on():
+    private = re.compile(rb"(?<![\w.~-])/(?:home|Users|root|work)/[\w.-]+")
+    wrong = [
+        f"{path.relative_to(ROOT)}: {found.group().decode()}"
+        for path in committed()
+        for found in [private.search(path.read_bytes())]
+        if found
+    ]
+
+    assert not wrong, "\n".join(wrong)
+
+
+def committed() -> list[Path]:
+    """The files under version control; in an unpacked archive, all that are not of an environment or a cache."""
+    if (ROOT / ".git").exists():
+        listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        paths = [ROOT / name for name in listed.split("\0") if name]
+    else:
+        paths = [path for path in ROOT.rglob("*") if not any(part in path.parts for part in (".venv", "__pycache__"))]
+    return [path for path in paths if path.is_file()]
+
+
+def test_the_readme_names_every_command():
+    from nas.cli.app import app, discover
+
+    discover()
+    commands = typer.main.get_command(app).commands
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    missing = [name for name, command in commands.items() if not command.hidden and f"nas {name}" not in text]
+
+    assert not missing, f"README.md does not mention: {', '.join(missing)}"
