@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, insert, select, update
+from sqlalchemy import Connection, bindparam, insert, select, type_coerce, update
 
 from nas.store.models import metric, objective_value, trial, unit
 from nas.store.records import TrialState, UnitOutcome, UnitState
 from nas.store.studies import next_in_sequence
-from nas.store.types import now, storable
+from nas.store.types import Moment, now, storable
 
 CURVE = "training loss"  # the name under which a curve is kept among the metrics
 
@@ -40,10 +40,21 @@ _UNIT = (
         unit.c.attempts,
         unit.c.released,
         unit.c.sequence,
+        type_coerce(now(), Moment).label("time"),
     )
     .where(unit.c.id == bindparam("unit_id"))
     .with_for_update(key_share=True)
 )
+
+# Statements of the hot path are made once: making one costs more than running it.
+_END_UNIT = update(unit).where(unit.c.id == bindparam("unit_id"))
+_ADVANCE = (
+    update(trial)
+    .where(trial.c.id == bindparam("trial_id"), trial.c.state == TrialState.RUNNING)
+    .returning(trial.c.cheap_values)
+)
+_INSERT_OBJECTIVES = insert(objective_value)
+_INSERT_METRICS = insert(metric)
 
 
 def finish(connection: Connection, unit_id: int, owner: str, attempt: int, outcome: UnitOutcome) -> int | None:
@@ -57,8 +68,12 @@ def finish(connection: Connection, unit_id: int, owner: str, attempt: int, outco
     uri, sha256 = outcome.checkpoint or (None, None)
     done = {"state": UnitState.DONE, "lease_expires": None, "sequence": sequence, "seconds": outcome.seconds}
     done |= {"device": outcome.device, "checkpoint_uri": uri, "checkpoint_sha256": sha256}
-    connection.execute(update(unit).where(unit.c.id == unit_id).values(done))
-    values = _advance(connection, row.trial_id, row.rung, outcome.last) | dict(outcome.objectives)
+    connection.execute(_END_UNIT, done | {"unit_id": unit_id})
+    moved: dict[str, Any] = {"rung": row.rung}
+    if outcome.last:
+        moved |= {"state": TrialState.COMPLETE, "finished_at": row.time}
+    cheap_values = connection.execute(_ADVANCE, moved | {"trial_id": row.trial_id}).scalar_one()
+    values = cheap_values | dict(outcome.objectives)
     _insert_values(connection, unit_id, row.steps, values, outcome)
     return sequence
 
@@ -84,16 +99,14 @@ def fail(
         return Ending.FAILED
     if max_attempts is not None and row.attempts - row.released < max_attempts:
         back = {"state": UnitState.QUEUED, "owner": None, "lease_expires": None}
-        connection.execute(update(unit).where(unit.c.id == unit_id).values(back))
+        connection.execute(_END_UNIT, back | {"unit_id": unit_id})
         return Ending.REQUEUED
-    kind, text = error[0], storable(error[1])
-    failed: dict[str, Any] = {"error_kind": kind, "error_text": text}
-    ended = {"lease_expires": None, "seconds": seconds, "sequence": next_in_sequence(connection, row.study_id)}
-    connection.execute(
-        update(unit).where(unit.c.id == unit_id).values(failed | ended | {"state": UnitState.FAILED}),
-    )
-    failed |= {"state": TrialState.FAILED, "finished_at": now()}
-    connection.execute(update(trial).where(trial.c.id == row.trial_id).values(failed))
+    why = {"error_kind": error[0], "error_text": storable(error[1])}
+    ended = {"state": UnitState.FAILED, "lease_expires": None, "seconds": seconds}
+    ended["sequence"] = next_in_sequence(connection, row.study_id)
+    connection.execute(_END_UNIT, ended | why | {"unit_id": unit_id})
+    ended = {"state": TrialState.FAILED, "finished_at": row.time}
+    connection.execute(_ADVANCE, ended | why | {"trial_id": row.trial_id})
     return Ending.FAILED
 
 
@@ -104,21 +117,12 @@ def check_finite(objectives: Mapping[str, float]) -> None:
             raise ValueError(f"Objective {name!r} must be finite, but got {value!r}: record the unit as failed.")
 
 
-def _advance(connection: Connection, trial_id: int, rung: int, last: bool) -> dict[str, float]:
-    """Move the trial on -> the objectives that were known before it was trained."""
-    values: dict[str, Any] = {"rung": rung}
-    if last:
-        values |= {"state": TrialState.COMPLETE, "finished_at": now()}
-    statement = update(trial).where(trial.c.id == trial_id, trial.c.state == TrialState.RUNNING).values(values)
-    return connection.execute(statement.returning(trial.c.cheap_values)).scalar_one()
-
-
 def _insert_values(
     connection: Connection, unit_id: int, steps: int, values: Mapping[str, float], outcome: UnitOutcome
 ) -> None:
     if values:
         rows = [{"unit_id": unit_id, "name": name, "value": value} for name, value in values.items()]
-        connection.execute(insert(objective_value), rows)
+        connection.execute(_INSERT_OBJECTIVES, rows)
     measured = {(CURVE, step): value for step, value in outcome.curve}
     measured |= {(name, steps): value for name, value in outcome.metrics.items()}
     if measured:
@@ -126,4 +130,4 @@ def _insert_values(
             {"unit_id": unit_id, "name": name, "step": step, "value": None if math.isnan(value) else value}
             for (name, step), value in measured.items()
         ]
-        connection.execute(insert(metric), rows)
+        connection.execute(_INSERT_METRICS, rows)

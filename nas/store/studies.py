@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, bindparam, insert, select, update
 
 from nas.errors import UsageError
 from nas.store.models import space_version, study
 from nas.store.types import now
+
+
+# Statements of the hot path are made once: making one costs more than running it.
+_LOCKED = select(study.c.id).where(study.c.id == bindparam("study")).with_for_update(key_share=True)
+_COUNT_UP = (
+    update(study)
+    .where(study.c.id == bindparam("study"))
+    .values(sequence=study.c.sequence + 1)
+    .returning(study.c.sequence)
+)
 
 
 def create(connection: Connection, values: dict[str, Any], space: str) -> int:
@@ -31,7 +41,7 @@ def change(connection: Connection, study_id: int, values: dict[str, Any]) -> Non
 
 def grow_space(connection: Connection, study_id: int, space: str) -> int:
     """The number of the version with this text: a new one, unless it is what the newest says already."""
-    connection.execute(locked(study_id)).one()
+    lock(connection, study_id)
     newest = connection.execute(
         select(space_version.c.number, space_version.c.text)
         .where(space_version.c.study_id == study_id)
@@ -44,15 +54,14 @@ def grow_space(connection: Connection, study_id: int, space: str) -> int:
     return newest.number + 1
 
 
-def locked(study_id: int):
-    """The study's row, held to the end of the transaction. SQLite needs no such lock: its writers come one by one."""
-    return select(study.c.id, study.c.sequence).where(study.c.id == study_id).with_for_update(key_share=True)
+def lock(connection: Connection, study_id: int) -> None:
+    """Hold the study's row to the end of the transaction. SQLite needs no lock here: its writers come one by one."""
+    connection.execute(_LOCKED, {"study": study_id}).one()
 
 
 def next_in_sequence(connection: Connection, study_id: int) -> int:
     """The next place in the order in which units end. The row is held until the commit, so order is commit order."""
-    statement = update(study).where(study.c.id == study_id).values(sequence=study.c.sequence + 1)
-    return connection.execute(statement.returning(study.c.sequence)).scalar_one()
+    return connection.execute(_COUNT_UP, {"study": study_id}).scalar_one()
 
 
 def _add_space(connection: Connection, study_id: int, number: int, space: str) -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, exists, func, insert, literal, select, update
+from sqlalchemy import Connection, Select, bindparam, exists, func, insert, select, type_coerce, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from nas.store.leases import units
 from nas.store.models import architecture, space_version, trial, unit
 from nas.store.records import NewTrial, Refusal, TrialAdded, TrialRefused, TrialState, Unit, UnitState
-from nas.store.studies import locked, next_in_sequence
-from nas.store.types import now, storable
+from nas.store.studies import lock, next_in_sequence
+from nas.store.types import Moment, now, storable
 
 _KEEP_ARCHITECTURE = {
     "sqlite": sqlite.insert(architecture).on_conflict_do_nothing(),
@@ -19,10 +20,46 @@ _KEEP_ARCHITECTURE = {
 }
 
 
+def _surroundings() -> Select:
+    """One row: the trials in the way of a new one, its place among those of its purpose, the newest space, the time."""
+    same_study = trial.c.study_id == bindparam("study")
+    same_number = trial.c.number == bindparam("number")
+    same_purpose = trial.c.purpose == bindparam("purpose")
+    same_architecture = (trial.c.architecture_hash == bindparam("hash")) & (trial.c.seed == bindparam("seed"))
+    last = select(func.max(trial.c.place)).where(same_study, same_purpose)
+    space = select(func.max(space_version.c.number)).where(space_version.c.study_id == bindparam("study"))
+    own = select(trial.c.id).where(same_study, same_number, trial.c.token == bindparam("token"))
+    twin = select(trial.c.number).where(same_study, same_architecture, same_purpose)
+    return select(
+        own.scalar_subquery().label("own_id"),
+        select(trial.c.id).where(same_study, same_number).scalar_subquery().label("same_number"),
+        twin.scalar_subquery().label("same_architecture"),
+        (func.coalesce(last.scalar_subquery(), -1) + 1).label("place"),
+        space.scalar_subquery().label("space_version"),
+        type_coerce(now(), Moment).label("time"),
+    )
+
+
+# Statements of the hot path are made once: making one costs more than running it.
+_SURROUNDINGS = _surroundings()
+_INSERT_TRIAL = insert(trial)
+_INSERT_UNIT = insert(unit)
+
+
 def add(connection: Connection, new: NewTrial) -> TrialAdded | TrialRefused:
     """Insert a trial with its first unit, leased if it has an owner, or say what is in its way."""
-    connection.execute(locked(new.study_id)).one()  # number, place and uniqueness hold until the commit
-    before = _surroundings(connection, new)
+    lock(connection, new.study_id)  # number, place and uniqueness hold until the commit
+    before = connection.execute(
+        _SURROUNDINGS,
+        {
+            "study": new.study_id,
+            "number": new.number,
+            "purpose": new.purpose,
+            "hash": new.architecture_hash,
+            "seed": new.seed,
+            "token": new.token,
+        },
+    ).one()
     if before.own_id is not None:  # committed by an earlier run of this call
         return _added_earlier(connection, before.own_id, new)
     if before.same_number is not None:
@@ -33,8 +70,8 @@ def add(connection: Connection, new: NewTrial) -> TrialAdded | TrialRefused:
         return TrialRefused(Refusal.LIMIT_REACHED)
     text = {"hash": new.architecture_hash, "text": new.architecture}
     connection.execute(_KEEP_ARCHITECTURE[connection.dialect.name], text)
-    trial_id = _insert_trial(connection, new, before.place, before.space_version)
-    unit_id = _insert_unit(connection, new, trial_id)
+    trial_id = _insert_trial(connection, new, before)
+    unit_id = _insert_unit(connection, new, trial_id, before.time)
     return TrialAdded(trial_id, new.number, None if new.failure else _first_unit(new, trial_id, unit_id))
 
 
@@ -43,7 +80,7 @@ def promote(
 ) -> Unit | None:
     """Queue (or lease to `owner`) `rung` of a running trial that finished the rung below; None if that cannot be."""
     held = connection.execute(
-        select(trial.c.study_id, trial.c.state, trial.c.rung)
+        select(trial.c.study_id, trial.c.state, trial.c.rung, type_coerce(now(), Moment).label("time"))
         .where(trial.c.id == trial_id)
         .with_for_update(key_share=True)
     ).one()
@@ -55,8 +92,8 @@ def promote(
     if held.state != TrialState.RUNNING or held.rung != rung - 1:
         return None
     row = {"study_id": held.study_id, "trial_id": trial_id, "rung": rung, "steps": steps, "token": token}
-    statement = insert(unit).values(row | _lease_of(owner, seconds)).returning(unit.c.id)
-    return units(connection, [connection.execute(statement).scalar_one()])[0]
+    made = connection.execute(_INSERT_UNIT, row | _lease_of(owner, held.time, seconds))
+    return units(connection, [made.inserted_primary_key[0]])[0]
 
 
 def stop(connection: Connection, study_id: int) -> int:
@@ -70,35 +107,11 @@ def stop(connection: Connection, study_id: int) -> int:
     return connection.execute(statement).rowcount
 
 
-def _surroundings(connection: Connection, new: NewTrial) -> Any:
-    """One row: the trials in the way of this one, its place among those of its purpose, the newest space."""
-    same = (trial.c.study_id == new.study_id, trial.c.number == new.number)
-    own = select(trial.c.id).where(*same, trial.c.token == new.token)
-    same_number = select(trial.c.id).where(*same)
-    same_architecture = select(trial.c.number).where(
-        trial.c.study_id == new.study_id,
-        trial.c.architecture_hash == new.architecture_hash,
-        trial.c.seed == new.seed,
-        trial.c.purpose == new.purpose,
-    )
-    last = select(func.max(trial.c.place)).where(trial.c.study_id == new.study_id, trial.c.purpose == new.purpose)
-    space = select(func.max(space_version.c.number)).where(space_version.c.study_id == new.study_id)
-    return connection.execute(
-        select(
-            own.scalar_subquery().label("own_id"),
-            same_number.scalar_subquery().label("same_number"),
-            same_architecture.scalar_subquery().label("same_architecture"),
-            (func.coalesce(last.scalar_subquery(), literal(-1)) + 1).label("place"),
-            space.scalar_subquery().label("space_version"),
-        )
-    ).one()
-
-
-def _insert_trial(connection: Connection, new: NewTrial, place: int, newest_space: int) -> int:
+def _insert_trial(connection: Connection, new: NewTrial, before: Any) -> int:
     row = {
         "study_id": new.study_id,
         "number": new.number,
-        "place": place,
+        "place": before.place,
         "architecture_hash": new.architecture_hash,
         "seed": new.seed,
         "purpose": new.purpose,
@@ -106,32 +119,32 @@ def _insert_trial(connection: Connection, new: NewTrial, place: int, newest_spac
         "operator": new.operator,
         "parents": list(new.parents),
         "choices": new.choices,
-        "space_version": newest_space if new.space_version is None else new.space_version,
+        "space_version": before.space_version if new.space_version is None else new.space_version,
         "known_results": new.known_results,
         "cheap_values": dict(new.cheap_values),
-        "created_at": now(),
-        "started_at": now() if new.owner and not new.failure else None,
-        "finished_at": now() if new.failure else None,
+        "created_at": before.time,
+        "started_at": before.time if new.owner and not new.failure else None,
+        "finished_at": before.time if new.failure else None,
         "token": new.token,
     } | _error(new.failure)
-    return connection.execute(insert(trial).values(row).returning(trial.c.id)).scalar_one()
+    return connection.execute(_INSERT_TRIAL, row).inserted_primary_key[0]
 
 
-def _insert_unit(connection: Connection, new: NewTrial, trial_id: int) -> int:
+def _insert_unit(connection: Connection, new: NewTrial, trial_id: int, time: datetime) -> int:
     row: dict[str, Any] = {"study_id": new.study_id, "trial_id": trial_id, "rung": 0, "steps": new.steps}
     row |= {"token": new.token} | _error(new.failure)
     if new.failure:
         row |= {"state": UnitState.FAILED, "attempts": 0, "released": 0, "owner": None, "lease_expires": None}
         row["sequence"] = next_in_sequence(connection, new.study_id)
     else:
-        row |= _lease_of(new.owner, new.lease_seconds)
-    return connection.execute(insert(unit).values(row).returning(unit.c.id)).scalar_one()
+        row |= _lease_of(new.owner, time, new.lease_seconds)
+    return connection.execute(_INSERT_UNIT, row).inserted_primary_key[0]
 
 
-def _lease_of(owner: str | None, seconds: float) -> dict[str, Any]:
+def _lease_of(owner: str | None, time: datetime, seconds: float) -> dict[str, Any]:
     if owner is None:
         return {"state": UnitState.QUEUED, "owner": None, "lease_expires": None, "attempts": 0, "released": 0}
-    expires = now() + seconds
+    expires = time + timedelta(seconds=seconds)
     return {"state": UnitState.RUNNING, "owner": owner, "lease_expires": expires, "attempts": 1, "released": 0}
 
 
