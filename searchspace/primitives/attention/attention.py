@@ -76,7 +76,7 @@ class Attention(Primitive):
         if context.position is not None:
             q, k = context.position.rotate(q, queries), context.position.rotate(k, queries)
         if slot is not None:
-            k, v = (torch.cat([slot[name], new], dim=2) if slot else new for name, new in (("k", k), ("v", v)))
+            k, v = (torch.cat([slot[name], new], dim=2) if slot else new.clone() for name, new in (("k", k), ("v", v)))
             slot["k"], slot["v"] = k, v
         bias = None
         if context.position is not None:
@@ -94,7 +94,7 @@ class Attention(Primitive):
             raise ValueError("over='memory' needs the encoder's output in the context, but context.memory is None.")
         k, v = self._keys_values(context.memory)
         if slot is not None:
-            slot["k"], slot["v"] = k, v
+            slot["k"], slot["v"] = k.clone(), v.clone()  # copies: both are views of one tensor
             if context.memory_padding is not None:
                 slot["padding"] = context.memory_padding
         return attention(q, k, v, keys=context.memory_padding, dropout=self._dropout)

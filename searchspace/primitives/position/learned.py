@@ -47,4 +47,5 @@ class Learned(NoPosition):
 
     @classmethod
     def cost(cls, config: LearnedConfig, shape: Shape) -> Cost:
-        return Cost(parameters=config.length * config.dim)
+        """The positions are kept, eight bytes each."""
+        return Cost(parameters=config.length * config.dim, activation_bytes=8 * shape.length)

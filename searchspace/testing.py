@@ -1,0 +1,110 @@
+"""What tests of blocks stand on: example configurations of any primitive, and what a call really costs.
+
+`examples` varies every field of a configuration by its type, so a new primitive is tested with no line added.
+`count_flops` and `kept_bytes` measure what `Cost` declares.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
+
+from searchspace.contract import Given
+from searchspace.registry import BlockType, Configured, Role, block_types
+
+
+def primitives(role: Role) -> list[BlockType]:
+    """The registered types of `role` that hold no other blocks."""
+    kinds = block_types(role).values()
+    return [kind for kind in kinds if all(field.role is None for field in kind.fields.values())]
+
+
+def examples(kind: BlockType, given: Given) -> Iterator[tuple[str, Configured]]:
+    """(what is varied, the configured block): the defaults, then every field at every other value tried for its type.
+
+    Raises AssertionError when a field admits none of the values that are tried.
+    """
+    surroundings = {name: getattr(given, name) for name in kind.given}
+    yield "defaults", Configured(kind, kind.config(**surroundings))
+    for field in kind.fields.values():
+        values = [value for value in _alternatives(field.type, kind.role) if value != field.default]
+        # Of numbers one is enough; of named values each is another algorithm.
+        accepted = [config for value in values if (config := _accepted(kind, {**surroundings, field.name: value}))]
+        assert accepted or not values, f"{kind.name}.{field.name} takes none of {values}."
+        for config in accepted if get_origin(field.type) is Literal else accepted[:1]:
+            yield f"{field.name}={getattr(config, field.name)}", Configured(kind, config)
+
+
+def _alternatives(type_: Any, role: Role) -> Iterable[Any]:
+    """Values of a field's type that are worth a test."""
+    if get_origin(type_) is Literal:
+        return get_args(type_)
+    if type_ is bool:
+        return (False, True)
+    if type_ is int or int in get_args(type_):
+        if role == "position":
+            return (500,)  # a table that must hold a whole sequence
+        return (2, 1, 3) if NoneType in get_args(type_) else (3, 5, 2, 1)  # odd ones first: they find more mistakes
+    return ()  # of the floats the default stands for all
+
+
+def _accepted(kind: BlockType, values: dict[str, Any]) -> Any | None:
+    try:
+        return kind.config(**values)
+    except ValueError:
+        return None
+
+
+def count_flops(call: Callable[[], Tensor]) -> tuple[int, int]:
+    """FLOPs of (`call`, `call` with the backward pass of its sum), as `torch.utils.flop_counter` counts them.
+
+    Attention is counted in its plain form, because the counter sees nothing inside the fused kernels of a CPU.
+    """
+    totals = []
+    for backward in (False, True):
+        counter = FlopCounterMode(display=False, custom_mapping={torch.ops.aten.convolution_backward: _convolution})
+        with counter, sdpa_kernel(SDPBackend.MATH):
+            out = call()
+            if backward:
+                out.sum().backward()
+        totals.append(counter.get_total_flops())
+    return totals[0], totals[1]
+
+
+def _convolution(
+    grad: Any, x: Any, weight: Any, _bias: Any, _stride: Any, _padding: Any, _dilation: Any, transposed: bool,
+    _output_padding: Any, _groups: int, wanted: list[bool], **_: Any,
+) -> int:  # fmt: skip
+    """The gradients of a convolution, from the shapes; each costs what the forward pass does.
+
+    torch's own formula takes the gradient of the weights for a product of every input channel with every output channel.
+    With groups only those of one group meet, so it counts a depthwise convolution as many times as it has channels.
+    """
+    return sum(wanted[:2]) * conv_flop_count(x, weight, grad, transposed)
+
+
+def kept_bytes(call: Callable[[], Any], parameters: Iterable[nn.Parameter] = ()) -> int:
+    """Bytes that autograd keeps after `call` for the backward pass: storages once each, `parameters` left out."""
+    own = {parameter.untyped_storage().data_ptr() for parameter in parameters}
+    storages: dict[int, Any] = {}  # held until the end, so that no address is used twice
+
+    def keep(tensor: Tensor) -> Tensor:
+        storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        result = call()
+    del result
+    return sum(storage.nbytes() for address, storage in storages.items() if address not in own)
+
+
+def scalar_defaults(kind: BlockType) -> dict[str, Any]:
+    """The fields that a description may write, with their defaults; `dataclasses.MISSING` where there is none."""
+    return {f.name: f.default for f in dataclasses.fields(kind.config) if f.name in kind.fields}

@@ -1,0 +1,286 @@
+"""What every primitive promises, held against every registered one; a new primitive is tested with no line added."""
+
+import copy
+import math
+import pickle
+from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
+
+import pytest
+import torch
+
+from searchspace.contract import Context, Given, Streams
+from searchspace.cost import Shape
+from searchspace.registry import block_types
+from searchspace.testing import count_flops, examples, kept_bytes, primitives, scalar_defaults
+
+B, C, S = 2, 16, 5  # batch, width, positions of the memory
+LENGTHS = (1, 2, 7, 131)  # 131 is longer than every default window and chunk, and fits none of them evenly
+
+
+def _cases(causal):
+    """(id, configured block) of every primitive at its defaults and with each field varied."""
+    for role in ("block", "norm", "position"):
+        for kind in primitives(role):
+            for varied, configured in examples(kind, Given(dim=C, causal=causal, memory=True)):
+                yield pytest.param(configured, id=f"{role}-{kind.name}-{varied}-{'causal' if causal else 'both_ways'}")
+
+
+CAUSAL = [case for case in _cases(True) if case.values[0].type.module.capabilities.causal]
+BOTH_WAYS = [
+    case
+    for case in _cases(False)
+    if "causal" in case.values[0].type.given and case.values[0].type.module.capabilities.bidirectional
+]
+STREAMING = [case for case in CAUSAL if case.values[0].type.module.capabilities.streaming]
+DEFAULTS = [case for case in CAUSAL + BOTH_WAYS if "-defaults-" in case.id]
+KINDS = [kind for role in ("block", "norm", "position") for kind in primitives(role)]
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+def _built(configured, dtype=torch.float64):
+    return configured.build().to(dtype).eval()
+
+
+def _input(length, dtype=torch.float64, batch=B):
+    return torch.randn(batch, length, C, dtype=dtype)
+
+
+def _context(x, **values):
+    """The context a model makes: positions that follow what a stream has read, and an encoder's output."""
+    streams = values.get("streams")
+    start = streams.length if streams else 0
+    generator = torch.Generator().manual_seed(1)
+    memory = torch.randn(x.shape[0], S, C, generator=generator, dtype=torch.float64).to(x.dtype)
+    values.setdefault("memory", memory)
+    return Context(positions=torch.arange(start, start + x.shape[1]), **values)
+
+
+def _stream(block, x, pieces, streams=None, position=None):
+    """Read x in pieces of these lengths, as a model does."""
+    streams = Streams() if streams is None else streams
+    outs = []
+    for piece in x.split(pieces, dim=1):
+        streams.rewind()
+        outs.append(block(piece, _context(piece, streams=streams, position=position)))
+        streams.length += piece.shape[1]
+    return torch.cat(outs, dim=1), streams
+
+
+@pytest.mark.parametrize("configured", CAUSAL + BOTH_WAYS)
+def test_keeps_shape_and_dtype_at_any_length(configured):
+    for dtype in (torch.float32, torch.float64):
+        block = _built(configured, dtype)
+        for length in LENGTHS:
+            x = _input(length, dtype)
+            y = block(x, _context(x))
+            assert (y.shape, y.dtype) == (x.shape, x.dtype)
+            assert y.isfinite().all()
+
+
+@pytest.mark.parametrize("configured", CAUSAL)
+def test_nothing_of_the_future_reaches_the_past(configured):
+    block = _built(configured)
+    for length, cut in ((7, 3), (131, 70)):
+        x = _input(length)
+        changed = torch.cat([x[:, :cut], _input(length - cut) * 9], dim=1)
+        torch.testing.assert_close(
+            block(x, _context(x))[:, :cut], block(changed, _context(x))[:, :cut], atol=1e-12, rtol=1e-12
+        )
+        x.requires_grad_()
+        early = block(x, _context(x))[:, :cut]
+        if early.requires_grad:
+            (gradient,) = torch.autograd.grad((early * torch.randn_like(early)).sum(), x)
+            assert gradient[:, cut:].abs().max() == 0
+
+
+@pytest.mark.parametrize("configured", BOTH_WAYS)
+def test_what_may_look_both_ways_sees_as_much_ahead_as_behind(configured):
+    block, x = _built(configured), _input(9).requires_grad_()
+    middle = block(x, _context(x))[:, 4]
+    (gradient,) = torch.autograd.grad((middle * torch.randn_like(middle)).sum(), x)
+    seen = gradient.abs().sum((0, 2)) > 0
+    assert seen.tolist() == seen.flip(0).tolist()
+
+
+@pytest.mark.parametrize("configured", CAUSAL + BOTH_WAYS)
+def test_padded_values_change_nothing_at_real_positions(configured):
+    block, x = _built(configured), _input(11)
+    padding = torch.ones(B, 11, dtype=torch.bool)
+    padding[0, 8:] = padding[1, 2:4] = False
+    memory_padding = torch.tensor([[True] * S, [True] * 3 + [False] * 2])
+    context = replace(_context(x, padding=padding), memory_padding=memory_padding)
+    memory = torch.where(memory_padding[:, :, None], context.memory, torch.full_like(context.memory, 7.0))
+    changed = torch.where(padding[:, :, None], x, _input(11) * 9)
+    expected = block(x, context)
+    found = block(changed, replace(context, memory=memory))
+    torch.testing.assert_close(found[padding], expected[padding], atol=1e-12, rtol=1e-12)
+    alone = block(x[:1, :8], _context(x[:1, :8], memory=context.memory[:1]))
+    torch.testing.assert_close(expected[:1, :8], alone, atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("configured", CAUSAL + BOTH_WAYS)
+def test_a_wholly_padded_sequence_and_memory_give_no_nan(configured):
+    block, x = _built(configured), _input(5).requires_grad_()
+    context = replace(_context(x, padding=torch.zeros(B, 5, dtype=torch.bool)))
+    context.memory_padding = torch.zeros(B, S, dtype=torch.bool)
+    y = block(x, context)
+    y.sum().backward()
+    assert y.isfinite().all()
+    assert all(value.grad is None or value.grad.isfinite().all() for value in (x, *block.parameters()))
+
+
+@pytest.mark.parametrize("configured", CAUSAL + BOTH_WAYS)
+def test_gradients_reach_every_parameter_and_the_input(configured):
+    block, x = _built(configured), _input(7).requires_grad_()
+    y = block(x, _context(x))
+    (y * torch.randn_like(y)).sum().backward()
+    for name, value in (("x", x), *block.named_parameters()):
+        assert value.grad is not None, name
+        assert value.grad.isfinite().all(), name
+        assert value.grad.abs().max() > 0, name
+
+
+@pytest.mark.parametrize("configured", STREAMING)
+def test_reading_in_pieces_equals_reading_at_once(configured):
+    block = _built(configured)
+    for pieces in ([1] * 9, [4, 1, 1, 3], [90, 1, 2, 38], [131]):
+        x = _input(sum(pieces))
+        found, _ = _stream(block, x, pieces)
+        torch.testing.assert_close(found, block(x, _context(x)), atol=1e-9, rtol=1e-9)
+
+
+@pytest.mark.parametrize("configured", [case for case in STREAMING if case.id.startswith("block")])
+@pytest.mark.parametrize("position", [p for p in CAUSAL if p.id.startswith("position")])
+def test_reading_in_pieces_equals_reading_at_once_with_every_position(configured, position):
+    block, position = _built(configured), _built(position)
+    pieces, x = [5, 1, 70, 3], _input(79)
+    found, _ = _stream(block, x, pieces, position=position)
+    torch.testing.assert_close(found, block(x, _context(x, position=position)), atol=1e-9, rtol=1e-9)
+
+
+@pytest.mark.parametrize("configured", STREAMING)
+def test_state_takes_the_bytes_that_were_declared(configured):
+    for dtype in (torch.float32, torch.bfloat16):
+        block = _built(configured, dtype)
+        for pieces in ([1], [4, 3], [60, 5, 40], [131]):
+            x = _input(sum(pieces), dtype)
+            _, streams = _stream(block, x, pieces)
+            shape = Shape(batch=B, length=sum(pieces), memory=S, element_bytes=x.element_size())
+            assert streams.nbytes() == configured.cost(shape).state_bytes
+            held = sum(state.untyped_storage().nbytes() for slot in streams.slots for state in slot.values())
+            assert held == streams.nbytes(), "a slice holds on to more than it shows"
+
+
+@pytest.mark.parametrize("configured", STREAMING)
+def test_beam_search_may_reorder_the_batch_of_the_state(configured):
+    block, x, index = _built(configured), _input(9, batch=3), torch.tensor([2, 0, 0])
+    _, streams = _stream(block, x[:, :6], [4, 2])
+    streams.reorder(index)
+    # The memory is that of each beam's own sequence, which the state keeps: the context's is no longer asked.
+    found, _ = _stream(block, x[index, 6:], [1, 2], streams)
+    torch.testing.assert_close(found, block(x, _context(x))[index, 6:], atol=1e-9, rtol=1e-9)
+
+
+@pytest.mark.parametrize("configured", [c for c in BOTH_WAYS if c.values[0].cost(Shape(length=9)).flops])
+def test_what_looks_both_ways_refuses_to_read_in_pieces(configured):
+    over_memory = getattr(configured.config, "over", "self") == "memory"
+    if over_memory:
+        pytest.skip("an encoder's output is known as a whole")
+    x = _input(3)
+    with pytest.raises(ValueError, match="looks both ways"):
+        _built(configured)(x, _context(x, streams=Streams()))
+
+
+@pytest.mark.parametrize("configured", CAUSAL + BOTH_WAYS)
+def test_declared_parameters_and_flops_are_those_of_the_built_module(configured):
+    block = _built(configured, torch.float32)
+    for length in LENGTHS:
+        x = _input(length, torch.float32).requires_grad_()
+        context = _context(x)
+        context.memory.requires_grad_()
+        cost = configured.cost(Shape(batch=B, length=length, memory=S))
+        assert cost.parameters == sum(parameter.numel() for parameter in block.parameters())
+        # A sum of its own, so that a block which returns its input has a backward pass too.
+        assert (cost.flops, cost.training_flops) == count_flops(lambda: block(x, context) * 1.0)  # noqa: B023
+        assert cost.expected_flops == cost.flops
+
+
+@pytest.mark.parametrize("configured", CAUSAL + BOTH_WAYS)
+def test_declared_activations_are_within_a_quarter_of_what_autograd_keeps(configured):
+    block, x = _built(configured, torch.float32), _input(131, torch.float32).requires_grad_()
+    context = _context(x)
+    context.memory.requires_grad_()
+    kept = kept_bytes(lambda: block(x, context), block.parameters())
+    assert configured.cost(Shape(batch=B, length=131, memory=S)).activation_bytes == pytest.approx(kept, rel=0.25)
+
+
+@pytest.mark.parametrize("configured", CAUSAL + BOTH_WAYS)
+def test_bfloat16_is_near_float64(configured):
+    block = _built(configured, torch.bfloat16)
+    x = _input(131, torch.bfloat16)
+    y = block(x, _context(x))
+    wide, context = copy.deepcopy(block).double(), _context(x)
+    expected = wide(x.double(), replace(context, memory=context.memory.double()))
+    assert y.dtype == torch.bfloat16
+    # 8 bits of mantissa, and a handful of roundings one after the other.
+    assert (y.double() - expected).abs().max() <= 8 * 2**-8 * expected.abs().max()
+
+
+@pytest.mark.parametrize("configured", CAUSAL + BOTH_WAYS)
+def test_a_state_dict_carries_everything(configured):
+    first, second, x = _built(configured), _built(configured), _input(7)
+    second.load_state_dict(first.state_dict())
+    assert second(x, _context(x)).equal(first(x, _context(x)))
+
+
+@pytest.mark.parametrize("configured", DEFAULTS)
+def test_a_compiled_copy_agrees(configured):
+    torch.compiler.reset()
+    block, x = _built(configured), _input(37)
+    compiled = torch.compile(block, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x, _context(x)), block(x, _context(x)), atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("configured", CAUSAL + BOTH_WAYS)
+def test_is_the_same_again_under_a_seed(configured):
+    config, x = configured.config, _input(7)
+    if hasattr(config, "dropout"):
+        config = replace(config, dropout=0.5)
+    outs = []
+    for _ in range(2):
+        torch.manual_seed(3)
+        outs.append(configured.type.module(config).double().train()(x, _context(x)))
+    assert outs[0].equal(outs[1])
+    if hasattr(config, "dropout"):
+        quiet = configured.type.module(config).double().eval()
+        assert quiet(x, _context(x)).equal(quiet(x, _context(x)))
+        assert not quiet.train()(x, _context(x)).equal(quiet(x, _context(x)))
+
+
+@pytest.mark.parametrize("configured", CAUSAL + BOTH_WAYS)
+def test_a_configuration_crosses_process_boundaries(configured):
+    assert pickle.loads(pickle.dumps(configured.config)) == configured.config
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind.role}-{kind.name}")
+def test_a_configuration_is_frozen_and_every_field_in_yaml_has_a_scalar_default(kind):
+    config = next(examples(kind, Given(dim=C, memory=True)))[1].config
+    assert is_dataclass(config)
+    with pytest.raises(FrozenInstanceError):
+        config.dim = 8
+    for name, default in scalar_defaults(kind).items():
+        assert isinstance(default, (bool, int, float, str, type(None))), name
+        assert not isinstance(default, float) or math.isfinite(default), name
+    assert kind.given <= {"dim", "causal", "memory"}
+    assert all(field.kw_only for field in fields(config))
+
+
+def test_a_name_that_several_roles_share_is_written_alike():
+    written = {}
+    for role in ("block", "norm", "position", "model"):
+        for name, kind in block_types(role).items():
+            assert list(written.setdefault(name, kind.fields)) == list(kind.fields), name
