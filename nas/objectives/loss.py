@@ -1,0 +1,11 @@
+"""The task's own loss on held-out data."""
+
+from __future__ import annotations
+
+from nas.objectives.contract import MetricObjective
+from nas.objectives.registry import objective
+
+
+@objective("loss")
+class Loss(MetricObjective):
+    """In the task's unit: nats a symbol for text, nats an example for classes."""

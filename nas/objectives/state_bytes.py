@@ -1,0 +1,15 @@
+"""What generating keeps between two positions, once `length` of them are read."""
+
+from __future__ import annotations
+
+from nas.objectives.contract import CostObjective
+from nas.objectives.registry import objective
+from searchspace.cost import Cost
+
+
+@objective("state_bytes")
+class StateBytes(CostObjective):
+    """Keys and values of attention, states of recurrences, the last inputs of convolutions."""
+
+    def read(self, cost: Cost) -> float:
+        return cost.state_bytes

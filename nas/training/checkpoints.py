@@ -1,0 +1,98 @@
+"""Checkpoints: whole or not there, and known by the SHA-256 of their bytes.
+
+They are written to a folder or to any URL that fsspec knows (`s3://bucket/folder`, `memory://folder`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import torch
+from torch import Tensor
+
+from nas.errors import NasError
+from nas.work import Checkpoint
+
+
+class CheckpointLost(Exception):
+    """A checkpoint is missing, damaged, or of another model; the unit starts from scratch."""
+
+
+def write(state: dict[str, Any], folder: str, name: str) -> Checkpoint:
+    """Write `state` below `folder`; its name carries the hash, so the same unit run twice gives the same file.
+
+    Raises NasError when it cannot be written: a full disk is no fault of the architecture.
+    """
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    data = buffer.getvalue()
+    sha256 = hashlib.sha256(data).hexdigest()
+    uri = f"{folder.rstrip('/')}/{name}-{sha256[:16]}.pt"
+    try:
+        _put(uri, data)
+    except OSError as error:
+        raise NasError(f"The checkpoint {uri} ({len(data)} bytes) cannot be written: {error}.") from error
+    return Checkpoint(uri, sha256)
+
+
+def read(checkpoint: Checkpoint, device: torch.device | str = "cpu") -> dict[str, Any]:
+    """The state in `checkpoint`; raises CheckpointLost. Loads plain values and tensors only, and runs no code."""
+    try:
+        with fsspec.open(checkpoint.uri, "rb") as file:
+            data = file.read()
+    except OSError as error:
+        raise CheckpointLost(f"The checkpoint {checkpoint.uri} cannot be read: {error}.") from error
+    found = hashlib.sha256(data).hexdigest()
+    if found != checkpoint.sha256:
+        raise CheckpointLost(
+            f"The checkpoint {checkpoint.uri} is damaged: its SHA-256 is {found}, expected {checkpoint.sha256}."
+        )
+    try:
+        return torch.load(io.BytesIO(data), map_location=device, weights_only=True)
+    except Exception as error:  # a file that is no checkpoint fails in whatever way its bytes happen to
+        raise CheckpointLost(f"The checkpoint {checkpoint.uri} cannot be understood: {error}.") from error
+
+
+def weights(checkpoint: Checkpoint) -> dict[str, Tensor]:
+    """The state dict of the model in `checkpoint`, on the CPU."""
+    return read(checkpoint)["model"]
+
+
+def delete(checkpoint: Checkpoint) -> None:
+    """Remove the file, if it is there."""
+    system, path = fsspec.core.url_to_fs(checkpoint.uri)
+    if system.exists(path):
+        system.rm_file(path)
+
+
+def _put(uri: str, data: bytes) -> None:
+    """Write a file that appears under its name only when it is whole."""
+    system, path = fsspec.core.url_to_fs(uri)
+    unfinished = f"{path}.{os.getpid()}.unfinished"
+    system.makedirs(system._parent(path), exist_ok=True)
+    if "file" in system.protocol:
+        _put_local(Path(unfinished), Path(path), data)
+    else:
+        system.pipe_file(unfinished, data)
+        system.mv(unfinished, path)
+
+
+def _put_local(unfinished: Path, final: Path, data: bytes) -> None:
+    try:
+        with unfinished.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(final)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    folder = os.open(final.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # so that the name, too, outlives a loss of power
+    finally:
+        os.close(folder)

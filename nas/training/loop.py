@@ -1,0 +1,189 @@
+"""The training loop: from one step to another, the same to the bit whether or not it was interrupted in between.
+
+Nothing here remembers random numbers: a batch follows from (seed, step), and so does the seed that dropout draws from.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from nas.tasks.contract import Batch, Task
+from nas.training.recipe import Recipe
+from searchspace.contract import Context
+
+POINTS = 50  # of a learning curve, at most
+SYNCHRONISE = 10  # steps between looks at the loss on a GPU, which has to wait for each
+
+
+class NotFinite(Exception):
+    """The loss is infinite or not a number."""
+
+
+class TooSlow(Exception):
+    """The unit ran past its limit of time."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a unit is. loss: mean over the steps since the last report; remaining: seconds left, as it goes now."""
+
+    step: int
+    steps: int
+    loss: float
+    tokens_per_second: float
+    remaining: float
+
+
+Report = Callable[[Progress], None]
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """A moment on the monotonic clock after which a unit counts as too slow."""
+
+    seconds: float | None
+    began: float = field(default_factory=time.monotonic)
+
+    def check(self, where: str) -> None:
+        """Raise TooSlow once the time is up."""
+        if self.seconds is not None and time.monotonic() - self.began > self.seconds:
+            raise TooSlow(f"The limit of {self.seconds:g} seconds was over {where}.")
+
+
+@dataclass
+class Training:
+    """A model in training; `step` counts the steps done."""
+
+    model: nn.Module
+    task: Task
+    recipe: Recipe
+    horizon: int
+    seed: int
+    device: torch.device
+    step: int = 0
+
+    def __post_init__(self) -> None:
+        self.optimiser = self.recipe.optimiser(self.model)
+        self.dtype = self.recipe.dtype(self.device)
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.dtype == torch.float16)
+
+    def state(self) -> dict[str, Any]:
+        """All that a later unit needs to go on."""
+        return {
+            "model": self.model.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "scaler": self.scaler.state_dict(),
+            "step": self.step,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from `state`; raises RuntimeError, KeyError or ValueError when it is another model's."""
+        self.model.load_state_dict(state["model"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.scaler.load_state_dict(state["scaler"])
+        self.step = state["step"]
+
+    def autocast(self) -> torch.autocast:
+        return torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32)
+
+    def run(self, steps: int, deadline: Deadline, report: Report | None = None) -> list[tuple[int, float]]:
+        """Train up to `steps` in all; gives the curve of (step, training loss), each point a mean over its interval."""
+        self.model.train()
+        meter = Meter(self.step, steps, self.task.shape.rows, report)
+        interval = 1 if self.device.type == "cpu" else SYNCHRONISE
+        losses: list[Tensor] = []
+        batches = self.task.batches("train", self.seed, self.step)
+        while self.step < steps:
+            torch.manual_seed((self.seed * 1_000_003 + self.step) % 2**63)
+            losses.append(self._advance(place(next(batches), self.device)))
+            if len(losses) == interval or self.step == steps:
+                meter.add(self.step, _finite(losses, self.step))
+                losses = []
+            deadline.check(f"at step {self.step} of {steps}")
+        return meter.curve
+
+    def _advance(self, batch: Batch) -> Tensor:
+        """One step; gives the loss, detached."""
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.recipe.rate(self.step, self.horizon)
+        context = Context()
+        with self.autocast():
+            loss = self.task.loss(self.model, batch, context)
+            check_loss(loss)
+            total = loss + context.loss().to(loss.device)
+        self.optimiser.zero_grad(set_to_none=True)
+        self.scaler.scale(total).backward()
+        if self.recipe.clip:
+            self.scaler.unscale_(self.optimiser)
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip)
+        self.scaler.step(self.optimiser)
+        self.scaler.update()
+        self.step += 1
+        return loss.detach()
+
+
+class BadLoss(TypeError):
+    """A task's loss is not one that can be trained on."""
+
+
+def check_loss(loss: Any) -> None:
+    """Raise BadLoss unless `loss` is a scalar tensor with a gradient."""
+    if not isinstance(loss, Tensor):
+        raise BadLoss(f"loss must return a tensor, but it returned {type(loss).__name__}.")
+    if loss.numel() != 1 or not loss.requires_grad:
+        what = f"shape {list(loss.shape)}" if loss.numel() != 1 else "no gradient"
+        raise BadLoss(f"loss must return a scalar that depends on the model, but it returned a tensor with {what}.")
+
+
+def place(batch: Batch, device: torch.device) -> Batch:
+    """`batch` with every tensor in it on `device`."""
+    if isinstance(batch, Tensor):
+        return batch.to(device, non_blocking=True)
+    if isinstance(batch, dict):
+        return {name: place(item, device) for name, item in batch.items()}
+    if isinstance(batch, tuple | list):
+        items = [place(item, device) for item in batch]
+        return (
+            type(batch)(*items) if hasattr(batch, "_fields") else type(batch)(items)
+        )  # a NamedTuple takes them one by one
+    return batch
+
+
+def _finite(losses: list[Tensor], step: int) -> list[float]:
+    values = [float(loss) for loss in losses]
+    for index, value in enumerate(values):
+        if not math.isfinite(value):
+            raise NotFinite(f"The training loss is {value} at step {step - len(values) + index + 1}.")
+    return values
+
+
+class Meter:
+    """Turns losses into a curve of at most `POINTS` points, a rate, and reports about once a second."""
+
+    def __init__(self, start: int, steps: int, tokens: int, report: Report | None) -> None:
+        self.start, self.steps, self.tokens, self.report = start, steps, tokens, report
+        self.curve: list[tuple[int, float]] = []
+        self.began = self.reported = time.monotonic()
+        self._interval = math.ceil(max(1, steps - start) / POINTS)
+        self._point: list[float] = []  # losses since the last point of the curve
+        self._fresh: list[float] = []  # losses since the last report
+
+    def add(self, step: int, losses: list[float]) -> None:
+        self._point += losses
+        self._fresh += losses
+        if len(self._point) >= self._interval or step == self.steps:
+            self.curve.append((step, sum(self._point) / len(self._point)))
+            self._point = []
+        now = time.monotonic()
+        if self.report and (now - self.reported >= 1 or step == self.steps):
+            pace = (step - self.start) / max(now - self.began, 1e-9)  # steps a second
+            loss = sum(self._fresh) / len(self._fresh)
+            self.report(Progress(step, self.steps, loss, pace * self.tokens, (self.steps - step) / pace))
+            self.reported, self._fresh = now, []

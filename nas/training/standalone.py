@@ -1,0 +1,56 @@
+"""Train one architecture outside any search, as `nas train ARCH.yaml` does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nas import tasks
+from nas.tasks.registry import Spec
+from nas.training.loop import Report
+from nas.training.recipe import Recipe
+from nas.training.unit import run
+from nas.work import Outcome, Work
+
+
+def train(
+    architecture: str,
+    task: Spec,
+    recipe: Mapping[str, Any] | None = None,
+    *,
+    steps: int,
+    seed: int = 0,
+    device: str = "cpu",
+    threads: int | None = None,
+    cache: Path | None = None,
+    out: str | Path | None = None,
+    progress: Report | None = None,
+) -> Outcome:
+    """Train `architecture`, text in the language, for `steps`; write a checkpoint to the folder or URL `out`.
+
+    Paths in `task` are relative to the current folder. Raises UsageError for a recipe or task that is written wrongly;
+    what goes wrong afterwards is the outcome's `failure`.
+    """
+    recipe = dict(recipe or {})
+    Recipe.read(recipe)
+    spec, source = tasks.ship(task, Path.cwd())
+    work = Work(
+        study="train",
+        trial=0,
+        rung=0,
+        architecture=architecture,
+        task=spec,
+        recipe=recipe,
+        steps=steps,
+        horizon=steps,
+        seed=seed,
+        checkpoint=None if out is None else str(out),
+        threads=threads or torch.get_num_threads(),
+        device=device,
+        cache=None if cache is None else str(cache),
+        task_source=source,
+    )
+    return run(work, progress)
