@@ -66,7 +66,12 @@ def finish(connection: Connection, unit_id: int, owner: str, attempt: int, outco
         return row.sequence if row.state == UnitState.DONE else None
     sequence = next_in_sequence(connection, row.study_id)
     uri, sha256 = outcome.checkpoint or (None, None)
-    done = {"state": UnitState.DONE, "lease_expires": None, "sequence": sequence, "seconds": outcome.seconds}
+    done: dict[str, Any] = {
+        "state": UnitState.DONE,
+        "lease_expires": None,
+        "sequence": sequence,
+        "seconds": outcome.seconds,
+    }
     done |= {"device": outcome.device, "checkpoint_uri": uri, "checkpoint_sha256": sha256}
     connection.execute(_END_UNIT, done | {"unit_id": unit_id})
     moved: dict[str, Any] = {"rung": row.rung}
@@ -102,7 +107,7 @@ def fail(
         connection.execute(_END_UNIT, back | {"unit_id": unit_id})
         return Ending.REQUEUED
     why = {"error_kind": error[0], "error_text": storable(error[1])}
-    ended = {"state": UnitState.FAILED, "lease_expires": None, "seconds": seconds}
+    ended: dict[str, Any] = {"state": UnitState.FAILED, "lease_expires": None, "seconds": seconds}
     ended["sequence"] = next_in_sequence(connection, row.study_id)
     connection.execute(_END_UNIT, ended | why | {"unit_id": unit_id})
     ended = {"state": TrialState.FAILED, "finished_at": row.time}

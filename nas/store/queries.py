@@ -14,9 +14,9 @@ from nas.store.endings import CURVE
 from nas.store.models import architecture, metric, objective_value, space_version, study, trial, unit
 from nas.store.records import SpaceVersion, Study, Trial, TrialCount, TrialState, UnitResult, UnitState, UnitSummary
 
-_STUDY = select(study.c[*Study.__dataclass_fields__])
+_STUDY = select(*study.c[*Study.__dataclass_fields__])
 _OWN_COLUMNS = [name for name in Trial.__dataclass_fields__ if name not in ("architecture", "values")]
-_TRIAL = select(trial.c[*_OWN_COLUMNS], architecture.c.text.label("architecture"), unit.c.id.label("unit_id"))
+_TRIAL = select(*trial.c[*_OWN_COLUMNS], architecture.c.text.label("architecture"), unit.c.id.label("unit_id"))
 _TRIAL = _TRIAL.select_from(
     trial.join(architecture, architecture.c.hash == trial.c.architecture_hash).outerjoin(
         unit, and_(unit.c.trial_id == trial.c.id, unit.c.rung == trial.c.rung)
@@ -73,11 +73,23 @@ def counts(connection: Connection, study_id: int) -> list[TrialCount]:
 
 
 def open_units(connection: Connection, study_id: int) -> dict[UnitState, int]:
-    """How many units wait and how many run."""
-    open_states = [UnitState.QUEUED, UnitState.RUNNING]
-    where = unit.c.study_id == study_id, unit.c.state.in_(open_states)
-    found = dict(connection.execute(select(unit.c.state, func.count()).where(*where).group_by(unit.c.state)).all())
-    return {state: found.get(state, 0) for state in open_states}
+    """How many units wait and how many run; a state that has none is left out, so that nothing open is empty."""
+    where = unit.c.study_id == study_id, unit.c.state.in_([UnitState.QUEUED, UnitState.RUNNING])
+    statement = select(unit.c.state, func.count()).where(*where).group_by(unit.c.state)
+    return {UnitState(state): n for state, n in connection.execute(statement)}
+
+
+def trained_seconds(connection: Connection, study_id: int, purpose: str) -> float:
+    """The time spent in all units of this purpose that ended, failed ones too, summed over the workers."""
+    statement = select(func.sum(unit.c.seconds)).join(trial, trial.c.id == unit.c.trial_id)
+    where = unit.c.study_id == study_id, trial.c.purpose == purpose
+    return connection.execute(statement.where(*where)).scalar() or 0.0
+
+
+def architecture_hashes(connection: Connection, study_id: int, purpose: str) -> set[str]:
+    """Every architecture that a trial of this purpose has, failed ones too."""
+    statement = select(trial.c.architecture_hash).where(trial.c.study_id == study_id, trial.c.purpose == purpose)
+    return set(connection.execute(statement).scalars())
 
 
 def next_number(connection: Connection, study_id: int) -> int:
@@ -111,7 +123,7 @@ def trial_by_number(connection: Connection, study_id: int, number: int) -> Trial
 def units_of(connection: Connection, study_id: int, number: int) -> list[UnitSummary]:
     """The rungs of a trial, lowest first."""
     names = [name for name in UnitSummary.__dataclass_fields__ if name != "values"]
-    rows = connection.execute(_units(study_id, number, unit.c.id, unit.c[*names]).order_by(unit.c.rung)).all()
+    rows = connection.execute(_units(study_id, number, unit.c.id, *unit.c[*names]).order_by(unit.c.rung)).all()
     values = _values(connection, _units(study_id, number, unit.c.id))
     return [
         UnitSummary(

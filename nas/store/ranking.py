@@ -18,7 +18,7 @@ def best(
     connection: Connection,
     study_id: int,
     objective: str | None,
-    limit: int,
+    limit: int | None,
     states: Collection[str],
     purposes: Collection[str],
 ) -> list[RankedTrial]:

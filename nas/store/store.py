@@ -74,7 +74,9 @@ class Store:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None):
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def create_study(
@@ -278,8 +280,16 @@ class Store:
         return self._read(queries.counts, study_id)
 
     def open_units(self, study_id: int) -> dict[UnitState, int]:
-        """How many units wait and how many run."""
+        """How many units wait and how many run; empty when there is nothing left to run."""
         return self._read(queries.open_units, study_id)
+
+    def trained_seconds(self, study_id: int, purpose: str) -> float:
+        """The time spent in the units of this purpose that ended, summed over the workers."""
+        return self._read(queries.trained_seconds, study_id, purpose)
+
+    def architecture_hashes(self, study_id: int, purpose: str) -> set[str]:
+        """Every architecture that a trial of this purpose has."""
+        return self._read(queries.architecture_hashes, study_id, purpose)
 
     def next_number(self, study_id: int) -> int:
         return self._read(queries.next_number, study_id)
@@ -288,7 +298,7 @@ class Store:
         self,
         study_id: int,
         objective: str | None = None,
-        limit: int = 10,
+        limit: int | None = 10,
         *,
         states: Collection[str] = (TrialState.COMPLETE,),
         purposes: Collection[str] = (),

@@ -10,7 +10,6 @@ from nas.errors import UsageError
 from nas.store.models import space_version, study
 from nas.store.types import now
 
-
 # Statements of the hot path are made once: making one costs more than running it.
 _LOCKED = select(study.c.id).where(study.c.id == bindparam("study")).with_for_update(key_share=True)
 _COUNT_UP = (

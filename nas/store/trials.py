@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Select, bindparam, exists, func, insert, select, type_coerce, update
+from sqlalchemy import Connection, Insert, Select, bindparam, exists, func, insert, select, type_coerce, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from nas.store.leases import units
@@ -92,8 +92,8 @@ def promote(
     if held.state != TrialState.RUNNING or held.rung != rung - 1:
         return None
     row = {"study_id": held.study_id, "trial_id": trial_id, "rung": rung, "steps": steps, "token": token}
-    made = connection.execute(_INSERT_UNIT, row | _lease_of(owner, held.time, seconds))
-    return units(connection, [made.inserted_primary_key[0]])[0]
+    made = _insert(connection, _INSERT_UNIT, row | _lease_of(owner, held.time, seconds))
+    return units(connection, [made])[0]
 
 
 def stop(connection: Connection, study_id: int) -> int:
@@ -127,7 +127,7 @@ def _insert_trial(connection: Connection, new: NewTrial, before: Any) -> int:
         "finished_at": before.time if new.failure else None,
         "token": new.token,
     } | _error(new.failure)
-    return connection.execute(_INSERT_TRIAL, row).inserted_primary_key[0]
+    return _insert(connection, _INSERT_TRIAL, row)
 
 
 def _insert_unit(connection: Connection, new: NewTrial, trial_id: int, time: datetime) -> int:
@@ -138,7 +138,13 @@ def _insert_unit(connection: Connection, new: NewTrial, trial_id: int, time: dat
         row["sequence"] = next_in_sequence(connection, new.study_id)
     else:
         row |= _lease_of(new.owner, time, new.lease_seconds)
-    return connection.execute(_INSERT_UNIT, row).inserted_primary_key[0]
+    return _insert(connection, _INSERT_UNIT, row)
+
+
+def _insert(connection: Connection, statement: Insert, row: dict[str, Any]) -> int:
+    key = connection.execute(statement, row).inserted_primary_key
+    assert key is not None  # one row, one key
+    return key[0]
 
 
 def _lease_of(owner: str | None, time: datetime, seconds: float) -> dict[str, Any]:
