@@ -9,7 +9,6 @@ from typing import Any
 from searchspace.cost import Cost, Shape, total
 from searchspace.registry import Configured
 
-
 NOTHING = Cost()
 
 

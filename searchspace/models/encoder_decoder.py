@@ -20,8 +20,8 @@ from searchspace.cost import Cost, Shape
 from searchspace.models.embedding import TokenEmbedding, logits_part, token_part
 from searchspace.models.entry import cannot_stream, entered, left, position_parts
 from searchspace.models.initialisation import scale_residual_outputs
-from searchspace.parts import Composite, Part, in_order
-from searchspace.registry import Blocks, Norm, Position, named, primitive
+from searchspace.parts import Composite, Part, configured_below, in_order
+from searchspace.registry import Blocks, Configured, Norm, Position, named, primitive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +40,11 @@ class EncoderDecoderConfig:
     def __post_init__(self) -> None:
         at_least(1, width=self.width, vocabulary=self.vocabulary)
         probability(dropout=self.dropout)
+        if not any(_reads_memory(block) for block in configured_below(self.decoder)):
+            raise ValueError(
+                "no block of the decoder reads the encoder's output, so the encoder would have no effect; "
+                "give the decoder one that does, such as attention: {over: memory}."
+            )
 
 
 @primitive("encoder_decoder", EncoderDecoderConfig, role="model")
@@ -118,3 +123,8 @@ class EncoderDecoder(Composite, nn.Module):
             Part(name="final_norm", shape=target, block=config.final_norm),
             logits_part(config.vocabulary, config.width, target, tied=config.tie_embeddings),
         ]
+
+
+def _reads_memory(block: Configured) -> bool:
+    """Whether it attends to the memory: it can, and is not told (`over`) to read the sequence itself."""
+    return block.type.role == "block" and block.type.module.capabilities.cross and getattr(block.config, "over", "memory") == "memory"

@@ -1,0 +1,72 @@
+"""Random models over the whole registry, for tests of what must hold of every model: a new block is in it by itself."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import MISSING
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
+
+from searchspace.contract import Given
+from searchspace.registry import Blocks, BlockType, Configured, Field, Role, block_type, block_types
+
+TRIES = 20  # of drawing fields that fit together, before the defaults are taken
+
+
+def random_model(rng: random.Random, name: str, width: int = 16, **fields: Any) -> Configured:
+    """A model called `name` with `fields` as given; blocks, norms and positions that are not given are drawn."""
+    kind = block_type(name, "model")
+    below = kind.module.given({"width": width, **fields})
+    open_fields = [field for field in kind.fields.values() if field.role is not None and field.name not in fields]
+    while True:
+        drawn = {field.name: _blocks(rng, field, below[field.name], depth=2) for field in open_fields}
+        try:
+            return Configured(kind, kind.config(width=width, **drawn, **fields))
+        except ValueError:
+            continue  # a decoder that ignores its encoder: draw again
+
+
+def random_block(rng: random.Random, given: Given, role: Role = "block", depth: int = 2) -> Configured:
+    """A block of `role` that may stand in `given`, at most `depth` blocks deep."""
+    kinds = [kind for kind in block_types(role).values() if _fits(kind, given) and (depth > 1 or not _holds_blocks(kind))]
+    kind = rng.choice(kinds)
+    surroundings = {name: getattr(given, name) for name in kind.given}
+    below = {f.name: _blocks(rng, f, given, depth - 1) for f in kind.fields.values() if f.role is not None}
+    scalars = [field for field in kind.fields.values() if field.role is None]
+    for _ in range(TRIES):
+        values = {field.name: _scalar(rng, field) for field in scalars}
+        try:
+            return Configured(kind, kind.config(**surroundings, **below, **values))
+        except ValueError:
+            continue  # values that do not fit together: draw again
+    needed = {field.name: _scalar(rng, field) for field in scalars if field.default is MISSING}
+    return Configured(kind, kind.config(**surroundings, **below, **needed))
+
+
+def _blocks(rng: random.Random, field: Field, given: Given, depth: int) -> Any:
+    if not field.many:
+        return random_block(rng, given, field.role or "block", depth)
+    if field.type == Blocks:
+        return tuple(random_block(rng, given, "block", depth) for _ in range(rng.randint(1, 2)))
+    return tuple((random_block(rng, given, "block", depth),) * rng.randint(1, 2) for _ in range(2))
+
+
+def _scalar(rng: random.Random, field: Field) -> Any:
+    if get_origin(field.type) is Literal:
+        return rng.choice(get_args(field.type))
+    if field.type is bool:
+        return rng.random() < 0.5
+    if field.default is MISSING:
+        return rng.randint(2, 3)
+    whole = field.type is int or NoneType in get_args(field.type)
+    # Small numbers find most mistakes; a field with a large default is a table, which must hold a whole sequence.
+    small = not isinstance(field.default, int) or field.default < 100
+    return rng.choice((field.default, 1, 2, 3)) if whole and small else field.default
+
+
+def _fits(kind: BlockType, given: Given) -> bool:
+    return kind.role != "block" or not given.causal or kind.module.capabilities.causal
+
+
+def _holds_blocks(kind: BlockType) -> bool:
+    return any(field.role == "block" for field in kind.fields.values())

@@ -1,0 +1,113 @@
+"""Costs are true: they equal what the built module has and what PyTorch counts, for any model over the registry."""
+
+import random
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from searchspace.combinators.halting import Halting
+from searchspace.contract import Context, Streams
+from searchspace.cost import Cost, Shape, linear, matmul, total
+from searchspace.random_models import random_model
+from searchspace.registry import Configured
+from searchspace.testing import count_flops
+
+VOCABULARY = 11
+FIELDS = {
+    "decoder": [{"vocabulary": VOCABULARY}, {"vocabulary": VOCABULARY, "tie_embeddings": False}],
+    "encoder": [{"vocabulary": VOCABULARY}, {"features": 3}, {"features": 3, "classes": 5}],
+    "encoder_decoder": [{"vocabulary": VOCABULARY}, {"vocabulary": VOCABULARY, "tie_embeddings": False}],
+}
+models = st.sampled_from(sorted(FIELDS))
+seeds = st.integers(0, 10**9)
+lengths = st.integers(1, 9)
+
+
+def drawn(name: str, seed: int) -> Configured:
+    rng = random.Random(seed)
+    return random_model(rng, name, **rng.choice(FIELDS[name]))
+
+
+def built(configured: Configured) -> torch.nn.Module:
+    torch.manual_seed(0)
+    return without_halting(configured.build())
+
+
+def without_halting(model: torch.nn.Module) -> torch.nn.Module:
+    """The worst case: no position ever halts."""
+    for module in model.modules():
+        if isinstance(module, Halting):
+            torch.nn.init.constant_(module.halt.bias, -30.0)
+            torch.nn.init.zeros_(module.halt.weight)
+    return model
+
+
+def inputs(configured: Configured, shape: Shape) -> tuple[torch.Tensor, ...]:
+    features = getattr(configured.config, "features", None)
+    if features is not None:
+        return (torch.randn(shape.batch, shape.length, features),)
+    lengths = [shape.length] if configured.type.name != "encoder_decoder" else [shape.memory, shape.length]
+    return tuple(torch.randint(0, VOCABULARY, (shape.batch, length)) for length in lengths)
+
+
+@given(models, seeds)
+@settings(max_examples=40)
+def test_parameters_equal_those_of_the_built_model(name: str, seed: int) -> None:
+    configured = drawn(name, seed)
+    cost = configured.cost(Shape(length=4, memory=3))
+    assert cost.parameters == sum(p.numel() for p in configured.build().parameters())
+
+
+@given(models, seeds, st.integers(1, 3), lengths, lengths)
+@settings(max_examples=40)
+def test_flops_equal_what_pytorch_counts(name: str, seed: int, batch: int, length: int, memory: int) -> None:
+    configured = drawn(name, seed)
+    shape = Shape(batch=batch, length=length, memory=memory)
+    model, arguments = built(configured), inputs(configured, shape)
+    cost = configured.cost(shape)
+    assert (cost.flops, cost.training_flops) == count_flops(lambda: model(*arguments))
+
+
+@given(st.sampled_from(["decoder", "encoder_decoder"]), seeds, lengths)
+@settings(max_examples=25)
+def test_state_bytes_equal_what_streaming_keeps(name: str, seed: int, length: int) -> None:
+    configured = drawn(name, seed)
+    shape = Shape(batch=2, length=length, memory=3)
+    model, arguments = built(configured), inputs(configured, shape)
+    if model.cannot_stream:
+        return
+    context = Context(streams=Streams())
+    with torch.no_grad():
+        for token in arguments[-1].split(1, dim=1):
+            model(*arguments[:-1], token, context)
+    assert context.streams.length == length
+    assert configured.cost(shape).state_bytes == context.streams.nbytes()
+
+
+def test_parts_scale_with_the_number_of_calls() -> None:
+    once = Cost(parameters=5, flops=7, training_flops=21, expected_flops=7, activation_bytes=3, state_bytes=2)
+    assert once.times(3).parameters == 15
+    shared = once.times(3, shared=True)
+    assert (shared.parameters, shared.flops, shared.state_bytes) == (5, 21, 6)
+    assert total([once, once]) == once.times(2)
+
+
+def test_a_product_that_needs_one_gradient_costs_two_passes() -> None:
+    assert matmul(2, 3, 5, backward=1).training_flops == 2 * matmul(2, 3, 5).flops
+    assert linear(Shape(batch=2, length=4), 3, 5, bias=False).parameters == 15
+
+
+@pytest.mark.parametrize(("steps", "expected"), [(None, 2), (1.0, 1), (2.5, 2.5), (99.0, 4)])
+def test_a_halting_block_expects_the_steps_that_were_measured(steps: float | None, expected: float) -> None:
+    from searchspace.combinators.halting import HaltingConfig
+    from searchspace.primitives.feedforward.feed_forward import FeedForwardConfig
+    from searchspace.registry import block_type
+
+    inner = Configured(block_type("feed_forward"), FeedForwardConfig(dim=8))
+    shape = Shape(length=6, halting_steps=steps)
+    cost = Halting.cost(HaltingConfig(dim=8, times=4, of=(inner,)), shape)
+    one = inner.cost(shape).flops + 2 * 6 * 8
+    assert cost.flops == 4 * one
+    assert cost.expected_flops == expected * one
