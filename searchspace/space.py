@@ -1,0 +1,258 @@
+"""A space of architectures: a tree with holes, and constraints on what fills them.
+
+A *point* is one way to fill the holes, an architecture the model it makes. Different points are different fillings; a
+few of them can make the same model (two steps of [A, A] and four of [A]), and `distinct` counts models.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter as Tally
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+from searchspace import build, language
+from searchspace.architecture import Architecture
+from searchspace.constraints import Constraint
+from searchspace.cost import Cost, Shape
+from searchspace.counting import Counter
+from searchspace.dimensions import dimensions
+from searchspace.errors import Problem, SpaceError, nearest
+from searchspace.holes import describe, draw, values
+from searchspace.locate import locate
+from searchspace.traversal import Choose, Outline, Walk
+from searchspace.tree import Block, Floats, Hole, Mark, Scalar
+
+LENGTH = 1024  # positions that constraints are computed for
+BUILDS = "builds"  # the constraint that nobody writes: the values must fit together
+
+
+@dataclass(frozen=True)
+class Point:
+    """One way to fill a space: what was chosen at each hole (plain JSON) and the architecture it makes."""
+
+    choices: dict[str, Scalar]
+    architecture: Architecture
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A constraint that an architecture breaks. `value` and `bound` are None where the architecture does not build."""
+
+    quantity: str
+    value: float | None
+    bound: float | None
+    message: str
+    mark: Mark | None = None
+
+    @property
+    def excess(self) -> float:
+        """How far beyond its bound the value is, relative to the bound."""
+        if self.value is None or self.bound is None:
+            return float("inf")
+        return abs(self.value - self.bound) / max(abs(self.bound), 1e-12)
+
+
+@dataclass(frozen=True)
+class Size:
+    """`points`: how many there are, constraints aside; None when `continuous` holes make them uncountable.
+    `discrete`: the same count with every real interval as one value."""
+
+    points: int | None
+    continuous: int
+    discrete: int
+
+    def __str__(self) -> str:
+        if self.points is not None:
+            return f"{self.points:,} points"
+        holes = "1 real interval" if self.continuous == 1 else f"{self.continuous} real intervals"
+        return f"{self.discrete:,} points times {holes}"
+
+
+class Space:
+    """A description with holes. Raises SpaceError when its ties cannot hold."""
+
+    def __init__(self, root: Block, constraints: Iterable[Constraint] = (), length: int = LENGTH):
+        self.root = root
+        self.constraints = tuple(constraints)
+        self.length = length
+        self.outline = Outline(root)
+
+    @classmethod
+    def parse(cls, text: str, source: str = "<text>") -> Space:
+        """Read the language. Raises SpaceError with everything that is wrong."""
+        description = language.parse(text, source)
+        return cls(description.root, description.constraints)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Space:
+        description = language.load(path)
+        return cls(description.root, description.constraints)
+
+    def text(self) -> str:
+        """The space in the language; it parses to the same space."""
+        return language.render(self.root, self.constraints)
+
+    def with_length(self, length: int) -> Space:
+        """The same space with its constraints computed for sequences of `length` positions."""
+        return Space(self.root, self.constraints, length)
+
+    @cached_property
+    def dimensions(self) -> dict[str, Hole]:
+        """Every hole that can become active, by path, in document order; copies up to the longest repeat."""
+        return dimensions(self.outline)
+
+    @cached_property
+    def _counter(self) -> Counter:
+        return Counter(self.outline)
+
+    def size(self) -> Size:
+        """The exact number of points, constraints aside."""
+        continuous = sum(isinstance(hole, Floats) and values(hole) is None for hole in self.dimensions.values())
+        total = self._counter.total
+        return Size(None if continuous else total, continuous, total)
+
+    def distinct(self, limit: int = 100_000) -> int:
+        """The number of different architectures, by enumeration. Raises SpaceError beyond `limit` points."""
+        size = self.size()
+        if size.points is None or size.points > limit:
+            raise SpaceError(f"Too large to enumerate: {size}, but limit is {limit:,}.")
+        return len({point.architecture.hash for point in self.enumerate()})
+
+    def realise(self, choose: Choose) -> Point:
+        """Fill the holes by `choose(path, hole)`; see `searchspace.traversal`. Raises SpaceError for a value that
+        does not fit."""
+        walk = Walk(self.outline, choose)
+        return Point(walk.choices, Architecture.from_block(walk.root()))
+
+    def point(self, choices: dict[str, Scalar]) -> Point:
+        """Replay recorded choices. Raises SpaceError when one is missing, unknown or does not fit."""
+
+        def recorded(path: str, hole: Hole) -> Scalar:
+            if path not in choices:
+                message = f"nothing is chosen for {describe(hole)}.{nearest(path, choices)}"
+                raise SpaceError([Problem(message, hole.mark, path)])
+            return choices[path]
+
+        point = self.realise(recorded)
+        unused = [path for path in choices if path not in point.choices]
+        if unused:
+            raise SpaceError(
+                [Problem(f"no such hole is open here.{nearest(path, point.choices)}", None, path) for path in unused]
+            )
+        return point
+
+    def enumerate(self) -> Iterator[Point]:
+        """Every point in a fixed order, infeasible ones too. Raises SpaceError when there are real intervals."""
+        order: list[tuple[str, int, int]] | None = []  # (path, which value, how many): an odometer, last hole fastest
+        while order is not None:
+            turned, seen = order, []
+
+            def turn(path: str, hole: Hole, turned=turned, seen=seen) -> Scalar:
+                known = values(hole)
+                if known is None:
+                    raise SpaceError([Problem(f"{describe(hole)} has no list of values", hole.mark, path)])
+                index = turned[len(seen)][1] if len(seen) < len(turned) else 0
+                seen.append((path, index, len(known)))
+                return known[index]
+
+            yield self.realise(turn)
+            order = _advanced(seen)
+
+    def sample(
+        self,
+        rng: random.Random,
+        by: Literal["choices", "architectures"] = "choices",
+        feasible: bool = True,
+        tries: int = 1000,
+    ) -> Point:
+        """A random point. `by` choices: every hole uniform when it is reached (log holes in the logarithm), so a
+        branch is as likely as its neighbour however little is in it. `by` architectures: every point equally likely.
+
+        With `feasible`, points that break a constraint are drawn again; SpaceError says which constraint failed most
+        and how near the nearest sample came when none of `tries` is feasible.
+        """
+        if by not in ("choices", "architectures"):
+            raise ValueError(f"by must be 'choices' or 'architectures', but got {by!r}.")
+        broken: list[Violation] = []
+        for _ in range(tries):
+            point = self._draw(rng, by)
+            found = self.violations(point.architecture) if feasible else []
+            if not found:
+                return point
+            broken += found
+        raise _nothing_feasible(broken, tries)
+
+    def _draw(self, rng: random.Random, by: str) -> Point:
+        if by == "choices":
+            return self.realise(lambda path, hole: draw(hole, rng))
+        return self.point(self._counter.draw(rng))
+
+    def violations(self, architecture: Architecture) -> list[Violation]:
+        """The constraints that `architecture` breaks, computed for one sequence of `length` positions."""
+        try:
+            architecture.configured  # noqa: B018 checks that the values fit together
+            if not self.constraints:
+                return []
+            cost = build.cost(architecture, Shape(batch=1, length=self.length))
+        except ValueError as error:
+            return [Violation(BUILDS, None, None, str(error))]
+        found = (self._violation(constraint, cost) for constraint in self.constraints)
+        return [violation for violation in found if violation]
+
+    def _violation(self, constraint: Constraint, cost: Cost) -> Violation | None:
+        value = measured(cost, constraint.quantity, self.length)
+        for bound, beyond, word in ((constraint.low, -1, "at least"), (constraint.high, 1, "at most")):
+            if bound is not None and (value - bound) * beyond > 0:
+                message = f"{constraint.quantity} must be {word} {bound:,}, but is {value:,}."
+                return Violation(constraint.quantity, value, bound, message, constraint.mark)
+        return None
+
+    def feasible(self, point: Point) -> bool:
+        """Whether the point's architecture builds and meets every constraint."""
+        return not self.violations(point.architecture)
+
+    def locate(self, architecture: Architecture) -> Point | None:
+        """The point that makes `architecture`, or None when none does; constraints aside."""
+        for choices in locate(self.outline, architecture.root):
+            point = self.point(choices)
+            if point.architecture.hash == architecture.hash:
+                return point
+        return None
+
+    def contains(self, architecture: Architecture) -> bool:
+        """Whether some point makes `architecture`; constraints aside."""
+        return self.locate(architecture) is not None
+
+
+def measured(cost: Cost, quantity: str, length: int) -> float:
+    """A constraint's quantity: a field of `Cost`, or `state_bytes_per_token`."""
+    return cost.state_bytes / length if quantity == "state_bytes_per_token" else getattr(cost, quantity)
+
+
+def _advanced(seen: list[tuple[str, int, int]]) -> list[tuple[str, int, int]] | None:
+    """The next reading of the odometer: the last hole that has a value left takes it, and those after it start anew."""
+    while seen:
+        path, index, count = seen.pop()
+        if index + 1 < count:
+            return [*seen, (path, index + 1, count)]
+    return None
+
+
+def _nothing_feasible(broken: list[Violation], tries: int) -> SpaceError:
+    (quantity, bound), times = Tally((violation.quantity, violation.bound) for violation in broken).most_common(1)[0]
+    nearest_one = min(
+        (violation for violation in broken if (violation.quantity, violation.bound) == (quantity, bound)),
+        key=lambda violation: violation.excess,
+    )
+    if quantity == BUILDS:
+        message = f"none of {tries} samples builds; the last said: {broken[-1].message}"
+        return SpaceError([Problem(message)])
+    message = (
+        f"none of {tries} samples is feasible; {times} break {quantity}. "
+        f"The nearest: {nearest_one.message} Loosen the constraint or widen the space."
+    )
+    return SpaceError([Problem(message, nearest_one.mark, f"constraints.{quantity}")])
