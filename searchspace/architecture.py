@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cached_property
 from pathlib import Path
 
-from searchspace import canonical, language, registry, schema
+from searchspace import canonical, fitting, language, registry, schema
 from searchspace.errors import Problem, SpaceError
 from searchspace.registry import Configured
 from searchspace.tree import Block, Choice, Floats, Integers, Same, Value
@@ -75,7 +76,7 @@ class Architecture:
     @cached_property
     def configured(self) -> Configured:
         """The configurations, ready to be built. Raises SpaceError when values do not fit together."""
-        if problems := language.configuration_problems(self.root):
+        if problems := fitting.problems(self.root):
             raise SpaceError(problems)
         return registry.configure(self.root, role="model")
 
@@ -124,7 +125,7 @@ def diff(first: Architecture, second: Architecture) -> list[Difference]:
     return list(_differences(first.compressed, second.compressed, ""))
 
 
-def _differences(first: Value, second: Value, path: str):
+def _differences(first: Value, second: Value, path: str) -> Iterator[Difference]:
     if schema.same(first, second):
         return
     if isinstance(first, Block) and isinstance(second, Block) and first.name == second.name:
@@ -136,14 +137,14 @@ def _differences(first: Value, second: Value, path: str):
         yield Difference(path, first, second)
 
 
-def _list_differences(first: tuple[Value, ...], second: tuple[Value, ...], path: str):
+def _list_differences(first: tuple[Value, ...], second: tuple[Value, ...], path: str) -> Iterator[Difference]:
     """Equal items are matched first, then items of one kind in order; what is left was added or removed."""
-    keys = [[json.dumps(canonical.encoded(item)) for item in items] for items in (first, second)]
-    for tag, i, i_end, j, j_end in SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
+    one, two = ([json.dumps(canonical.encoded(item)) for item in items] for items in (first, second))
+    for tag, i, i_end, j, j_end in SequenceMatcher(None, one, two, autojunk=False).get_opcodes():
         if tag == "equal":
             continue
-        kinds = [[_kind(item) for item in items] for items in (first[i:i_end], second[j:j_end])]
-        for same, a, a_end, b, b_end in SequenceMatcher(None, *kinds, autojunk=False).get_opcodes():
+        kinds, others = ([_kind(item) for item in items] for items in (first[i:i_end], second[j:j_end]))
+        for same, a, a_end, b, b_end in SequenceMatcher(None, kinds, others, autojunk=False).get_opcodes():
             if same in ("equal", "replace"):
                 paired = min(a_end - a, b_end - b)
                 for k in range(paired):

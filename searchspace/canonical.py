@@ -7,6 +7,7 @@ its copies, and a `repeat` of one step is its body. `compressed` goes the other 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from searchspace import registry, schema
@@ -48,7 +49,7 @@ class _Writer:
         fields = {name: self.value(block.name, name, value) for name, value in block.fields.items()}
         return Block(block.name, fields, block.mark)
 
-    def value(self, block: str, name: str, value: Value) -> Value:
+    def value(self, block: str, name: str, value: Any) -> Value:
         if isinstance(value, Block):
             return self.block(value)
         if not isinstance(value, tuple):
@@ -58,7 +59,7 @@ class _Writer:
         # A list that must hold something may hold just an empty sequence, so that is what remains of nothing.
         return self.spliced(value) or (Block("sequence", {"of": ()}),) * bool(value)
 
-    def spliced(self, blocks: Value) -> tuple[Block, ...]:
+    def spliced(self, blocks: tuple[Any, ...]) -> tuple[Block, ...]:
         done: list[Block] = []
         for block in blocks:
             stands_for, times = _stands_for(self.block(block))
@@ -72,11 +73,13 @@ class _Writer:
 def _stands_for(block: Block) -> tuple[tuple[Block, ...], int]:
     """The blocks that `block` stands for within a list, and how many times over."""
     if block.name == "sequence" and block.fields.keys() == {"of"}:
-        return _without_nothing(block.fields["of"]), 1
+        of: Any = block.fields["of"]
+        return _without_nothing(of), 1
     if block.name != "repeat" or schema.written(block).keys() - {"times", "share_weights", "of"}:
         return (block,), 1
-    times, of = block.fields["times"], block.fields["of"]
-    if times < 1 or not of or (block.fields["share_weights"] and times > 1):
+    fields: Mapping[str, Any] = block.fields
+    times, of = fields["times"], fields["of"]
+    if times < 1 or not of or (fields["share_weights"] and times > 1):
         return (block,), 1
     return _without_nothing(of), times
 
@@ -113,7 +116,7 @@ def _shape(block: str, field: str) -> schema.Shape | None:
 
 
 def _compress_value(block: Block, name: str) -> Value:
-    value = block.fields[name]
+    value: Any = block.fields[name]
     if isinstance(value, Block):
         return compressed(value)
     if isinstance(value, tuple) and _shape(block.name, name) == "branches":

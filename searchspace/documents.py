@@ -30,7 +30,7 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _INTEGER = re.compile(r"[-+]?[0-9]+(_[0-9]+)*")
 _BASED = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(_[0-9]+)*(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-_WORDS = {"": None, "~": None, "null": None, "Null": None, "NULL": None}
+_WORDS: dict[str, Any] = {"": None, "~": None, "null": None, "Null": None, "NULL": None}
 _WORDS |= {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 _WORDS |= {".inf": float("inf"), "+.inf": float("inf"), "-.inf": float("-inf"), ".nan": float("nan")}
 
@@ -76,8 +76,8 @@ class _Node:
         self.mark = mark
         self.children = children or {}
         below = [node for _, node in self.children.values()]
-        self.size = 1 + merged + sum(node.size for node in below)
-        self.height = 1 + max((node.height for node in below), default=0)
+        self.size: int = 1 + merged + sum(node.size for node in below)
+        self.height: int = 1 + max((node.height for node in below), default=0)
 
 
 def parse(text: str, source: str = "<text>", tags: tuple[str, ...] = ()) -> Document:

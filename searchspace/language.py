@@ -8,34 +8,22 @@ text are reported at once, each with its line and its path.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any
 
-from searchspace import documents, references, registry, schema
-from searchspace.contract import Given
-from searchspace.cost import Cost
+from searchspace import constraints, documents, fitting, references, registry, schema
+from searchspace.constraints import QUANTITIES, Constraint
 from searchspace.documents import Document, Path_, Tagged, describe, path_text
 from searchspace.errors import Problem, SpaceError, nearest
 from searchspace.printing import render
 from searchspace.registry import BlockType, Role
 from searchspace.schema import Accepts, Mismatch
-from searchspace.tree import Block, Choice, Floats, Integers, Mark, Same, Value, has_holes
+from searchspace.tree import Block, Choice, Floats, Integers, Same, Value
 
-__all__ = [
-    "QUANTITIES",
-    "TAGS",
-    "Constraint",
-    "Description",
-    "configuration_problems",
-    "from_data",
-    "load",
-    "parse",
-    "render",
-]
+__all__ = ["QUANTITIES", "TAGS", "Constraint", "Description", "from_data", "load", "parse", "render"]
 
 TAGS = ("!choice", "!int", "!float", "!same")
-QUANTITIES = (*Cost.__dataclass_fields__, "state_bytes_per_token")
 
 _INVALID: Any = object()  # stands for what could not be read; no tree that holds it leaves this module
 _CHOICE = {"options": Any, "name": str, "each": bool}
@@ -43,16 +31,6 @@ _INTEGERS = {"low": int, "high": int, "step": int, "log": bool, "name": str, "ea
 _FLOATS = {"low": float, "high": float, "step": float, "log": bool, "name": str, "each": bool}
 
 Reader = Callable[[Any, Path_], Any]
-
-
-@dataclass(frozen=True)
-class Constraint:
-    """A bound on what an architecture may cost: low <= quantity <= high, None where there is no bound."""
-
-    quantity: str
-    low: float | None
-    high: float | None
-    mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -82,46 +60,6 @@ def from_data(data: Document | Any, path: Path_ = ()) -> Description:
     return _Reading(document).description(data, path)
 
 
-def configuration_problems(
-    block: Block, path_of: references.PathOf = lambda _: "", given: Given | None = None, role: Role = "model"
-) -> list[Problem]:
-    """What the configurations below `block` say against their values; blocks with holes are left to sampling."""
-    kind = registry.block_type(block.name, role)
-    handed = {}
-    if kind.role == "model":
-        try:
-            handed = kind.module.given(block.fields)
-        except (TypeError, ArithmeticError):  # it computes with a field that is a hole
-            handed = dict.fromkeys(block.fields)
-    problems = []
-    for name, value in block.fields.items():
-        for below in _blocks_in(value):
-            role_below = schema.accepts(kind.fields[name].type).role
-            problems += configuration_problems(below, path_of, handed.get(name, given), role_below or "block")
-    if not problems and not has_holes(block) and _is_known(kind, given):
-        try:
-            registry.configure(block, given, role)
-        except (ValueError, ArithmeticError) as error:
-            problems.append(Problem(str(error), block.mark, path_of(block)))
-    return problems
-
-
-def _blocks_in(value: Value) -> list[Block]:
-    """The nearest blocks at or below `value`."""
-    match value:
-        case Block():
-            return [value]
-        case tuple():
-            return [block for item in value for block in _blocks_in(item)]
-        case Choice():
-            return [block for option in value.options for block in _blocks_in(option)]
-    return []
-
-
-def _is_known(kind: BlockType, given: Given | None) -> bool:
-    return not kind.given or (given is not None and not any(has_holes(getattr(given, name)) for name in kind.given))
-
-
 class _Reading:
     """One pass over the data of one description."""
 
@@ -144,13 +82,15 @@ class _Reading:
     def description(self, data: Any, path: Path_) -> Description:
         root = self.root(data, path)
         written = data.get("constraints") if isinstance(data, dict) else None
-        constraints = self.constraints(written, (*path, "constraints"))
+        bounds = constraints.read(self.document, written, (*path, "constraints"), self.problem)
+        complete = not self.problems
+        if root is not _INVALID:
+            self.problems += references.check(root, self.path_of, complete=complete)
         if not self.problems:
-            self.problems += references.check(root, self.path_of)
-            self.problems += configuration_problems(root, self.path_of)
+            self.problems += fitting.problems(root, self.path_of)
         if self.problems:
             raise SpaceError(self.problems)
-        return Description(root, constraints)
+        return Description(root, bounds)
 
     def root(self, data: Any, path: Path_) -> Block:
         models = registry.block_types("model")
@@ -294,7 +234,7 @@ class _Reading:
 
     def choice(self, data: Any, path: Path_, read_option: Reader) -> Value:
         short = isinstance(data, list)
-        given = {"options": data} if short else self.attributes("!choice", data, _CHOICE, ("options",), path)
+        given: Any = {"options": data} if short else self.attributes("!choice", data, _CHOICE, ("options",), path)
         if given is _INVALID:
             return _INVALID
         options, place = given["options"], path if short else (*path, "options")
@@ -305,7 +245,7 @@ class _Reading:
         return self.placed(Choice(read, given.get("name"), given.get("each", False), mark), path)
 
     def integers(self, data: Any, path: Path_) -> Value:
-        given = self.range("!int", data, _INTEGERS, path)
+        given = self.ends("!int", data, _INTEGERS, path)
         if given is _INVALID:
             return _INVALID
         step, span = given.get("step", 1), given["high"] - given["low"]
@@ -316,7 +256,7 @@ class _Reading:
         return self.placed(Integers(**given, mark=self.document.mark(path)), path)
 
     def floats(self, data: Any, path: Path_) -> Value:
-        given = self.range("!float", data, _FLOATS, path)
+        given = self.ends("!float", data, _FLOATS, path)
         if given is _INVALID:
             return _INVALID
         if "step" in given:
@@ -326,7 +266,7 @@ class _Reading:
                 return self.problem(message, path)
         return self.placed(Floats(**given, mark=self.document.mark(path)), path)
 
-    def range(self, tag: str, data: Any, known: Mapping[str, Any], path: Path_) -> Any:
+    def ends(self, tag: str, data: Any, known: Mapping[str, Any], path: Path_) -> Any:
         """The attributes of !int and !float, which fit together."""
         if isinstance(data, list):
             if len(data) != 2:
@@ -365,35 +305,6 @@ class _Reading:
                 given[key] = self.scalar(schema.accepts(known[key]), value, (*path, key))
         missing = [key for key in needed if key not in data]
         return self.problem(f"{tag} needs {' and '.join(missing)}.", path) if missing else given
-
-    def constraints(self, data: Any, path: Path_) -> tuple[Constraint, ...]:
-        if data is None:
-            return ()
-        if not isinstance(data, dict):
-            return self.problem(f"Expected `quantity: {{max: 5M}}`, found {describe(data)}.", path)
-        return tuple(self.constraint(quantity, bound, (*path, quantity)) for quantity, bound in data.items())
-
-    def constraint(self, quantity: str, data: Any, path: Path_) -> Constraint:
-        if quantity not in QUANTITIES:
-            near = nearest(quantity, QUANTITIES)
-            return self.problem(f"No quantity is called {quantity!r}.{near} Known: {', '.join(QUANTITIES)}.", path)
-        bounds = data if isinstance(data, dict) else {"max": data}
-        for key in bounds:
-            if key not in ("min", "max"):
-                self.problem(f"A constraint has min and max, not {key!r}.", (*path, key))
-        low, high = (self.bound(bounds[key], (*path, key)) if key in bounds else None for key in ("min", "max"))
-        if low is None and high is None:
-            return self.problem("A constraint needs min, max or both.", path)
-        if isinstance(low, (int, float)) and isinstance(high, (int, float)) and low > high:
-            return self.problem(f"min must not exceed max, but got min={low}, max={high}.", path)
-        return Constraint(quantity, low, high, self.document.mark(path))
-
-    def bound(self, data: Any, path: Path_) -> Any:
-        try:
-            bound = documents.number(data)
-        except SpaceError as error:
-            return self.problem(str(error), path)
-        return bound if bound >= 0 else self.problem(f"Expected a number of 0 or more, found {bound}.", path)
 
 
 @dataclass(frozen=True)

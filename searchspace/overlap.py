@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from itertools import combinations
 from math import gcd
+from typing import Any
 
 from searchspace import canonical
 from searchspace.errors import SpaceError
@@ -106,7 +107,7 @@ def _as_list(value: Value) -> tuple[Value, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
-def _integers(first: Value, second: Value) -> bool:
+def _integers(first: Any, second: Any) -> bool:
     """Whether two of int, Integers share a number: low1 + a step1 = low2 + b step2 within both ranges."""
     if not all(isinstance(one, Integers) or type(one) is int for one in (first, second)):
         return False
@@ -122,11 +123,11 @@ def _integers(first: Value, second: Value) -> bool:
     return meeting + -((meeting - lowest) // period) * period <= min(high1, high2)
 
 
-def _grid(value: Value) -> tuple[int, int, int]:
+def _grid(value: Any) -> tuple[int, int, int]:
     return (value.low, value.high, value.step) if isinstance(value, Integers) else (value, value, 1)
 
 
-def _floats(first: Value, second: Value) -> bool:
+def _floats(first: Any, second: Any) -> bool:
     """Whether two of float, Floats may share a number; steps are not looked at."""
     if not all(isinstance(one, Floats) or type(one) is float for one in (first, second)):
         return False

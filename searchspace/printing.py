@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
 from searchspace import registry, schema
+from searchspace.constraints import Constraint
 from searchspace.tree import Block, Choice, Floats, Hole, Integers, Same, Value
-
-if TYPE_CHECKING:
-    from searchspace.language import Constraint
 
 WIDTH = 110
 _UNITS = (("T", 10**12), ("G", 10**9), ("M", 10**6), ("k", 10**3))
@@ -96,7 +94,7 @@ def _one(value: Any) -> Any:
 def _hole(hole: Hole) -> _Tagged:
     if isinstance(hole, Choice):
         written: dict[str, Any] = {"options": [_option(option) for option in hole.options]}
-        rest = ("name", "each")
+        rest: tuple[str, ...] = ("name", "each")
     else:
         written = {"low": scalar(hole.low), "high": scalar(hole.high)}
         rest = ("step", "log", "name", "each")

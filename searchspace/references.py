@@ -30,6 +30,7 @@ class _Scope:
 @dataclass
 class _Walk:
     path_of: PathOf
+    complete: bool
     problems: list[Problem] = field(default_factory=list)
     named: dict[str, tuple[Hole, _Scope]] = field(default_factory=dict)
     sames: list[tuple[Same, _Scope, schema.Accepts]] = field(default_factory=list)
@@ -67,7 +68,7 @@ class _Walk:
             return
         for index, option in enumerate(hole.options):
             self.value(option, replace(scope, options=scope.options | {(id(hole), index)}), place)
-        if pair := overlap.first(hole.options):
+        if self.complete and (pair := overlap.first(hole.options)):
             self.overlapping(hole, *pair)
 
     def each(self, hole: Hole, scope: _Scope) -> _Scope:
@@ -90,7 +91,7 @@ class _Walk:
 
     def overlapping(self, choice: Choice, i: int, j: int) -> None:
         first, second = choice.options[i], choice.options[j]
-        marks = [
+        marks: list[Any] = [
             getattr(option[0] if isinstance(option, tuple) and option else option, "mark", None)
             for option in (first, second)
         ]
@@ -141,10 +142,9 @@ class _Walk:
 def check(root: Block, path_of: PathOf = lambda _: "", *, complete: bool = True) -> list[Problem]:
     """Every problem among the holes of `root`; `path_of` names a node's place.
 
-    With `complete` false parts of the tree could not be read, so names that are missing may stand there: references
-    are left alone.
+    With `complete` false parts of the tree could not be read: what depends on them is left alone.
     """
-    walk = _Walk(path_of)
+    walk = _Walk(path_of, complete)
     walk.value(root, _Scope(), None)
     if complete:
         for same, scope, place in walk.sames:
