@@ -115,6 +115,7 @@ def primitive(name: str, config: type, *, role: Role = "block") -> Callable[[typ
         if known and known.module.__qualname__ != module.__qualname__:
             raise ValueError(f"Two of role {role!r} are called {name!r}: {known.module} and {module}.")
         _types[role, name] = BlockType(name, config, module, role)
+        _sorted.cache_clear()
         return module
 
     return register
@@ -130,7 +131,16 @@ def _discover() -> None:
 
 def block_types(role: Role | None = None) -> dict[str, BlockType]:
     """All registered blocks by name, sorted; with `role` those alone. Roles may share a name; see `block_type`."""
+    return dict(_known(role))
+
+
+def _known(role: Role | None) -> dict[str, BlockType]:
     _discover()
+    return _sorted(role)
+
+
+@cache
+def _sorted(role: Role | None) -> dict[str, BlockType]:  # asked for at every block of every sample
     return {name: kind for (_, name), kind in sorted(_types.items()) if role is None or kind.role == role}
 
 
@@ -139,7 +149,7 @@ def block_type(name: str, role: Role | None = None) -> BlockType:
 
     Those are written alike, so without a role any of them stands for how the name is written.
     """
-    known = block_types(role)
+    known = _known(role)
     if name not in known:
         raise SpaceError(f"No {role or 'block'} is called {name!r}.{nearest(name, known)} Known: {', '.join(known)}.")
     return known[name]
