@@ -84,7 +84,7 @@ def _convolution(
 ) -> int:  # fmt: skip
     """The gradients of a convolution, from the shapes; each costs what the forward pass does.
 
-    torch's own formula takes the gradient of the weights for a product of every input channel with every output channel.
+    torch's own formula takes the weights' gradient for a product of every input channel with every output channel.
     With groups only those of one group meet, so it counts a depthwise convolution as many times as it has channels.
     """
     return sum(wanted[:2]) * conv_flop_count(x, weight, grad, transposed)

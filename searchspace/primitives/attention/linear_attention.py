@@ -76,12 +76,12 @@ def _products(config: LinearAttentionConfig, shape: Shape) -> Cost:
     """What lies between the projections: the sums and their normalisers, one column more than the values have."""
     D, states = config.dim // config.heads, shape.batch * config.heads
     rows = states * shape.length
-    mapped = kept(shape, rows * 2 * D)
+    # Elu keeps the whole projection, relu its two results; then one normaliser a row.
+    inputs = kept(shape, rows * ((3 if config.feature_map == "elu" else 2) * D + 1))
     if not config.causal:
-        read = matmul(D, shape.length, D + 1, count=states) + matmul(shape.length, D, D + 1, count=states)
-        return mapped + read + kept(shape, rows * (2 * D + 2 * (D + 1)))
+        products = matmul(D, shape.length, D + 1, count=states) + matmul(shape.length, D, D + 1, count=states)
+        return inputs + products + kept(shape, rows * (2 * D + 2 * (D + 1)) + states * D * (D + 1))
     N, C = chunks(shape.length)
     near = matmul(C, D, C, count=states * N) + matmul(C, C, D + 1, count=states * N)
     far = matmul(D, C, D + 1, count=states * N) + matmul(C, D, D + 1, count=states * N)
-    padded = states * N * C
-    return mapped + near + far + kept(shape, padded * (2 * D + 2 * (D + 1) + C) + states * N * D * (D + 1))
+    return inputs + near + far + kept(shape, states * N * (C * (2 * D + 2 * (D + 1) + C) + D * (D + 1)))

@@ -1,0 +1,107 @@
+"""Positions against their formulas, and what each promises of distances."""
+
+import cmath
+import math
+
+import pytest
+import torch
+
+from searchspace.primitives.position.alibi import Alibi, AlibiConfig, slopes
+from searchspace.primitives.position.learned import Learned, LearnedConfig
+from searchspace.primitives.position.none import NoPosition, NoPositionConfig
+from searchspace.primitives.position.rotary import Rotary, RotaryConfig
+from searchspace.primitives.position.sinusoidal import Sinusoidal, SinusoidalConfig, sinusoid
+
+PLACES = torch.tensor([0, 1, 2, 17, 500])
+
+
+@pytest.mark.parametrize("layout", ["halves", "interleaved"])
+def test_rotary_is_a_product_of_complex_numbers(layout):
+    heads = torch.randn(2, 3, 5, 6, dtype=torch.float64)
+    turned = Rotary(RotaryConfig(dim=18, layout=layout, base=100.0)).rotate(heads, PLACES)
+    for t, place in enumerate(PLACES.tolist()):
+        for m in range(3):
+            first, second = (m, m + 3) if layout == "halves" else (2 * m, 2 * m + 1)
+            before = complex(heads[1, 2, t, first], heads[1, 2, t, second])
+            after = before * cmath.exp(1j * place * 100.0 ** (-2 * m / 6))
+            assert turned[1, 2, t, first].item() == pytest.approx(after.real, abs=1e-12)
+            assert turned[1, 2, t, second].item() == pytest.approx(after.imag, abs=1e-12)
+
+
+@pytest.mark.parametrize("layout", ["halves", "interleaved"])
+def test_rotary_scores_depend_on_distance_alone(layout):
+    q, k = torch.randn(2, 1, 1, 1, 8, dtype=torch.float64)
+    rotary = Rotary(RotaryConfig(dim=8, layout=layout))
+
+    def score(i, j):
+        turned = rotary.rotate(q, torch.tensor([i])) * rotary.rotate(k, torch.tensor([j]))
+        return turned.sum().item()
+
+    assert score(9, 4) == pytest.approx(score(1005, 1000), abs=1e-12)
+    assert score(9, 4) != pytest.approx(score(9, 5), abs=1e-6)
+
+
+def test_rotary_layouts_differ_by_a_permutation():
+    heads = torch.randn(1, 1, 5, 6, dtype=torch.float64)
+    order = [0, 2, 4, 1, 3, 5]  # interleaved pairs, put side by side
+    halves = Rotary(RotaryConfig(dim=6)).rotate(heads[..., order], PLACES)
+    interleaved = Rotary(RotaryConfig(dim=6, layout="interleaved")).rotate(heads, PLACES)
+    torch.testing.assert_close(halves, interleaved[..., order])
+
+
+def test_rotary_refuses_heads_that_are_no_pairs():
+    with pytest.raises(ValueError, match="width must be even, but it is 5"):
+        Rotary(RotaryConfig(dim=10)).rotate(torch.randn(1, 2, 3, 5), torch.arange(3))
+
+
+def test_sinusoidal_equals_both_published_formulas():
+    table = sinusoid(PLACES, 8, dtype=torch.float64)
+    variant = sinusoid(PLACES, 8, "halves", dtype=torch.float64)
+    for t, place in enumerate(PLACES.tolist()):
+        for m in range(4):
+            angle = place * 10000 ** (-2 * m / 8)
+            assert table[t, 2 * m].item() == pytest.approx(math.sin(angle), abs=1e-12)
+            assert table[t, 2 * m + 1].item() == pytest.approx(math.cos(angle), abs=1e-12)
+            angle = place * 10000 ** (-m / 3)
+            assert variant[t, m].item() == pytest.approx(math.sin(angle), abs=1e-12)
+            assert variant[t, m + 4].item() == pytest.approx(math.cos(angle), abs=1e-12)
+    assert sinusoid(PLACES, 2, "halves").isfinite().all()
+
+
+def test_sinusoidal_is_added_to_the_input():
+    x = torch.randn(2, 5, 8)
+    embedded = Sinusoidal(SinusoidalConfig(dim=8)).embed(x, PLACES)
+    torch.testing.assert_close(embedded - x, sinusoid(PLACES, 8).expand_as(x), atol=1e-6, rtol=0)
+    with pytest.raises(ValueError, match="dim must be even, but got 7"):
+        SinusoidalConfig(dim=7)
+
+
+def test_learned_adds_a_row_a_position_and_refuses_what_lies_beyond_its_table():
+    learned, x = Learned(LearnedConfig(dim=4, length=6)), torch.zeros(2, 3, 4)
+    assert learned.embed(x, torch.tensor([3, 4, 5]))[1].equal(learned.table[3:])
+    with pytest.raises(ValueError, match=r"Position 6 \(counted from 0\) lies beyond the 6 learned positions"):
+        learned.embed(x, torch.tensor([4, 5, 6]))
+    with pytest.raises(ValueError, match="length must be at least 1, but got 0"):
+        LearnedConfig(dim=4, length=0)
+
+
+def test_alibi_slopes_are_the_published_ones():
+    assert slopes(8) == [2.0**-power for power in range(1, 9)]
+    assert slopes(12) == [2.0**-power for power in range(1, 9)] + [2.0 ** -(n + 0.5) for n in range(4)]
+    assert slopes(1) == [2.0**-8]
+    for heads in range(1, 40):
+        assert len(set(slopes(heads))) == heads
+
+
+def test_alibi_falls_with_distance_both_ways():
+    bias = Alibi(AlibiConfig(dim=8)).bias(4, torch.tensor([5, 6]), torch.arange(10))
+    assert bias.shape == (4, 2, 10)
+    for h, rate in enumerate(slopes(4)):
+        assert bias[h, 1].tolist() == [-rate * abs(6 - j) for j in range(10)]
+
+
+def test_none_leaves_everything_alone():
+    none, x, heads = NoPosition(NoPositionConfig(dim=4)), torch.randn(2, 5, 4), torch.randn(2, 2, 5, 2)
+    assert none.embed(x, PLACES) is x
+    assert none.rotate(heads, PLACES) is heads
+    assert none.bias(2, PLACES, PLACES) is None
