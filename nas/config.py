@@ -24,6 +24,8 @@ class Named(BaseModel):
 
     def written(self) -> Any:
         """As it stands in a search file."""
+        if self.name == "metric":
+            return self.options
         options = self.options.get(BARE, self.options)
         return {self.name: options} if options else self.name
 
@@ -48,7 +50,15 @@ def _size(value: Any) -> Any:
     return documents.number(value) if isinstance(value, str) else value
 
 
+def _objective(value: Any) -> Any:
+    """Like `_named`; a metric of the task by its own name is written {metric: accuracy, direction: maximize}."""
+    if isinstance(value, dict) and "metric" in value:
+        return {"name": "metric", "options": value}
+    return _named(value)
+
+
 AName = Annotated[Named, BeforeValidator(_named)]
+AnObjective = Annotated[Named, BeforeValidator(_objective)]
 Count = Annotated[int, BeforeValidator(_size)]  # a number that may be written 5M or 2GiB
 
 
@@ -84,7 +94,7 @@ class SearchConfig(_Section):
     study: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
     space: str
     task: AName
-    objectives: Annotated[tuple[AName, ...], Field(min_length=1)]
+    objectives: Annotated[tuple[AnObjective, ...], Field(min_length=1)]
     strategy: AName = Named(name="nsga2")
     scheduler: AName
     runner: AName = Named(name="inline")
@@ -97,6 +107,7 @@ class SearchConfig(_Section):
     checkpoints: str | None = "runs/{study}"
     device: str = "cpu"
     seed: Annotated[int, Field(ge=0)] = 0
+    task_source: str | None = None  # the text of the user's own task file, once it is read
 
     @field_validator("storage", "checkpoints")
     @classmethod

@@ -13,11 +13,13 @@ from statistics import fmean
 from nas import assembly, verdict
 from nas.config import SearchConfig
 from nas.objectives.contract import Objective
-from nas.store import Store, Study, Trial, Unit
+from nas.store import RankedTrial, Store, Study, Trial, TrialAdded, TrialState, Unit
 from searchspace.architecture import Architecture
 from searchspace.matching import transformer_like
 
 FINALIST, BASELINE = "finalist", "final baseline"
+ENDED = (TrialState.COMPLETE, TrialState.FAILED)
+TRAINED = (TrialState.COMPLETE, TrialState.RUNNING, TrialState.STOPPED)  # stopped at a rung, a trial has its values too
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,6 @@ class Finals:
     def __init__(self, config: SearchConfig, store: Store, study: Study, objectives: Sequence[Objective]):
         self.config, self.store, self.study = config, store, study
         self.objective = objectives[0]
-        self.sign = 1 if self.objective.direction == "minimize" else -1
 
     def next_unit(self, owner: str, seconds: float) -> Unit | None:
         """A leased unit of the finals that nobody has begun, or None."""
@@ -70,7 +71,7 @@ class Finals:
                 owner=owner,
                 lease_seconds=seconds,
             )
-            if added.unit is not None:
+            if isinstance(added, TrialAdded):
                 return added.unit
         return None
 
@@ -78,8 +79,8 @@ class Finals:
         """(source trial, architecture, operator, seed) of what is missing; the baseline once the winner is known."""
         trials = self._trials()
         have = {(trial.architecture_hash, trial.seed) for trial in trials}
-        entrants = [(source.number, Architecture.parse(source.architecture_text), FINALIST) for source in self.chosen()]
-        finished = [trial for trial in trials if trial.operator == FINALIST and trial.state in ("complete", "failed")]
+        entrants = [(source.number, self._of(source), FINALIST) for source in self.chosen()]
+        finished = [trial for trial in trials if trial.operator == FINALIST and trial.state in ENDED]
         if entrants and len(finished) >= len(entrants) * self.config.finals.seeds:
             finalists = self.finalists()
             if finalists:
@@ -94,23 +95,31 @@ class Finals:
         """Fresh ones: the search's own seed is not among them."""
         return range(self.study.seed + 1, self.study.seed + 1 + self.config.finals.seeds)
 
-    def chosen(self) -> list[Trial]:
+    def chosen(self) -> list[RankedTrial]:
         """The trials whose architectures enter the finals: the best at the highest rung, the baselines aside."""
-        best = self.store.best(self.study.id, self.objective.name, None, maximize=self.sign < 0)
-        best = [trial for trial in best if trial.purpose == "search" and trial.operator != "baseline"]
-        rung = max((trial.rung for trial in best), default=0)
-        return [trial for trial in best if trial.rung == rung][: self.config.finals.top]
+        ranked = self.store.best(self.study.id, self.objective.name, None, states=TRAINED, purposes=("search",))
+        rung = max((trial.rung for trial in ranked), default=0)
+        entrants = [trial for trial in ranked if trial.rung == rung and trial.number not in self._baselines()]
+        return entrants[: self.config.finals.top]
+
+    def _baselines(self) -> set[int]:
+        """The trials that the user brought along, which come first."""
+        first = self.store.trials(self.study.id, purposes=("search",), limit=len(self.config.baselines))
+        return {trial.number for trial in first if trial.operator == "baseline"}
+
+    def _of(self, trial: RankedTrial) -> Architecture:
+        return Architecture.parse(self.store.trial(self.study.id, trial.number).architecture)
 
     def _transformer(self, architecture: Architecture) -> Architecture:
         return transformer_like(architecture, assembly.shape(self.config).length)
 
     def _trials(self) -> list[Trial]:
-        return self.store.trials(self.study.id, purpose="final")
+        return self.store.trials(self.study.id, purposes=("final",))
 
     def finalists(self) -> list[Finalist]:
         """The finalists that finished, best mean on validation data first."""
         found = self._gather(FINALIST)
-        return sorted(found, key=lambda finalist: self.sign * fmean(finalist.validation))
+        return sorted(found, key=lambda finalist: self.objective.minimised(fmean(finalist.validation)))
 
     def _gather(self, operator: str) -> list[Finalist]:
         groups: dict[str, list[Trial]] = {}
@@ -120,14 +129,18 @@ class Finals:
         return [self._finalist(sorted(group, key=lambda trial: trial.seed)) for group in groups.values()]
 
     def _finalist(self, trials: list[Trial]) -> Finalist:
-        name = self.objective.name
         return Finalist(
             number=trials[0].parents[0],
-            architecture=Architecture.parse(trials[0].architecture_text),
-            validation=tuple(trial.values[name] for trial in trials),
-            test=tuple(self.store.metrics(self.study.id, trial.number).get(f"test_{name}", trial.values[name]) for trial in trials),
+            architecture=Architecture.parse(trials[0].architecture),
+            validation=tuple(trial.values[self.objective.name] for trial in trials),
+            test=tuple(self._on_test_data(trial) for trial in trials),
             trials=tuple(trial.number for trial in trials),
         )
+
+    def _on_test_data(self, trial: Trial) -> float:
+        """The objective on test data, or where the task has none on validation data."""
+        measured = self.store.metrics(self.study.id, trial.number, 0).get(f"test_{self.objective.name}")
+        return trial.values[self.objective.name] if measured is None else measured
 
     def report(self) -> Report | None:
         """What the finals show; None when no finalist could be trained."""
@@ -138,6 +151,6 @@ class Finals:
         baseline = next((f for f in self._gather(BASELINE) if f.architecture == transformer), None)
         judged = None
         if baseline is not None:
-            signed = [[self.sign * value for value in each.test] for each in (finalists[0], baseline)]
+            signed = [[self.objective.minimised(value) for value in each.test] for each in (finalists[0], baseline)]
             judged = verdict.compare(*signed)
         return Report(self.objective.name, tuple(finalists), baseline, judged)

@@ -7,12 +7,11 @@ comes second hears so, reads what is new, and asks again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from nas.errors import NasError
 from nas.objectives.contract import Objective
 from nas.schedulers.contract import Scheduler
-from nas.store import Store, Study, Unit, UnitResult
+from nas.store import Refusal, Store, Study, TrialAdded, TrialRefused, Unit, UnitResult
 from nas.strategies.contract import Proposal, Result, Strategy
 from searchspace.architecture import Architecture
 from searchspace.errors import SpaceError
@@ -43,8 +42,9 @@ class Proposer:
         self.baselines = baselines
         self.told = 0  # results the strategy knows
         self._cursor = 0
-        self._known: set[str] = set(store.architectures(study.id, "search"))
+        self._known: set[str] = store.architecture_hashes(study.id, "search")
         self._points: dict[int, Point] = {}
+        self._trials: dict[int, int] = {}  # number -> id of the trials that may be promoted
 
     def absorb(self) -> None:
         """Tell the strategy and the scheduler what was recorded since the last time."""
@@ -55,7 +55,8 @@ class Proposer:
 
     def tell(self, result: UnitResult) -> None:
         """Tell one recorded result."""
-        values = self._minimised(result.values)
+        values = self._minimised(result)
+        self._trials[result.number] = result.trial_id
         self._known.add(result.architecture_hash)
         self.strategy.tell(Result(result.number, result.rung, self._point(result), values))
         self.scheduler.started(result.number, result.rung)
@@ -72,7 +73,7 @@ class Proposer:
             number, rung = promotion
             self.scheduler.started(number, rung)
             unit = self.store.promote(
-                self.study.id, number, rung, self.scheduler.rungs[rung], owner=owner, lease_seconds=seconds
+                self._trials[number], rung, self.scheduler.rungs[rung], owner=owner, lease_seconds=seconds
             )
             if unit is not None:  # else another process promoted it first
                 return unit
@@ -88,16 +89,21 @@ class Proposer:
             except Exhausted:
                 return None
             added = self._add(number, proposal, owner, seconds, limit)
-            if added.unit is not None:
+            if isinstance(added, TrialAdded):
                 self._known.add(proposal.point.architecture.hash)
                 self._points[number] = proposal.point
                 return added.unit
-            if added.conflict == "limit reached":
+            if added.reason is Refusal.LIMIT_REACHED:
                 return None
-            if added.conflict == "architecture known":
+            if added.reason is Refusal.ARCHITECTURE_KNOWN:
                 self._known.add(proposal.point.architecture.hash)
             else:  # the number was taken: what is proposed for the next one is another proposal
                 attempt = 0
+
+    def architecture(self, unit: Unit) -> Architecture:
+        """The unit's architecture, read again only if it was not proposed here."""
+        point = self._points.get(unit.number)
+        return point.architecture if point else Architecture.parse(unit.architecture)
 
     def _propose(self, number: int, attempt: int) -> tuple[Proposal, int]:
         """The first proposal for `number` from `attempt` on that nobody tried, and the attempt that gave it."""
@@ -111,8 +117,11 @@ class Proposer:
                 return proposal, later
         raise Exhausted(f"{ATTEMPTS} proposals in a row were known already.")
 
-    def _add(self, number: int, proposal: Proposal, owner: str, seconds: float, limit: int) -> Any:
+    def _add(
+        self, number: int, proposal: Proposal, owner: str, seconds: float, limit: int
+    ) -> TrialAdded | TrialRefused:
         architecture = proposal.point.architecture
+        cheap = {o.name: o.evaluate(architecture) for o in self.objectives if not o.trained}
         return self.store.add_trial(
             self.study.id,
             number,
@@ -124,19 +133,16 @@ class Proposer:
             choices=proposal.point.choices,
             known_results=self.told,
             steps=self.scheduler.rungs[0],
+            cheap_values=cheap,
             owner=owner,
             lease_seconds=seconds,
             limit=limit,
         )
 
-    def _minimised(self, values: dict[str, float] | None) -> tuple[float, ...] | None:
-        """The objectives in their order, each with the sign that makes less better."""
-        if values is None:
-            return None
-        return tuple(
-            values[objective.name] if objective.direction == "minimize" else -values[objective.name]
-            for objective in self.objectives
-        )
+    def _minimised(self, result: UnitResult) -> tuple[float, ...] | None:
+        """The objectives in their order, each with the sign that makes less better; None when the unit failed."""
+        values = result.values
+        return values and tuple(o.minimised(values[o.name]) for o in self.objectives)
 
     def _point(self, result: UnitResult) -> Point | None:
         """The trial's point in today's space, or None where it is not part of it."""
@@ -148,4 +154,4 @@ class Proposer:
                 return self.space.point(result.choices)
         except SpaceError:
             pass  # chosen in an earlier version of the space
-        return self.space.locate(Architecture.parse(result.architecture_text))
+        return self.space.locate(Architecture.parse(result.architecture))

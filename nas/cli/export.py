@@ -27,7 +27,7 @@ def export(
 
     Example: nas export quickstart --best --weights
     """
-    from nas import exporting
+    from nas import export as exporting
 
     if best == (trial is not None):
         raise UsageError("Say which one: --best, or --trial N.")

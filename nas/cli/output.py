@@ -30,21 +30,22 @@ def print_rows(rows: Sequence[Mapping[str, Any]], as_json: bool, *, empty: str =
     elif not rows:
         note(empty)
     else:
-        _table(rows)
+        console = Console(highlight=False)
+        if not console.is_terminal:
+            console.width = 200
+        console.print(table(rows))
 
 
-def _table(rows: Sequence[Mapping[str, Any]]) -> None:
+def table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Rows as a table: numbers short and to the right."""
     columns = list(dict.fromkeys(key for row in rows for key in row))
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    made = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         numeric = any(isinstance(row.get(column), int | float) for row in rows)
-        table.add_column(column.replace("_", " "), justify="right" if numeric else "left", overflow="fold")
+        made.add_column(column.replace("_", " "), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(_cell(row.get(column)) for column in columns))
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 200
-    console.print(table)
+        made.add_row(*(_cell(row.get(column)) for column in columns))
+    return made
 
 
 def _cell(value: Any) -> str:

@@ -20,8 +20,9 @@ class Progress:
 
 
 class Runner(Protocol):
-    """`capacity` units may be submitted and not yet collected; what is beyond the workers waits in the runner."""
+    """`workers` units run at once; `capacity` may be submitted and not yet collected, so that no worker idles."""
 
+    workers: int
     capacity: int
 
     def submit(self, work: Work) -> None: ...

@@ -14,7 +14,7 @@ Run = Callable[..., Outcome]
 class InlineRunner:
     """Runs a unit when it is waited for. `run` is replaceable, so that a search can be driven over a recorded table."""
 
-    capacity = 1
+    workers = capacity = 1
 
     def __init__(self, run: Run | None = None):
         self._run = run or _train

@@ -22,7 +22,7 @@ from nas.proposer import Proposer
 from nas.reporting import Reporter
 from nas.runners.contract import Runner
 from nas.store import Store, Study, Unit
-from nas.work import Failure, FailureKind, Outcome, Work
+from nas.work import Failure, FailureKind, Outcome
 
 POLL_SECONDS = 0.5
 RECOVER_SECONDS = 2.0  # how often units that others left behind are looked for
@@ -58,7 +58,6 @@ class Search:
             self.objectives,
             assembly.baselines(self.config),
         )
-        self._template = assembly.work_template(self.config)
         self._running: dict[tuple[int, int], Unit] = {}
         self._recovered = -math.inf
         self._stopping = False
@@ -96,7 +95,7 @@ class Search:
             if self._running:
                 for outcome in self.runner.wait(POLL_SECONDS):
                     self._record(outcome)
-            elif self.store.busy(self.study.id):
+            elif self.store.open_units(self.study.id):
                 time.sleep(POLL_SECONDS)
             else:
                 return
@@ -116,10 +115,8 @@ class Search:
         now = time.monotonic()
         if self._running and now - self._recovered < RECOVER_SECONDS:
             return None
-        gone = leases.dead(self.store.owners(self.study.id))
-        units = self.store.lease(
-            self.study.id, self.owner, 1, self.lease_seconds, dead_owners=gone, max_attempts=self.config.limits.attempts
-        )
+        gone = leases.dead(holder.name for holder in self.store.owners(self.study.id))
+        units = self.store.lease(self.study.id, self.owner, 1, self.lease_seconds, dead_owners=gone)
         if not units:
             self._recovered = now
             return None
@@ -129,16 +126,13 @@ class Search:
         minutes = self.config.budget.minutes
         if minutes is None:
             return False
-        return self.store.seconds(self.study.id, "search") / assembly.workers(self.config) >= minutes * 60
+        return self.store.trained_seconds(self.study.id, "search") >= minutes * 60 * self.runner.workers
 
     def _start(self, unit: Unit) -> None:
         self._keeper.hold(unit.id)
         self._running[unit.number, unit.rung] = unit
-        self.runner.submit(self._work(unit))
-
-    def _work(self, unit: Unit) -> Work:
-        """The unit as a worker needs it."""
-        return assembly.work(self._template, self.config, unit)
+        horizon = self.proposer.scheduler.rungs[-1] if unit.purpose == "search" else unit.steps
+        self.runner.submit(assembly.work(self.config, unit, horizon))
 
     def _record(self, outcome: Outcome) -> None:
         unit = self._running.pop((outcome.trial, outcome.rung))
@@ -149,7 +143,7 @@ class Search:
             self.store.fail(
                 unit.id,
                 self.owner,
-                unit.attempts,
+                unit.attempt,
                 failure.kind.value,
                 failure.message,
                 seconds=outcome.seconds,
@@ -165,7 +159,7 @@ class Search:
         self.store.finish(
             unit.id,
             self.owner,
-            unit.attempts,
+            unit.attempt,
             objectives=values,
             metrics=dict(outcome.metrics),
             curve=outcome.curve,
@@ -179,7 +173,8 @@ class Search:
         """The objectives of an outcome; an objective that is not finite is a failure too."""
         if outcome.failure is not None:
             return {}, outcome.failure
-        values = assembly.score(self.objectives, unit, outcome)
+        architecture = self.proposer.architecture(unit)
+        values = {each.name: each.evaluate(architecture, outcome.metrics) for each in self.objectives}
         bad = [name for name, value in values.items() if not math.isfinite(value)]
         if bad:
             return values, Failure(FailureKind.NOT_FINITE, f"{', '.join(bad)} came out as {values[bad[0]]}.")
