@@ -28,7 +28,9 @@ def random_model(rng: random.Random, name: str, width: int = 16, **fields: Any) 
 
 def random_block(rng: random.Random, given: Given, role: Role = "block", depth: int = 2) -> Configured:
     """A block of `role` that may stand in `given`, at most `depth` blocks deep."""
-    kinds = [kind for kind in block_types(role).values() if _fits(kind, given) and (depth > 1 or not _holds_blocks(kind))]
+    kinds = [
+        kind for kind in block_types(role).values() if _fits(kind, given) and (depth > 1 or not _holds_blocks(kind))
+    ]
     kind = rng.choice(kinds)
     surroundings = {name: getattr(given, name) for name in kind.given}
     below = {f.name: _blocks(rng, f, given, depth - 1) for f in kind.fields.values() if f.role is not None}

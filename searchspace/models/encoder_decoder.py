@@ -127,4 +127,5 @@ class EncoderDecoder(Composite, nn.Module):
 
 def _reads_memory(block: Configured) -> bool:
     """Whether it attends to the memory: it can, and is not told (`over`) to read the sequence itself."""
-    return block.type.role == "block" and block.type.module.capabilities.cross and getattr(block.config, "over", "memory") == "memory"
+    can = block.type.role == "block" and block.type.module.capabilities.cross
+    return can and getattr(block.config, "over", "memory") == "memory"

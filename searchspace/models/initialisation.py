@@ -40,7 +40,7 @@ def residual_calls(module: nn.Module) -> int:
 
 
 def last_projections(module: nn.Module) -> Iterator[nn.Linear]:
-    """The linear maps that end `module`: by convention a block calls its last one `output` or `outer`."""
+    """The linear maps that end `module`: by convention a block calls its last one `output`."""
     if isinstance(module, Stack):
         if len(module):
             yield from last_projections(module[-1])
@@ -49,7 +49,5 @@ def last_projections(module: nn.Module) -> Iterator[nn.Linear]:
     elif isinstance(module, Parallel) and module.combine != "concatenate":
         for branch in module.of:
             yield from last_projections(branch)
-    else:
-        last = getattr(module, "output", getattr(module, "outer", None))
-        if isinstance(last, nn.Linear):
-            yield last
+    elif isinstance(getattr(module, "output", None), nn.Linear):
+        yield module.output

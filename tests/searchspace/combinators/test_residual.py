@@ -1,0 +1,47 @@
+import pytest
+import torch
+
+from searchspace.contract import Context, Given
+from searchspace.registry import configure
+from searchspace.tree import Block
+
+DIM = 8
+
+
+def residual(**fields):
+    block = Block("residual", {"norm": Block("layer_norm", {}), "of": (Block("feed_forward", {}),), **fields})
+    torch.manual_seed(0)
+    return configure(block, Given(dim=DIM)).build()
+
+
+def test_pre_adds_the_blocks_of_the_normalised_input() -> None:
+    module, x = residual(order="pre"), torch.randn(2, 5, DIM)
+    torch.testing.assert_close(module(x, Context()), x + module.of[0](module.norm(x, Context()), Context()))
+
+
+def test_post_normalises_the_sum() -> None:
+    module, x = residual(order="post"), torch.randn(2, 5, DIM)
+    out = module(x, Context())
+    torch.testing.assert_close(out, module.norm(x + module.of[0](x, Context()), Context()))
+    torch.testing.assert_close(out.mean(-1), torch.zeros(2, 5), atol=1e-6, rtol=0)
+
+
+def test_dropout_falls_on_the_blocks_and_not_on_the_input() -> None:
+    module, x = residual(dropout=0.9), torch.full((4, 50, DIM), 7.0)
+    torch.nn.init.zeros_(module.of[0].output.weight)
+    torch.nn.init.ones_(module.of[0].output.bias)
+    assert set(module(x, Context()).round().unique().tolist()) == {7.0, 17.0}
+    assert module.eval()(x, Context()).unique().tolist() == [8.0]
+
+
+def test_several_blocks_make_one_branch() -> None:
+    feed_forward = Block("feed_forward", {})
+    module, x = residual(norm=Block("none", {}), of=(feed_forward, feed_forward)), torch.randn(1, 3, DIM)
+    first, second = module.of
+    torch.testing.assert_close(module(x, Context()), x + second(first(x, Context()), Context()))
+
+
+@pytest.mark.parametrize(("fields", "message"), [({"dropout": 1.0}, "dropout"), ({"of": ()}, "at least one block")])
+def test_refuses_values_that_make_no_sense(fields: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        residual(**fields)
