@@ -54,9 +54,9 @@ def values(hole: Hole) -> Sequence[Scalar] | None:
 def admits(hole: Hole, value: object) -> bool:
     """Whether the hole may be filled with `value`."""
     if isinstance(hole, Floats) and hole.step is None:
-        return isinstance(value, int | float) and not isinstance(value, bool) and hole.low <= value <= hole.high
+        return type(value) is float and hole.low <= value <= hole.high
     if isinstance(hole, Integers):
-        return isinstance(value, int) and not isinstance(value, bool) and value in (values(hole) or ())
+        return type(value) is int and hole.low <= value <= hole.high and (value - hole.low) % hole.step == 0
     return any(same_scalar(known, value) for known in values(hole) or ())
 
 

@@ -14,8 +14,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from searchspace import build, language
+from searchspace import build, language, schema, variation
 from searchspace.architecture import Architecture
+from searchspace.canonical import canonical
 from searchspace.constraints import Constraint
 from searchspace.cost import Cost, Shape
 from searchspace.counting import Counter
@@ -73,13 +74,13 @@ class Size:
 
 
 class Space:
-    """A description with holes. Raises SpaceError when its ties cannot hold."""
+    """A description with holes, in any spelling. Raises SpaceError when names, types or ties in it cannot hold."""
 
     def __init__(self, root: Block, constraints: Iterable[Constraint] = (), length: int = LENGTH):
-        self.root = root
+        self.root = schema.complete(root)
         self.constraints = tuple(constraints)
         self.length = length
-        self.outline = Outline(root)
+        self.outline = Outline(self.root)
 
     @classmethod
     def parse(cls, text: str, source: str = "<text>") -> Space:
@@ -126,7 +127,8 @@ class Space:
         """Fill the holes by `choose(path, hole)`; see `searchspace.traversal`. Raises SpaceError for a value that
         does not fit."""
         walk = Walk(self.outline, choose)
-        return Point(walk.choices, Architecture.from_block(walk.root()))
+        # `root` is complete, so what it is filled to is too: only the canonical form is left to do.
+        return Point(walk.choices, Architecture(canonical(walk.root())))
 
     def point(self, choices: dict[str, Scalar]) -> Point:
         """Replay recorded choices. Raises SpaceError when one is missing, unknown or does not fit."""
@@ -214,6 +216,18 @@ class Space:
     def feasible(self, point: Point) -> bool:
         """Whether the point's architecture builds and meets every constraint."""
         return not self.violations(point.architecture)
+
+    def mutate(self, point: Point, rng: random.Random) -> Point:
+        """`point` with one hole filled differently; see `searchspace.variation`."""
+        return variation.mutate(self, point, rng)
+
+    def crossover(self, a: Point, b: Point, rng: random.Random) -> Point:
+        """A feasible point whose holes are filled as in `a` or as in `b`; see `searchspace.variation`."""
+        return variation.crossover(self, a, b, rng)
+
+    def neighbours(self, point: Point, rng: random.Random) -> Iterator[Point]:
+        """Every feasible architecture one hole away from `point`; see `searchspace.variation`."""
+        return variation.neighbours(self, point, rng)
 
     def locate(self, architecture: Architecture) -> Point | None:
         """The point that makes `architecture`, or None when none does; constraints aside."""

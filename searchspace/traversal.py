@@ -17,7 +17,7 @@ outer repeat draws all it holds per copy too. A repeat that shares its weights h
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,7 +71,9 @@ class Outline:
         self.root = root
         self.homes: dict[str, Home] = {}
         self.tied: set[str] = set()  # names that some `!same` refers to
-        self._open: dict[int, bool] = {}  # by identity: nodes are immutable and `root` keeps them alive
+        # By identity: nodes are immutable and `root` keeps them alive.
+        self._open: dict[int, tuple[str, ...]] = {}
+        self._options: dict[tuple[int, type, Scalar], Value] = {}
         self._each: dict[int, bool] = {}
         self._problems: list[Problem] = []
         self._ties: list[tuple[Same, str, tuple[str, ...]]] = []
@@ -82,10 +84,23 @@ class Outline:
 
     def open(self, value: Value) -> bool:
         """Whether anything in `value` is to be drawn."""
-        key = id(value)
+        if not isinstance(value, Block):
+            return has_holes(value)
+        return bool(self.open_fields(value))
+
+    def open_fields(self, block: Block) -> tuple[str, ...]:
+        """The fields of `block` in which anything is to be drawn."""
+        key = id(block)
         if key not in self._open:
-            self._open[key] = has_holes(value)
+            self._open[key] = tuple(name for name, value in block.fields.items() if has_holes(value))
         return self._open[key]
+
+    def option(self, choice: Choice, label: Scalar) -> Value:
+        """The option called `label`. Raises SpaceError when there is none."""
+        key = (id(choice), type(label), label)
+        if key not in self._options:
+            self._options[key] = option(choice, label)
+        return self._options[key]
 
     def differs(self, block: Block) -> bool:
         """Whether `block` is a repeat with holes of their own for each copy."""
@@ -207,22 +222,20 @@ class Walk:
         return tuple(filled)
 
     def _block(self, block: Block, place: str, each: str) -> Value:
-        if not self.outline.open(block):
+        names = self.outline.open_fields(block)
+        if not names:
             return block
         if self.outline.differs(block):
             return self._copies(block, each if self.outline.anchored(block) else place, each)
-        fields = {
-            name: self._value(value, field_path(place, name), field_path(each, name))
-            for name, value in block.fields.items()
+        return Block(block.name, {**block.fields, **self._fields(block, names, place, each)}, block.mark)
+
+    def _fields(self, block: Block, names: Iterable[str], place: str, each: str) -> dict[str, Value]:
+        return {
+            name: self._value(block.fields[name], field_path(place, name), field_path(each, name)) for name in names
         }
-        return Block(block.name, fields, block.mark)
 
     def _copies(self, block: Block, place: str, each: str) -> Value:
-        own = {
-            name: self._value(value, field_path(place, name), field_path(each, name))
-            for name, value in block.fields.items()
-            if name != BODY
-        }
+        own = self._fields(block, [name for name in block.fields if name != BODY], place, each)
         bodies = [
             self._items(block.fields[BODY], body_path(place), body_path(each, copy))  # type: ignore[arg-type]
             for copy in range(1, copies(own) + 1)
@@ -233,17 +246,22 @@ class Walk:
 
     def _hole(self, hole: Hole, path: str, each: str) -> Value:
         if path not in self.choices:
-            chosen = self.choose(path, hole)
-            if not admits(hole, chosen):
-                raise SpaceError([Problem(f"{chosen!r} does not fit {describe(hole)}", hole.mark, path)])
-            self.choices[path] = chosen
+            self.choices[path] = self._chosen(hole, path)
         chosen = self.choices[path]
         if not isinstance(hole, Choice):
-            return float(chosen) if isinstance(hole, Floats) else chosen  # type: ignore[arg-type]
-        value = option(hole, chosen)
+            return chosen
+        value = self.outline.option(hole, chosen)
         if isinstance(value, Block):
             return self._block(value, option_path(path, chosen), option_path(each, chosen))
         return self._value(value, option_path(path, chosen), option_path(each, chosen))
+
+    def _chosen(self, hole: Hole, path: str) -> Scalar:
+        chosen = self.choose(path, hole)
+        if isinstance(hole, Floats) and type(chosen) is int:
+            chosen = float(chosen)  # JSON does not always tell 1 from 1.0
+        if not admits(hole, chosen):
+            raise SpaceError([Problem(f"{chosen!r} does not fit {describe(hole)}", hole.mark, path)])
+        return chosen
 
 
 def realise(root: Block, choose: Choose) -> Block:

@@ -1,0 +1,131 @@
+"""New points from old ones: what evolution and local search need of a space.
+
+Everything here replays recorded choices through `Space.realise` with something changed. A hole whose path is still open
+afterwards keeps its value, so a subtree that was not touched stays as it was; holes that open anew are drawn.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from searchspace.holes import admits, draw, from_unit, same_scalar, unit, values
+from searchspace.tree import Choice, Floats, Hole, Integers, Scalar
+
+if TYPE_CHECKING:
+    from searchspace.space import Point, Space
+
+TRIES = 100
+NEAR = 0.15  # standard deviation of a near step, as a part of the whole range
+FAR = 0.2  # how often a number is drawn anew instead
+OPEN_STEPS = (-0.3, -0.1, -0.03, 0.03, 0.1, 0.3)  # neighbours of a value in a real interval, in parts of the range
+
+
+def mutate(space: Space, point: Point, rng: random.Random, tries: int = TRIES) -> Point:
+    """`point` with one of its holes filled differently: numbers mostly with a near value, choices with any other.
+
+    Every hole that has another value is as likely as the others. The result is feasible and another architecture; it is
+    `point` itself only when neither `tries` mutations nor as many samples find one.
+    """
+    holes = _open_holes(space, point)
+    free = [path for path, hole in holes.items() if (known := values(hole)) is None or len(known) > 1]
+    for _ in range(tries if free else 0):
+        path = rng.choice(free)
+        changed = _other(holes[path], point.choices[path], rng)
+        child = _replay(space, {**point.choices, path: changed}, rng)
+        if _is_new(space, child, point):
+            return child
+    for _ in range(tries if free else 0):
+        child = space.sample(rng, feasible=False)
+        if _is_new(space, child, point):
+            return child
+    return point
+
+
+def crossover(space: Space, a: Point, b: Point, rng: random.Random, tries: int = TRIES) -> Point:
+    """A feasible point whose every hole is filled as in `a` or as in `b`, at even odds where both have it open.
+
+    What opens in neither parent is drawn. It may equal a parent; when `tries` find nothing feasible it is a mutation
+    of `a`.
+    """
+    for _ in range(tries):
+        mixed = {**a.choices, **b.choices}
+        for path in a.choices:
+            if path not in b.choices or rng.random() < 0.5:
+                mixed[path] = a.choices[path]
+        child = _replay(space, mixed, rng)
+        if space.feasible(child):
+            return child
+    return mutate(space, a, rng, tries)
+
+
+def neighbours(space: Space, point: Point, rng: random.Random, tries: int = 10) -> Iterator[Point]:
+    """Every feasible architecture that differs from `point` in one hole, once; its holes in order, values in order.
+
+    Where a change opens new holes they are drawn, again up to `tries` times until the point is feasible. A real interval
+    is sampled at a few near values.
+    """
+    seen = {point.architecture.hash}
+    for path, hole in _open_holes(space, point).items():
+        for value in _others(hole, point.choices[path]):
+            for _ in range(tries):
+                child = _replay(space, {**point.choices, path: value}, rng)
+                if space.feasible(child):
+                    if child.architecture.hash not in seen:
+                        seen.add(child.architecture.hash)
+                        yield child
+                    break
+                if child.choices.keys() <= point.choices.keys():
+                    break  # nothing was drawn, so nothing would change
+
+
+def _open_holes(space: Space, point: Point) -> dict[str, Hole]:
+    return {path: space.dimensions[path] for path in point.choices}
+
+
+def _replay(space: Space, choices: dict[str, Scalar], rng: random.Random) -> Point:
+    """The point of `choices` as far as they go; what they leave open or fill wrongly is drawn."""
+
+    def recorded(path: str, hole: Hole) -> Scalar:
+        if path in choices and admits(hole, choices[path]):
+            return choices[path]
+        return draw(hole, rng)
+
+    return space.realise(recorded)
+
+
+def _is_new(space: Space, child: Point, parent: Point) -> bool:
+    return child.architecture.hash != parent.architecture.hash and space.feasible(child)
+
+
+def _other(hole: Hole, value: Scalar, rng: random.Random) -> Scalar:
+    """Another value for the hole: for a number mostly a near one."""
+    if isinstance(hole, Integers | Floats) and rng.random() >= FAR:
+        assert isinstance(value, int | float)
+        return _near(hole, value, rng)
+    while same_scalar(other := draw(hole, rng), value):
+        pass
+    return other
+
+
+def _near(hole: Integers | Floats, value: float, rng: random.Random) -> int | float:
+    step = rng.gauss(0, NEAR)
+    other = from_unit(hole, unit(hole, value) + step)
+    known = values(hole)
+    if other != value or known is None:
+        return other
+    # The step was shorter than the grid: take the next value, at an end the only one there is.
+    index = known.index(value) + (1 if step > 0 else -1)
+    return known[index if 0 <= index < len(known) else 2 * known.index(value) - index]  # type: ignore[return-value]
+
+
+def _others(hole: Hole, value: Scalar) -> Iterator[Scalar]:
+    known = values(hole)
+    if known is not None:
+        yield from (other for other in known if not same_scalar(other, value))
+        return
+    assert isinstance(hole, Floats) and not isinstance(hole, Choice) and isinstance(value, int | float)
+    for step in OPEN_STEPS:
+        if 0 <= unit(hole, value) + step <= 1:
+            yield from_unit(hole, unit(hole, value) + step)
