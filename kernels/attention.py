@@ -63,7 +63,9 @@ def attention(
         raise ValueError(f"Causal attention needs a key for every query, but got {queries} queries and {length} keys.")
     causal = causal and queries > 1  # a single query sees every key there is
     if keys is None and bias is None and (not causal or queries == length):
-        return F.scaled_dot_product_attention(q, k, v, is_causal=causal, dropout_p=dropout, enable_gqa=True)
+        return F.scaled_dot_product_attention(
+            q, k, v, is_causal=causal, dropout_p=dropout, enable_gqa=q.shape[1] != k.shape[1]
+        )
     allowed = None if keys is None else keys[:, None, None, :]
     if causal:
         past = torch.ones(queries, length, dtype=torch.bool, device=q.device).tril(length - queries)
@@ -95,5 +97,7 @@ def masked_attention(
     if bias is not None:
         mask = bias[None].to(q.dtype)
         mask = mask if allowed is None else torch.where(allowed, mask, -math.inf)
-    out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, enable_gqa=True)
+    out = F.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, dropout_p=dropout, enable_gqa=q.shape[1] != k.shape[1]
+    )
     return out if empty is None else out.masked_fill(empty, 0)

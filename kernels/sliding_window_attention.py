@@ -17,7 +17,9 @@ from torch.nn import functional as F
 
 from kernels.attention import attention_reference, masked_attention
 
-SMALLEST_TILE = 16  # queries; below it the products are too small to be worth a call
+# Queries. Forward and backward at B 8, T 1024, H 4, D 32, float32, one CPU core, window 8: 50 ms with 16, 48 with 32,
+# 65 with 64. Of equals the smallest, which does the least work outside the window.
+SMALLEST_TILE = 16
 
 
 def reach(window: int, causal: bool) -> tuple[int, int]:
@@ -38,8 +40,9 @@ class Tiling:
 def tiling(queries: int, keys: int, window: int, causal: bool) -> Tiling:
     """The cut for so many queries and keys; it decides the work: count * rows * columns scores."""
     left, right = reach(window, causal)
-    left, right = min(left, keys - 1), min(right, queries - 1)
-    rows = min(queries, max(window, SMALLEST_TILE))
+    rows = max(window, SMALLEST_TILE)
+    if queries <= rows:  # one tile, which needs no keys beyond those there are
+        return Tiling(count=1, rows=queries, columns=keys, left=keys - queries)
     return Tiling(count=-(-queries // rows), rows=rows, columns=left + rows + right, left=left)
 
 

@@ -236,6 +236,26 @@ def test_bfloat16_is_near_float64(configured):
 
 
 @pytest.mark.parametrize("configured", CAUSAL + BOTH_WAYS)
+def test_trains_in_mixed_precision(configured):
+    block, x = _built(configured, torch.float32), _input(70, torch.float32).requires_grad_()
+    padding = torch.rand(B, 70) < 0.8
+    expected = block(x, _context(x, padding=padding))
+    with torch.autocast("cpu", torch.bfloat16):
+        y = block(x, _context(x, padding=padding))
+    assert (y - expected)[padding].abs().max() <= 8 * 2**-8 * expected.abs().max()
+    y.float().square().mean().backward()
+    assert all(value.grad.isfinite().all() for value in (x, *block.parameters()))
+
+
+@pytest.mark.parametrize("configured", STREAMING)
+def test_reads_in_pieces_in_mixed_precision(configured):
+    block, x = _built(configured, torch.float32), _input(70, torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        whole, (streamed, _) = block(x, _context(x)), _stream(block, x, [5, 1, 64])
+    assert (streamed - whole).abs().max() <= 8 * 2**-8 * whole.abs().max()
+
+
+@pytest.mark.parametrize("configured", CAUSAL + BOTH_WAYS)
 def test_a_state_dict_carries_everything(configured):
     first, second, x = _built(configured), _built(configured), _input(7)
     second.load_state_dict(first.state_dict())
