@@ -7,11 +7,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from searchspace.combinators.halting import Halting
+from searchspace.combinators.halting import Halting, HaltingConfig
 from searchspace.contract import Context, Streams
 from searchspace.cost import Cost, Shape, linear, matmul, total
+from searchspace.primitives.feedforward.feed_forward import FeedForwardConfig
 from searchspace.random_models import random_model
-from searchspace.registry import Configured
+from searchspace.registry import Configured, block_type
 from searchspace.testing import count_flops
 
 VOCABULARY = 11
@@ -101,10 +102,6 @@ def test_a_product_that_needs_one_gradient_costs_two_passes() -> None:
 
 @pytest.mark.parametrize(("steps", "expected"), [(None, 2), (1.0, 1), (2.5, 2.5), (99.0, 4)])
 def test_a_halting_block_expects_the_steps_that_were_measured(steps: float | None, expected: float) -> None:
-    from searchspace.combinators.halting import HaltingConfig
-    from searchspace.primitives.feedforward.feed_forward import FeedForwardConfig
-    from searchspace.registry import block_type
-
     inner = Configured(block_type("feed_forward"), FeedForwardConfig(dim=8))
     shape = Shape(length=6, halting_steps=steps)
     cost = Halting.cost(HaltingConfig(dim=8, times=4, of=(inner,)), shape)

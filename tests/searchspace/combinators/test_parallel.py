@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from searchspace.contract import Context, Given
+from searchspace.cost import Shape
 from searchspace.parts import Part
 from searchspace.registry import configure
 from searchspace.tree import Block
@@ -31,8 +32,6 @@ def test_branches_read_the_same_input_and_are_combined(combine: str) -> None:
 
 
 def test_a_branch_of_several_blocks_is_one_part() -> None:
-    from searchspace.cost import Shape
-
     configured, _ = parallel("add")
     part = Part(name="body", shape=Shape(length=3), block=configured)
     assert [path for path, _ in part.leaves()] == [
