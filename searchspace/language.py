@@ -108,10 +108,10 @@ class _Reading:
     def block(self, data: Any, path: Path_, role: Role) -> Block:
         """A block as it is written: `name` or `name: fields`."""
         if isinstance(data, str):
-            return self.named(data, None, path, path, role)
+            return self.named(data, None, path, role)
         if isinstance(data, dict) and len(data) == 1:
             [(name, body)] = data.items()
-            return self.named(name, body, path, (*path, name), role)
+            return self.named(name, body, (*path, name), role)
         if isinstance(data, dict) and data:
             known = [name for name in data if name in registry.block_types(role)]
             hint = f" Should what follows {known[0]!r} be indented further?" if known else ""
@@ -119,10 +119,10 @@ class _Reading:
             return self.problem(message, path)
         return self.problem(f"Expected a {role}, found {describe(data)}.", path)
 
-    def named(self, name: str, body: Any, place: Path_, path: Path_, role: Role) -> Block:
+    def named(self, name: str, body: Any, path: Path_, role: Role) -> Block:
         known = registry.block_types(role)
         if name in known:
-            return self.fields(name, self.body(known[name], body), path, place)
+            return self.fields(name, self.body(known[name], body), path)
         if name in registry.block_types():
             other = registry.block_type(name).role
             return self.problem(f"Expected a {role}, but {name} is a {other}. Known: {', '.join(known)}.", path)
@@ -138,26 +138,25 @@ class _Reading:
             return {"of": _Short(body)}
         return body
 
-    def fields(self, name: str, data: Any, path: Path_, place: Path_ | None = None) -> Block:
+    def fields(self, name: str, data: Any, path: Path_) -> Block:
         kind = registry.block_type(name)
         if not isinstance(data, dict):
             names = ", ".join(kind.fields)
             return self.problem(f"Expected the fields of {name} ({names}), found {describe(data)}.", path)
-        for key in data:
-            if key not in kind.fields:
-                self.unknown_field(kind, key, (*path, key))
+        unknown = [key for key in data if key not in kind.fields]
+        for key in unknown:
+            self.unknown_field(kind, key, (*path, key))
         values = {}
         for key, known in kind.fields.items():
             if key not in data:
                 values[key] = schema.default(known)
-                if values[key] is MISSING:
+                if values[key] is MISSING and not unknown:  # else it is likely the field that was meant
                     self.problem(f"{name} needs {key!r} ({schema.accepts(known.type).expected}).", path)
                 continue
             short = isinstance(data[key], _Short)
             written = data[key].value if short else data[key]
             values[key] = self.value(schema.accepts(known.type), written, path if short else (*path, key))
-        mark = self.document.mark(path if place is None else place)
-        return self.placed(Block(name, values, mark), path)
+        return self.placed(Block(name, values, self.document.mark(path)), path)
 
     def unknown_field(self, kind: BlockType, key: str, path: Path_) -> None:
         if key in kind.given:
@@ -304,7 +303,9 @@ class _Reading:
             else:
                 given[key] = self.scalar(schema.accepts(known[key]), value, (*path, key))
         missing = [key for key in needed if key not in data]
-        return self.problem(f"{tag} needs {' and '.join(missing)}.", path) if missing else given
+        if missing and given.keys() == data.keys():  # else one of the unknown is likely meant
+            self.problem(f"{tag} needs {' and '.join(missing)}.", path)
+        return _INVALID if missing else given
 
 
 @dataclass(frozen=True)

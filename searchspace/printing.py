@@ -60,10 +60,9 @@ def _block(block: Block) -> Any:
     written = _fields(block)
     if not written:
         return block.name
-    if len(written) == len(registry.block_type(block.name).fields) == 1:
-        [value] = written.values()
-        if not isinstance(value, dict) and value != "null":
-            return {block.name: value}
+    # Just `of` stands for the fields, as it will when the block has more of them; other fields are always named.
+    if written.keys() == {"of"} and not isinstance(written["of"], dict):
+        return {block.name: written["of"]}
     return {block.name: written}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
+from typing import Any
 
 from searchspace import overlap, registry, schema
 from searchspace.errors import Problem, nearest

@@ -120,7 +120,7 @@ def accepts(type_: Any) -> Accepts:
     for member in members:
         if get_origin(member) is Annotated:
             role = get_args(member)[1]
-            shape = "blocks" if member is registry.Blocks else "branches" if member is registry.Branches else "one"
+            shape = "blocks" if member == registry.Blocks else "branches" if member == registry.Branches else "one"
         elif get_origin(member) is Literal:
             literals += get_args(member)
         elif member in _NAMES:
