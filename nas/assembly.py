@@ -8,15 +8,17 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from nas import architectures, schedulers, strategies, tasks
+from nas import architectures, tasks
 from nas.config import Named, SearchConfig
 from nas.errors import UsageError
 from nas.objectives import registry as objective_registry
 from nas.objectives.contract import Objective
 from nas.runners.contract import Runner
 from nas.runners.inline import InlineRunner
+from nas.schedulers import registry as scheduler_registry
 from nas.schedulers.contract import Scheduler
 from nas.store import Unit
+from nas.strategies import registry as strategy_registry
 from nas.strategies.contract import Strategy
 from nas.tasks.contract import Task
 from nas.training.recipe import Recipe
@@ -64,11 +66,11 @@ def objectives(config: SearchConfig) -> list[Objective]:
 
 def strategy(config: SearchConfig, space: Space) -> Strategy:
     count = len(config.objectives)
-    return strategies.make(config.strategy.name, space, config.seed, count, **config.strategy.options)
+    return strategy_registry.make(config.strategy.name, space, config.seed, count, **config.strategy.options)
 
 
 def scheduler(config: SearchConfig) -> Scheduler:
-    return schedulers.make(config.scheduler.name, **config.scheduler.options)
+    return scheduler_registry.make(config.scheduler.name, **config.scheduler.options)
 
 
 def baselines(config: SearchConfig) -> list[Architecture]:
