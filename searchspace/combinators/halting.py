@@ -23,7 +23,7 @@ from searchspace.checks import at_least, not_empty, probability
 from searchspace.combinators.sequence import Stack
 from searchspace.combinators.step_signal import Signal, StepSignal, check_signal
 from searchspace.contract import Context, Primitive, given
-from searchspace.cost import Shape, kept, linear
+from searchspace.cost import Cost, Shape, kept, matmul
 from searchspace.parts import Composite, Part, in_order
 from searchspace.registry import Blocks, primitive
 
@@ -125,7 +125,8 @@ class Halting(Composite, Primitive):
     def parts(cls, config: HaltingConfig, shape: Shape) -> list[Part]:
         """FLOPs take every step; expected FLOPs the mean depth that `shape` gives, or that of an untrained block."""
         steps = config.untrained_steps if shape.halting_steps is None else min(shape.halting_steps, config.times)
-        chance = linear(shape, config.dim, 1) + kept(shape, 3 * shape.rows)
+        unit = Cost(parameters=config.dim + 1)  # its input is kept by the blocks
+        chance = unit + matmul(shape.rows, config.dim, 1) + kept(shape, 3 * shape.rows)
         mixing = kept(shape, 2 * shape.rows * config.dim)  # the state and the output before each step
         chances, times = config.chances, config.times
         return [

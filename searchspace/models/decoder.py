@@ -47,7 +47,7 @@ class Decoder(Composite, nn.Module):
         self.embedding = TokenEmbedding(
             config.vocabulary, config.width, scale=config.scale_embedding, tied=config.tie_embeddings
         )
-        self.position = config.position.build()
+        self.position: Any = config.position.build()
         self.dropout = nn.Dropout(config.dropout)
         self.body = Stack(config.body)
         self.final_norm = config.final_norm.build()

@@ -55,8 +55,8 @@ class Encoder(Composite, nn.Module):
         if config.vocabulary is not None:
             self.input = TokenEmbedding(config.vocabulary, config.width, scale=config.scale_embedding)
         else:
-            self.input = nn.Linear(config.features, config.width)
-        self.position = config.position.build()
+            self.input = nn.Linear(config.features or 0, config.width)
+        self.position: Any = config.position.build()
         self.dropout = nn.Dropout(config.dropout)
         self.body = Stack(config.body)
         self.final_norm = config.final_norm.build()

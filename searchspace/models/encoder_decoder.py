@@ -54,7 +54,7 @@ class EncoderDecoder(Composite, nn.Module):
         self.embedding = TokenEmbedding(
             config.vocabulary, config.width, scale=config.scale_embedding, tied=config.tie_embeddings
         )
-        self.position = config.position.build()
+        self.position: Any = config.position.build()
         self.dropout = nn.Dropout(config.dropout)
         self.encoder = Stack(config.encoder)
         self.encoder_norm = config.encoder_norm.build()

@@ -49,5 +49,5 @@ def last_projections(module: nn.Module) -> Iterator[nn.Linear]:
     elif isinstance(module, Parallel) and module.combine != "concatenate":
         for branch in module.of:
             yield from last_projections(branch)
-    elif isinstance(getattr(module, "output", None), nn.Linear):
-        yield module.output
+    elif isinstance(output := getattr(module, "output", None), nn.Linear):
+        yield output

@@ -7,13 +7,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from searchspace import zoo
+from searchspace.build import build, cost
 from searchspace.combinators.halting import Halting, HaltingConfig
 from searchspace.contract import Context, Streams
 from searchspace.cost import Cost, Shape, linear, matmul, total
 from searchspace.primitives.feedforward.feed_forward import FeedForwardConfig
 from searchspace.random_models import random_model
 from searchspace.registry import Configured, block_type
-from searchspace.testing import count_flops
+from searchspace.testing import count_flops, kept_bytes
 
 VOCABULARY = 11
 FIELDS = {
@@ -108,3 +110,16 @@ def test_a_halting_block_expects_the_steps_that_were_measured(steps: float | Non
     one = inner.cost(shape).flops + 2 * 6 * 8
     assert cost.flops == 4 * one
     assert cost.expected_flops == expected * one
+
+
+@pytest.mark.parametrize("name", ["transformer_decoder", "transformer_encoder", "universal_transformer"])
+def test_activation_bytes_are_near_what_autograd_keeps(name: str) -> None:
+    architecture = zoo.load(name, width=32)
+    model = without_halting(build(architecture))
+    shape = Shape(batch=2, length=17)
+
+    def loss() -> torch.Tensor:
+        logits = model(*inputs(architecture.configured, shape)).flatten(0, -2)
+        return torch.nn.functional.cross_entropy(logits, torch.zeros(len(logits), dtype=torch.int64))
+
+    assert cost(architecture, shape).activation_bytes == pytest.approx(kept_bytes(loss, model.parameters()), rel=0.03)

@@ -56,7 +56,7 @@ def test_the_mean_is_over_real_positions() -> None:
 
 @pytest.mark.parametrize("fields", ["", "vocabulary: 13\nfeatures: 3\n"])
 def test_needs_either_tokens_or_vectors(fields: str) -> None:
-    with pytest.raises(SpaceError, match="either vocabulary .* or features"):
+    with pytest.raises(SpaceError, match=r"either vocabulary .* or features"):
         build(f"kind: encoder\nwidth: 8\n{fields}body: feed_forward\n")
 
 

@@ -80,13 +80,13 @@ def test_losses_of_both_sides_reach_the_caller() -> None:
 
 
 def test_decoding_without_a_memory_says_how_to_get_one() -> None:
-    with pytest.raises(ValueError, match="model.encode"):
+    with pytest.raises(ValueError, match=r"model\.encode"):
         published().decode(tokens(1, 2), Context())
 
 
 def test_a_decoder_that_ignores_its_encoder_is_refused() -> None:
     text = "kind: encoder_decoder\nwidth: 8\nvocabulary: 13\nencoder: attention\ndecoder: attention\n"
-    with pytest.raises(SpaceError, match="attention: {over: memory}"):
+    with pytest.raises(SpaceError, match=r"attention: \{over: memory\}"):
         build(text)
 
 
