@@ -24,6 +24,16 @@ strategy.tell(Result(0, 0, first.point, (1.0,)))
 assert strategy.ask(1).parents == (0,)
 assert strategy.ask(1).point != first.point
 """,
+    "survivors": """
+from nas.schedulers.registry import make
+scheduler = make("survivors", steps=50)
+scheduler.tell(0, 0, None)
+assert scheduler.promotion() is None
+scheduler.tell(1, 0, (0.5,))
+assert scheduler.promotion() == (1, 1)
+scheduler.started(1, 1)
+assert scheduler.promotion() is None
+""",
     "echo": """
 from nas.tasks.registry import load
 from searchspace.build import build
