@@ -201,3 +201,12 @@ def test_refuses_values_that_make_no_sense(field: str, message: str) -> None:
     fields[field.split(":")[0]] = field
     with pytest.raises(SpaceError, match=message):
         build("\n".join(["kind: decoder", *fields.values()]) + "\n")
+
+
+def test_mixed_precision_trains_and_stays_near_single() -> None:
+    model, sequence = modern(), tokens(2, 9)
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = model(sequence)
+    torch.testing.assert_close(mixed.float(), model(sequence), atol=0.05, rtol=0.05)
+    mixed.float().square().mean().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
