@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
 from searchspace import canonical, fitting, language, registry, schema
 from searchspace.errors import Problem, SpaceError
@@ -104,20 +105,27 @@ class Architecture:
 
 @dataclass(frozen=True)
 class Difference:
-    """What stands at `path` in one architecture and in another; None where nothing does.
+    """What stands at `path` in one architecture and in another.
 
-    Paths are those of the printed form: `body[0].repeat.times`.
+    Paths are those of the printed form: `body[0].repeat.times`. What was added was None
+    before, what was removed is None after.
     """
 
     path: str
     before: Value
     after: Value
+    kind: Literal["changed", "added", "removed"] = "changed"
+
+    @property
+    def texts(self) -> tuple[str, str]:
+        """Before and after in a line each; empty where nothing stands."""
+        before = "" if self.kind == "added" else _shown(self.before)
+        return before, "" if self.kind == "removed" else _shown(self.after)
 
     def __str__(self) -> str:
-        if self.before is None or self.after is None:
-            sign, value = ("+", self.after) if self.before is None else ("-", self.before)
-            return f"{sign} {self.path}: {_shown(value)}"
-        return f"  {self.path}: {_shown(self.before)} -> {_shown(self.after)}"
+        before, after = self.texts
+        words = {"changed": f"  {self.path}: {before} -> {after}", "added": f"+ {self.path}: {after}"}
+        return words.get(self.kind, f"- {self.path}: {before}")
 
 
 def diff(first: Architecture, second: Architecture) -> list[Difference]:
@@ -151,9 +159,9 @@ def _list_differences(first: tuple[Value, ...], second: tuple[Value, ...], path:
                     yield from _differences(first[i + a + k], second[j + b + k], _at(path, i + a + k, first))
                 a, b = a + paired, b + paired
             for k in range(i + a, i + a_end):
-                yield Difference(_at(path, k, first), first[k], None)
+                yield Difference(_at(path, k, first), first[k], None, "removed")
             for k in range(j + b, j + b_end):
-                yield Difference(_at(path, k, second), None, second[k])
+                yield Difference(_at(path, k, second), None, second[k], "added")
 
 
 def _at(path: str, index: int, items: tuple[Value, ...]) -> str:
@@ -166,7 +174,7 @@ def _kind(item: Value) -> str:
 
 
 def _shown(value: Value) -> str:
-    return json.dumps(canonical.encoded(value)) if isinstance(value, (Block, tuple)) else str(value)
+    return json.dumps(canonical.encoded(value))
 
 
 def _holes(value: Value, path: str) -> list[Problem]:
