@@ -8,11 +8,30 @@ from __future__ import annotations
 
 import hashlib
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from nas.errors import NasError
 
 if TYPE_CHECKING:
     from searchspace.space import Point
+
+
+class NothingLeft(NasError):
+    """Everything that the strategy can reach is known to fail."""
+
+
+class SearchSpace(Protocol):
+    """What strategies need of a space; `searchspace.space` and `searchspace.variation` have it."""
+
+    def sample(self, rng: random.Random, by: Literal["choices", "architectures"] = "choices") -> Point: ...
+
+    def realise(self, choose: Callable[[str, Any], Any]) -> Point: ...
+
+    def mutate(self, point: Point, rng: random.Random) -> Point: ...
+
+    def crossover(self, a: Point, b: Point, rng: random.Random) -> Point: ...
 
 
 @dataclass(frozen=True)
@@ -38,7 +57,7 @@ class Result:
 
 
 class Strategy(Protocol):
-    """Constructed as `cls(space, seed=..., **options)`."""
+    """Constructed as `cls(space, seed=..., objectives=..., **options)`."""
 
     def ask(self, number: int, attempt: int = 0) -> Proposal:
         """The proposal for trial `number`; a higher `attempt` after an earlier one was known or not allowed."""
