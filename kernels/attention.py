@@ -89,8 +89,8 @@ def masked_attention(
     """
     empty = None
     if allowed is not None and may_be_empty:
-        # Backends disagree about softmax over nothing, and a NaN would survive in the gradient of a masked result:
-        # let an empty row read everything, then drop what it read.
+        # Zeros are what torch gives here on a CPU, but it promises them for no backend, and a NaN would survive in the
+        # gradient of a masked result: let an empty row read everything, then drop what it read.
         empty = ~allowed.any(dim=3, keepdim=True)
         allowed = allowed | empty
     mask = allowed

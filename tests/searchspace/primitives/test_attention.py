@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from searchspace.contract import Context
+from searchspace.contract import Context, Streams
 from searchspace.primitives.attention.attention import Attention, AttentionConfig
 from searchspace.primitives.position.alibi import Alibi, AlibiConfig, slopes
 from searchspace.primitives.position.rotary import Rotary, RotaryConfig
@@ -73,6 +73,21 @@ def test_reads_an_encoders_output_where_it_is_real(agrees):
     real = torch.tensor([[True] * 6, [True, True, False, True, False, False]])
     context = Context(memory=memory, memory_padding=real)
     agrees(block, lambda x: _plain(block, x, memory, lambda b, i, j: bool(real[b, j])), x, context)
+
+
+def test_streaming_keeps_the_memory_with_its_padding_and_beams_carry_both():
+    torch.manual_seed(0)
+    block = Attention(AttentionConfig(dim=8, causal=True, memory=True, over="memory", heads=2)).double()
+    x, memory = torch.randn(2, 4, 8, dtype=torch.float64), torch.randn(2, 6, 8, dtype=torch.float64)
+    real = torch.tensor([[True] * 6, [True, True, False, True, False, False]])
+    whole = block(x, Context(memory=memory, memory_padding=real))
+    streams, index = Streams(), torch.tensor([1, 0])
+    torch.testing.assert_close(
+        block(x[:, :1], Context(memory=memory, memory_padding=real, streams=streams)), whole[:, :1]
+    )
+    streams.reorder(index)
+    streams.rewind()
+    torch.testing.assert_close(block(x[index, 1:], Context(streams=streams)), whole[index, 1:])
 
 
 @pytest.mark.parametrize("layout", ["halves", "interleaved"])
