@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -32,11 +33,24 @@ RUNNERS = ("inline", "ray")
 CACHE = Path.home() / ".cache" / "tessera-nas"  # data prepared once a node
 
 
-def resolve_paths(config: SearchConfig, folder: Path) -> SearchConfig:
-    """The task with its files found from `folder`, where the search file stands; so the study is whole by itself."""
+def gather_task(config: SearchConfig, folder: Path) -> SearchConfig:
+    """Take in the user's task file as text, and make paths of data absolute; `folder` is where the search file stands."""
     shipped, source = tasks.ship(config.task.written(), folder)
     name, options = next(iter(shipped.items()))
-    return config.model_copy(update={"task": Named(name=name, options=dict(options)), "task_source": source})
+    found = config.model_copy(update={"task": Named(name=name, options=dict(options)), "task_source": source})
+    task(found)
+    return found
+
+
+def gather_baselines(config: SearchConfig, folder: Path) -> SearchConfig:
+    """Take in the baselines as text: files beside the search file, or what `architectures.find` knows."""
+    texts = []
+    for name in config.baselines:
+        beside = folder / name
+        found = Architecture.load(beside) if beside.is_file() else architectures.find(name)
+        tasks.check(prepared_task(config), found.root)
+        texts.append(found.text())
+    return config.model_copy(update={"baselines": tuple(texts)})
 
 
 @lru_cache(maxsize=8)
@@ -52,6 +66,18 @@ def space(config: SearchConfig) -> Space:
 def task(config: SearchConfig) -> Task:
     """The task, not yet prepared."""
     return tasks.load({config.task.name: config.task.options}, config.task_source)
+
+
+@lru_cache(maxsize=4)
+def _prepared(spec: str, source: str | None) -> Task:
+    made = tasks.load(json.loads(spec), source)
+    made.prepare(CACHE)
+    return made
+
+
+def prepared_task(config: SearchConfig) -> Task:
+    """The task with its data read."""
+    return _prepared(json.dumps({config.task.name: config.task.options}), config.task_source)
 
 
 def shape(config: SearchConfig) -> Shape:
@@ -74,8 +100,8 @@ def scheduler(config: SearchConfig) -> Scheduler:
 
 
 def baselines(config: SearchConfig) -> list[Architecture]:
-    """The architectures that are tried first: files, names of the zoo."""
-    return [architectures.find(name) for name in config.baselines]
+    """The architectures that are tried first."""
+    return [Architecture.parse(text, "a baseline") for text in config.baselines]
 
 
 def runner(config: SearchConfig) -> Runner:
@@ -131,21 +157,26 @@ def _check_runner(config: SearchConfig) -> None:
         raise UsageError(f"The inline runner takes no options, but got {', '.join(options)}.")
 
 
-def _check_baselines(config: SearchConfig) -> None:
-    for name, architecture in zip(config.baselines, baselines(config)):
-        try:
-            tasks.check(task(config), architecture.root)
-        except ValueError as error:
-            raise UsageError(f"baseline {name}: {error}") from None
+def _check_strategy(config: SearchConfig) -> None:
+    if config.space:  # a space that could not be read is a problem of its own
+        strategy(config, _space(config.space, Shape().length))
 
 
-CHECKS: Mapping[str, Callable[[SearchConfig], object]] = {
-    "space": space,
-    "task": task,
-    "objectives": objectives,
-    "strategy": lambda config: strategy(config, space(config)),
-    "scheduler": scheduler,
-    "runner": _check_runner,
-    "recipe": lambda config: Recipe.read(config.recipe),
-    "baselines": _check_baselines,
+def _checked(check: Callable[[SearchConfig], object]) -> Callable[[SearchConfig, Path], SearchConfig]:
+    def settle(config: SearchConfig, folder: Path) -> SearchConfig:
+        check(config)
+        return config
+
+    return settle
+
+
+# What makes each part of a search file whole, or raises NasError or ValueError. After reading, a study needs no other file.
+PARTS: Mapping[str, Callable[[SearchConfig, Path], SearchConfig]] = {
+    "task": gather_task,
+    "objectives": _checked(lambda config: [objective_registry.make(o.written(), Shape()) for o in config.objectives]),
+    "strategy": _checked(_check_strategy),
+    "scheduler": _checked(scheduler),
+    "runner": _checked(_check_runner),
+    "recipe": _checked(lambda config: Recipe.read(config.recipe)),
+    "baselines": gather_baselines,
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
 from searchspace import documents
 
@@ -111,7 +111,7 @@ class SearchConfig(_Section):
 
     @field_validator("storage", "checkpoints")
     @classmethod
-    def _fill_in(cls, value: str | None, info) -> str | None:
+    def _fill_in(cls, value: str | None, info: ValidationInfo) -> str | None:
         return value and value.replace("{study}", info.data.get("study", ""))
 
 

@@ -163,7 +163,7 @@ class Search:
             objectives=values,
             metrics=dict(outcome.metrics),
             curve=outcome.curve,
-            checkpoint=outcome.checkpoint and (outcome.checkpoint.uri, outcome.checkpoint.sha256),
+            checkpoint=(kept.uri, kept.sha256) if (kept := outcome.checkpoint) else None,
             seconds=outcome.seconds,
             device=outcome.device,
             last=not search or unit.rung == len(self.proposer.scheduler.rungs) - 1,

@@ -115,7 +115,8 @@ def _header(store: Store, study: Study, trial: Trial, trained: Trial, architectu
 
 def _lineage(store: Store, study: Study, trial: Trial, most: int = 20) -> list[str]:
     """The trial's ancestors, nearest first, each with the operator that made it."""
-    lines, queue, seen = [], list(trial.parents), {trial.number}
+    lines: list[str] = []
+    queue, seen = list(trial.parents), {trial.number}
     while queue and len(lines) < most:
         number = queue.pop(0)
         if number in seen:

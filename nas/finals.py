@@ -10,10 +10,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from nas import assembly, verdict
+from nas import assembly
 from nas.config import SearchConfig
 from nas.objectives.contract import Objective
 from nas.store import RankedTrial, Store, Study, Trial, TrialAdded, TrialState, Unit
+from nas.verdict import Verdict, compare
 from searchspace.architecture import Architecture
 from searchspace.matching import transformer_like
 
@@ -40,7 +41,8 @@ class Report:
     objective: str
     finalists: tuple[Finalist, ...]  # best first
     baseline: Finalist | None
-    verdict: verdict.Verdict | None
+    verdict: Verdict | None
+    transformer_won: bool = False  # the winner is itself the Transformer of its size
 
     @property
     def winner(self) -> Finalist:
@@ -152,5 +154,6 @@ class Finals:
         judged = None
         if baseline is not None:
             signed = [[self.objective.minimised(value) for value in each.test] for each in (finalists[0], baseline)]
-            judged = verdict.compare(*signed)
-        return Report(self.objective.name, tuple(finalists), baseline, judged)
+            judged = compare(*signed)
+        won = finalists[0].architecture == transformer
+        return Report(self.objective.name, tuple(finalists), baseline, judged, won)

@@ -78,8 +78,7 @@ def open_for(config: SearchConfig) -> Store:
 def enter(store: Store, config: SearchConfig) -> Study:
     """The study `config` names: made if it is new, else checked to be the same search, and grown if it has grown."""
     if config.study not in {study.name for study in store.studies()}:
-        task = assembly.task(config)
-        task.prepare(assembly.CACHE)
+        task = assembly.prepared_task(config)
         try:
             return store.create_study(
                 config.study,
@@ -108,8 +107,7 @@ def _check_same(study: Study, config: SearchConfig) -> None:
             f"compared: {'; '.join(f'{n} was {getattr(before, n)!r}, is {getattr(now, n)!r}' for n in changed)}. "
             f"Give the search a new name (study: ...)."
         )
-    task = assembly.task(config)
-    task.prepare(assembly.CACHE)
+    task = assembly.prepared_task(config)
     if study.data_hash and task.data_hash != study.data_hash:
         raise UsageError(
             f"The data of study {study.name!r} have changed since it was begun (SHA-256 {study.data_hash[:12]} then, "

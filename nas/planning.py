@@ -76,7 +76,10 @@ def plan(config: SearchConfig) -> Plan:
         points=size.points,
         continuous=size.continuous,
         infeasible=refused,
-        baselines=config.baselines,
+        baselines=tuple(
+            f"{each.short} ({short(cost(each, assembly.shape(config)).parameters)} parameters)"
+            for each in assembly.baselines(config)
+        ),
         trials=config.budget.trials,
         rungs=scheduler.rungs,
         parameters=_spread([each.parameters for each in costs]),

@@ -142,7 +142,7 @@ class Proposer:
     def _minimised(self, result: UnitResult) -> tuple[float, ...] | None:
         """The objectives in their order, each with the sign that makes less better; None when the unit failed."""
         values = result.values
-        return values and tuple(o.minimised(values[o.name]) for o in self.objectives)
+        return None if values is None else tuple(o.minimised(values[o.name]) for o in self.objectives)
 
     def _point(self, result: UnitResult) -> Point | None:
         """The trial's point in today's space, or None where it is not part of it."""

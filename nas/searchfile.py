@@ -44,10 +44,9 @@ def _read(document: documents.Document, folder: Path) -> SearchConfig:
         config = SearchConfig(**values)
     except ValidationError as error:
         raise SpaceError(problems + [_problem(document, item) for item in error.errors()]) from None
-    config = assembly.resolve_paths(config, folder)
-    for part, check in assembly.CHECKS.items():
+    for part, settle in assembly.PARTS.items():
         try:
-            check(config)
+            config = settle(config, folder)
         except (NasError, ValueError) as error:
             problems.append(Problem(str(error), document.mark((part,)), part))
     if problems:

@@ -59,9 +59,8 @@ def sentence(report: Report) -> str:
         if report.transformer_won:
             return "Verdict: no difference. The winner is itself the plain Transformer of that size."
         return "Verdict: none, as the Transformer of the winner's size could not be trained."
-    return (
-        f"Verdict: {report.verdict.word}. Trial {report.winner.number} against the Transformer of its size, "
-        f"{report.objective} on test data: {report.verdict.sentence()}"
+    return "Verdict: " + report.verdict.sentence(
+        f"{report.objective} on test data", f"trial {report.winner.number}", "the Transformer of its size"
     )
 
 
@@ -85,6 +84,6 @@ def _row(entrant: Finalist, is_baseline: bool, result: Result) -> dict[str, Any]
 def _rendered(rows: list[dict[str, Any]]) -> str:
     if not rows:
         return "  no trial has finished"
-    console = Console(file=io.StringIO(), width=160, highlight=False)
-    console.print(table(rows))
-    return console.file.getvalue().rstrip()
+    text = io.StringIO()
+    Console(file=text, width=160, highlight=False).print(table(rows))
+    return text.getvalue().rstrip()

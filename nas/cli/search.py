@@ -23,7 +23,7 @@ def search(
 
     Example: nas search examples/quickstart.yaml
     """
-    from nas import launch, searchfile, summary
+    from nas import launch, overview, searchfile, summary
 
     config = launch.override(searchfile.load(file), storage=storage, address=address)
     result = launch.search(config, quiet=quiet)
@@ -32,5 +32,5 @@ def search(
     else:
         print(summary.as_text(result))
         note(f"Every trial is in {config.storage}; `nas best {config.study}` and `nas export {config.study} --best` read it.")
-    if not result.front:
+    if not overview.front(result.store, result.study):
         raise typer.Exit(1)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nas.cli.app import app
 from nas.cli.options import AsJson
 from nas.cli.output import note, print_json, print_rows
+
+if TYPE_CHECKING:
+    from searchspace.space import Space
 
 space_app = typer.Typer(help="Look into a space of architectures.", no_args_is_help=True)
 app.add_typer(space_app, name="space")
@@ -19,7 +22,7 @@ SpaceFile = Annotated[Path, typer.Argument(help="A space file, or a search file 
 Length = Annotated[int, typer.Option(min=1, help="Sequence length for constraints.")]
 
 
-def _load(path: Path, length: int = 1024):
+def _load(path: Path, length: int = 1024) -> Space:
     from searchspace import documents
     from searchspace.space import Space
 
@@ -44,7 +47,7 @@ def show(file: SpaceFile, as_json: AsJson = False) -> None:
         print(space.text(), end="")
 
 
-def _size(space) -> dict[str, object]:
+def _size(space: Space) -> dict[str, object]:
     size = space.size()
     return {"points": size.points, "continuous": size.continuous}
 

@@ -16,8 +16,8 @@ from nas.errors import NasError, UsageError
 def tell(
     study: StudyName,
     unit: Annotated[int, typer.Argument(help="The unit, as `nas ask` gave it.", show_default=False)],
+    owner: Annotated[str, typer.Option(help="The owner, as `nas ask` gave it.", show_default=False)],
     metrics: Annotated[list[str] | None, typer.Argument(help="METRIC=VALUE ...", show_default=False)] = None,
-    owner: Annotated[str, typer.Option(help="The owner, as `nas ask` gave it.", show_default=False)] = ...,
     failure: Annotated[str | None, typer.Option(help="Why it gave no result.")] = None,
     storage: Storage = None,
     as_json: AsJson = False,

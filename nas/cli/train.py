@@ -37,7 +37,7 @@ def train(
 
     options = {key: value for key, value in (("data", data), ("length", length)) if value is not None}
     outcome = standalone.train(
-        architectures.find(architecture, storage),
+        architectures.find(architecture, storage).text(),
         {task: options},
         {} if learning_rate is None else {"learning_rate": learning_rate},
         steps=steps,

@@ -54,7 +54,7 @@ class InlineRunner:
         self._queue.clear()
 
 
-def _train(work: Work, progress) -> Outcome:
+def _train(work: Work, progress: Callable[[Progress], None]) -> Outcome:
     from nas.training.unit import run  # torch is imported when a unit runs, not when a search is planned
 
     return run(work, progress=progress)

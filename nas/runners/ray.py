@@ -49,7 +49,7 @@ class RayRunner:
         _connect(options)
         self.workers = options.workers or _workers_that_fit(options)
         self.capacity = self.workers + 1
-        self._board = _Board.options(num_cpus=0).remote()
+        self._board: Any = ray.remote(num_cpus=0)(_Board).remote()
         self._task = _unit.options(
             num_cpus=options.cpus,
             num_gpus=options.gpus,
@@ -154,7 +154,6 @@ def _unit(work: Work, board: Any, run: Any) -> Outcome:
     return run(work, progress=heard)
 
 
-@ray.remote
 class _Board:
     """Where running units say how far they are."""
 
