@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
@@ -40,8 +42,8 @@ _POSTGRESQL_WORDS = (
     ("password authentication failed", "28P01"),
     ("no password supplied", "28P01"),
     ("no pg_hba.conf entry", "28000"),
-    ("role ", "28000"),
-    ("database ", "3D000"),
+    (r'role ".*" (does not exist|is not permitted)', "28000"),
+    (r'database ".*" does not exist', "3D000"),
 )
 
 
@@ -52,9 +54,7 @@ def sqlstate(error: BaseException) -> str | None:
     if code is not None or not type(original).__module__.startswith("psycopg"):
         return code
     words = str(original)
-    if "FATAL" in words:
-        return next((code for word, code in _POSTGRESQL_WORDS if word in words), None)
-    return None
+    return next((code for pattern, code in _POSTGRESQL_WORDS if re.search(pattern, words)), None)
 
 
 def may_pass(error: BaseException) -> bool:

@@ -48,9 +48,9 @@ class Database:
         """Run `work` in a transaction; everything it did is there when this returns, or nothing is."""
         return self._run(self._writer, work, self.retry)
 
-    def write_at_once(self, work: Callable[[Connection], T]) -> T:
-        """As `write`, but a database that does not answer is an error now: for the first contact."""
-        return self._run(self._writer, work, 0.0)
+    def at_once(self, work: Callable[[Connection], T], *, writes: bool) -> T:
+        """As `read` and `write`, but a database that does not answer is an error now: for the first contact."""
+        return self._run(self._writer if writes else self.engine, work, 0.0)
 
     def close(self) -> None:
         self.engine.dispose()
@@ -78,7 +78,7 @@ def parse(where: str | Path) -> URL:
         return URL.create("sqlite", database=str(Path(where).expanduser()))
     try:
         url = make_url(where)
-    except ArgumentError as error:
+    except (ArgumentError, ValueError) as error:
         raise StoreError(f"{where!r} is not the URL of a database: write postgresql://user@host/name.") from error
     kind = url.drivername.partition("+")[0]
     if kind in ("postgresql", "postgres"):

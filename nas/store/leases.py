@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
-from sqlalchemy import Connection, and_, func, or_, select, update
+from sqlalchemy import Connection, Select, and_, func, or_, select, update
 
-from nas.store.models import architecture, trial, unit
+from nas.store.models import architecture, trial, unit, unit_is_open
 from nas.store.records import Owner, TrialState, Unit, UnitState
 from nas.store.types import now
 
@@ -50,18 +51,18 @@ def lease(
 
     Higher rungs come first, for they have cost most. A unit in another transaction's hands is passed over.
     """
-    own = select(unit.c.id).where(unit.c.study_id == study_id, unit.c.state == UnitState.RUNNING)
-    leased = list(connection.execute(own.where(unit.c.token == token, unit.c.owner == owner)).scalars())
-    if leased:  # committed by an earlier run of this call
-        return units(connection, leased)
+    own = _open_of(study_id, unit.c.id).where(unit.c.token == token, unit.c.owner == owner)
+    earlier = list(connection.execute(own.where(unit.c.state == UnitState.RUNNING)).scalars())
+    if earlier:  # committed by an earlier run of this call
+        return units(connection, earlier)
     abandoned = or_(unit.c.lease_expires < now(), unit.c.owner.in_(dead))
     free = or_(
         unit.c.state == UnitState.QUEUED,
         and_(unit.c.state == UnitState.RUNNING, unit.c.owner != owner, abandoned),
     )
     candidates = (
-        select(unit.c.id)
-        .where(unit.c.study_id == study_id, free)
+        _open_of(study_id, unit.c.id)
+        .where(free)
         .order_by(unit.c.rung.desc(), unit.c.id)
         .limit(count)
         .with_for_update(skip_locked=True)
@@ -87,13 +88,24 @@ def release(connection: Connection, ids: Collection[int], owner: str) -> list[in
 
 def owners(connection: Connection, study_id: int) -> list[Owner]:
     """Who holds leases that have not expired."""
+    latest = func.max(unit.c.lease_expires, type_=unit.c.lease_expires.type)
     statement = (
-        select(unit.c.owner, func.count(), func.max(unit.c.lease_expires, type_=unit.c.lease_expires.type))
-        .where(unit.c.study_id == study_id, unit.c.state == UnitState.RUNNING, unit.c.lease_expires > now())
+        _open_of(study_id, unit.c.owner, func.count(), latest)
+        .where(unit.c.state == UnitState.RUNNING, unit.c.lease_expires > now())
         .group_by(unit.c.owner)
         .order_by(unit.c.owner)
     )
     return [Owner(*row) for row in connection.execute(statement)]
+
+
+def leased(connection: Connection, study_id: int, owner: str) -> list[Unit]:
+    """The units that `owner` holds: nobody else has taken them over."""
+    held = _open_of(study_id, unit.c.id).where(unit.c.state == UnitState.RUNNING, unit.c.owner == owner)
+    return units(connection, list(connection.execute(held).scalars()))
+
+
+def _open_of(study_id: int, *columns: Any) -> Select:
+    return select(*columns).where(unit.c.study_id == study_id, unit_is_open)
 
 
 def _held(ids: Collection[int], owner: str) -> Sequence:

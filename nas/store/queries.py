@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Select, and_, func, select
 
 from nas.errors import UsageError
 from nas.store.endings import CURVE
-from nas.store.models import architecture, metric, objective_value, space_version, study, trial, unit
+from nas.store.models import architecture, metric, objective_value, space_version, study, trial, unit, unit_is_open
 from nas.store.records import SpaceVersion, Study, Trial, TrialCount, TrialState, UnitResult, UnitState, UnitSummary
 
 _STUDY = select(*study.c[*Study.__dataclass_fields__])
@@ -27,6 +27,7 @@ _RESULT = (
         unit.c.id.label("unit_id"),
         unit.c.state,
         unit.c.sequence,
+        unit.c.trial_id,
         trial.c.number,
         unit.c.rung,
         unit.c.steps,
@@ -72,18 +73,19 @@ def counts(connection: Connection, study_id: int) -> list[TrialCount]:
     return [TrialCount(purpose, TrialState(state), n) for purpose, state, n in connection.execute(statement)]
 
 
-def open_units(connection: Connection, study_id: int) -> dict[UnitState, int]:
-    """How many units wait and how many run; a state that has none is left out, so that nothing open is empty."""
-    where = unit.c.study_id == study_id, unit.c.state.in_([UnitState.QUEUED, UnitState.RUNNING])
-    statement = select(unit.c.state, func.count()).where(*where).group_by(unit.c.state)
-    return {UnitState(state): n for state, n in connection.execute(statement)}
+def open_units(connection: Connection, study_id: int) -> Counter[UnitState]:
+    """How many units wait and how many run; empty when there is nothing left to run."""
+    statement = select(unit.c.state, func.count()).where(unit.c.study_id == study_id, unit_is_open)
+    found = connection.execute(statement.group_by(unit.c.state))
+    return Counter({UnitState(state): number for state, number in found})
 
 
-def trained_seconds(connection: Connection, study_id: int, purpose: str) -> float:
-    """The time spent in all units of this purpose that ended, failed ones too, summed over the workers."""
-    statement = select(func.sum(unit.c.seconds)).join(trial, trial.c.id == unit.c.trial_id)
-    where = unit.c.study_id == study_id, trial.c.purpose == purpose
-    return connection.execute(statement.where(*where)).scalar() or 0.0
+def trained_seconds(connection: Connection, study_id: int, purpose: str | None) -> float:
+    """The time spent in all units (of this purpose) that ended, failed ones too, summed over the workers."""
+    statement = select(func.sum(unit.c.seconds)).where(unit.c.study_id == study_id)
+    if purpose is not None:
+        statement = statement.join(trial, trial.c.id == unit.c.trial_id).where(trial.c.purpose == purpose)
+    return connection.execute(statement).scalar() or 0.0
 
 
 def architecture_hashes(connection: Connection, study_id: int, purpose: str) -> set[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, select
+from sqlalchemy import Connection, Select, and_, func, select
 
 from nas.errors import UsageError
 from nas.store.models import objective_value, study, trial, unit
@@ -21,12 +21,18 @@ def best(
     limit: int | None,
     states: Collection[str],
     purposes: Collection[str],
+    highest_rung: bool,
 ) -> list[RankedTrial]:
-    """The best trials by one objective (the study's first, if None), best first, the older before an equal one."""
+    """The best trials by one objective (the study's first, if None), best first, the older before an equal one.
+
+    highest_rung: those of a higher rung come first, for a lower one was trained less.
+    """
     directions = _directions(connection, study_id, [objective] if objective else None)
     name, sign = next(iter(directions.items()))
     value = objective_value.c.value
     statement = _ranked(study_id, states, purposes).add_columns(value).join(*_value_of(objective_value, name))
+    if highest_rung:
+        statement = statement.order_by(trial.c.rung.desc())
     statement = statement.order_by(value if sign > 0 else value.desc(), trial.c.number).limit(limit)
     return _complete(connection, [row.unit_id for row in connection.execute(statement)])
 
@@ -37,10 +43,17 @@ def pareto(
     objectives: Sequence[str] | None,
     states: Collection[str],
     purposes: Collection[str],
+    highest_rung: bool,
 ) -> list[RankedTrial]:
-    """The trials that none beats in all these objectives (the study's, if None), by the first of them."""
+    """The trials that none beats in all these objectives (the study's, if None), by the first of them.
+
+    highest_rung: only those of the highest rung that was reached take part.
+    """
     directions = _directions(connection, study_id, objectives)
     statement = _ranked(study_id, states, purposes)
+    if highest_rung:
+        reached = _ranked(study_id, states, purposes).with_only_columns(func.max(trial.c.rung))
+        statement = statement.where(trial.c.rung == reached.scalar_subquery())
     for name in directions:
         table = objective_value.alias()
         statement = statement.add_columns(table.c.value).join(*_value_of(table, name))

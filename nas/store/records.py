@@ -124,6 +124,7 @@ class UnitResult:
     """A unit that ended, in the order of the study. `values` is None when it failed."""
 
     sequence: int
+    trial_id: int
     number: int
     rung: int
     steps: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,7 +17,7 @@ from nas.errors import StoreError
 from nas.store import endings, leases, queries, ranking, studies, trials
 from nas.store.endings import Ending
 from nas.store.engine import RETRY_SECONDS, WAIT_SECONDS, Database, file_of, parse
-from nas.store.migrate import migrate
+from nas.store.migrate import HEAD, migrate, version_of
 from nas.store.records import (
     NewTrial,
     Owner,
@@ -58,7 +59,12 @@ def open_store(
     if file is not None and not create and not file.exists():
         raise StoreError(f"There is no study database {file}: name another with --store, or start a search.")
     database = Database(url, wait=wait, retry=retry)
-    database.write_at_once(lambda connection: migrate(connection, database.place))
+    try:
+        if database.at_once(version_of, writes=False) != HEAD:  # to read is all that a file at our version needs
+            database.at_once(lambda connection: migrate(connection, database.place), writes=True)
+    except BaseException:
+        database.close()
+        raise
     return Store(database)
 
 
@@ -193,6 +199,10 @@ class Store:
         """Put units back in the queue without counting the attempt -> the ids that `owner` held."""
         return self.database.write(lambda connection: leases.release(connection, unit_ids, owner))
 
+    def leased(self, study_id: int, owner: str) -> list[Unit]:
+        """The units that `owner` holds."""
+        return self._read(leases.leased, study_id, owner)
+
     def owners(self, study_id: int) -> list[Owner]:
         return self.database.read(lambda connection: leases.owners(connection, study_id))
 
@@ -279,12 +289,12 @@ class Store:
         """How many trials of each purpose are in each state."""
         return self._read(queries.counts, study_id)
 
-    def open_units(self, study_id: int) -> dict[UnitState, int]:
+    def open_units(self, study_id: int) -> Counter[UnitState]:
         """How many units wait and how many run; empty when there is nothing left to run."""
         return self._read(queries.open_units, study_id)
 
-    def trained_seconds(self, study_id: int, purpose: str) -> float:
-        """The time spent in the units of this purpose that ended, summed over the workers."""
+    def trained_seconds(self, study_id: int, purpose: str | None = None) -> float:
+        """The time spent in the units (of this purpose) that ended, summed over the workers."""
         return self._read(queries.trained_seconds, study_id, purpose)
 
     def architecture_hashes(self, study_id: int, purpose: str) -> set[str]:
@@ -302,9 +312,10 @@ class Store:
         *,
         states: Collection[str] = (TrialState.COMPLETE,),
         purposes: Collection[str] = (),
+        highest_rung: bool = False,
     ) -> list[RankedTrial]:
-        """The best trials by an objective (None: the study's first), best first."""
-        return self._read(ranking.best, study_id, objective, limit, states, purposes)
+        """The best trials by an objective (None: the study's first), best first; of the highest rung first, if so."""
+        return self._read(ranking.best, study_id, objective, limit, states, purposes, highest_rung)
 
     def pareto(
         self,
@@ -313,9 +324,10 @@ class Store:
         *,
         states: Collection[str] = (TrialState.COMPLETE,),
         purposes: Collection[str] = (),
+        highest_rung: bool = False,
     ) -> list[RankedTrial]:
-        """The trials that none beats in these objectives (None: the study's), by the first of them."""
-        return self._read(ranking.pareto, study_id, objectives, states, purposes)
+        """The trials that none beats in these objectives (None: the study's); of the highest rung only, if so."""
+        return self._read(ranking.pareto, study_id, objectives, states, purposes, highest_rung)
 
     def architecture(self, prefix: str) -> tuple[str, str]:
         """(hash, text) of the one architecture whose hash begins with `prefix`."""

@@ -7,6 +7,7 @@ import tempfile
 import uuid
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,34 @@ class Server:
         name = f"test_{uuid.uuid4().hex}"
         self.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
         return self.url(name)
+
+    @contextmanager
+    def asking_for_passwords(self) -> Iterator[None]:
+        """Within, the user `guest` needs the password "right"."""
+        rules = self.start().pgdata / "pg_hba.conf"
+        before = rules.read_text()
+        self.execute("CREATE ROLE guest LOGIN PASSWORD 'right'")
+        try:
+            rules.write_text("local all guest scram-sha-256\n" + before)
+            self.execute("SELECT pg_reload_conf()")
+            yield
+        finally:
+            rules.write_text(before)
+            self.execute("SELECT pg_reload_conf()")
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Within, no server answers; those who were connected are cut off."""
+        server = self.start()
+        server.stop()
+        try:
+            yield
+        finally:
+            server.ensure_postgres_running()
+
+    def restart(self) -> None:
+        with self.stopped():
+            pass
 
     def stop(self) -> None:
         if self._server is not None:

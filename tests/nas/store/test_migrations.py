@@ -1,0 +1,107 @@
+"""The tables: what the migrations make is what the models say, and a file of the first version opens for ever."""
+
+import multiprocessing
+import shutil
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import CheckConstraint, func, inspect, select
+
+from nas.store import TrialState, UnitState, open_store
+from nas.store.device_models import Base
+from nas.store.migrate import HEAD, SCRIPTS, VERSION_TABLE
+
+FIRST = Path(__file__).parent / "study-v1.db"
+OWNER = "laptop:2:later"
+
+
+def test_the_migrations_make_what_the_models_say(store):
+    options = {"target_metadata": Base.metadata, "version_table": VERSION_TABLE}
+    with store.database.engine.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection, opts=options), Base.metadata) == []
+
+
+def test_the_migrations_make_every_check_of_the_models(store):
+    """Alembic compares no CHECK constraints, so this does."""
+    with store.database.engine.connect() as connection:
+        made = {
+            (table, check["name"])
+            for table in Base.metadata.tables
+            for check in inspect(connection).get_check_constraints(table)
+        }
+    said = {
+        (table.name, str(check.name))
+        for table in Base.metadata.tables.values()
+        for check in table.constraints
+        if isinstance(check, CheckConstraint)
+    }
+    assert made == said
+
+
+def test_the_newest_migration_is_the_one_that_opening_looks_for():
+    config = Config()
+    config.set_main_option("script_location", str(SCRIPTS))
+    assert ScriptDirectory.from_config(config).get_current_head() == HEAD
+
+
+def open_and_count(url, barrier):
+    barrier.wait()
+    with open_store(url) as store:
+        assert store.studies() == []
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_two_processes_may_make_the_same_database_at_once(kind, tmp_path, request):
+    server = request.getfixturevalue("server") if kind == "postgresql" else None
+    url = server.new_database(template="template0") if server else str(tmp_path / "nas.db")
+    context = multiprocessing.get_context("spawn")
+    barrier = context.Barrier(2)
+    processes = [context.Process(target=open_and_count, args=(url, barrier)) for _ in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0]
+
+
+@pytest.fixture
+def first(tmp_path):
+    with open_store(shutil.copy(FIRST, tmp_path / "study.db")) as store:
+        yield store
+
+
+def test_a_file_of_the_first_version_is_read(first):
+    study = first.study("first")
+    assert [each.name for each in first.studies()] == ["first", "empty"]
+    assert (study.config, study.seed, study.data_hash, study.sequence) == ({"budget": {"trials": 6}}, 7, "5eed", 4)
+    assert [trial.state for trial in first.trials(study.id)] == [
+        TrialState.STOPPED,
+        TrialState.STOPPED,
+        TrialState.COMPLETE,
+        TrialState.RUNNING,
+        TrialState.FAILED,
+        TrialState.WAITING,
+    ]
+    assert [result.number for result in first.results_since(study.id)] == [4, 0, 1, 2]
+    assert first.best(study.id)[0].values == {"bits_per_byte": 0.5, "accuracy": 0.5, "parameters": 1002.0}
+    assert first.curve(study.id, 1) == [(50, 4.0), (100, 3.0)]
+    assert first.units(study.id, 0)[0].checkpoint_sha256 == "c0ffee"
+    assert len(first.space_versions(study.id)) == 2
+    with first.database.engine.connect() as connection:
+        tables = {table.name: table for table in Base.metadata.tables.values()}
+        rows = {name: connection.execute(select(func.count()).select_from(tables[name])).scalar() for name in tables}
+    assert (rows["device"], rows["measurement"], rows["latency"]) == (1, 2, 1)
+
+
+def test_a_search_in_a_file_of_the_first_version_goes_on(first):
+    study = first.study("first")
+    units = first.lease(study.id, OWNER, 5, dead_owners=["laptop:1:first"])
+    assert [(unit.number, unit.attempt) for unit in units] == [(3, 2), (5, 1)]
+
+    sequences = [first.finish(unit.id, OWNER, unit.attempt, {"bits_per_byte": 0.1}, last=True) for unit in units]
+    assert sequences == [5, 6]
+    assert first.open_units(study.id)[UnitState.QUEUED] == 0

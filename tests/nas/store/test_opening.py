@@ -1,0 +1,190 @@
+"""What a user reads when the database cannot be used, and that nothing is changed then."""
+
+import os
+import sqlite3
+
+import pytest
+
+from nas.errors import StoreError
+from nas.store import open_store
+
+
+@pytest.fixture
+def file(template, tmp_path):
+    path = tmp_path / "nas.db"
+    path.write_bytes(template.read_bytes())
+    return path
+
+
+def execute(file, statement):
+    with sqlite3.connect(file) as connection:
+        connection.execute(statement)
+    connection.close()
+
+
+def new_study(store, name="quick"):
+    return store.create_study(name, {}, "kind: decoder", 0, [{"name": "bits", "direction": "minimize"}])
+
+
+def test_a_database_of_a_newer_version_is_left_alone(file):
+    execute(file, "UPDATE tessera_version SET version_num = '9999'")
+
+    with pytest.raises(StoreError, match=r"newer Tessera \(its tables are at version 9999.*pip install -U"):
+        open_store(file)
+    connection = sqlite3.connect(file)
+    assert connection.execute("SELECT version_num FROM tessera_version").fetchone() == ("9999",)
+    connection.close()
+
+
+def test_a_newer_postgresql_database_is_left_alone(postgresql):
+    import psycopg
+
+    with psycopg.connect(postgresql) as connection:
+        connection.execute("UPDATE tessera_version SET version_num = '9999'")
+    with pytest.raises(StoreError, match="newer Tessera"):
+        open_store(postgresql)
+
+
+def test_a_database_of_another_program_is_left_alone(tmp_path):
+    execute(tmp_path / "nas.db", "CREATE TABLE trial (id INTEGER)")
+
+    with pytest.raises(StoreError, match="belongs to another program: it has tables named trial"):
+        open_store(tmp_path / "nas.db")
+
+
+def test_a_database_may_hold_the_tables_of_other_programs_too(tmp_path):
+    execute(tmp_path / "nas.db", "CREATE TABLE alembic_version (version_num TEXT)")
+
+    with open_store(tmp_path / "nas.db") as store:
+        assert store.studies() == []
+
+
+def test_a_locked_file_says_so_after_the_wait(file):
+    holder = sqlite3.connect(file, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+
+    with open_store(file, wait=0.05) as store:
+        assert store.studies() == []  # a reader waits for nobody
+        with pytest.raises(StoreError, match=r"locked by another process, which kept it longer than 0.05 s.*fuser"):
+            new_study(store)
+        holder.close()
+        new_study(store)
+
+
+def test_a_read_only_file_says_so_and_can_still_be_read(file):
+    with open_store(file) as store:
+        new_study(store)
+    with open_store(f"sqlite:///file:{file}?mode=ro&uri=true") as store:
+        assert [study.name for study in store.studies()] == ["quick"]
+        with pytest.raises(StoreError, match=r"is read-only. Give yourself the right"):
+            new_study(store, "second")
+
+
+def test_a_full_disk_says_so_and_keeps_what_was_recorded(file):
+    with open_store(file) as store:
+        study = new_study(store)
+
+        def fill():
+            for _ in range(1000):
+                store.add_space_version(study.id, os.urandom(20_000).hex())
+
+        with store.database.engine.connect() as connection:
+            connection.exec_driver_sql("PRAGMA max_page_count = 100")
+        with pytest.raises(StoreError, match=r"the disk is full. Free some space.*everything recorded so far is kept"):
+            fill()
+        written = store.space_versions(study.id)
+    with open_store(file) as store:
+        assert store.space_versions(study.id) == written
+        new_study(store, "room again")
+
+
+def test_a_file_that_is_no_database_says_so(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("kind: decoder\n" * 1000)
+
+    with pytest.raises(StoreError, match=r"is not a database. Name another file"):
+        open_store(path)
+    assert path.read_text() == "kind: decoder\n" * 1000
+
+
+def test_a_damaged_file_says_so(file):
+    with open_store(file) as store:
+        new_study(store)
+    content = bytearray(file.read_bytes())
+    content[4096:] = b"\xff" * (len(content) - 4096)
+    file.write_bytes(content)
+
+    with pytest.raises(StoreError, match=r"is damaged. Keep a copy, then try `sqlite3 FILE .recover"):
+        open_store(file)
+
+
+def test_a_folder_that_is_not_there_says_so(tmp_path):
+    with pytest.raises(StoreError, match=r"cannot be opened. Its folder must exist"):
+        open_store(tmp_path / "nowhere" / "nas.db")
+
+
+def test_a_folder_is_no_database(tmp_path):
+    with pytest.raises(StoreError, match=r"is a folder: name a file in it"):
+        open_store(tmp_path)
+
+
+def test_a_command_that_only_reads_makes_no_file(tmp_path):
+    with pytest.raises(StoreError, match="There is no study database"):
+        open_store(tmp_path / "nas.db", create=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_environment_names_the_database(file, monkeypatch, tmp_path):
+    with open_store(file) as store:
+        new_study(store)
+    monkeypatch.chdir(tmp_path)
+    with open_store() as store:  # nas.db in the folder of the user
+        assert len(store.studies()) == 1
+    monkeypatch.setenv("NAS_STORE", str(tmp_path / "other.db"))
+    with open_store() as store:
+        assert store.studies() == []
+
+
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [
+        ("mysql://host/name", "in SQLite or PostgreSQL, not in 'mysql'"),
+        ("sqlite://", "in memory dies with its process"),
+        ("postgresql://host:port/name", "is not the URL of a database"),
+    ],
+)
+def test_a_url_that_cannot_be_is_refused(where, words):
+    with pytest.raises(StoreError, match=words):
+        open_store(where)
+
+
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [
+        ("postgresql://someone:secret@127.0.0.1:1/name", "does not answer. Check the host and port"),
+        ("postgresql://someone:secret@no-such-host.invalid/name", "does not answer. Check the host and port"),
+    ],
+    ids=["port", "host"],
+)
+def test_a_postgresql_that_is_not_there_says_so_at_once(where, words):
+    with pytest.raises(StoreError, match=words) as raised:
+        open_store(where)
+    assert "secret" not in str(raised.value)
+
+
+def test_an_unknown_database_or_user_says_so(server):
+    with pytest.raises(StoreError, match=r"has no such database. Make it with `createdb`"):
+        open_store(server.url("nowhere"))
+    with pytest.raises(StoreError, match="refuses this user"):
+        open_store(server.url().replace("postgres:@", "nobody:@"))
+
+
+def test_a_wrong_password_says_so(server):
+    with server.asking_for_passwords(), pytest.raises(StoreError, match="refused the password of the URL"):
+        open_store(server.url().replace("postgres:@", "guest:wrong@"))
+
+
+def test_a_user_without_rights_says_so(server, postgresql):
+    server.execute("CREATE ROLE reader LOGIN")
+    with pytest.raises(StoreError, match=r"does not allow this user to do that. Grant it CREATE"):
+        open_store(postgresql.replace("postgres:@", "reader:@"))

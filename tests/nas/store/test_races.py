@@ -1,0 +1,216 @@
+"""Several writers at once, writers that are killed, and a PostgreSQL that goes away."""
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from sqlalchemy import event
+
+from nas.errors import StoreError
+from nas.store import Refusal, TrialAdded, open_store
+
+OBJECTIVES = [{"name": "bits", "direction": "minimize"}]
+
+
+def propose(store, study_id, number, **changes):
+    values = {"seed": 0, "purpose": "search", "operator": "random", "choices": {}, "known_results": 0, "steps": 1}
+    return store.add_trial(study_id, number, (f"{number:04x}", f"width: {number}"), **(values | changes))
+
+
+def work(url, study_id, owner, limit, proposed=None):
+    """A whole small search: propose, train, record, until the limit; then what others left. -> numbers it recorded."""
+    recorded = []
+    with open_store(url) as store:
+        while True:
+            number = store.next_number(study_id)
+            added = propose(store, study_id, number, owner=owner, limit=limit)
+            if isinstance(added, TrialAdded):
+                units = [added.unit]
+            elif added.reason is Refusal.LIMIT_REACHED:
+                units = store.lease(study_id, owner, 1)
+                if not units:
+                    return recorded
+            else:
+                continue
+            for unit in units:
+                if proposed is not None:
+                    proposed.put(unit.number)
+                if store.finish(unit.id, owner, unit.attempt, {"bits": 1.0}, {"tokens": 1.0}, last=True):
+                    recorded.append(unit.number)
+
+
+def test_four_searches_share_the_work_and_no_trial_runs_twice(url, store, study):
+    with ThreadPoolExecutor(4) as pool:
+        shares = list(pool.map(lambda owner: work(url, study.id, owner, 24), ["a", "b", "c", "d"]))
+
+    assert Counter(number for share in shares for number in share) == Counter(range(24))
+    results = store.results_since(study.id)
+    assert [result.sequence for result in results] == list(range(1, 25))
+    assert store.study("quick").sequence == 24
+
+
+def test_a_queue_is_shared_out_and_no_unit_twice(store, study):
+    for number in range(30):
+        propose(store, study.id, number)
+    barrier = threading.Barrier(4)
+
+    def take(owner):
+        barrier.wait()
+        taken = []
+        while units := store.lease(study.id, owner, 2):
+            taken += [unit.number for unit in units]
+        return taken
+
+    with ThreadPoolExecutor(4) as pool:
+        assert Counter(number for share in pool.map(take, "abcd") for number in share) == Counter(range(30))
+
+
+def test_a_reader_never_sees_results_with_a_gap(url, store, study):
+    """Whoever has read up to a place has read all before it: places are given in the order of the commits."""
+    done = threading.Event()
+
+    def read():
+        seen = []
+        with open_store(url) as reader:
+            while not done.is_set() or len(seen) < 24:
+                seen += [result.sequence for result in reader.results_since(study.id, seen[-1] if seen else 0)]
+        return seen
+
+    with ThreadPoolExecutor(4) as pool:
+        reading = pool.submit(read)
+        try:
+            list(pool.map(lambda owner: work(url, study.id, owner, 24), "abc"))
+        finally:
+            done.set()
+        assert reading.result() == list(range(1, 25))
+
+
+def test_a_writer_killed_at_any_moment_leaves_a_whole_database(url, store, study):
+    context = multiprocessing.get_context("spawn")
+    proposed = context.Queue()
+    for round_ in range(2):
+        writer = context.Process(target=work, args=(url, study.id, f"writer {round_}", 10_000, proposed))
+        writer.start()
+        for _ in range(10):
+            proposed.get(timeout=60)
+        os.kill(writer.pid, signal.SIGKILL)
+        writer.join()
+        proposed = context.Queue()
+
+    trials, results = store.trials(study.id), store.results_since(study.id)
+    assert [trial.number for trial in trials] == list(range(len(trials)))
+    assert [result.sequence for result in results] == list(range(1, len(results) + 1))
+    assert all(result.values == {"bits": 1.0} for result in results)
+    assert 0 <= len(trials) - len(results) <= 2  # of each killed writer at most the unit in its hands
+    left = store.lease(study.id, "next", 5, dead_owners=["writer 0", "writer 1"])
+    assert len(left) == len(trials) - len(results)
+    for unit in left:
+        assert store.finish(unit.id, "next", unit.attempt, {"bits": 1.0}, last=True)
+
+
+def answer_lost(store, call):
+    """Run `call` so that its first commit is done, but the answer is lost with the connection."""
+    cut = []
+
+    def cut_once(connection):
+        cut.append(connection)
+        if len(cut) == 1:
+            connection.commit()
+            connection.driver_connection.close()
+
+    dialect = store.database.engine.dialect
+    commit = dialect.do_commit
+    dialect.do_commit = lambda connection: (cut_once(connection), commit(connection))
+    try:
+        return call()
+    finally:
+        dialect.do_commit = commit
+
+
+@pytest.fixture
+def remote(postgresql):
+    with open_store(postgresql) as store:
+        yield store
+
+
+def test_a_commit_whose_answer_is_lost_is_not_done_twice(remote):
+    study = answer_lost(remote, lambda: remote.create_study("quick", {}, "kind: decoder", 0, OBJECTIVES))
+    assert answer_lost(remote, lambda: remote.add_space_version(study.id, "kind: encoder")) == 1
+    added = answer_lost(remote, lambda: propose(remote, study.id, 0, owner="a"))
+    assert (added.number, added.unit.attempt, added.unit.owner) == (0, 1, "a")
+
+    assert answer_lost(remote, lambda: remote.finish(added.unit.id, "a", 1, {"bits": 1.0}, last=False)) == 1
+    unit = answer_lost(remote, lambda: remote.promote(added.trial_id, 1, 3, owner="a"))
+    assert (unit.rung, unit.attempt) == (1, 1)
+    assert answer_lost(remote, lambda: remote.release([unit.id], "a")) == []  # not held any more, which is so
+    (unit,) = answer_lost(remote, lambda: remote.lease(study.id, "a"))
+    assert unit.attempt == 2
+    assert answer_lost(remote, lambda: remote.fail(unit.id, "a", 2, "worker lost", "", requeue=True)) == "requeued"
+    (unit,) = remote.lease(study.id, "a")
+    assert answer_lost(remote, lambda: remote.fail(unit.id, "a", 3, "not finite", "")) == "failed"
+    assert [result.sequence for result in remote.results_since(study.id)] == [1, 2]
+
+
+def test_a_connection_that_the_server_ends_is_replaced(server, remote, study_of):
+    first = propose(remote, study_of.id, 0, owner="a").unit
+    killed = []
+
+    def end_all(connection, *_):
+        if not killed:
+            killed.append(True)
+            server.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname LIKE 'test_%'")
+
+    event.listen(remote.database.engine, "before_cursor_execute", end_all)
+    assert remote.finish(first.id, "a", 1, {"bits": 1.0}, last=True) == 1
+    assert killed
+    assert len(remote.results_since(study_of.id)) == 1
+
+
+def test_a_search_goes_on_when_postgresql_is_started_again(server, remote, study_of):
+    for number in range(2):
+        assert propose(remote, study_of.id, number, owner="a").number == number
+        restart = threading.Thread(target=server.restart)
+        restart.start()
+        while restart.is_alive():
+            remote.renew([], "a")
+            remote.next_number(study_of.id)
+        restart.join()
+    assert [trial.number for trial in remote.trials(study_of.id)] == [0, 1]
+
+
+def test_a_deadlock_is_tried_again(remote, study_of):
+    """Two transactions take the rows of two trials in opposite order: PostgreSQL ends one, which then runs again."""
+    ids = [propose(remote, study_of.id, number).trial_id for number in range(2)]
+    both_hold_one, runs = threading.Barrier(2), Counter()
+
+    def take(order):
+        def both(connection):
+            runs[tuple(order)] += 1
+            for position, trial_id in enumerate(order):
+                connection.exec_driver_sql(f"UPDATE trial SET known_results = known_results + 1 WHERE id = {trial_id}")
+                if position == 0 and runs.total() <= 2:
+                    both_hold_one.wait(timeout=30)
+
+        remote.database.write(both)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(take, [ids, ids[::-1]]))
+    assert runs.total() == 3
+    assert [trial.known_results for trial in remote.trials(study_of.id)] == [2, 2]
+
+
+def test_a_server_that_stays_away_is_an_error_in_the_end(server, postgresql):
+    with open_store(postgresql, retry=0.2) as store:
+        server.execute("SELECT 1")
+        with server.stopped(), pytest.raises(StoreError, match=r"does not answer.*nothing recorded is lost"):
+            store.studies()
+        assert store.studies() == []
+
+
+@pytest.fixture
+def study_of(remote):
+    return remote.create_study("quick", {}, "kind: decoder", 0, OBJECTIVES)
