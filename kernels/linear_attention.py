@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-# Positions. Forward and backward at B 8, T 1024, H 4, F = D = 32, float32, one CPU core: 73 ms with 32, 65 with 64, 124
-# with 128. A chunk costs C^2 scores, a prefix F * (D + 1) numbers: the best C lies near D.
+# Positions. Forward and backward at B 8, H 4, F = D = 32, float32, one core of a shared CPU, best of 7, with 16, 32,
+# 64, 128: T 1024: 76, 73, 65, 124 ms; T 256: 11, 11, 13, 18 ms. Up to 64 they hardly
+# differ, and the largest of them keeps the fewest prefixes.
 CHUNK = 64
 EPSILON = 1e-6
 
