@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -102,12 +102,18 @@ class Training:
         batches = self.task.batches("train", self.seed, self.step)
         while self.step < steps:
             torch.manual_seed((self.seed * 1_000_003 + self.step) % 2**63)
-            losses.append(self._advance(place(next(batches), self.device)))
+            losses.append(self._advance(self._next(batches)))
             if len(losses) == interval or self.step == steps:
                 meter.add(self.step, _finite(losses, self.step))
                 losses = []
             deadline.check(f"at step {self.step} of {steps}")
         return meter.curve
+
+    def _next(self, batches: Iterator[Batch]) -> Batch:
+        try:
+            return place(next(batches), self.device)
+        except StopIteration:
+            raise WrongReturn(f"batches must not end, but it ended before step {self.step + 1}.") from None
 
     def _advance(self, batch: Batch) -> Tensor:
         """One step; gives the loss, detached."""
@@ -129,17 +135,17 @@ class Training:
         return loss.detach()
 
 
-class BadLoss(TypeError):
-    """A task's loss is not one that can be trained on."""
+class WrongReturn(TypeError):
+    """What a method of the task returned cannot be used."""
 
 
 def check_loss(loss: Any) -> None:
-    """Raise BadLoss unless `loss` is a scalar tensor with a gradient."""
+    """Raise WrongReturn unless `loss` is a scalar tensor with a gradient."""
     if not isinstance(loss, Tensor):
-        raise BadLoss(f"loss must return a tensor, but it returned {type(loss).__name__}.")
+        raise WrongReturn(f"loss must return a tensor, but it returned {type(loss).__name__}.")
     if loss.numel() != 1 or not loss.requires_grad:
         what = f"shape {list(loss.shape)}" if loss.numel() != 1 else "no gradient"
-        raise BadLoss(f"loss must return a scalar that depends on the model, but it returned a tensor with {what}.")
+        raise WrongReturn(f"loss must return a scalar that depends on the model, but it returned a tensor with {what}.")
 
 
 def place(batch: Batch, device: torch.device) -> Batch:

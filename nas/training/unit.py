@@ -1,7 +1,7 @@
 """One unit of work from beginning to end: task, model, training, evaluation, checkpoint.
 
 A failure of the unit is part of its outcome. What `run` does raise is no fault of the architecture: a checkpoint that
-cannot be written (NasError), or an interrupt.
+cannot be written or a device that is not there (NasError), or an interrupt.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ import torch
 from torch import nn
 
 from nas import tasks
+from nas.errors import UsageError
 from nas.tasks.contract import Batch, Split, Task
 from nas.training import checkpoints
 from nas.training.checkpoints import CheckpointLost
 from nas.training.determinism import deterministic
 from nas.training.failures import Phase, failure
-from nas.training.loop import Deadline, NotFinite, Report, Training, place
+from nas.training.loop import Deadline, NotFinite, Report, Training, WrongReturn, place
 from nas.training.recipe import Recipe
 from nas.work import Outcome, Work
 from searchspace.architecture import Architecture
@@ -37,37 +38,47 @@ log = logging.getLogger(__name__)
 def run(work: Work, progress: Report | None = None) -> Outcome:
     """Train and evaluate `work`; `progress` hears about once a second where it is."""
     began = time.monotonic()
-    unit = Unit(work, progress)
-    with deterministic(work.seed, work.threads):
+    unit = Unit(work, progress, _device(work.device))
+    with deterministic(work.threads, unit.device):
         try:
-            unit.execute()
+            training = unit.train()
         except Exception as error:
-            if unit.writing:
-                raise
-            unit.result["failure"] = failure(error, unit.phase, unit.task_file)
-    return Outcome(
-        trial=work.trial, rung=work.rung, seconds=time.monotonic() - began, device=work.device, **unit.result
-    )
+            unit.result = {"failure": failure(error, unit.phase, unit.task_file)}
+        else:
+            if work.checkpoint is not None:
+                name = f"trial-{work.trial:06d}-rung-{work.rung}"
+                unit.result["checkpoint"] = checkpoints.write(training.state(), work.checkpoint, name)
+    seconds = time.monotonic() - began
+    return Outcome(trial=work.trial, rung=work.rung, seconds=seconds, device=work.device, **unit.result)
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise UsageError(f"There is no device {name!r}; devices are written cpu, cuda or cuda:0.") from error
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise UsageError(f"This machine has no device {name!r}: it has {torch.cuda.device_count()} CUDA devices.")
+    return device
 
 
 @dataclass
 class Unit:
-    """A unit on its way; `result` holds what is known of its outcome so far."""
+    """A unit on its way: what it is doing, and what is known of its outcome so far."""
 
     work: Work
     progress: Report | None
+    device: torch.device
     phase: Phase = Phase.TASK
     task_file: str = ""
-    writing: bool = False
     result: dict[str, Any] = field(default_factory=dict)
 
-    def execute(self) -> None:
+    def train(self) -> Training:
+        """Train from where the unit starts, and evaluate; any exception is a failure of the unit."""
         work = self.work
         task = self._task()
         self.phase = Phase.BUILD
-        device = torch.device(work.device)
-        training = self._training(task, device)
-        restarted = not self._resume(training)
+        training, restarted = self._started(task)
         self.phase = Phase.TRAIN
         deadline = Deadline(work.seconds)
         start, began = training.step, time.monotonic()
@@ -76,18 +87,15 @@ class Unit:
         metrics = evaluate(training, "validation", deadline)
         if work.steps >= work.horizon:
             test = evaluate(training, "test", deadline)
-            metrics |= {f"test_{name}": value for name, value in test.items() if name in metrics}
+            metrics |= {f"test_{name}": value for name, value in test.items()}
         if curve:
             metrics["train_loss"] = curve[-1][1]
             metrics["tokens_per_second"] = (work.steps - start) * task.shape.rows / seconds
         if restarted:
             metrics["restarted"] = 1.0
         metrics["steps"] = float(work.steps)
-        self.result.update(metrics=metrics, curve=tuple(curve))
-        if work.checkpoint is not None:
-            self.writing = True
-            name = f"trial-{work.trial:06d}-rung-{work.rung}"
-            self.result["checkpoint"] = checkpoints.write(training.state(), work.checkpoint, name)
+        self.result = {"metrics": metrics, "curve": tuple(curve)}
+        return training
 
     def _task(self) -> Task:
         self.task_file = next(iter(self.work.task))
@@ -96,34 +104,32 @@ class Unit:
         task.prepare(None if self.work.cache is None else Path(self.work.cache))
         return task
 
-    def _training(self, task: Task, device: torch.device) -> Training:
-        work = self.work
-        recipe = Recipe.read(work.recipe)
-        architecture = Architecture.parse(work.architecture)
-        tasks.check(task, architecture.root)
-        model = build(architecture).to(device)
-        return Training(model, task, recipe, work.horizon, work.seed, device)
-
-    def _resume(self, training: Training) -> bool:
-        """Take up the unit's checkpoint, if it has one; False when it is lost and the unit starts from scratch."""
+    def _started(self, task: Task) -> tuple[Training, bool]:
+        """The training at the unit's checkpoint, or from scratch; and whether because the checkpoint is lost."""
+        training = self._fresh(task)
         start = self.work.start
         if start is None:
-            return True
-        fresh = {name: value.clone() for name, value in training.model.state_dict().items()}
+            return training, False
         try:
-            state = checkpoints.read(start, training.device)
+            state = checkpoints.read(start, self.device)
             if state["step"] > self.work.steps:
                 raise CheckpointLost(
                     f"The checkpoint {start.uri} is of step {state['step']}, beyond {self.work.steps}."
                 )
             training.restore(state)
-        except (CheckpointLost, RuntimeError, KeyError, ValueError) as error:
+        except (CheckpointLost, RuntimeError, KeyError, ValueError) as error:  # the last three: another model's state
             log.warning("Trial %d starts from scratch: %s", self.work.trial, error)
-            training.model.load_state_dict(fresh)
-            training.__post_init__()
-            training.step = 0
-            return False
-        return True
+            return self._fresh(task), True
+        return training, False
+
+    def _fresh(self, task: Task) -> Training:
+        work = self.work
+        recipe = Recipe.read(work.recipe)
+        architecture = Architecture.parse(work.architecture)
+        tasks.check(task, architecture.root)
+        torch.manual_seed(work.seed)
+        model = build(architecture).to(self.device)
+        return Training(model, task, recipe, work.horizon, work.seed, self.device)
 
 
 def evaluate(training: Training, split: Split, deadline: Deadline) -> dict[str, float]:
@@ -131,16 +137,24 @@ def evaluate(training: Training, split: Split, deadline: Deadline) -> dict[str, 
     model, sums = training.model, Statistics()
     hook = model.register_forward_hook(sums, with_kwargs=True)
     model.eval()
+    torch.manual_seed(training.seed)
     try:
         with torch.inference_mode(), training.autocast():
             metrics = training.task.metrics(model, _placed(training, split, deadline))
     finally:
         hook.remove()
-    metrics = {name: float(value) for name, value in metrics.items()}
-    for name, value in metrics.items():
+    numbers = _numbers(metrics)
+    for name, value in numbers.items():
         if not math.isfinite(value):
             raise NotFinite(f"The {split} metric {name} is {value} after step {training.step}.")
-    return sums.means() | metrics
+    return sums.means() | numbers
+
+
+def _numbers(metrics: Any) -> dict[str, float]:
+    try:
+        return {str(name): float(value) for name, value in metrics.items()}
+    except (AttributeError, TypeError, ValueError, RuntimeError):
+        raise WrongReturn(f"metrics must return a dict of numbers, but it returned {metrics!r}.") from None
 
 
 def _placed(training: Training, split: Split, deadline: Deadline) -> Iterator[Batch]:

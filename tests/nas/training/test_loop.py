@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from nas.tasks.contract import Task
 from nas.training import checkpoints
-from nas.training.loop import BadLoss, Deadline, NotFinite, Progress, TooSlow, Training, place
+from nas.training.loop import Deadline, NotFinite, Progress, TooSlow, Training, WrongReturn, place
 from nas.training.recipe import Recipe
 from searchspace.contract import Context
 
@@ -145,7 +145,7 @@ class Odd(Successor):
     ],
 )
 def test_says_what_is_wrong_with_a_loss(loss, message):
-    with pytest.raises(BadLoss, match=message):
+    with pytest.raises(WrongReturn, match=message):
         training(task=Odd(loss)).run(1, Deadline(None))
 
 
