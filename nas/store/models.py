@@ -107,7 +107,6 @@ class TrialRow(Base):
         CheckConstraint("(state = 'failed') = (error_kind IS NOT NULL)", name="error_when_failed"),
         CheckConstraint("state <> 'complete' OR rung IS NOT NULL", name="complete_has_a_rung"),
         Index(None, "study_id", "purpose", "state"),
-        Index(None, "architecture_hash"),
     )
     id: Mapped[int] = mapped_column(primary_key=True)
     study_id: Mapped[int] = mapped_column(ForeignKey("study.id"))

@@ -10,32 +10,28 @@ from collections.abc import Sequence
 import numpy as np
 
 
-def front(points: Sequence[Sequence[float]]) -> list[int]:
+def front(points: Sequence[Sequence[float]] | np.ndarray) -> list[int]:
     """points: [N][M] finite -> the indices of the front, ascending.
 
     O(N log N) for M of 1 or 2 (Kung, Luccio, Preparata 1975, "On finding the maxima of a set of vectors");
-    O(N log N + N F M) beyond, F the size of the front, in NumPy.
+    O(N log N + N F M) beyond, F the size of the front.
     """
-    if not points:
+    if len(points) == 0:
         return []
-    width = len(points[0])
-    if any(len(point) != width for point in points) or width == 0:
-        raise ValueError("Every point must have the same number of values, at least one.")
-    if width == 1:
-        least = min(point[0] for point in points)
-        return [index for index, point in enumerate(points) if point[0] == least]
-    return _of_two(points) if width == 2 else _of_many(np.asarray(points, dtype=float))
+    table = np.asarray(points, dtype=float)  # [N, M]
+    if table.shape[1] == 1:
+        return np.flatnonzero(table[:, 0] == table[:, 0].min()).tolist()
+    return sorted(_of_two(table) if table.shape[1] == 2 else _of_many(table))
 
 
-def _of_two(points: Sequence[Sequence[float]]) -> list[int]:
-    """Left to right, a point is on the front when it is lower than all before it, or equal to the last one kept."""
-    order = sorted(range(len(points)), key=lambda index: (points[index][0], points[index][1]))
-    kept = [order[0]]
-    for index in order[1:]:
-        last = points[kept[-1]]
-        if points[index][1] < last[1] or (points[index][0] == last[0] and points[index][1] == last[1]):
-            kept.append(index)
-    return sorted(kept)
+def _of_two(points: np.ndarray) -> list[int]:
+    """Left to right, a point is on the front when it is lower than all before it. [N, 2]"""
+    order = np.lexsort((points[:, 1], points[:, 0]))
+    ordered = points[order]
+    differs = np.append(True, (ordered[1:] != ordered[:-1]).any(axis=1))  # from the one before: equal ones go together
+    distinct = ordered[differs, 1]
+    lower = np.append(True, distinct[1:] < np.minimum.accumulate(distinct)[:-1])
+    return order[lower[np.cumsum(differs) - 1]].tolist()
 
 
 def _of_many(points: np.ndarray) -> list[int]:
@@ -48,4 +44,4 @@ def _of_many(points: np.ndarray) -> list[int]:
         equal = (rest == best).all(axis=1)
         kept.extend(left[equal].tolist())
         left = left[(rest < best).any(axis=1)]
-    return sorted(kept)
+    return kept

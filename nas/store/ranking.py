@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
+import numpy as np
 from sqlalchemy import Connection, Select, and_, func, select
 
 from nas.errors import UsageError
@@ -57,11 +58,11 @@ def pareto(
     for name in directions:
         table = objective_value.alias()
         statement = statement.add_columns(table.c.value).join(*_value_of(table, name))
-    rows = connection.execute(statement.order_by(trial.c.number)).all()
-    signs = tuple(directions.values())
-    points = [tuple(sign * value for sign, value in zip(signs, row[1:], strict=True)) for row in rows]
-    kept = sorted(front(points), key=lambda index: points[index])
-    return _complete(connection, [rows[index].unit_id for index in kept])
+    rows = connection.execute(statement).all()
+    points = np.array([row[1:] for row in rows], dtype=float) * list(directions.values())  # [N, M], all minimised
+    kept = _complete(connection, [rows[index].unit_id for index in front(points)])
+    names = list(directions)
+    return sorted(kept, key=lambda each: (*(directions[name] * each.values[name] for name in names), each.number))
 
 
 def _ranked(study_id: int, states: Collection[str], purposes: Collection[str]) -> Select:

@@ -149,7 +149,6 @@ def upgrade() -> None:
         sa.UniqueConstraint("study_id", "number", name="uq_trial_study_id_number"),
         sa.UniqueConstraint("study_id", "purpose", "place", name="uq_trial_study_id_purpose_place"),
     )
-    op.create_index("ix_trial_architecture_hash", "trial", ["architecture_hash"], unique=False)
     op.create_index("ix_trial_study_id_purpose_state", "trial", ["study_id", "purpose", "state"], unique=False)
     op.create_table(
         "unit",
