@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from nas.tasks.contract import Batch, Task
+from nas.training.determinism import set_seed
 from nas.training.recipe import Recipe
 from searchspace.contract import Context
 
@@ -101,7 +102,7 @@ class Training:
         losses: list[Tensor] = []
         batches = self.task.batches("train", self.seed, self.step)
         while self.step < steps:
-            torch.manual_seed((self.seed * 1_000_003 + self.step) % 2**63)
+            set_seed(self.seed * 1_000_003 + self.step, self.device)
             losses.append(self._advance(self._next(batches)))
             if len(losses) == interval or self.step == steps:
                 meter.add(self.step, _finite(losses, self.step))

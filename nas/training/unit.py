@@ -23,7 +23,7 @@ from nas.errors import UsageError
 from nas.tasks.contract import Batch, Split, Task
 from nas.training import checkpoints
 from nas.training.checkpoints import CheckpointLost
-from nas.training.determinism import deterministic
+from nas.training.determinism import deterministic, set_seed
 from nas.training.failures import Phase, failure
 from nas.training.loop import Deadline, NotFinite, Report, Training, WrongReturn, place
 from nas.training.recipe import Recipe
@@ -127,7 +127,7 @@ class Unit:
         recipe = Recipe.read(work.recipe)
         architecture = Architecture.parse(work.architecture)
         tasks.check(task, architecture.root)
-        torch.manual_seed(work.seed)
+        set_seed(work.seed, self.device)
         model = build(architecture).to(self.device)
         return Training(model, task, recipe, work.horizon, work.seed, self.device)
 
@@ -137,7 +137,7 @@ def evaluate(training: Training, split: Split, deadline: Deadline) -> dict[str, 
     model, sums = training.model, Statistics()
     hook = model.register_forward_hook(sums, with_kwargs=True)
     model.eval()
-    torch.manual_seed(training.seed)
+    set_seed(training.seed, training.device)
     try:
         with torch.inference_mode(), training.autocast():
             metrics = training.task.metrics(model, _placed(training, split, deadline))
