@@ -26,8 +26,6 @@ HASH_VERSION = "tessera-architecture-1\n"
 class Architecture:
     """Immutable; equal and hashable by content."""
 
-    __slots__ = ("__dict__", "_root")
-
     def __init__(self, root: Block):
         """`root` is complete and canonical; `from_block` makes it so."""
         self._root = root
@@ -77,9 +75,10 @@ class Architecture:
     @cached_property
     def configured(self) -> Configured:
         """The configurations, ready to be built. Raises SpaceError when values do not fit together."""
-        if problems := fitting.problems(self.root):
-            raise SpaceError(problems)
-        return registry.configure(self.root, role="model")
+        try:
+            return registry.configure(self.root, role="model")
+        except (ValueError, ArithmeticError) as error:
+            raise SpaceError(fitting.problems(self.root) or str(error)) from None
 
     @cached_property
     def compressed(self) -> Block:

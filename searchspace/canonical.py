@@ -107,7 +107,7 @@ def _count(block: Block) -> int:
 
 
 def _too_many(block: Block) -> SpaceError:
-    message = f"{block.name} stands for more than {MAX_BLOCKS} blocks once its repeats are written out."
+    message = f"More than {MAX_BLOCKS} blocks once repeats are written out, at {block.name}."
     return SpaceError([Problem(message, block.mark)])
 
 

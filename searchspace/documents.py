@@ -23,6 +23,7 @@ MAX_BYTES = 4 * 2**20
 MAX_NODES = 100_000  # after aliases are expanded
 MAX_DEPTH = 64  # aliases expanded; the readers above recurse, so this also keeps them far from Python's limit
 MAX_DIGITS = 100
+MAX_PROBLEMS = 100  # what more is wrong is said once these are put right
 
 Path_ = tuple[str | int, ...]
 
@@ -182,6 +183,11 @@ class _Composer:
     def mark(self, event: Any) -> Mark:
         return Mark(self.source, event.start_mark.line + 1, event.start_mark.column + 1)
 
+    def problem(self, message: str, mark: Mark) -> None:
+        self.problems.append(Problem(message, mark))
+        if len(self.problems) == MAX_PROBLEMS:
+            raise SpaceError(self.problems)
+
     def stop(self, message: str, event: Any) -> None:
         raise SpaceError([*self.problems, Problem(message, self.mark(event))])
 
@@ -227,7 +233,7 @@ class _Composer:
             return Tagged(event.tag, data)
         allowed = f"Allowed: {', '.join(self.tags)}." if self.tags else "No tags are allowed here."
         tag = event.tag.replace("tag:yaml.org,2002:", "!!")
-        self.problems.append(Problem(f"Unknown tag {tag!r}.{nearest(tag, self.tags)} {allowed}", self.mark(event)))
+        self.problem(f"Unknown tag {tag!r}.{nearest(tag, self.tags)} {allowed}", self.mark(event))
         return data
 
     def scalar(self, event: Any) -> Any:
@@ -238,7 +244,7 @@ class _Composer:
         if not (integer or based or _FLOAT.fullmatch(text)):
             return text
         if len(text) > MAX_DIGITS:
-            self.problems.append(Problem(f"A number of more than {MAX_DIGITS} digits.", self.mark(event)))
+            self.problem(f"A number of more than {MAX_DIGITS} digits.", self.mark(event))
             return 0
         # YAML 1.1 would read a leading zero as octal; here 010 is ten, as in YAML 1.2.
         return int(text) if integer else int(text, 0) if based else float(text)
@@ -264,7 +270,7 @@ class _Composer:
                 merges += self.merged(node, event)
             elif key in children:
                 first = children[key][0].line
-                self.problems.append(Problem(f"{key!r} is written twice, first in line {first}.", mark))
+                self.problem(f"{key!r} is written twice, first in line {first}.", mark)
             else:
                 children[key] = (mark, node)
             if len(children) > MAX_NODES:
@@ -280,15 +286,14 @@ class _Composer:
             self.stop("A key must be a plain name.", event)
         if event.tag is not None or event.anchor is not None or not event.value:
             found = "is empty" if not event.value else "carries a tag or an anchor"
-            self.problems.append(Problem(f"A key must be a plain name, but this one {found}.", self.mark(event)))
+            self.problem(f"A key must be a plain name, but this one {found}.", self.mark(event))
         return event.value
 
     def merged(self, node: _Node, event: Any) -> list[_Node]:
         sources = [child for _, child in node.children.values()] if isinstance(node.data, list) else [node]
         if all(isinstance(source.data, dict) for source in sources):
             return sources
-        message = f"'<<' merges a mapping or a list of mappings, found {describe(node.data)}."
-        self.problems.append(Problem(message, self.mark(event)))
+        self.problem(f"'<<' merges a mapping or a list of mappings, found {describe(node.data)}.", self.mark(event))
         return []
 
 

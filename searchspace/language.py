@@ -70,6 +70,8 @@ class _Reading:
 
     def problem(self, message: str, path: Path_) -> Any:
         self.problems.append(Problem(message, self.document.mark(path), path_text(path)))
+        if len(self.problems) == documents.MAX_PROBLEMS:
+            raise SpaceError(self.problems)
         return _INVALID
 
     def placed(self, node: Any, path: Path_) -> Any:

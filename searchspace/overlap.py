@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from itertools import combinations
 from math import gcd
 from typing import Any
 
@@ -11,12 +10,12 @@ from searchspace import canonical
 from searchspace.errors import SpaceError
 from searchspace.tree import Block, Choice, Floats, Integers, Same, Value, has_holes
 
-EFFORT = 200_000  # comparisons for one choice; beyond them options count as distinct
+EFFORT = 200_000  # comparisons for one space; beyond them options with holes count as distinct
 MAX_NESTING = 50  # lists within lists, or choices among lists one after another, that a comparison follows
 
 
-def first(options: tuple[Value, ...]) -> tuple[int, int] | None:
-    """The first two options that overlap, by index, or None.
+def first(options: tuple[Value, ...], search: Search) -> tuple[int, int] | None:
+    """The first two options that overlap, by index, or None; `search` is shared by the choices of one space.
 
     Exact where options have no holes. Holes are taken as independent; options with a `!same` are compared as written.
     """
@@ -26,13 +25,12 @@ def first(options: tuple[Value, ...]) -> tuple[int, int] | None:
         if key in seen:
             return seen[key], index
         seen[key] = index
-    search = _Search()
-    open_ = [has_holes(option) for option in options]
-    for i, j in combinations(range(len(options)), 2):
-        if search.spent > EFFORT:
-            break
-        if (open_[i] or open_[j]) and search.values(options[i], options[j]):
-            return i, j
+    for i in (index for index, option in enumerate(options) if has_holes(option)):
+        for j in range(len(options)):
+            if search.spent > EFFORT:
+                return None
+            if i != j and search.values(options[i], options[j]):
+                return min(i, j), max(i, j)
     return None
 
 
@@ -49,7 +47,7 @@ def _key(option: Value) -> str:
     return f"{type(option).__name__} {option!r}"
 
 
-class _Search:
+class Search:
     """Compares trees, counting the steps it takes."""
 
     def __init__(self) -> None:

@@ -32,6 +32,7 @@ class _Scope:
 class _Walk:
     path_of: PathOf
     complete: bool
+    search: overlap.Search = field(default_factory=overlap.Search)
     problems: list[Problem] = field(default_factory=list)
     named: dict[str, tuple[Hole, _Scope]] = field(default_factory=dict)
     sames: list[tuple[Same, _Scope, schema.Accepts]] = field(default_factory=list)
@@ -69,7 +70,7 @@ class _Walk:
             return
         for index, option in enumerate(hole.options):
             self.value(option, replace(scope, options=scope.options | {(id(hole), index)}), place)
-        if self.complete and (pair := overlap.first(hole.options)):
+        if self.complete and (pair := overlap.first(hole.options, self.search)):
             self.overlapping(hole, *pair)
 
     def each(self, hole: Hole, scope: _Scope) -> _Scope:

@@ -314,3 +314,7 @@ def test_sizes_are_read_as_people_write_them(text, expected):
 def test_what_is_no_size_is_refused(text):
     with pytest.raises(SpaceError, match="Expected a "):
         number(text)
+
+
+def test_a_file_with_very_many_problems_is_answered_with_the_first():
+    assert len(problems("a: 1\n" * 1000)) == documents.MAX_PROBLEMS
