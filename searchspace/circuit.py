@@ -68,11 +68,11 @@ class Product:
     """Parts that are all filled."""
 
     def __init__(self, parts: Iterable[Circuit]):
-        self.parts = [part for part in parts if not (isinstance(part, Product) and not part.parts)]
+        self.parts: list[Circuit] = [part for part in parts if not (isinstance(part, Product) and not part.parts)]
         self.prefixes: list[Tally] = [{NOTHING: 1}]  # the tally of the first k parts
         for part in self.parts:
             self.prefixes.append(_joined(self.prefixes[-1], part.tally))
-        self.tally = self.prefixes[-1]
+        self.tally: Tally = self.prefixes[-1]
 
     def draw(self, reached: Reached, rng: random.Random, choices: dict[str, Scalar]) -> None:
         drawn = []

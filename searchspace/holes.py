@@ -20,12 +20,11 @@ DIGITS = 6  # of a drawn real number: enough to search, few enough to read
 
 def labels(choice: Choice) -> tuple[Scalar, ...]:
     """What to call each option, in their order; all different."""
-    found: list[Scalar] = [option if _is_scalar(option) else None for option in choice.options]
     taken = {option for option in choice.options if isinstance(option, str)}
-    for index, option in enumerate(choice.options):
-        if not _is_scalar(option):
-            found[index] = _unused(_word(option), taken)
-    return tuple(found)
+    return tuple(
+        option if option is None or isinstance(option, bool | int | float | str) else _unused(_word(option), taken)
+        for option in choice.options
+    )
 
 
 def option(choice: Choice, label: object) -> Value:
@@ -68,9 +67,9 @@ def draw(hole: Hole, rng: random.Random) -> Scalar:
         return known[rng.randrange(len(known))]
     if known is not None:
         # A grid value stands for the interval up to the next one, so its weight is log((v + step) / v).
-        top = math.log((hole.high + (hole.step or 0)) / hole.low)
-        value = hole.low * math.exp(rng.random() * top)
-        return known[min(int((value - hole.low) / hole.step), len(known) - 1)]
+        step = hole.step or 1
+        value = hole.low * math.exp(rng.random() * math.log((hole.high + step) / hole.low))
+        return known[min(int((value - hole.low) / step), len(known) - 1)]
     return from_unit(hole, rng.random())
 
 
@@ -104,23 +103,18 @@ def describe(hole: Hole) -> str:
     """The hole as it is written, on one line."""
     match hole:
         case Choice():
-            return f"!choice [{', '.join(_plain(label) for label in labels(hole))}]"
+            return f"!choice [{', '.join(plain(label) for label in labels(hole))}]"
         case Integers() | Floats():
             tag = "!int" if isinstance(hole, Integers) else "!float"
             step = "" if hole.step in (None, 1) else f", step {hole.step}"
             return f"{tag} {hole.low} to {hole.high}{step}{', log' if hole.log else ''}"
 
 
-def _plain(label: Scalar) -> str:
-    return {True: "true", False: "false", None: "null"}.get(label, str(label)) if not _is_number(label) else str(label)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_scalar(value: object) -> bool:
-    return value is None or isinstance(value, bool | int | float | str)
+def plain(label: Scalar) -> str:
+    """A label as YAML writes it."""
+    if label is None:
+        return "null"
+    return str(label).lower() if isinstance(label, bool) else str(label)
 
 
 def _word(value: Value) -> str:

@@ -115,7 +115,7 @@ class _Matcher:
     def _hole(self, hole: Hole, value: Value, spot: Spot, state: State) -> list[State]:
         """Ways to fill a hole that is no item of a list."""
         if not isinstance(hole, Choice):
-            if isinstance(value, Block | tuple) or not admits(hole, value):
+            if not isinstance(value, int | float) or not admits(hole, value):
                 return []
             bound = state.chosen(spot.path, value, spot.met)
             return [bound] if bound else []

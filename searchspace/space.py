@@ -28,6 +28,7 @@ from searchspace.traversal import Choose, Outline, Walk
 from searchspace.tree import Block, Floats, Hole, Mark, Scalar
 
 LENGTH = 1024  # positions that constraints are computed for
+_Odometer = list[tuple[int, int]]  # (which value, how many) of each hole in turn; the last one turns fastest
 BUILDS = "builds"  # the constraint that nobody writes: the values must fit together
 
 
@@ -149,16 +150,16 @@ class Space:
 
     def enumerate(self) -> Iterator[Point]:
         """Every point in a fixed order, infeasible ones too. Raises SpaceError when there are real intervals."""
-        order: list[tuple[str, int, int]] | None = []  # (path, which value, how many): an odometer, last hole fastest
+        order: _Odometer | None = []
         while order is not None:
-            turned, seen = order, []
+            turned, seen = order, _Odometer()
 
-            def turn(path: str, hole: Hole, turned=turned, seen=seen) -> Scalar:
+            def turn(path: str, hole: Hole, turned: _Odometer = turned, seen: _Odometer = seen) -> Scalar:
                 known = values(hole)
                 if known is None:
                     raise SpaceError([Problem(f"{describe(hole)} has no list of values", hole.mark, path)])
-                index = turned[len(seen)][1] if len(seen) < len(turned) else 0
-                seen.append((path, index, len(known)))
+                index = turned[len(seen)][0] if len(seen) < len(turned) else 0
+                seen.append((index, len(known)))
                 return known[index]
 
             yield self.realise(turn)
@@ -247,12 +248,12 @@ def measured(cost: Cost, quantity: str, length: int) -> float:
     return cost.state_bytes / length if quantity == "state_bytes_per_token" else getattr(cost, quantity)
 
 
-def _advanced(seen: list[tuple[str, int, int]]) -> list[tuple[str, int, int]] | None:
+def _advanced(seen: _Odometer) -> _Odometer | None:
     """The next reading of the odometer: the last hole that has a value left takes it, and those after it start anew."""
     while seen:
-        path, index, count = seen.pop()
+        index, count = seen.pop()
         if index + 1 < count:
-            return [*seen, (path, index + 1, count)]
+            return [*seen, (index + 1, count)]
     return None
 
 
@@ -263,7 +264,8 @@ def _nothing_feasible(broken: list[Violation], tries: int) -> SpaceError:
         key=lambda violation: violation.excess,
     )
     if quantity == BUILDS:
-        message = f"none of {tries} samples builds; the last said: {broken[-1].message}"
+        reason = nearest_one.message.replace("\n", "; ")
+        message = f"none of {tries} samples is feasible; {times} do not build. One of them: {reason}"
         return SpaceError([Problem(message)])
     message = (
         f"none of {tries} samples is feasible; {times} break {quantity}. "

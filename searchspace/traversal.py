@@ -242,7 +242,8 @@ class Walk:
         ]
         if own["share_weights"]:
             return Block(block.name, {**own, BODY: bodies[0]}, block.mark)
-        return tuple(Block(block.name, {**own, "times": 1, BODY: body}, block.mark) for body in bodies)
+        # A copy that holds nothing is left out: `each` may skip a layer.
+        return tuple(Block(block.name, {**own, "times": 1, BODY: body}, block.mark) for body in bodies if body)
 
     def _hole(self, hole: Hole, path: str, each: str) -> Value:
         if path not in self.choices:

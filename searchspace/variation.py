@@ -61,10 +61,10 @@ def crossover(space: Space, a: Point, b: Point, rng: random.Random, tries: int =
 
 
 def neighbours(space: Space, point: Point, rng: random.Random, tries: int = 10) -> Iterator[Point]:
-    """Every feasible architecture that differs from `point` in one hole, once; its holes in order, values in order.
+    """Every feasible architecture that differs from `point` in one hole, once; holes in order, values in order.
 
-    Where a change opens new holes they are drawn, again up to `tries` times until the point is feasible. A real interval
-    is sampled at a few near values.
+    Where a change opens new holes they are drawn, again up to `tries` times until the point is feasible. A real
+    interval is sampled at a few near values.
     """
     seen = {point.architecture.hash}
     for path, hole in _open_holes(space, point).items():
