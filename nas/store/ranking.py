@@ -59,8 +59,8 @@ def pareto(
         table = objective_value.alias()
         statement = statement.add_columns(table.c.value).join(*_value_of(table, name))
     rows = connection.execute(statement).all()
-    points = np.array([row[1:] for row in rows], dtype=float) * list(directions.values())  # [N, M], all minimised
-    kept = _complete(connection, [rows[index].unit_id for index in front(points)])
+    points = np.array([row[1:] for row in rows], dtype=float).reshape(len(rows), len(directions))
+    kept = _complete(connection, [rows[index].unit_id for index in front(points * list(directions.values()))])
     names = list(directions)
     return sorted(kept, key=lambda each: (*(directions[name] * each.values[name] for name in names), each.number))
 
