@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from searchspace.holes import values
 from searchspace.traversal import BODY, Outline, body_path, field_path, options
-from searchspace.tree import Block, Choice, Floats, Hole, Integers, Same, Value
+from searchspace.tree import Block, Choice, Floats, Hole, Integers, Value
 
 
 def dimensions(outline: Outline) -> dict[str, Hole]:
@@ -38,25 +37,8 @@ def dimensions(outline: Outline) -> dict[str, Hole]:
             if not (differs and name == BODY):
                 visit(value, field_path(place, name), field_path(each, name))
         if differs:
-            for copy in range(1, _most_copies(outline, block) + 1):
+            for copy in range(1, outline.most_copies(block) + 1):
                 visit(block.fields[BODY], body_path(place), body_path(each, copy))
 
     visit_block(outline.root, "", "")
     return found
-
-
-def _most_copies(outline: Outline, block: Block) -> int:
-    own = possible(outline, block.fields["share_weights"])
-    return max(possible(outline, block.fields["times"])) if False in own else 1
-
-
-def possible(outline: Outline, value: Value) -> set:
-    """What a field of plain values can be."""
-    match value:
-        case Same():
-            return possible(outline, outline.homes[value.name].hole)
-        case Choice():
-            return set().union(*(possible(outline, option) for option in value.options))
-        case Integers() | Floats():
-            return set(values(value) or ())
-    return {value}

@@ -11,11 +11,40 @@ import math
 import random
 from collections.abc import Sequence
 from decimal import Decimal
+from typing import Any
 
 from searchspace.errors import SpaceError, nearest
 from searchspace.tree import Block, Choice, Floats, Hole, Integers, Same, Scalar, Value
 
 DIGITS = 6  # of a drawn real number: enough to search, few enough to read
+
+
+class Grid(Sequence[float]):
+    """low, low + step, ... up to high; in decimal, so that 0.1 + 0.2 is 0.3."""
+
+    def __init__(self, hole: Floats):
+        self._low, self._step = Decimal(repr(hole.low)), Decimal(repr(hole.step))
+        self._count = int((Decimal(repr(hole.high)) - self._low) / self._step) + 1
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(self._count))]
+        return float(self._low + self._step * range(self._count)[index])
+
+    def index(self, value: Any, start: int = 0, stop: int | None = None) -> int:
+        place = round((Decimal(repr(value)) - self._low) / self._step)
+        if not 0 <= place < self._count or self[place] != value:
+            raise ValueError(f"{value!r} is not on the grid")
+        return place
+
+    def __contains__(self, value: object) -> bool:
+        try:
+            return type(value) is float and math.isfinite(value) and self.index(value) >= 0
+        except ValueError:
+            return False
 
 
 def labels(choice: Choice) -> tuple[Scalar, ...]:
@@ -46,17 +75,17 @@ def values(hole: Hole) -> Sequence[Scalar] | None:
             return range(hole.low, hole.high + 1, hole.step)
         case Floats(step=None):
             return None if hole.high > hole.low else (hole.low,)
-    low, high, step = (Decimal(repr(number)) for number in (hole.low, hole.high, hole.step))
-    return tuple(float(low + step * k) for k in range(int((high - low) / step) + 1))  # decimal: 0.1 + 0.2 is 0.3
+    return Grid(hole)
 
 
 def admits(hole: Hole, value: object) -> bool:
     """Whether the hole may be filled with `value`."""
-    if isinstance(hole, Floats) and hole.step is None:
-        return type(value) is float and hole.low <= value <= hole.high
+    if isinstance(hole, Floats):
+        known = values(hole)
+        return type(value) is float and (hole.low <= value <= hole.high if known is None else value in known)
     if isinstance(hole, Integers):
         return type(value) is int and hole.low <= value <= hole.high and (value - hole.low) % hole.step == 0
-    return any(same_scalar(known, value) for known in values(hole) or ())
+    return any(same_scalar(known, value) for known in labels(hole))
 
 
 def draw(hole: Hole, rng: random.Random) -> Scalar:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from searchspace import registry, schema
-from searchspace.dimensions import possible
 from searchspace.holes import admits, labels, same_scalar
 from searchspace.traversal import BODY, REPEAT, Outline, body_path, field_path, option_path
 from searchspace.tree import Block, Choice, Floats, Hole, Integers, Same, Scalar, Value
@@ -216,7 +215,7 @@ class _Matcher:
     def _written_out(self, item: Block, blocks: tuple[Value, ...], read: Read, spot: Spot, after: int) -> list[Read]:
         """Ways to read the copies of a repeat that does not share its weights, or its body where it has one step."""
         differs = self.outline.differs(item)
-        longest = max(possible(self.outline, item.fields["times"]))
+        longest = self.outline.highest(item.fields["times"])
         found: list[Read] = []
         for shared in (False, True):
             reads = [(read[0], state) for state in self._own_fields(item, shared, spot, read[1])]

@@ -180,19 +180,19 @@ class Space:
         """
         if by not in ("choices", "architectures"):
             raise ValueError(f"by must be 'choices' or 'architectures', but got {by!r}.")
+        counter = self._counter if by == "architectures" else None
         broken: list[Violation] = []
         for _ in range(tries):
-            point = self._draw(rng, by)
+            try:
+                point = self.point(counter.draw(rng)) if counter else self.realise(lambda _, hole: draw(hole, rng))
+            except SpaceError as error:  # too many blocks to write out
+                broken.append(Violation(BUILDS, None, None, str(error)))
+                continue
             found = self.violations(point.architecture) if feasible else []
             if not found:
                 return point
             broken += found
         raise _nothing_feasible(broken, tries)
-
-    def _draw(self, rng: random.Random, by: str) -> Point:
-        if by == "choices":
-            return self.realise(lambda path, hole: draw(hole, rng))
-        return self.point(self._counter.draw(rng))
 
     def violations(self, architecture: Architecture) -> list[Violation]:
         """The constraints that `architecture` breaks, computed for one sequence of `length` positions."""

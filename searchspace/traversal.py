@@ -16,6 +16,7 @@ outer repeat draws all it holds per copy too. A repeat that shares its weights h
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ Choose = Callable[[str, Hole], Any]
 
 REPEAT = "repeat"
 BODY = "of"
+MAX_COPIES = 256  # with holes of their own
 _COPY = re.compile(r"@(\d+)")
 
 
@@ -77,8 +79,11 @@ class Outline:
         self._each: dict[int, bool] = {}
         self._problems: list[Problem] = []
         self._ties: list[tuple[Same, str, tuple[str, ...]]] = []
+        self._repeats: dict[str, Block] = {}  # those whose copies differ, by path
         self._scan_block(root, "", (), 0)
         self._check_ties()
+        if not self._problems:
+            self._check_copies()
         if self._problems:
             raise SpaceError(self._problems)
 
@@ -145,6 +150,7 @@ class Outline:
     def _scan_block(self, block: Block, place: str, repeats: tuple[str, ...], level: int) -> None:
         if self.differs(block):
             level = len(repeats) if self.anchored(block) else level
+            self._repeats[place] = block
         for name, value in block.fields.items():
             inner = (*repeats, place) if name == BODY and self.differs(block) else repeats
             self._scan(value, field_path(place, name), inner, level)
@@ -166,6 +172,29 @@ class Outline:
         for name in sorted(self.tied):
             if name in self.references(name):
                 self._problem(f"{name!r} is tied to itself", self.homes[name].hole, self.homes[name].path)
+
+    def _check_copies(self) -> None:
+        for path, block in self._repeats.items():
+            around = [other for place, other in self._repeats.items() if path.startswith(place)]
+            most = math.prod(map(self.most_copies, around))
+            if most > MAX_COPIES:
+                message = f"at most {MAX_COPIES} copies can have holes of their own (each: true), but these are {most}"
+                self._problems.append(Problem(message, block.mark, path))
+
+    def most_copies(self, block: Block) -> int:
+        """The most bodies that a repeat can have."""
+        return 1 if self.highest(block.fields["share_weights"], min) else self.highest(block.fields["times"])
+
+    def highest(self, value: Value, among: Callable[[Iterable[int]], int] = max) -> int:
+        """The highest number that a field can be filled with; with `among` min the lowest."""
+        match value:
+            case Same():
+                return self.highest(self.homes[value.name].hole, among)
+            case Choice():
+                return among(self.highest(option, among) for option in value.options)
+            case Integers():
+                return among((value.low, value.high))
+        return value if isinstance(value, int) else 1
 
     def references(self, name: str) -> set[str]:
         """The names that the hole called `name` refers to, directly or through others."""

@@ -10,6 +10,7 @@ import random
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from searchspace.errors import SpaceError
 from searchspace.holes import admits, draw, from_unit, same_scalar, unit, values
 from searchspace.tree import Choice, Floats, Hole, Integers, Scalar
 
@@ -34,11 +35,11 @@ def mutate(space: Space, point: Point, rng: random.Random, tries: int = TRIES) -
         path = rng.choice(free)
         changed = _other(holes[path], point.choices[path], rng)
         child = _replay(space, {**point.choices, path: changed}, rng)
-        if _is_new(space, child, point):
+        if child and child.architecture != point.architecture:
             return child
     for _ in range(tries if free else 0):
-        child = space.sample(rng, feasible=False)
-        if _is_new(space, child, point):
+        child = _replay(space, {}, rng)
+        if child and child.architecture != point.architecture:
             return child
     return point
 
@@ -55,7 +56,7 @@ def crossover(space: Space, a: Point, b: Point, rng: random.Random, tries: int =
             if path not in b.choices or rng.random() < 0.5:
                 mixed[path] = a.choices[path]
         child = _replay(space, mixed, rng)
-        if space.feasible(child):
+        if child:
             return child
     return mutate(space, a, rng, tries)
 
@@ -71,32 +72,30 @@ def neighbours(space: Space, point: Point, rng: random.Random, tries: int = 10) 
         for value in _others(hole, point.choices[path]):
             for _ in range(tries):
                 child = _replay(space, {**point.choices, path: value}, rng)
-                if space.feasible(child):
+                if child:
                     if child.architecture.hash not in seen:
                         seen.add(child.architecture.hash)
                         yield child
                     break
-                if child.choices.keys() <= point.choices.keys():
-                    break  # nothing was drawn, so nothing would change
 
 
 def _open_holes(space: Space, point: Point) -> dict[str, Hole]:
     return {path: space.dimensions[path] for path in point.choices}
 
 
-def _replay(space: Space, choices: dict[str, Scalar], rng: random.Random) -> Point:
-    """The point of `choices` as far as they go; what they leave open or fill wrongly is drawn."""
+def _replay(space: Space, choices: dict[str, Scalar], rng: random.Random) -> Point | None:
+    """The point of `choices` as far as they go, what they leave open drawn; None when it is not feasible."""
 
     def recorded(path: str, hole: Hole) -> Scalar:
         if path in choices and admits(hole, choices[path]):
             return choices[path]
         return draw(hole, rng)
 
-    return space.realise(recorded)
-
-
-def _is_new(space: Space, child: Point, parent: Point) -> bool:
-    return child.architecture.hash != parent.architecture.hash and space.feasible(child)
+    try:
+        point = space.realise(recorded)
+    except SpaceError:  # too many blocks to write out
+        return None
+    return point if space.feasible(point) else None
 
 
 def _other(hole: Hole, value: Scalar, rng: random.Random) -> Scalar:

@@ -205,7 +205,9 @@ vocabulary: 5
 position: none
 body: {attention: {heads: !choice [2, 3]}}
 """)
-    with pytest.raises(SpaceError, match=r"none of 50 samples is feasible; 50 do not build.*dim must be a multiple of heads"):
+    with pytest.raises(
+        SpaceError, match=r"none of 50 samples is feasible; 50 do not build.*dim must be a multiple of heads"
+    ):
         impossible.sample(random.Random(0), tries=50)
 
 
@@ -253,3 +255,40 @@ def test_labels_stay_when_options_are_appended_or_reordered():
     for seed in range(20):
         point = one.sample(random.Random(seed))
         assert two.point(point.choices).architecture == point.architecture
+
+
+def test_numbers_far_too_large_to_list_are_no_trouble():
+    space = Space.parse("""
+kind: decoder
+width: !int [2, 1000000000000]
+vocabulary: 5
+dropout: !float {low: 0.0, high: 0.5, step: 1e-12}
+body:
+  repeat: {times: !int [1, 1000000000], share_weights: true, of: feed_forward}
+""")
+    assert space.size().points == (10**12 - 1) * (5 * 10**11 + 1) * 10**9
+    point = space.sample(random.Random(0), feasible=False)
+    assert space.point(point.choices) == point
+    assert space.locate(point.architecture).choices == point.choices
+
+
+def test_a_model_too_large_to_write_out_is_not_feasible():
+    space = Space.parse("""
+kind: decoder
+width: 8
+vocabulary: 5
+body:
+  repeat: {times: !choice [1, 1000000], of: feed_forward}
+""")
+    assert {space.sample(random.Random(seed)).choices["body[0].repeat.times"] for seed in range(9)} == {1}
+
+
+def test_copies_with_holes_of_their_own_are_bounded():
+    with pytest.raises(SpaceError, match=r"body\[0\].repeat: at most 256 copies .* these are 1000"):
+        Space.parse("""
+kind: decoder
+width: 8
+vocabulary: 5
+body:
+  repeat: {times: !int [1, 1000], of: {convolution: {kernel: !choice {options: [1, 2], each: true}}}}
+""")
