@@ -1,8 +1,8 @@
 """Tessera: finds sequence-model architectures for your data, your device and your budget.
 
-    nas.search("examples/quickstart.yaml")            run a search, or go on with it
-    nas.open_study("runs/quickstart.db", "quickstart")  ask, tell, best, pareto
-    nas.build("best.yaml")                            a PyTorch module
+nas.search("examples/quickstart.yaml")            run a search, or go on with it
+nas.open_study("runs/quickstart.db", "quickstart")  ask, tell, best, pareto
+nas.build("best.yaml")                            a PyTorch module
 """
 
 from __future__ import annotations

@@ -56,7 +56,10 @@ def _packages() -> tuple[bool, str]:
             found.append(f"{name} {version(name)}")
         except PackageNotFoundError:
             missing.append(name)
-    return not missing, f"missing: {', '.join(missing)}; run `make test` or pip install again" if missing else ", ".join(found)
+    return (
+        not missing,
+        f"missing: {', '.join(missing)}; run `make test` or pip install again" if missing else ", ".join(found),
+    )
 
 
 def _extras() -> tuple[bool, str]:

@@ -104,7 +104,11 @@ def _header(store: Store, study: Study, trial: Trial, trained: Trial, architectu
             "metrics": store.metrics(study.id, trained.number, 0),
         }
     header |= {
-        "costs": {"length": assembly.shape(config).length, "parameters": costs.parameters, "flops": costs.expected_flops},
+        "costs": {
+            "length": assembly.shape(config).length,
+            "parameters": costs.parameters,
+            "flops": costs.expected_flops,
+        },
         "task": config.task.written(),
         "data_sha256": study.data_hash,
         "recipe": config.recipe or "the defaults",

@@ -9,12 +9,12 @@ from sqlalchemy.engine import make_url
 
 from nas import assembly
 from nas.config import SETTLED, SearchConfig
+from nas.engine import Search
 from nas.errors import UsageError
 from nas.finals import Report
 from nas.objectives.contract import Objective
 from nas.reporting import Reporter
 from nas.runners.contract import Runner
-from nas.engine import Search
 from nas.store import Store, Study, open_store
 from searchspace.errors import SpaceError
 from searchspace.space import Space

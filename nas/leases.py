@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from nas.errors import StoreError
+from nas.store import Store
 
 SECONDS = 30.0  # a lease that is not renewed for so long may be taken over
 
@@ -70,7 +71,7 @@ def _alive_without_proc(pid: int) -> str:
 class Keeper:
     """Renews the leases of the units in `held`, every third of a lease, for as long as the process lives."""
 
-    def __init__(self, store, owner: str, seconds: float = SECONDS):
+    def __init__(self, store: Store, owner: str, seconds: float = SECONDS):
         self.owner, self.seconds = owner, seconds
         self._store = store
         self._held: set[int] = set()

@@ -72,7 +72,7 @@ def look(store: Store, study: Study) -> Status:
 
 
 def best_trials(store: Store, study: Study, objective: str | None, limit: int) -> list[RankedTrial]:
-    """The best trials of the search by one objective, those of the highest rung first: lower rungs were trained less."""
+    """The best trials of the search by one objective, of the highest rung: lower ones were trained less."""
     return store.best(study.id, objective, limit, states=TRAINED, purposes=SEARCHED, highest_rung=True)
 
 

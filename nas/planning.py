@@ -1,4 +1,4 @@
-"""What a search would do: the space, the baselines, what a trial costs and how long it takes. Trains a few steps, no more."""
+"""What a search would do: the space, the baselines, the cost of a trial, the time. Trains a few steps and no more."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TIMED_STEPS = 3
 
 @dataclass(frozen=True)
 class Plan:
-    """A search before it runs. Times are for one worker of this machine, from a few timed steps of the median sample."""
+    """A search before it runs. Times are for one worker of this machine, from timed steps of the median sample."""
 
     study: str
     points: int | None
@@ -53,7 +53,9 @@ class Plan:
             f"time        {self.seconds_a_step * 1000:.0f} ms a step; about {self.minutes:.1f} minutes on one worker",
         ]
         if self.limit_minutes:
-            lines.append(f"limit       no new trial once the workers have trained for {self.limit_minutes:g} minutes each")
+            lines.append(
+                f"limit       no new trial once the workers have trained for {self.limit_minutes:g} minutes each"
+            )
         return "\n".join(lines)
 
 

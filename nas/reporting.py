@@ -57,7 +57,9 @@ class Reporter:
     def ended(self, unit: Unit, values: Mapping[str, float], failure: Failure | None, outcome: Outcome) -> None:
         """A unit ended."""
         self._ended += 1
-        name = f"trial {unit.number}" + (f" rung {unit.rung}" if unit.purpose == "search" else f" (final, seed {unit.seed})")
+        name = f"trial {unit.number}" + (
+            f" rung {unit.rung}" if unit.purpose == "search" else f" (final, seed {unit.seed})"
+        )
         if failure is not None:
             self._failed += 1
             self.say(f"{name}: {failure.kind}: {_first_line(failure.message)}")
@@ -82,7 +84,7 @@ class Reporter:
                 self.say(line)
 
     def _lines(self, progress: Mapping[tuple[int, int], Progress]) -> list[str]:
-        counts = {state: 0 for state in TrialState}
+        counts = dict.fromkeys(TrialState, 0)
         for count in self.store.counts(self.study.id):
             if count.purpose == "search":
                 counts[count.state] += count.trials
@@ -92,7 +94,8 @@ class Reporter:
         rate = self._ended / minutes if minutes > 0 else 0.0
         head = (
             f"{tried}/{self.budget} trials: {counts[TrialState.COMPLETE]} done, {counts[TrialState.RUNNING]} open, "
-            f"{counts[TrialState.FAILED]} failed | best {self.objective} {best} | {rate:.1f} units/min{self._eta(tried)}"
+            f"{counts[TrialState.FAILED]} failed | best {self.objective} {best} | {rate:.1f} units/min"
+            f"{self._eta(tried)}"
         )
         return [head, *(_running(key, each) for key, each in sorted(progress.items()))]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,12 @@ def _read(document: documents.Document, folder: Path) -> SearchConfig:
         raise SpaceError([Problem(f"expected keys such as study, space, task, but found {found}", document.mark(()))])
     problems: list[Problem] = []
     values = {str(key): value for key, value in document.data.items()}
+    problems += [
+        Problem("holes may stand in the space alone", document.mark(path), documents.path_text(path))
+        for path in _holes({key: value for key, value in values.items() if key != "space"}, ())
+    ]
+    if problems:
+        raise SpaceError(problems)
     if "space" in values:
         values["space"] = _space(document, folder, problems)
     try:
@@ -52,6 +59,15 @@ def _read(document: documents.Document, folder: Path) -> SearchConfig:
     if problems:
         raise SpaceError(problems)
     return config
+
+
+def _holes(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[str | int, ...]]:
+    """Where tags stand below `value`."""
+    if isinstance(value, documents.Tagged):
+        yield path
+    elif isinstance(value, dict | list):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _holes(item, (*path, key))
 
 
 def _space(document: documents.Document, folder: Path, problems: list[Problem]) -> str:

@@ -149,7 +149,7 @@ def open_study(url: str | Path, name: str, config: SearchConfig | str | Path | N
 
 
 def resume(study: Study, owner: str, unit: int) -> Ask:
-    """What was asked earlier by another process, as `nas tell` needs it. Raises UsageError when nothing is leased so."""
+    """What another process asked for, as `nas tell` needs it. Raises UsageError when nothing is leased so."""
     for leased in study.store.leased(study.record.id, owner):
         if leased.id == unit:
             architecture = Architecture.parse(leased.architecture)

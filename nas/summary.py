@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import asdict
 from statistics import fmean
 from typing import Any
 
@@ -31,7 +32,7 @@ def as_dict(result: Result) -> dict[str, Any]:
             "winner": report.winner.number,
             "architecture": report.winner.architecture.text(),
             "entrants": _entrants(report, result),
-            "verdict": report.verdict and report.verdict.as_dict(),
+            "verdict": report.verdict and asdict(report.verdict),
             "sentence": sentence(report),
         }
     return found

@@ -6,6 +6,7 @@ matrix products and convolutions, as `torch.utils.flop_counter` does, so that th
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 
 
@@ -53,7 +54,7 @@ class Cost:
         return replace(total, parameters=self.parameters) if shared else total
 
 
-def total(costs) -> Cost:
+def total(costs: Iterable[Cost]) -> Cost:
     """The sum of `costs`."""
     return sum(costs, Cost())
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Union
+from typing import TypeAlias
 
 Scalar = bool | int | float | str | None
 
@@ -76,7 +76,7 @@ class Same:
 
 
 Hole = Choice | Integers | Floats
-Value = Union[Scalar, Block, tuple["Value", ...], Choice, Integers, Floats, Same]
+Value: TypeAlias = "Scalar | Block | tuple[Value, ...] | Choice | Integers | Floats | Same"
 
 
 def has_holes(value: Value) -> bool:

@@ -43,7 +43,9 @@ def run(arguments: list[str] | None = None) -> None:
     except KeyboardInterrupt:
         _fail("Interrupted.", 130)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader went away, as `nas best | head` does
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # the reader went away, as `nas best | head` does
         sys.exit(0)
 
 

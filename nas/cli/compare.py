@@ -31,9 +31,7 @@ def compare(
 
     one, two = (architectures.find(name, storage) for name in (first, second))
     costs = [asdict(cost(each, length=length)) for each in (one, two)]
-    changes = [
-        {"where": each.path, first: str(each.before), second: str(each.after)} for each in diff(one, two)
-    ]
+    changes = [{"where": each.path, **dict(zip((first, second), each.texts))} for each in diff(one, two)]
     rows = [{"cost": name, first: costs[0][name], second: costs[1][name]} for name in costs[0]]
     if as_json:
         print_json({"differences": changes, "costs": rows})

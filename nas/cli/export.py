@@ -18,8 +18,12 @@ def export(
     study: StudyName,
     best: Annotated[bool, typer.Option("--best", help="The winner of the finals, or else the best trial.")] = False,
     trial: Annotated[int | None, typer.Option(min=0, help="This trial.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="The file; default: STUDY-N.yaml; - prints it.")] = None,
-    weights: Annotated[bool, typer.Option("--weights", help="The trained weights too, as safetensors beside it.")] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The file; default: STUDY-N.yaml; - prints it.")
+    ] = None,
+    weights: Annotated[
+        bool, typer.Option("--weights", help="The trained weights too, as safetensors beside it.")
+    ] = False,
     storage: Storage = None,
     as_json: AsJson = False,
 ) -> None:

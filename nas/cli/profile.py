@@ -25,7 +25,8 @@ def profile(
 
     Example: nas profile transformer_modern --length 512 --threads 1
     """
-    from nas import architectures, profile as profiling
+    from nas import architectures
+    from nas import profile as profiling
     from tuner.device import fingerprint
 
     measured = profiling.profile(

@@ -31,6 +31,8 @@ def search(
         print_json(summary.as_dict(result))
     else:
         print(summary.as_text(result))
-        note(f"Every trial is in {config.storage}; `nas best {config.study}` and `nas export {config.study} --best` read it.")
+        note(
+            f"Every trial is in {config.storage}; `nas best {config.study}` and `nas export {config.study} --best` read it."
+        )
     if not overview.front(result.store, result.study):
         raise typer.Exit(1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 space_app = typer.Typer(help="Look into a space of architectures.", no_args_is_help=True)
 app.add_typer(space_app, name="space")
 
-SpaceFile = Annotated[Path, typer.Argument(help="A space file, or a search file that holds a space.", show_default=False)]
+SpaceFile = Annotated[
+    Path, typer.Argument(help="A space file, or a search file that holds a space.", show_default=False)
+]
 Length = Annotated[int, typer.Option(min=1, help="Sequence length for constraints.")]
 
 
@@ -67,7 +69,10 @@ def sample(
     file: SpaceFile,
     count: Annotated[int, typer.Option("--count", "-n", min=1)] = 1,
     seed: Annotated[int, typer.Option(min=0)] = 0,
-    by: Annotated[str, typer.Option(help="choices: every hole uniform; architectures: every point equally likely.")] = "choices",
+    by: Annotated[
+        Literal["choices", "architectures"],
+        typer.Option(help="choices: every hole uniform; architectures: every point equally likely."),
+    ] = "choices",
     length: Length = 1024,
     as_json: AsJson = False,
 ) -> None:
@@ -78,7 +83,9 @@ def sample(
     space, generator = _load(file, length), random.Random(seed)
     points = [space.sample(generator, by=by) for _ in range(count)]
     if as_json:
-        print_json([{"hash": p.architecture.hash, "choices": p.choices, "architecture": p.architecture.text()} for p in points])
+        print_json(
+            [{"hash": p.architecture.hash, "choices": p.choices, "architecture": p.architecture.text()} for p in points]
+        )
     else:
         print("---\n".join(f"# {point.architecture.short}\n{point.architecture.text()}" for point in points), end="")
 
@@ -102,7 +109,9 @@ def check(
         kept += not found
         for name in {violation.quantity for violation in found}:
             reasons[name] = reasons.get(name, 0) + 1
-    rows = [{"samples": samples, "kept": kept, **{f"refused: {name}": count for name, count in sorted(reasons.items())}}]
+    rows = [
+        {"samples": samples, "kept": kept, **{f"refused: {name}": count for name, count in sorted(reasons.items())}}
+    ]
     print_rows(rows, as_json)
     if not kept:
         raise typer.Exit(1)
@@ -123,4 +132,6 @@ def diff(old: SpaceFile, new: SpaceFile, as_json: AsJson = False) -> None:
     for sign, lines in (("+", found.added), ("-", found.removed), ("~", found.renamed)):
         for line in lines:
             print(f"{sign} {line}")
-    note("Every point of the old space is in the new one." if found.larger else "Some points of the old space are gone.")
+    note(
+        "Every point of the old space is in the new one." if found.larger else "Some points of the old space are gone."
+    )

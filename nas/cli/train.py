@@ -24,7 +24,9 @@ def train(
     seed: Annotated[int, typer.Option(min=0)] = 0,
     device: Annotated[str, typer.Option()] = "cpu",
     threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
-    out: Annotated[Path | None, typer.Option(help="Folder for the checkpoint; the same command goes on from there.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the checkpoint; the same command goes on from there.")
+    ] = None,
     storage: Storage = None,
     as_json: AsJson = False,
 ) -> None:

@@ -111,7 +111,9 @@ def _connect(options: RayOptions) -> None:
             ray.init(num_cpus=max(1, round(cpus or 1)), object_store_memory=OBJECT_STORE_BYTES, **quiet)
     except (ConnectionError, TimeoutError, RuntimeError, ValueError) as error:
         where = f"the Ray cluster at {options.address!r}" if options.address else "a Ray cluster on this machine"
-        raise NasError(f"Could not reach {where}: {error}. Start one with `ray start --head`, or use `runner: inline`.") from None
+        raise NasError(
+            f"Could not reach {where}: {error}. Start one with `ray start --head`, or use `runner: inline`."
+        ) from None
 
 
 def _workers_that_fit(options: RayOptions) -> int:
