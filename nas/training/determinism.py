@@ -37,8 +37,8 @@ def deterministic(threads: int, device: torch.device) -> Iterator[None]:
 def set_seed(seed: int, device: torch.device) -> None:
     """Seed the CPU, and `device` if it is a GPU.
 
-    `torch.manual_seed` also writes down a traceback, for a GPU that may be started later: 0.09 ms against 0.0014 ms here
-    (one CPU thread, a shallow stack), which a tiny model would pay at every step.
+    `torch.manual_seed` also writes down a traceback, for a GPU that may be started later: 0.09 ms against 0.0014
+    ms (one CPU thread, a shallow stack), which a tiny model would pay at every step.
     """
     torch.default_generator.manual_seed(seed % 2**63)
     if device.type == "cuda":
