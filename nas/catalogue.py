@@ -86,7 +86,7 @@ class Catalogue:
             option = next(iter(accepted), "") if key == "" else key
             if option in accepted:
                 checked[option] = self._value(name, option, hints[option], value)
-            elif extra and option:
+            elif extra and option and option not in self.given:
                 checked[option] = value
             elif not option:
                 raise UsageError(f"{self.kind} {name!r} takes no options, but got {value!r}.")

@@ -21,6 +21,6 @@ def schedulers() -> list[str]:
     return catalogue.names()
 
 
-def make(name: str, **options: Any) -> Scheduler:
+def make(name: str, /, **options: Any) -> Scheduler:
     """The scheduler `name`. Raises UsageError for a name, an option or a value that it does not know."""
     return catalogue.make(name, {}, options)

@@ -8,7 +8,8 @@ This module imports Optuna, which takes a while; `nas.strategies.optuna` imports
 from __future__ import annotations
 
 import warnings
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
@@ -24,7 +25,7 @@ STUDY = 0  # the only study of such a storage
 
 
 class Ledger(BaseStorage):
-    """The trials of one study in memory, addressed by their number; the last may be pending and is dropped at will."""
+    """The trials of one study in memory, addressed by their number."""
 
     def __init__(self, objectives: int) -> None:
         self.directions = [StudyDirection.MINIMIZE] * objectives
@@ -32,9 +33,15 @@ class Ledger(BaseStorage):
         self.system: dict[str, Any] = {}
         self.user: dict[str, Any] = {}
 
-    def drop_last(self) -> None:
-        """Forget the newest trial."""
-        self.trials.pop()
+    @contextmanager
+    def leaving_no_trace(self) -> Iterator[None]:
+        """Forget the trials that are begun inside, and what a sampler noted about the study."""
+        count, system = len(self.trials), dict(self.system)
+        try:
+            yield
+        finally:
+            del self.trials[count:]
+            self.system = system
 
     def set_values(self, number: int, values: Sequence[float] | None) -> None:
         """Give a trial its result: `values`, or None for a failure; a finished trial gets the newer one."""

@@ -14,7 +14,7 @@ from typing import Annotated
 from pydantic import Field
 
 from nas.strategies.contract import Proposal, Result, SearchSpace, generator
-from nas.strategies.population import PATIENCE, Failures, Member, best_first, mutated
+from nas.strategies.population import Failures, Member, best_first, extra_mutations, mutated
 from nas.strategies.registry import strategy
 
 
@@ -45,8 +45,8 @@ class AgingEvolution:
     def ask(self, number: int, attempt: int = 0) -> Proposal:
         rng = generator(self.seed, number, attempt)
         if len(self.members) < self.start:
-            return self.failures.avoid(lambda: Proposal(self.space.sample(rng), "random"))
-        return self.failures.avoid(lambda: self._child(rng, attempt))
+            return self.failures.avoid(lambda _: Proposal(self.space.sample(rng), "random"), attempt)
+        return self.failures.avoid(lambda tried: self._child(rng, tried), attempt)
 
     def tell(self, result: Result) -> None:
         if self.failures.learn(result):
@@ -61,9 +61,11 @@ class AgingEvolution:
             self.members.popitem(last=False)
         self._ranked = None
 
-    def _child(self, rng: Random, attempt: int) -> Proposal:
+    def _child(self, rng: Random, tried: int) -> Proposal:
         if self._ranked is None:
             self._ranked = best_first(list(self.members.values()))
         places = rng.sample(range(len(self._ranked)), min(self.sample, len(self._ranked)))
         parent = self._ranked[min(places)]
-        return Proposal(mutated(self.space, parent.point, rng, 1 + attempt // PATIENCE), "mutation", (parent.number,))
+        return Proposal(
+            mutated(self.space, parent.point, rng, 1 + extra_mutations(tried)), "mutation", (parent.number,)
+        )

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from nas import pareto
 from nas.strategies.contract import Proposal, Result, SearchSpace, generator
-from nas.strategies.population import PATIENCE, Failures, Member, mutated
+from nas.strategies.population import Failures, Member, extra_mutations, mutated
 from nas.strategies.registry import strategy
 
 
@@ -35,7 +35,7 @@ class NSGA2:
         start: Annotated[int, Field(ge=2)] = 20,
         crossover: Annotated[float, Field(ge=0, le=1)] = 0.5,
         mutation: Annotated[float, Field(ge=0, le=1)] = 0.5,
-        tournament: Annotated[int, Field(ge=1)] = 5,
+        tournament: Annotated[int, Field(ge=1)] = 8,
     ) -> None:
         self.space = space
         self.seed = seed
@@ -51,8 +51,8 @@ class NSGA2:
     def ask(self, number: int, attempt: int = 0) -> Proposal:
         rng = generator(self.seed, number, attempt)
         if len(self.members) < self.start:
-            return self.failures.avoid(lambda: Proposal(self.space.sample(rng), "random"))
-        return self.failures.avoid(lambda: self._child(rng, attempt))
+            return self.failures.avoid(lambda _: Proposal(self.space.sample(rng), "random"), attempt)
+        return self.failures.avoid(lambda tried: self._child(rng, tried), attempt)
 
     def tell(self, result: Result) -> None:
         failed = self.failures.learn(result)
@@ -74,16 +74,16 @@ class NSGA2:
         """Whether a newcomer to a full population would be a last front of its own, and leave it at once."""
         return any(pareto.dominates(last, values) for last in self._last_front)
 
-    def _child(self, rng: Random, attempt: int) -> Proposal:
+    def _child(self, rng: Random, tried: int) -> Proposal:
         mother = self._parent(rng)
         if rng.random() >= self.crossover:
             return Proposal(
-                mutated(self.space, mother.point, rng, 1 + attempt // PATIENCE), "mutation", (mother.number,)
+                mutated(self.space, mother.point, rng, 1 + extra_mutations(tried)), "mutation", (mother.number,)
             )
         father = self._parent(rng)
         point = self.space.crossover(mother.point, father.point, rng)
-        if attempt or rng.random() < self.mutation:
-            point = mutated(self.space, point, rng, 1 + attempt // PATIENCE)
+        mutations = extra_mutations(tried) + (tried > 0 or rng.random() < self.mutation)
+        point = mutated(self.space, point, rng, mutations)
         return Proposal(point, "crossover", (mother.number, father.number))
 
     def _parent(self, rng: Random) -> Member:

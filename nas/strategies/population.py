@@ -14,8 +14,9 @@ from nas.strategies.contract import NothingLeft, Proposal, Result, SearchSpace
 if TYPE_CHECKING:
     from searchspace.space import Point
 
-TRIES = 1000  # draws until a space counts as exhausted by failures
-PATIENCE = 3  # attempts that found nothing new before a proposal is mutated once more
+TRIES = 200  # draws in a row that are known to fail before a space counts as exhausted by failures
+PATIENCE = 3  # draws that found nothing new before a proposal is mutated once more
+MOST = 8  # such mutations at most: by then it is about as good as a random architecture
 
 
 @dataclass(frozen=True)
@@ -40,10 +41,13 @@ class Failures:
             self._hashes.add(result.point.architecture.hash)
         return failed
 
-    def avoid(self, draw: Callable[[], Proposal]) -> Proposal:
-        """The first drawn proposal that is not known to fail. Raises NothingLeft when there is none to be found."""
-        for _ in range(TRIES):
-            proposal = draw()
+    def avoid(self, draw: Callable[[int], Proposal], attempt: int) -> Proposal:
+        """The first drawn proposal that is not known to fail. Raises NothingLeft when there is none to be found.
+
+        `draw` is told how many draws for this trial came before: see `extra_mutations`.
+        """
+        for tried in range(attempt, attempt + TRIES):
+            proposal = draw(tried)
             if proposal.point.architecture.hash not in self._hashes:
                 return proposal
         raise NothingLeft(
@@ -55,6 +59,11 @@ class Failures:
 def best_first(members: Sequence[Member]) -> list[Member]:
     """By Pareto front (with one objective: by value), then the lonelier first."""
     return [members[index] for index in pareto.order([member.values for member in members])]
+
+
+def extra_mutations(tried: int) -> int:
+    """How many mutations to add to what a strategy would propose: more, the longer nothing new was found."""
+    return min(tried // PATIENCE, MOST)
 
 
 def mutated(space: SearchSpace, point: Point, rng: random.Random, times: int) -> Point:

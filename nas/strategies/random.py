@@ -23,7 +23,7 @@ class Random:
 
     def ask(self, number: int, attempt: int = 0) -> Proposal:
         rng = generator(self.seed, number, attempt)
-        return self.failures.avoid(lambda: Proposal(self.space.sample(rng, by=self.by), "random"))
+        return self.failures.avoid(lambda _: Proposal(self.space.sample(rng, by=self.by), "random"), attempt)
 
     def tell(self, result: Result) -> None:
         self.failures.learn(result)

@@ -21,6 +21,6 @@ def strategies() -> list[str]:
     return catalogue.names()
 
 
-def make(name: str, space: SearchSpace, seed: int, objectives: int, **options: Any) -> Strategy:
+def make(name: str, space: SearchSpace, seed: int, objectives: int, /, **options: Any) -> Strategy:
     """The strategy `name` on `space` for so many objectives. Raises UsageError for an unknown name or option."""
     return catalogue.make(name, {"space": space, "seed": seed, "objectives": objectives}, options)

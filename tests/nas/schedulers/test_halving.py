@@ -1,0 +1,158 @@
+"""Who goes on, by asynchronous successive halving."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nas import pareto
+from nas.errors import UsageError
+from nas.schedulers.registry import make, schedulers
+
+values = st.one_of(st.none(), st.tuples(st.integers(0, 4).map(float), st.integers(0, 4).map(float)))
+events = st.lists(st.tuples(st.booleans(), values), min_size=1, max_size=60)
+
+
+def halving(**options):
+    return make("halving", **{"rungs": [10, 30, 90], "factor": 3, **options})
+
+
+def run(scheduler, events):
+    """Play `events`: (ask for a promotion, the value of what runs next); yields every promotion with the rung's results
+    at that moment, and who had gone on from it."""
+    results = [{} for _ in scheduler.rungs]
+    promoted = [set() for _ in scheduler.rungs]
+    fresh = 0
+    for asks, value in events:
+        promotion = scheduler.promotion() if asks else None
+        number, rung = promotion or (fresh, 0)
+        if promotion:
+            yield promotion, dict(results[rung - 1]), set(promoted[rung - 1]), results
+            promoted[rung - 1].add(number)
+        else:
+            fresh += 1
+        scheduler.started(number, rung)
+        scheduler.tell(number, rung, value)
+        results[rung][number] = value
+
+
+@given(events)
+def test_only_the_best_part_of_a_rung_goes_on_and_each_once(events):
+    for (number, _), rung, gone, _ in run(halving(), events):
+        assert rung[number] is not None, "a failure went on"
+        assert number not in gone
+        finished = [n for n in sorted(rung) if rung[n] is not None]
+        best = [finished[i] for i in pareto.order([rung[n] for n in finished])][: len(rung) // 3]
+        assert number in best
+
+
+@given(events)
+def test_nobody_goes_on_before_one_that_dominates_it(events):
+    for (number, _), rung, gone, _ in run(halving(), events):
+        better = {n for n, v in rung.items() if v is not None and pareto.dominates(v, rung[number])}
+        assert better <= gone
+
+
+@given(events)
+def test_the_highest_rung_that_can_goes_first(events):
+    for (_, chosen), _, _, results in run(halving(), events):
+        alone = halving()
+        for rung, told in enumerate(results):
+            for number, value in told.items():
+                alone.started(number, rung)
+                alone.tell(number, rung, value)
+        assert alone.promotion()[1] == chosen  # rebuilt from what was recorded, it decides the same
+
+
+@given(events)
+def test_rebuilt_from_what_was_recorded_it_decides_the_same(events):
+    scheduler, log = halving(), []
+    for number, (_, value) in enumerate(events):
+        log.append((number, 0, value))
+        scheduler.tell(*log[-1])
+    rebuilt = halving()
+    for entry in reversed(log):
+        rebuilt.tell(*entry)
+    decisions = [[], []]
+    for one, found in zip((scheduler, rebuilt), decisions):
+        while promotion := one.promotion():
+            found.append(promotion)
+            one.started(*promotion)
+    assert decisions[0] == decisions[1]
+
+
+def test_waits_until_a_rung_has_enough_trials():
+    scheduler = halving()
+    scheduler.tell(0, 0, (1.0,))
+    scheduler.tell(1, 0, (2.0,))
+    assert scheduler.promotion() is None
+    scheduler.tell(2, 0, None)  # a failure is a finished trial
+    assert scheduler.promotion() == (0, 1)
+
+
+def test_a_tie_goes_to_the_older_trial():
+    scheduler = halving()
+    for number in (5, 2, 9):
+        scheduler.tell(number, 0, (1.0,))
+    assert scheduler.promotion() == (2, 1)
+
+
+def test_a_started_promotion_is_not_made_again():
+    scheduler = halving()
+    for number in range(6):
+        scheduler.tell(number, 0, (float(number),))
+    assert scheduler.promotion() == (0, 1)
+    assert scheduler.promotion() == (0, 1)
+    scheduler.started(0, 1)
+    assert scheduler.promotion() == (1, 1)
+    scheduler.started(1, 1)
+    assert scheduler.promotion() is None
+
+
+def test_a_value_that_is_not_finite_counts_as_a_failure():
+    scheduler = halving()
+    for number, value in enumerate([math.nan, -math.inf, 3.0]):
+        scheduler.tell(number, 0, (value,))
+    assert scheduler.promotion() == (2, 1)
+
+
+def test_the_last_rung_leads_nowhere():
+    scheduler = halving(rungs=[10])
+    for number in range(9):
+        scheduler.tell(number, 0, (1.0,))
+    assert scheduler.promotion() is None
+
+
+def test_full_training_has_one_rung_and_promotes_nobody():
+    scheduler = make("full", steps=300)
+    scheduler.started(0, 0)
+    scheduler.tell(0, 0, (1.0,))
+    assert scheduler.rungs == (300,)
+    assert scheduler.promotion() is None
+
+
+def test_an_option_may_be_written_without_its_name():
+    assert make("full", **{"": 40}).rungs == (40,)
+    assert make("halving", **{"": [1, 2]}).rungs == (1, 2)
+
+
+@pytest.mark.parametrize(
+    "name, options, message",
+    [
+        ("halvin", {}, r"No scheduler is called 'halvin'\. Did you mean 'halving'\? Known: full, halving"),
+        ("full", {}, "scheduler 'full' needs the option 'steps'"),
+        ("full", {"steps": 0}, r"option 'steps': Input should be greater than or equal to 1, but got 0"),
+        ("full", {"step": 3}, r"has no option 'step'\. Did you mean 'steps'\? Its options: steps"),
+        ("halving", {"rungs": [3, 3]}, "rungs must ascend, but 3 is followed by 3"),
+        ("halving", {"rungs": [3, "many"]}, r"option 'rungs\.1': Input should be a valid integer"),
+        ("halving", {"rungs": [3], "factor": 1}, "option 'factor': Input should be greater than 1"),
+    ],
+)
+def test_says_what_is_wrong_with_a_description(name, options, message):
+    with pytest.raises(UsageError, match=message):
+        make(name, **options)
+
+
+def test_finds_every_scheduler_by_itself():
+    assert schedulers() == ["full", "halving"]

@@ -1,0 +1,110 @@
+"""Optuna's samplers behind our contract: every kind of hole, every sampler, clear errors."""
+
+import importlib.util
+import random
+
+import optuna
+import pytest
+
+from nas.errors import UsageError
+from nas.strategies import _optuna_holes
+from nas.strategies.contract import Result
+from nas.strategies.registry import make
+from searchspace import holes
+from searchspace.tree import Block, Choice, Floats, Integers
+
+HOLES = {
+    "words": Choice(("none", "rotary")),
+    "look-alikes": Choice((True, 1, 1.0, "1", None)),
+    "blocks": Choice((Block("attention", {}), Block("attention", {"heads": 2}), (Block("a", {}), Block("b", {})))),
+    "integers": Integers(2, 9),
+    "steps": Integers(2, 9, step=3),
+    "logarithm": Integers(1, 300, log=True),
+    "steps of a logarithm": Integers(8, 64, step=8, log=True),
+    "interval": Floats(0.0, 0.5),
+    "logarithm of an interval": Floats(1e-5, 1e-1, log=True),
+    "grid": Floats(0.1, 0.75, step=0.1),
+    "grid of a logarithm": Floats(0.1, 1.6, step=0.25, log=True),
+    "one number": Floats(0.5, 0.5),
+    "one integer": Integers(4, 4),
+}
+each_hole = pytest.mark.parametrize("hole", HOLES.values(), ids=HOLES.keys())
+
+
+@each_hole
+def test_what_is_suggested_fills_the_hole(hole):
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
+    for _ in range(30):
+        assert holes.admits(hole, _optuna_holes.suggest(study.ask(), "hole", hole))
+
+
+@each_hole
+def test_a_value_and_its_parameter_are_the_same(hole):
+    rng, distribution = random.Random(3), _optuna_holes.distribution(hole)
+    for _ in range(30):
+        value = holes.draw(hole, rng)
+        parameter = distribution.to_internal_repr(_optuna_holes.parameter(hole, value))
+        trial = optuna.trial.FixedTrial({"hole": distribution.to_external_repr(parameter)})
+        again = _optuna_holes.suggest(trial, "hole", hole)
+        assert again == value if isinstance(hole, Choice | Integers) else again == pytest.approx(value, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["TPESampler", "NSGAIISampler", "GPSampler"])
+def test_a_model_of_the_results_finds_better_than_chance(name, toy):
+    def mean(sampler):
+        strategy = make("optuna", toy.BitSpace(10), 1, 1, sampler=sampler, **options.get(sampler, {}))
+        return sum(r.values[0] for r in toy.search(strategy, toy.ones, 30)[15:]) / 15
+
+    options = {"NSGAIISampler": {"population_size": 8}}
+    assert mean(name) < mean("RandomSampler") - 0.5
+
+
+def test_results_reach_optunas_study_with_their_failures(space):
+    strategy = make("optuna", space, 0, 2)
+    point = space.point([True, False] * 6)
+    strategy.tell(Result(0, 0, point, (1.0, 2.0)))
+    strategy.tell(Result(1, 0, point, None))
+    strategy.tell(Result(0, 1, point, (0.5, 2.0)))
+    strategy.tell(Result(2, 0, None, (0.0, 0.0)))
+    states = [(trial.state.name, trial.values) for trial in strategy.study.trials]
+    assert states == [("COMPLETE", [0.5, 2.0]), ("FAIL", None)]
+    assert list(strategy.study.trials[0].params.values()) == [1, 0] * 6
+
+
+def test_a_generation_of_nsga2_is_as_large_as_its_population(space, toy):
+    strategy = make("optuna", space, 0, 2, sampler="NSGAIISampler", population_size=5)
+    toy.search(strategy, toy.leading_and_trailing, 15)
+    generations = [trial.system_attrs["NSGAIISampler:generation"] for trial in strategy.study.trials]
+    assert generations == [0] * 5 + [1] * 5 + [2] * 5
+
+
+def test_brute_force_misses_nothing(toy):
+    strategy = make("optuna", toy.BitSpace(4), 0, 1, sampler="BruteForceSampler")
+    assert len(toy.search(strategy, toy.ones, 16)) == 16
+
+
+def test_the_sampler_may_be_written_without_its_option(space):
+    assert make("optuna", space, 0, 1, **{"": "NSGAIISampler"}).ask(0).operator == "NSGAIISampler"
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"sampler": "TPESampled"}, r"no sampler 'TPESampled'\. Did you mean 'TPESampler'\? Known: BruteForce"),
+        ({"sampler": "GridSampler"}, "GridSampler cannot be a strategy: it wants a grid of its own"),
+        ({"sampler": "PartialFixedSampler"}, "PartialFixedSampler cannot be a strategy: it wraps another sampler"),
+        ({"startup_trials": 3}, r"no option 'startup_trials'\. Did you mean 'n_startup_trials'\? Its options: "),
+        ({"seed": 3}, "'optuna' has no option 'seed'"),
+        ({"sampler": "NSGAIISampler", "population_size": 1}, "NSGAIISampler: `population_size` must be greater"),
+        ({"sampler": "CmaEsSampler"}, "CmaEsSampler takes one objective, but the search has 2"),
+    ],
+)
+def test_says_what_is_wrong_with_a_description(options, message, space):
+    with pytest.raises(UsageError, match=message):
+        make("optuna", space, 0, 2, **options)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("cmaes") is not None, reason="cmaes is installed")
+def test_names_the_package_that_a_sampler_needs(space):
+    with pytest.raises(UsageError, match="CmaEsSampler needs the package cmaes"):
+        make("optuna", space, 0, 1, sampler="CmaEsSampler")

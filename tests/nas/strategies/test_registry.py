@@ -1,0 +1,53 @@
+"""Strategies by name, and what is said of a name or an option that nobody knows."""
+
+import subprocess
+import sys
+
+import pytest
+
+from nas.catalogue import Catalogue
+from nas.errors import UsageError
+from nas.strategies.registry import make, strategies
+
+
+def test_finds_every_strategy_by_itself():
+    assert {"aging_evolution", "nsga2", "optuna", "random"} <= set(strategies())
+
+
+def test_finding_strategies_does_not_wait_for_optuna_or_ray():
+    code = "import sys, nas.strategies.registry as r; r.strategies(); print({'optuna', 'ray'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize(
+    "name, options, message",
+    [
+        ("nsga3", {}, r"No strategy is called 'nsga3'\. Did you mean 'nsga2'\? Known: aging_evolution, nsga2"),
+        ("nsga2", {"poplation": 3}, r"has no option 'poplation'\. Did you mean 'population'\? Its options: population"),
+        ("nsga2", {"population": 1}, "option 'population': Input should be greater than or equal to 2, but got 1"),
+        ("nsga2", {"crossover": "often"}, "option 'crossover': Input should be a valid number.* but got 'often'"),
+        ("random", {"by": "chance"}, "option 'by': Input should be 'choices' or 'architectures'.* but got 'chance'"),
+        ("random", {"seed": 3}, "has no option 'seed'"),
+    ],
+)
+def test_says_what_is_wrong_with_a_description(name, options, message, space):
+    with pytest.raises(UsageError, match=message):
+        make(name, space, 0, 1, **options)
+
+
+def test_two_classes_cannot_share_a_name():
+    catalogue = Catalogue("thing", "nas.strategies")
+    catalogue.register("one")(int)
+    with pytest.raises(ValueError, match="Two are called 'one' as a thing"):
+        catalogue.register("one")(float)
+
+
+def test_refuses_a_bare_option_where_there_is_none():
+    catalogue = Catalogue("thing", "nas.strategies")
+
+    class Plain:
+        def __init__(self): ...
+
+    catalogue.register("plain")(Plain)
+    with pytest.raises(UsageError, match="thing 'plain' takes no options, but got 3"):
+        catalogue.make("plain", {}, {"": 3})
