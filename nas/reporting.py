@@ -12,9 +12,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from nas.runners.contract import Progress
 from nas.store import Store, Study, TrialState, Unit
-from nas.work import Failure, Outcome
+from nas.work import Failure, Outcome, Progress
 
 LINE_SECONDS = 15.0  # between two plain lines about the running units
 

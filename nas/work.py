@@ -65,6 +65,17 @@ class Work:
     task_source: str | None = None  # the text of the user's own task file, shipped along
 
 
+@dataclass(frozen=True)
+class Progress:
+    """Where a running unit is. loss: mean over the steps since the last report; remaining: seconds left, as it goes now."""
+
+    step: int
+    steps: int
+    loss: float
+    tokens_per_second: float
+    remaining: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
     """What a unit gave: metrics and a checkpoint, or a failure."""

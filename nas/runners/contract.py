@@ -3,20 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
-from nas.work import Outcome, Work
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a running unit is: steps done, the last training loss, tokens a second."""
-
-    step: int
-    steps: int
-    loss: float
-    tokens_per_second: float
+from nas.work import Outcome, Progress, Work
 
 
 class Runner(Protocol):

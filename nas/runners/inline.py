@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from nas.runners.contract import Progress
-from nas.work import Outcome, Work
+from nas.work import Outcome, Progress, Work
 
 Run = Callable[..., Outcome]
 

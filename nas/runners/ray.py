@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
+import threading
 import time
 from typing import Annotated, Any
 
@@ -17,8 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from nas.config import Count
 from nas.errors import NasError
-from nas.runners.contract import Progress
-from nas.work import Failure, FailureKind, Outcome, Work
+from nas.work import Failure, FailureKind, Outcome, Progress, Work
 
 OBJECT_STORE_BYTES = 128 * 2**20  # units and outcomes are a few kilobytes; Ray's default takes 30% of the memory
 LOST = (
@@ -145,10 +146,14 @@ def _outcome(reference: Any, work: Work) -> Outcome | None:
 def _unit(work: Work, board: Any, run: Any) -> Outcome:
     if run is None:
         from nas.training.unit import run
-    last = 0.0
+    last, stop = 0.0, threading.Event()
+    # A cancelled task gets SIGINT at any moment; the unit may stop only between two steps, or what it saves is torn.
+    signal.signal(signal.SIGINT, lambda *_: stop.set())
 
     def heard(progress: Progress) -> None:
         nonlocal last
+        if stop.is_set():
+            raise KeyboardInterrupt
         if time.monotonic() - last > 1:
             last = time.monotonic()
             board.write.remote((work.trial, work.rung), progress)

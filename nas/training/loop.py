@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from nas.tasks.contract import Batch, Task
 from nas.training.determinism import set_seed
 from nas.training.recipe import Recipe
+from nas.work import Progress
 from searchspace.contract import Context
 
 POINTS = 50  # of a learning curve, at most
@@ -29,17 +30,6 @@ class NotFinite(Exception):
 
 class TooSlow(Exception):
     """The unit ran past its limit of time."""
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Where a unit is. loss: mean over the steps since the last report; remaining: seconds left, as it goes now."""
-
-    step: int
-    steps: int
-    loss: float
-    tokens_per_second: float
-    remaining: float
 
 
 Report = Callable[[Progress], None]

@@ -21,7 +21,7 @@ from torch import nn
 from nas import tasks
 from nas.errors import UsageError
 from nas.tasks.contract import Batch, Split, Task
-from nas.training import checkpoints
+from nas.training import checkpoints, partial
 from nas.training.checkpoints import CheckpointLost
 from nas.training.determinism import deterministic, set_seed
 from nas.training.failures import Phase, failure
@@ -36,7 +36,11 @@ log = logging.getLogger(__name__)
 
 
 def run(work: Work, progress: Report | None = None) -> Outcome:
-    """Train and evaluate `work`; `progress` hears about once a second where it is."""
+    """Train and evaluate `work`; `progress` hears about once a second where it is.
+
+    When interrupted (KeyboardInterrupt, which passes) the unit keeps its state beside its checkpoints, and the next run of
+    the same unit goes on from there.
+    """
     began = time.monotonic()
     unit = Unit(work, progress, _device(work.device))
     with deterministic(work.threads, unit.device):
@@ -44,10 +48,12 @@ def run(work: Work, progress: Report | None = None) -> Outcome:
             training = unit.train()
         except Exception as error:
             unit.result = {"failure": failure(error, unit.phase, unit.task_file)}
+            partial.clear(work)
         else:
             if work.checkpoint is not None:
                 name = f"trial-{work.trial:06d}-rung-{work.rung}"
                 unit.result["checkpoint"] = checkpoints.write(training.state(), work.checkpoint, name)
+                partial.clear(work)
     seconds = time.monotonic() - began
     return Outcome(trial=work.trial, rung=work.rung, seconds=seconds, device=work.device, **unit.result)
 
@@ -82,7 +88,11 @@ class Unit:
         self.phase = Phase.TRAIN
         deadline = Deadline(work.seconds)
         start, began = training.step, time.monotonic()
-        curve = training.run(work.steps, deadline, self.progress)
+        try:
+            curve = training.run(work.steps, deadline, self.progress)
+        except KeyboardInterrupt:
+            partial.save(training, work)
+            raise
         seconds = time.monotonic() - began
         metrics = evaluate(training, "validation", deadline)
         if work.steps >= work.horizon:
@@ -107,7 +117,7 @@ class Unit:
     def _started(self, task: Task) -> tuple[Training, bool]:
         """The training at the unit's checkpoint, or from scratch; and whether because the checkpoint is lost."""
         training = self._fresh(task)
-        start = self.work.start
+        start = partial.find(self.work) or self.work.start
         if start is None:
             return training, False
         try:

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from nas.tasks.contract import Task
 from nas.training import checkpoints
-from nas.training.loop import Deadline, NotFinite, Progress, TooSlow, Training, WrongReturn, place
+from nas.training.loop import Deadline, NotFinite, TooSlow, Training, WrongReturn, place
 from nas.training.recipe import Recipe
+from nas.work import Progress
 from searchspace.contract import Context
 
 CPU = torch.device("cpu")

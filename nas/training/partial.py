@@ -1,0 +1,55 @@
+"""Where an interrupted unit stopped: a checkpoint in the middle of a rung, found again by whoever runs the unit next.
+
+It is named by a hash of everything that the unit is, so it can only be taken up by the very same unit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import asdict
+
+import fsspec
+
+from nas.training import checkpoints
+from nas.training.loop import Training
+from nas.work import Checkpoint, Work
+
+PLACE = ("threads", "device", "cache", "checkpoint", "seconds")  # how and where it runs does not change what it is
+
+
+def save(training: Training, work: Work) -> None:
+    """Keep the state of `training`, which is somewhere inside the unit `work`."""
+    if work.checkpoint is not None:
+        clear(work)
+        checkpoints.write(training.state(), work.checkpoint, _name(work))
+
+
+def find(work: Work) -> Checkpoint | None:
+    """The state that an interrupted run of `work` left, if it did."""
+    for path in _paths(work):
+        system, _ = fsspec.core.url_to_fs(work.checkpoint)
+        sha256 = hashlib.sha256(system.cat_file(path)).hexdigest()
+        if os.path.basename(path) == f"{_name(work)}-{sha256[:16]}.pt":
+            return Checkpoint(system.unstrip_protocol(path), sha256)
+    return None
+
+
+def clear(work: Work) -> None:
+    """Remove what interrupted runs of `work` left: it has ended."""
+    for path in _paths(work):
+        system, _ = fsspec.core.url_to_fs(work.checkpoint)
+        system.rm_file(path)
+
+
+def _paths(work: Work) -> list[str]:
+    if work.checkpoint is None:
+        return []
+    system, folder = fsspec.core.url_to_fs(work.checkpoint)
+    return sorted(system.glob(f"{folder.rstrip('/')}/{_name(work)}-*.pt"))
+
+
+def _name(work: Work) -> str:
+    what = {name: value for name, value in asdict(work).items() if name not in PLACE}
+    return "partial-" + hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()[:32]
