@@ -67,7 +67,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a running unit is. loss: mean over the steps since the last report; remaining: seconds left, as it goes now."""
+    """Where a running unit is. loss: mean since the last report; remaining: seconds left, as it goes now."""
 
     step: int
     steps: int

@@ -20,6 +20,7 @@ from nas.training.recipe import Recipe
 from nas.work import Progress
 from searchspace.contract import Context
 
+REPORT_SECONDS = 1.0  # between two reports of a running unit
 POINTS = 50  # of a learning curve, at most
 SYNCHRONISE = 10  # steps between looks at the loss on a GPU, which has to wait for each
 
@@ -179,7 +180,7 @@ class Meter:
             self.curve.append((step, sum(self._point) / len(self._point)))
             self._point = []
         now = time.monotonic()
-        if self.report and (now - self.reported >= 1 or step == self.steps):
+        if self.report and (now - self.reported >= REPORT_SECONDS or step == self.steps):
             pace = (step - self.start) / max(now - self.began, 1e-9)  # steps a second
             loss = sum(self._fresh) / len(self._fresh)
             self.report(Progress(step, self.steps, loss, pace * self.tokens, (self.steps - step) / pace))

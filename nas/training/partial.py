@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import asdict
+from pathlib import PurePosixPath
 
 import fsspec
 
@@ -31,7 +31,7 @@ def find(work: Work) -> Checkpoint | None:
     for path in _paths(work):
         system, _ = fsspec.core.url_to_fs(work.checkpoint)
         sha256 = hashlib.sha256(system.cat_file(path)).hexdigest()
-        if os.path.basename(path) == f"{_name(work)}-{sha256[:16]}.pt":
+        if PurePosixPath(path).name == f"{_name(work)}-{sha256[:16]}.pt":
             return Checkpoint(system.unstrip_protocol(path), sha256)
     return None
 

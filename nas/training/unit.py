@@ -38,8 +38,8 @@ log = logging.getLogger(__name__)
 def run(work: Work, progress: Report | None = None) -> Outcome:
     """Train and evaluate `work`; `progress` hears about once a second where it is.
 
-    When interrupted (KeyboardInterrupt, which passes) the unit keeps its state beside its checkpoints, and the next run of
-    the same unit goes on from there.
+    When interrupted (KeyboardInterrupt, which passes) the unit keeps its state beside its checkpoints, and the next run
+    of the same unit goes on from there.
     """
     began = time.monotonic()
     unit = Unit(work, progress, _device(work.device))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from nas.training import checkpoints, partial
+from nas.training import checkpoints, loop, partial
 from nas.training.unit import run
 from nas.work import Outcome, Work
 
@@ -20,7 +20,6 @@ body:
   residual: {norm: rms_norm, of: {feed_forward: {expand: 2, dropout: 0.1}}}
 """
 COUNTING = """
-import time
 from nas.tasks import Task
 import torch
 from torch.nn import functional as F
@@ -33,8 +32,6 @@ class Counting(Task):
         return {"vocabulary": 256}
 
     def draw(self, split, seed, index):
-        if split == "train":
-            time.sleep(0.3)  # so that a report comes in the middle
         return torch.randint(256, (2, 9), generator=torch.Generator().manual_seed(seed + index))
 
     def loss(self, model, batch, context):
@@ -43,7 +40,8 @@ class Counting(Task):
 
 
 @pytest.fixture
-def work(tmp_path: Path) -> Work:
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Work:
+    monkeypatch.setattr(loop, "REPORT_SECONDS", 0.0)
     return Work(
         study="s",
         trial=1,
