@@ -99,8 +99,16 @@ class Database:
         self.url = self._server.get_uri().replace("postgresql://", "postgresql+psycopg://")
 
     def kill(self) -> None:
-        os.kill(self._server.get_pid(), signal.SIGKILL)
-        time.sleep(0.5)  # its children notice and go, or the new one would refuse to start beside them
+        postmaster = self._server.get_pid()
+        family = [postmaster, *_children(postmaster)]
+        os.kill(postmaster, signal.SIGKILL)
+        while any(
+            _alive(pid) for pid in family
+        ):  # its children notice and go; a new server refuses to start beside them
+            time.sleep(0.05)
+        # What a killed server leaves: where nobody reaps the process of that number, they would pass for a living one's.
+        for name in ("postmaster.pid", ".s.PGSQL.5432", ".s.PGSQL.5432.lock"):
+            (self._server.pgdata / name).unlink(missing_ok=True)
         self._server.ensure_postgres_running()
 
 
@@ -110,7 +118,9 @@ class Nodes:
     def __init__(self) -> None:
         from ray.cluster_utils import Cluster
 
-        self._cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": 100 * 2**20})
+        self._cluster = Cluster(
+            initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": 100 * 2**20}
+        )
         self._nodes = [self._add() for _ in range(2)]
         self.address = self._cluster.address
 
@@ -141,8 +151,26 @@ def _processes() -> list[tuple[int, str]]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
-                found.append((int(entry.name), (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")))
+                found.append(
+                    (int(entry.name), (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+                )
     return found
+
+
+def _stat(pid: int) -> list[str]:
+    """State, parent, ... of a process; empty when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def _alive(pid: int) -> bool:
+    return bool(stat := _stat(pid)) and stat[0] not in "ZX"
+
+
+def _children(parent: int) -> list[int]:
+    return [pid for pid, _ in _processes() if _stat(pid)[1:2] == [str(parent)]]
 
 
 class Search:
