@@ -66,7 +66,7 @@ class Recipe:
 
     def rate(self, step: int, horizon: int) -> float:
         """The learning rate of `step`, counted from 0: up in a line, then down along a cosine until `horizon`."""
-        warmup = self.warmup if self.warmup >= 1 else round(self.warmup * horizon)
+        warmup = self.warmup if self.warmup >= 1 else int(self.warmup * horizon)
         if step < warmup:
             return self.learning_rate * (step + 1) / warmup
         way = min(1.0, (step - warmup + 1) / max(1.0, horizon - warmup))
