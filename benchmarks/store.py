@@ -1,0 +1,107 @@
+"""What the study database takes: `python -m benchmarks.store [--trials 100000] [--json]`.
+
+Records trials of 25 choices, two objectives and five metrics in SQLite, each as the search does (one transaction to add
+and lease, one to finish), beside the same with Optuna's storage; then times what `status`, `best` and `pareto` read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.report import report
+from nas import overview
+from nas.store import Store, Study, TrialAdded, open_store
+
+HOLES = 25
+OBJECTIVES = [{"name": "bits_per_byte", "direction": "minimize"}, {"name": "flops", "direction": "minimize"}]
+TEXT = "kind: decoder\nwidth: 64\n" * 20
+OF_OPTUNA = 200
+
+
+def record(store: Store, study: Study, number: int, generator: random.Random) -> None:
+    """One trial, from proposed to finished."""
+    added = store.add_trial(
+        study.id,
+        number,
+        (f"{number:064x}", TEXT),
+        seed=0,
+        purpose="search",
+        operator="random",
+        choices={f"body[{index}].width": generator.randrange(8) for index in range(HOLES)},
+        known_results=number,
+        steps=100,
+        owner="benchmark",
+        cheap_values={"flops": generator.random()},
+    )
+    assert isinstance(added, TrialAdded) and added.unit is not None
+    metrics = {f"metric {index}": generator.random() for index in range(5)}
+    objectives = {"bits_per_byte": generator.random(), "flops": generator.random()}
+    store.finish(added.unit.id, "benchmark", 1, objectives, metrics, last=True, seconds=1.0, device="cpu")
+
+
+def timed(action: Callable[[], object], times: int = 5) -> float:
+    """The median of a few, in milliseconds."""
+    laps = []
+    for _ in range(times):
+        began = time.perf_counter()
+        action()
+        laps.append((time.perf_counter() - began) * 1000)
+    return statistics.median(laps)
+
+
+def of_optuna(folder: Path) -> float:
+    """Milliseconds a trial in Optuna's storage on SQLite, with as many parameters."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study = optuna.create_study(storage=f"sqlite:///{folder}/optuna.db", directions=["minimize", "minimize"])
+    began = time.perf_counter()
+    for _ in range(OF_OPTUNA):
+        trial = study.ask()
+        values = [trial.suggest_int(f"x{index}", 0, 7) for index in range(HOLES)]
+        study.tell(trial, [values[0], values[1]])
+    return (time.perf_counter() - began) / OF_OPTUNA * 1000
+
+
+def measure(trials: int, folder: Path) -> list[dict]:
+    generator, laps = random.Random(0), []
+    with open_store(folder / "study.db") as store:
+        study = store.create_study("benchmark", {}, "space", 0, OBJECTIVES)
+        for number in range(trials):
+            began = time.perf_counter()
+            record(store, study, number, generator)
+            laps.append((time.perf_counter() - began) * 1000)
+        some = min(1000, trials)
+        rows = [
+            _row("record a trial, first thousand", statistics.fmean(laps[:some]), "2 ms"),
+            _row("record a trial, last thousand", statistics.fmean(laps[-some:]), "2 ms"),
+            _row(f"Optuna: record a trial, {OF_OPTUNA} trials", of_optuna(folder), ""),
+            _row("status", timed(lambda: overview.look(store, study)), "1000 ms"),
+            _row("best", timed(lambda: overview.best_rows(store, study, None, 10)), "1000 ms"),
+            _row("pareto", timed(lambda: overview.front_rows(store, study)), "1000 ms"),
+        ]
+    return rows
+
+
+def _row(what: str, milliseconds: float, bar: str) -> dict:
+    return {"what": what, "ms": round(milliseconds, 2), "bar": bar}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--trials", type=int, default=100_000)
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        rows = measure(arguments.trials, Path(folder))
+    report(f"store, SQLite, {arguments.trials} trials", rows, as_json=arguments.json)
+
+
+if __name__ == "__main__":
+    main()
