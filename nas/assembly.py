@@ -4,53 +4,80 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+import traceback
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from nas import architectures, tasks
 from nas.config import Named, SearchConfig
-from nas.errors import UsageError
+from nas.errors import NasError, UsageError
 from nas.objectives import registry as objective_registry
 from nas.objectives.contract import Objective
 from nas.runners.contract import Runner
 from nas.runners.inline import InlineRunner
+from nas.runners.options import RUNNERS, InlineOptions, RayOptions
 from nas.schedulers import registry as scheduler_registry
 from nas.schedulers.contract import Scheduler
 from nas.store import Unit
 from nas.strategies import registry as strategy_registry
 from nas.strategies.contract import Strategy
 from nas.tasks.contract import Task
-from nas.training.recipe import Recipe
 from nas.work import Checkpoint, Work
 from searchspace.architecture import Architecture
 from searchspace.cost import Shape
 from searchspace.errors import nearest
 from searchspace.space import Space
+from searchspace.tree import Hole
 
-RUNNERS = ("inline", "ray")
 CACHE = Path.home() / ".cache" / "tessera-nas"  # data prepared once a node
 
 
 def gather_task(config: SearchConfig, folder: Path) -> SearchConfig:
-    """Take in the user's task file as text, and make paths of data absolute; `folder` is where the search file stands."""
-    shipped, source = tasks.ship(config.task.written(), folder)
-    name, options = next(iter(shipped.items()))
-    found = config.model_copy(update={"task": Named(name=name, options=dict(options)), "task_source": source})
-    task(found)
+    """Take in the user's task file as text, and make paths of data absolute; `folder` is where the search file stands.
+
+    Raises NasError. Whatever the user's own file raises is told with its traceback.
+    """
+    try:
+        shipped, source = tasks.ship(config.task.written(), folder)
+        name, options = next(iter(shipped.items()))
+        found = config.model_copy(update={"task": Named(name=name, options=dict(options)), "task_source": source})
+        prepared_task(found)
+    except NasError:
+        raise
+    except (Exception, SystemExit) as error:
+        where = str(folder / config.task.name)
+        raise UsageError(f"The task file cannot be used:\n{_own_traceback(error, where)}") from error
     return found
 
 
-def gather_baselines(config: SearchConfig, folder: Path) -> SearchConfig:
-    """Take in the baselines as text: files beside the search file, or what `architectures.find` knows."""
-    texts = []
-    for name in config.baselines:
-        beside = folder / name
-        found = Architecture.load(beside) if beside.is_file() else architectures.find(name)
-        tasks.check(prepared_task(config), found.root)
-        texts.append(found.text())
-    return config.model_copy(update={"baselines": tuple(texts)})
+def _own_traceback(error: BaseException, file: str) -> str:
+    """The traceback from the first frame of the user's file on."""
+    start = error.__traceback__
+    while start is not None and start.tb_frame.f_code.co_filename != file:
+        start = start.tb_next
+    return "".join(traceback.format_exception(type(error), error, start)).rstrip()
+
+
+def check_space(config: SearchConfig) -> None:
+    """Raise ValueError when no model of the space can fit the task: its kind, say, or its vocabulary."""
+    root, made = _space(config.space, Shape().length).root, prepared_task(config)
+    open_fields = [name for name, value in root.fields.items() if isinstance(value, Hole)]
+    settled = {name: value for name, value in made.requires().items() if name not in open_fields}
+    wrong = [
+        f"{name}: {wanted}, but the space has {name}: {found}"
+        for name, wanted in settled.items()
+        if (found := root.name if name == "kind" else root.fields.get(name)) != wanted
+    ]
+    if wrong:
+        raise ValueError(f"The task {type(made).__name__} needs {'; '.join(wrong)}.")
+
+
+def find_baseline(config: SearchConfig, name: str, folder: Path) -> Architecture:
+    """A file beside the search file, or what `architectures.find` knows; it has to fit the task."""
+    beside = folder / name
+    found = Architecture.load(beside) if beside.is_file() else architectures.find(name)
+    tasks.check(prepared_task(config), found.root)
+    return found
 
 
 @lru_cache(maxsize=8)
@@ -104,19 +131,22 @@ def baselines(config: SearchConfig) -> list[Architecture]:
     return [Architecture.parse(text, "a baseline") for text in config.baselines]
 
 
+def runner_options(config: SearchConfig) -> InlineOptions | RayOptions:
+    """The runner's options. Raises UsageError for an unknown runner, pydantic's ValidationError for its options."""
+    name = config.runner.name
+    if name not in RUNNERS:
+        raise UsageError(f"No runner is called {name!r}.{nearest(name, RUNNERS)} Known: {', '.join(RUNNERS)}.")
+    return RUNNERS[name](**config.runner.options)
+
+
 def runner(config: SearchConfig) -> Runner:
     """Where units run; Ray is imported only when it is asked for."""
-    if config.runner.name == "inline":
+    options = runner_options(config)
+    if isinstance(options, InlineOptions):
         return InlineRunner()
     from nas.runners.ray import RayRunner
 
-    return RayRunner(ray_options(config))
-
-
-def ray_options(config: SearchConfig) -> Any:
-    from nas.runners.ray import RayOptions
-
-    return RayOptions(**config.runner.options)
+    return RayRunner(options)
 
 
 def threads(config: SearchConfig) -> int:
@@ -138,7 +168,7 @@ def work(config: SearchConfig, unit: Unit, horizon: int) -> Work:
         horizon=horizon,
         seed=unit.seed,
         start=start,
-        checkpoint=config.checkpoints,
+        checkpoint=_absolute(config.checkpoints),
         threads=threads(config),
         device=config.device,
         seconds=config.limits.unit_seconds,
@@ -147,36 +177,6 @@ def work(config: SearchConfig, unit: Unit, horizon: int) -> Work:
     )
 
 
-def _check_runner(config: SearchConfig) -> None:
-    name, options = config.runner.name, config.runner.options
-    if name not in RUNNERS:
-        raise UsageError(f"No runner is called {name!r}.{nearest(name, RUNNERS)} Known: {', '.join(RUNNERS)}.")
-    if name == "ray":
-        ray_options(config)
-    elif options:
-        raise UsageError(f"The inline runner takes no options, but got {', '.join(options)}.")
-
-
-def _check_strategy(config: SearchConfig) -> None:
-    if config.space:  # a space that could not be read is a problem of its own
-        strategy(config, _space(config.space, Shape().length))
-
-
-def _checked(check: Callable[[SearchConfig], object]) -> Callable[[SearchConfig, Path], SearchConfig]:
-    def settle(config: SearchConfig, folder: Path) -> SearchConfig:
-        check(config)
-        return config
-
-    return settle
-
-
-# What makes each part of a search file whole, or raises NasError or ValueError. After reading, a study needs no other file.
-PARTS: Mapping[str, Callable[[SearchConfig, Path], SearchConfig]] = {
-    "task": gather_task,
-    "objectives": _checked(lambda config: [objective_registry.make(o.written(), Shape()) for o in config.objectives]),
-    "strategy": _checked(_check_strategy),
-    "scheduler": _checked(scheduler),
-    "runner": _checked(_check_runner),
-    "recipe": _checked(lambda config: Recipe.read(config.recipe)),
-    "baselines": gather_baselines,
-}
+def _absolute(folder: str | None) -> str | None:
+    """A folder as every worker of this machine finds it; a URL stays as it is."""
+    return folder if folder is None or "://" in folder else str(Path(folder).expanduser().absolute())

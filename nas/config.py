@@ -63,14 +63,14 @@ Count = Annotated[int, BeforeValidator(_size)]  # a number that may be written 5
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
 
 class Budget(_Section):
     """When a search ends: after `trials` trials, or once the workers have trained for `minutes` each."""
 
     trials: Annotated[int, Field(ge=1)]
-    minutes: Annotated[float, Field(gt=0)] | None = None
+    minutes: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
 
 
 class Finals(_Section):
@@ -84,7 +84,7 @@ class Finals(_Section):
 class Limits(_Section):
     """What one unit may take before it counts as failed, and how often a lost worker is replaced."""
 
-    unit_seconds: Annotated[float, Field(gt=0)] | None = None
+    unit_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     attempts: Annotated[int, Field(ge=1)] = 4
 
 
@@ -106,7 +106,7 @@ class SearchConfig(_Section):
     storage: str = "sqlite:///runs/{study}.db"
     checkpoints: str | None = "runs/{study}"
     device: str = "cpu"
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, le=2**53)] = 0
     task_source: str | None = None  # the text of the user's own task file, once it is read
 
     @field_validator("storage", "checkpoints")

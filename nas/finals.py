@@ -1,23 +1,26 @@
-"""The finals: the best architectures and a Transformer of the winner's size, re-trained with several seeds, and a verdict.
+"""The finals: the best architectures and a Transformer of the winner's size, trained again, and a verdict.
 
 Ranks at a small budget flip at a larger one, and the best of many noisy scores is partly luck. So finalists are trained
-again, longer, with fresh seeds; the winner is chosen on validation data and judged against the Transformer on test data.
+again, longer, with fresh seeds; the winner is chosen on validation data and judged against the Transformer on test
+data.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import fmean
 
 from nas import assembly
 from nas.config import SearchConfig
 from nas.objectives.contract import Objective
-from nas.store import RankedTrial, Store, Study, Trial, TrialAdded, TrialState, Unit
+from nas.store import RankedTrial, Refusal, Store, Study, Trial, TrialAdded, TrialState, Unit
 from nas.verdict import Verdict, compare
 from searchspace.architecture import Architecture
 from searchspace.matching import transformer_like
 
+SEEDS_APART = 1000
 FINALIST, BASELINE = "finalist", "final baseline"
 ENDED = (TrialState.COMPLETE, TrialState.FAILED)
 TRAINED = (TrialState.COMPLETE, TrialState.RUNNING, TrialState.STOPPED)  # stopped at a rung, a trial has its values too
@@ -50,15 +53,31 @@ class Report:
 
 
 class Finals:
-    """What remains to be trained in the finals of a study, and what came of it."""
+    """What remains to be trained in the finals of a study, and what came of it.
+
+    A trial of the finals is known by its architecture and its seed. So finals are reused when a larger budget brings
+    other finalists; and as other `finals.steps` have other seeds, those of another length are never mixed in.
+    """
 
     def __init__(self, config: SearchConfig, store: Store, study: Study, objectives: Sequence[Objective]):
         self.config, self.store, self.study = config, store, study
         self.objective = objectives[0]
+        first = study.seed + config.finals.steps * SEEDS_APART + 1  # the search's own seed is not among them
+        self.seeds = range(first, first + config.finals.seeds)
 
     def next_unit(self, owner: str, seconds: float) -> Unit | None:
         """A leased unit of the finals that nobody has begun, or None."""
-        for source, architecture, operator, seed in self._planned():
+        for source, architecture, operator, seed in self._missing():
+            unit = self._add(source, architecture, operator, seed, owner, seconds)
+            if unit is not None:
+                return unit
+        return None
+
+    def _add(
+        self, source: int, architecture: Architecture, operator: str, seed: int, owner: str, seconds: float
+    ) -> Unit | None:
+        """None when another process added it a moment ago."""
+        while True:
             added = self.store.add_trial(
                 self.study.id,
                 self.store.next_number(self.study.id),
@@ -75,68 +94,69 @@ class Finals:
             )
             if isinstance(added, TrialAdded):
                 return added.unit
-        return None
+            if added.reason is not Refusal.NUMBER_TAKEN:
+                return None
 
-    def _planned(self) -> Iterator[tuple[int, Architecture, str, int]]:
+    def _missing(self) -> Iterator[tuple[int, Architecture, str, int]]:
         """(source trial, architecture, operator, seed) of what is missing; the baseline once the winner is known."""
         trials = self._trials()
-        have = {(trial.architecture_hash, trial.seed) for trial in trials}
-        entrants = [(source.number, self._of(source), FINALIST) for source in self.chosen()]
-        finished = [trial for trial in trials if trial.operator == FINALIST and trial.state in ENDED]
-        if entrants and len(finished) >= len(entrants) * self.config.finals.seeds:
-            finalists = self.finalists()
-            if finalists:
-                winner = finalists[0]
-                entrants.append((winner.number, self._transformer(winner.architecture), BASELINE))
-        for seed in self.seeds():
+        begun = {(trial.architecture_hash, trial.seed) for trial in trials}
+        ended = {(trial.architecture_hash, trial.seed) for trial in trials if trial.state in ENDED}
+        entrants = [(number, architecture, FINALIST) for number, architecture in self.chosen]
+        if all((architecture.hash, seed) in ended for _, architecture, _ in entrants for seed in self.seeds):
+            finalists = self._finalists(trials)
+            entrants = [(each.number, self._transformer(each.architecture), BASELINE) for each in finalists[:1]]
+        for seed in self.seeds:
             for source, architecture, operator in entrants:
-                if (architecture.hash, seed) not in have:
+                if (architecture.hash, seed) not in begun:
                     yield source, architecture, operator, seed
 
-    def seeds(self) -> range:
-        """Fresh ones: the search's own seed is not among them."""
-        return range(self.study.seed + 1, self.study.seed + 1 + self.config.finals.seeds)
-
-    def chosen(self) -> list[RankedTrial]:
-        """The trials whose architectures enter the finals: the best at the highest rung, the baselines aside."""
-        ranked = self.store.best(self.study.id, self.objective.name, None, states=TRAINED, purposes=("search",))
-        rung = max((trial.rung for trial in ranked), default=0)
-        entrants = [trial for trial in ranked if trial.rung == rung and trial.number not in self._baselines()]
-        return entrants[: self.config.finals.top]
-
-    def _baselines(self) -> set[int]:
-        """The trials that the user brought along, which come first."""
-        first = self.store.trials(self.study.id, purposes=("search",), limit=len(self.config.baselines))
-        return {trial.number for trial in first if trial.operator == "baseline"}
+    @cached_property
+    def chosen(self) -> list[tuple[int, Architecture]]:
+        """(trial, architecture) of those that enter the finals: the best at the highest rung, the baselines aside."""
+        ranked = self.store.best(
+            self.study.id, self.objective.name, None, states=TRAINED, purposes=("search",), highest_rung=True
+        )
+        brought = {architecture.hash for architecture in assembly.baselines(self.config)}
+        rung = ranked[0].rung if ranked else 0
+        entrants = [each for each in ranked if each.rung == rung and each.architecture_hash not in brought]
+        return [(each.number, self._of(each)) for each in entrants[: self.config.finals.top]]
 
     def _of(self, trial: RankedTrial) -> Architecture:
         return Architecture.parse(self.store.trial(self.study.id, trial.number).architecture)
 
     def _transformer(self, architecture: Architecture) -> Architecture:
-        return transformer_like(architecture, assembly.shape(self.config).length)
+        return transformer_like(architecture, self._length)
+
+    @cached_property
+    def _length(self) -> int:
+        return assembly.shape(self.config).length
 
     def _trials(self) -> list[Trial]:
-        return self.store.trials(self.study.id, purposes=("final",))
+        return [trial for trial in self.store.trials(self.study.id, purposes=("final",)) if trial.seed in self.seeds]
 
-    def finalists(self) -> list[Finalist]:
-        """The finalists that finished, best mean on validation data first."""
-        found = self._gather(FINALIST)
-        return sorted(found, key=lambda finalist: self.objective.minimised(fmean(finalist.validation)))
+    def _finalists(self, trials: list[Trial]) -> list[Finalist]:
+        """Those that finished, on all seeds first, then the best mean on validation data first."""
+        source = {architecture.hash: number for number, architecture in self.chosen}
+        entered = set(source) | {trial.architecture_hash for trial in trials if trial.operator == FINALIST}
+        found = [self._entrant(hash, trials, source) for hash in sorted(entered)]
+        return sorted(
+            (each for each in found if each is not None),
+            key=lambda each: (-len(each.validation), self.objective.minimised(fmean(each.validation))),
+        )
 
-    def _gather(self, operator: str) -> list[Finalist]:
-        groups: dict[str, list[Trial]] = {}
-        for trial in self._trials():
-            if trial.operator == operator and trial.state == "complete":
-                groups.setdefault(trial.architecture_hash, []).append(trial)
-        return [self._finalist(sorted(group, key=lambda trial: trial.seed)) for group in groups.values()]
-
-    def _finalist(self, trials: list[Trial]) -> Finalist:
+    def _entrant(self, hash: str, trials: list[Trial], source: Mapping[str, int]) -> Finalist | None:
+        """What an architecture reached on the seeds that it finished, None when on no seed."""
+        own = [trial for trial in trials if trial.architecture_hash == hash and trial.state is TrialState.COMPLETE]
+        if not own:
+            return None
+        own.sort(key=lambda trial: trial.seed)
         return Finalist(
-            number=trials[0].parents[0],
-            architecture=Architecture.parse(trials[0].architecture),
-            validation=tuple(trial.values[self.objective.name] for trial in trials),
-            test=tuple(self._on_test_data(trial) for trial in trials),
-            trials=tuple(trial.number for trial in trials),
+            number=source.get(hash, own[0].parents[0]),
+            architecture=Architecture.parse(own[0].architecture),
+            validation=tuple(trial.values[self.objective.name] for trial in own),
+            test=tuple(self._on_test_data(trial) for trial in own),
+            trials=tuple(trial.number for trial in own),
         )
 
     def _on_test_data(self, trial: Trial) -> float:
@@ -146,14 +166,16 @@ class Finals:
 
     def report(self) -> Report | None:
         """What the finals show; None when no finalist could be trained."""
-        finalists = self.finalists()
+        trials = self._trials()
+        finalists = self._finalists(trials)
         if not finalists:
             return None
-        transformer = self._transformer(finalists[0].architecture)
-        baseline = next((f for f in self._gather(BASELINE) if f.architecture == transformer), None)
+        winner = finalists[0]
+        transformer = self._transformer(winner.architecture)
+        won = winner.architecture == transformer
+        baseline = None if won else self._entrant(transformer.hash, trials, {transformer.hash: winner.number})
         judged = None
         if baseline is not None:
-            signed = [[self.objective.minimised(value) for value in each.test] for each in (finalists[0], baseline)]
+            signed = [[self.objective.minimised(value) for value in each.test] for each in (winner, baseline)]
             judged = compare(*signed)
-        won = finalists[0].architecture == transformer
         return Report(self.objective.name, tuple(finalists), baseline, judged, won)

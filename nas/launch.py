@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-
-from sqlalchemy.engine import make_url
+from typing import Any
 
 from nas import assembly
-from nas.config import SETTLED, SearchConfig
+from nas.config import SETTLED, Named, SearchConfig
 from nas.engine import Search
-from nas.errors import UsageError
+from nas.errors import StoreError, UsageError
 from nas.finals import Report
 from nas.objectives.contract import Objective
 from nas.reporting import Reporter
 from nas.runners.contract import Runner
 from nas.store import Store, Study, open_store
+from nas.store.engine import file_of, parse
 from searchspace.errors import SpaceError
 from searchspace.space import Space
 from searchspace.spacediff import diff
@@ -50,6 +50,14 @@ def search(config: SearchConfig, *, quiet: bool = False, runner: Runner | None =
     Raises NasError; after Ctrl-C that is `nas.engine.Interrupted`.
     """
     store = open_for(config)
+    try:
+        return _search(store, config, quiet, runner)
+    except BaseException:
+        store.close()
+        raise
+
+
+def _search(store: Store, config: SearchConfig, quiet: bool, runner: Runner | None) -> Result:
     study = enter(store, config)
     first = assembly.objectives(config)[0]
     reporter = Reporter(
@@ -59,6 +67,7 @@ def search(config: SearchConfig, *, quiet: bool = False, runner: Runner | None =
         objective=first.name,
         maximize=first.direction == "maximize",
         quiet=quiet,
+        config=config,
     )
     with reporter:
         running = Search(config, store, study, runner or assembly.runner(config), reporter)
@@ -68,10 +77,12 @@ def search(config: SearchConfig, *, quiet: bool = False, runner: Runner | None =
 
 def open_for(config: SearchConfig) -> Store:
     """The study database; the folder of a SQLite file is made if it is missing."""
-    if config.storage.startswith("sqlite"):
-        file = make_url(config.storage).database
-        if file:
-            Path(file).parent.mkdir(parents=True, exist_ok=True)
+    file = file_of(parse(config.storage))
+    if file is not None:
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"The folder of the study database {file} cannot be made: {error}.") from error
     return open_store(config.storage)
 
 
@@ -99,20 +110,53 @@ def enter(store: Store, config: SearchConfig) -> Study:
 
 def _check_same(study: Study, config: SearchConfig) -> None:
     """Raise UsageError when `config` would make trials that cannot be compared with those of the study."""
-    before, now = SearchConfig(**study.config), config
-    changed = [name for name in SETTLED if getattr(before, name) != getattr(now, name)]
+    before = SearchConfig(**study.config)
+    changed = [
+        f"{name} was {_short(then)}, is {_short(now)}"
+        for name in SETTLED
+        if (then := _settled(before, name)) != (now := _settled(config, name))
+    ]
+    if before.task_source != config.task_source and not changed:
+        changed = [f"the task file {config.task.name} says something else"]
     if changed:
         raise UsageError(
-            f"The study {study.name!r} was begun with another {' and '.join(changed)}, so its trials could not be "
-            f"compared: {'; '.join(f'{n} was {getattr(before, n)!r}, is {getattr(now, n)!r}' for n in changed)}. "
-            f"Give the search a new name (study: ...)."
+            f"The study {study.name!r} was begun otherwise, so new trials could not be compared with its own: "
+            f"{'; '.join(changed)}. Put it back, or give the search a new name (study: ...)."
         )
-    task = assembly.prepared_task(config)
-    if study.data_hash and task.data_hash != study.data_hash:
+    found = assembly.prepared_task(config).data_hash
+    if (study.data_hash or "") != found:
         raise UsageError(
-            f"The data of study {study.name!r} have changed since it was begun (SHA-256 {study.data_hash[:12]} then, "
-            f"{task.data_hash[:12]} now), so its trials could not be compared. Give the search a new name (study: ...)."
+            f"The data of study {study.name!r} have changed since it was begun (SHA-256 {_digits(study.data_hash)} "
+            f"then, {_digits(found)} now), so new trials could not be compared with its own. Give the search a new "
+            "name (study: ...)."
         )
+
+
+def _settled(config: SearchConfig, name: str) -> Any:
+    """What must stay as it is, as it is written; of the task's files their names, for what is in them is compared by
+    its hash and folders differ from machine to machine."""
+    value = getattr(config, name)
+    if isinstance(value, tuple):
+        return [each.written() for each in value]
+    written = value.written() if isinstance(value, Named) else value
+    return _without_folders(written) if name == "task" else written
+
+
+def _without_folders(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_without_folders(key): _without_folders(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_folders(item) for item in value]
+    return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
+
+
+def _digits(hash: str | None) -> str:
+    return hash[:12] if hash else "none"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:197]}..."
 
 
 def _grow(store: Store, study: Study, config: SearchConfig) -> None:

@@ -7,6 +7,7 @@ import socket
 import threading
 import uuid
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 from nas.errors import StoreError
@@ -23,13 +24,13 @@ def owner_name() -> str:
 def is_dead(owner: str) -> bool:
     """True when `owner` is a process of this host that is gone; False when it lives or cannot be known from here."""
     parts = owner.split("/")
-    if len(parts) != 5 or parts[0] != socket.gethostname():
+    if len(parts) != 5:
         return False
-    _, boot, pid, started, _ = parts
-    here, namespace = _boot().partition("-")[::2]
-    if boot.partition("-")[2] != namespace:
+    host, boot, pid, started, _ = parts
+    # Of another boot nothing is said: hosts may share a name, and after a restart the lease has run out anyway.
+    if host != socket.gethostname() or boot != _boot() or not pid.isdecimal():
         return False
-    return boot.partition("-")[0] != here or _started(int(pid)) != started
+    return _started(int(pid)) != started
 
 
 def dead(owners: Iterable[str]) -> list[str]:
@@ -37,13 +38,14 @@ def dead(owners: Iterable[str]) -> list[str]:
     return [owner for owner in owners if is_dead(owner)]
 
 
+@cache
 def _boot() -> str:
     """This boot and this container: a pid says nothing about a process of another one."""
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()[:8]
-        return boot + "-" + Path("/proc/self/ns/pid").readlink().name.strip("pid:[]")
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return boot.replace("-", "") + "-" + Path("/proc/self/ns/pid").readlink().name.strip("pid:[]")
     except OSError:
-        return "boot"
+        return f"{uuid.getnode():x}"
 
 
 def _started(pid: int) -> str:
@@ -100,7 +102,7 @@ class Keeper:
             try:
                 self._store.renew(units, self.owner, self.seconds)
             except StoreError:
-                continue  # the main thread meets the same error where it can be reported; a lost lease is seen at `finish`
+                continue  # the main thread meets it where it can be reported, and sees a lost lease at `finish`
 
     def close(self) -> None:
         self._closed.set()

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from nas import assembly
 from nas.config import Named, SearchConfig
 from nas.errors import NasError, UsageError
+from nas.objectives import registry as objectives
+from nas.runners.options import RUNNERS
+from nas.store.engine import parse as parse_url
+from nas.training.recipe import Recipe
 from searchspace import documents, language
+from searchspace.cost import Shape
 from searchspace.errors import Problem, SpaceError, nearest
+from searchspace.space import Space
+
+T = TypeVar("T")
 
 
 def load(path: str | Path) -> SearchConfig:
@@ -33,32 +42,143 @@ def parse(text: str, source: str = "<text>", folder: str | Path = ".") -> Search
         raise UsageError(str(error)) from None
 
 
+STAND_INS: dict[str, Any] = {  # for parts that are missing or wrong, so that the others can still be looked at
+    "study": "stand-in",
+    "space": "",
+    "task": "language_model",
+    "objectives": ["flops"],
+    "scheduler": {"full": {"steps": 1}},
+    "budget": {"trials": 1},
+}
+STAND_IN_SPACE = "{kind: decoder, width: 32, vocabulary: 256, body: attention}"
+HIDDEN = "task_source"  # written by us, when a study keeps its search
+
+
 def _read(document: documents.Document, folder: Path) -> SearchConfig:
     if not isinstance(document.data, dict):
-        found = type(document.data).__name__
-        raise SpaceError([Problem(f"expected keys such as study, space, task, but found {found}", document.mark(()))])
-    problems: list[Problem] = []
-    values = {str(key): value for key, value in document.data.items()}
-    problems += [
-        Problem("holes may stand in the space alone", document.mark(path), documents.path_text(path))
-        for path in _holes({key: value for key, value in values.items() if key != "space"}, ())
-    ]
-    if problems:
-        raise SpaceError(problems)
-    if "space" in values:
-        values["space"] = _space(document, folder, problems)
-    try:
-        config = SearchConfig(**values)
-    except ValidationError as error:
-        raise SpaceError(problems + [_problem(document, item) for item in error.errors()]) from None
-    for part, settle in assembly.PARTS.items():
-        try:
-            config = settle(config, folder)
-        except (NasError, ValueError) as error:
-            problems.append(Problem(str(error), document.mark((part,)), part))
-    if problems:
-        raise SpaceError(problems)
+        expected = "expected keys such as study, space, task"
+        raise SpaceError([Problem(f"{expected}, but found {documents.describe(document.data)}", document.mark())])
+    reading = _Reading(document, folder)
+    config = reading.parts(reading.schema())
+    if reading.problems:
+        raise SpaceError(reading.problems)
     return config
+
+
+class _Reading:
+    """One pass over a search file. `wrong` are the keys with a problem, which later steps leave alone."""
+
+    def __init__(self, document: documents.Document, folder: Path):
+        self.document, self.folder = document, folder
+        self.problems: list[Problem] = []
+        self.wrong: set[str] = set()
+
+    def problem(self, message: str, path: documents.Path_) -> None:
+        self.problems.append(Problem(message, self.document.mark(path), documents.path_text(path)))
+        self.wrong.add(str(path[0]))
+
+    def schema(self) -> SearchConfig:
+        """Everything as its type wants it, with stand-ins for what is not."""
+        values = dict(self.document.data)
+        for path in _holes({key: value for key, value in values.items() if key != "space"}, ()):
+            self.problem("a hole cannot stand here, only in the space", path)
+        values = {key: value for key, value in values.items() if key not in self.wrong}
+        if "space" in values:
+            values["space"] = self.attempt(("space",), self.space) or ""
+        try:
+            return SearchConfig(**values)
+        except ValidationError as error:
+            for item in error.errors():
+                self.invalid(item, SearchConfig)
+        sound = {key: value for key, value in values.items() if key not in self.wrong}
+        return SearchConfig(**STAND_INS | sound)
+
+    def space(self) -> str:
+        """The space's text, from the file that is named or from the tree that stands in the search file itself."""
+        written = self.document.data["space"]
+        if isinstance(written, str):
+            description = language.load(self.folder / written)
+        else:
+            description = language.from_data(self.document, ("space",))
+        Space(description.root, description.constraints)
+        return language.render(description.root, description.constraints)
+
+    def parts(self, config: SearchConfig) -> SearchConfig:
+        """What the names stand for, and what else has to be read: afterwards a study needs no other file."""
+        task = self.attempt(self.named("task", config.task), lambda: assembly.gather_task(config, self.folder))
+        config = task or config
+        for index, each in enumerate(config.objectives):
+            self.attempt(("objectives", index), partial(objectives.make, each.written(), Shape()))
+        if "objectives" not in self.wrong:
+            self.attempt(("objectives",), lambda: _check_distinct(config))
+        space = Space.parse(STAND_IN_SPACE if "space" in self.wrong else config.space)
+        self.attempt(self.named("strategy", config.strategy), lambda: assembly.strategy(config, space))
+        self.attempt(("space",), lambda: assembly.check_space(config), needs="task")
+        self.attempt(self.named("scheduler", config.scheduler), lambda: assembly.scheduler(config))
+        options = RUNNERS.get(config.runner.name, SearchConfig)
+        self.attempt(self.named("runner", config.runner), lambda: assembly.runner_options(config), model=options)
+        self.attempt(("recipe",), lambda: Recipe.read(config.recipe))
+        self.attempt(("storage",), lambda: parse_url(config.storage))
+        found = [
+            self.attempt(("baselines", index), partial(self.baseline, config, name), needs="task")
+            for index, name in enumerate(config.baselines)
+        ]
+        return config.model_copy(update={"baselines": tuple(text for text in found if text)})
+
+    def baseline(self, config: SearchConfig, name: str) -> str:
+        return assembly.find_baseline(config, name, self.folder).text()
+
+    def named(self, part: str, written: Named) -> documents.Path_:
+        """Where the name of a part stands, with options or without."""
+        return (part, written.name) if isinstance(self.document.data.get(part), dict) else (part,)
+
+    def attempt(
+        self, path: documents.Path_, action: Callable[[], T], needs: str = "", model: type[BaseModel] = SearchConfig
+    ) -> T | None:
+        """What `action` gives; None, with the problem noted, where it is refused, or where what it needs is wrong.
+
+        `model` is what pydantic reads in `action`.
+        """
+        if path[0] in self.wrong - {"objectives", "baselines"} or needs in self.wrong:
+            return None
+        try:
+            return action()
+        except ValidationError as error:
+            for item in error.errors():
+                self.invalid(item, model, path)
+        except SpaceError as error:
+            self.wrong.add(str(path[0]))
+            self.problems += [self.placed(each, path) for each in error.problems]
+        except (NasError, ValueError) as error:
+            self.problem(str(error).removeprefix(f"{path[0]}: "), path)
+        return None
+
+    def placed(self, problem: Problem, path: documents.Path_) -> Problem:
+        """A problem without a place is one of `path`."""
+        if problem.mark is not None:
+            return problem
+        return Problem(problem.message, self.document.mark(path), problem.path or documents.path_text(path))
+
+    def invalid(self, item: Any, model: type[BaseModel], above: documents.Path_ = ()) -> None:
+        """One of pydantic's errors, in our words: the line, the path, what came, what was expected."""
+        path = (*above, *(part for part in item["loc"] if not str(part).startswith("function-")))
+        if item["type"] == "missing":
+            self.problem(f"{path[-1]!r} is missing", path)
+        elif item["type"] == "extra_forbidden":
+            known = _fields_at(model, item["loc"])
+            near = nearest(str(path[-1]), known)
+            listed = f"Known: {', '.join(known)}." if known else "There are no options."
+            self.problem(f"there is no {path[-1]!r} here.{near} {listed}", path)
+        else:
+            message = re.sub(r"^Value error, ", "", item["msg"])
+            self.problem(f"{message[0].lower()}{message[1:]}, but found {_short(item['input'])}", path)
+
+
+def _check_distinct(config: SearchConfig) -> None:
+    names = [objectives.make(each.written(), Shape()).name for each in config.objectives]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UsageError(f"every objective counts once, but there is more than one {', '.join(twice)}")
 
 
 def _holes(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[str | int, ...]]:
@@ -70,45 +190,15 @@ def _holes(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[str | int,
             yield from _holes(item, (*path, key))
 
 
-def _space(document: documents.Document, folder: Path, problems: list[Problem]) -> str:
-    """The space's text, from the file that is named or from the tree that stands in the search file itself."""
-    written = document.data["space"]
-    try:
-        if isinstance(written, str):
-            description = language.load(folder / written)
-        else:
-            description = language.from_data(document, ("space",))
-        return language.render(description.root, description.constraints)
-    except SpaceError as error:
-        problems += error.problems
-        return ""
-
-
-def _problem(document: documents.Document, item: Any) -> Problem:
-    """One of pydantic's errors, in our words: the line, the path, what came, what was expected."""
-    location = tuple(part for part in item["loc"] if part in document.data or not str(part).startswith("function-"))
-    path = ".".join(str(part) for part in location)
-    mark = document.mark(location)
-    if item["type"] == "missing":
-        return Problem(f"{location[-1]!r} is missing", mark, ".".join(map(str, location[:-1])))
-    if item["type"] == "extra_forbidden":
-        known = _fields_at(location)
-        near = nearest(str(location[-1]), known)
-        return Problem(f"there is no {location[-1]!r} here.{near} Known: {', '.join(known)}", mark, path)
-    message = re.sub(r"^Value error, ", "", item["msg"])
-    return Problem(f"{message[0].lower()}{message[1:]}, but found {_short(item['input'])}", mark, path)
-
-
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _fields_at(location: tuple[Any, ...]) -> list[str]:
+def _fields_at(model: Any, location: tuple[Any, ...]) -> list[str]:
     """The keys that are known where `location` ends."""
-    model: Any = SearchConfig
     for part in location[:-1]:
         field = model.model_fields.get(part)
         annotation = field.annotation if field else Named
         model = annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else Named
-    return sorted(model.model_fields)
+    return sorted(set(model.model_fields) - {HIDDEN})

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+import traceback
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from nas.work import Outcome, Progress, Work
+from nas.errors import NasError
+from nas.work import Failure, FailureKind, Outcome, Progress, Work
+
+Heard = Callable[[Progress], None]
+Run = Callable[..., Outcome]  # run(work, progress=Heard); by default `nas.training.unit.run`
 
 
 class Runner(Protocol):
@@ -17,7 +23,10 @@ class Runner(Protocol):
     def submit(self, work: Work) -> None: ...
 
     def wait(self, timeout: float) -> list[Outcome]:
-        """The outcomes that have come in, at once if there are any, else after at most `timeout` seconds."""
+        """The outcomes that have come in, at once if there are any, else after at most `timeout` seconds.
+
+        Raises NasError for what no unit is to blame for, such as a full disk.
+        """
 
     def progress(self) -> Mapping[tuple[int, int], Progress]:
         """How far the running units are, by (trial, rung), where it is known."""
@@ -29,3 +38,23 @@ class Runner(Protocol):
         """Stop what runs: units save where they are, within `seconds`. Gives the outcomes that were ready."""
 
     def close(self) -> None: ...
+
+
+def guarded(run: Run | None, work: Work, heard: Heard) -> Outcome:
+    """Run a unit; whatever it raises is a failure of the unit, except NasError, which the user has to put right."""
+    began = time.monotonic()
+    try:
+        return (run or _train)(work, progress=heard)
+    except NasError:
+        raise
+    except MemoryError as error:
+        failure = Failure(FailureKind.OUT_OF_MEMORY, str(error) or "no memory is left")
+    except (Exception, SystemExit):  # a task's own sys.exit would end the search otherwise
+        failure = Failure(FailureKind.TASK_ERROR, traceback.format_exc().rstrip())
+    return Outcome(trial=work.trial, rung=work.rung, seconds=time.monotonic() - began, failure=failure)
+
+
+def _train(work: Work, progress: Heard) -> Outcome:
+    from nas.training.unit import run  # torch is imported when a unit runs, not when a search is planned
+
+    return run(work, progress=progress)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections import deque
-from collections.abc import Callable
+from types import FrameType
 
+from nas.runners.contract import Run, guarded
 from nas.work import Outcome, Progress, Work
 
-Run = Callable[..., Outcome]
+PATIENCE_SECONDS = 5  # for a unit that was asked to stop and has not come to its next report
 
 
 class InlineRunner:
@@ -16,10 +19,10 @@ class InlineRunner:
     workers = capacity = 1
 
     def __init__(self, run: Run | None = None):
-        self._run = run or _train
+        self._run = run
         self._queue: deque[Work] = deque()
         self._progress: dict[tuple[int, int], Progress] = {}
-        self._stopping = False
+        self._busy = self._stopping = False
 
     def submit(self, work: Work) -> None:
         self._queue.append(work)
@@ -28,9 +31,13 @@ class InlineRunner:
         if not self._queue:
             return []
         work = self._queue[0]
-        outcome = self._run(work, progress=lambda progress: self._heard(work, progress))
+        self._busy = True
+        try:
+            outcome = guarded(self._run, work, lambda progress: self._heard(work, progress))
+        finally:
+            self._busy = False
+            self._progress.clear()
         self._queue.popleft()
-        self._progress.pop((work.trial, work.rung), None)
         return [outcome]
 
     def _heard(self, work: Work, progress: Progress) -> None:
@@ -42,8 +49,15 @@ class InlineRunner:
         return dict(self._progress)
 
     def stop_soon(self) -> None:
-        """Called from a signal handler: the running unit saves itself at its next step."""
+        """The running unit saves itself at its next report; one that does not report is broken off where it stands."""
         self._stopping = True
+        if self._busy and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGALRM, self._break_off)
+            signal.alarm(PATIENCE_SECONDS)
+
+    def _break_off(self, number: int, frame: FrameType | None) -> None:
+        if self._busy:
+            raise KeyboardInterrupt
 
     def interrupt(self, seconds: float) -> list[Outcome]:
         self._queue.clear()
@@ -51,9 +65,3 @@ class InlineRunner:
 
     def close(self) -> None:
         self._queue.clear()
-
-
-def _train(work: Work, progress: Callable[[Progress], None]) -> Outcome:
-    from nas.training.unit import run  # torch is imported when a unit runs, not when a search is planned
-
-    return run(work, progress=progress)

@@ -8,49 +8,40 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
-import signal
-import threading
 import time
-from typing import Annotated, Any
+from typing import Any
 
 import ray
-from pydantic import BaseModel, ConfigDict, Field
 
-from nas.config import Count
 from nas.errors import NasError
+from nas.runners.contract import Run, guarded
+from nas.runners.options import RayOptions
 from nas.work import Failure, FailureKind, Outcome, Progress, Work
 
 OBJECT_STORE_BYTES = 128 * 2**20  # units and outcomes are a few kilobytes; Ray's default takes 30% of the memory
-LOST = (
-    ray.exceptions.WorkerCrashedError,
-    ray.exceptions.NodeDiedError,
-    ray.exceptions.ObjectLostError,
-    ray.exceptions.LocalRayletDiedError,
-    ray.exceptions.RuntimeEnvSetupError,
-)
-
-
-class RayOptions(BaseModel):
-    """What one unit needs, and where: `gpus` may be a fraction; without `workers` the cluster's resources decide."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    workers: Annotated[int, Field(ge=1)] | None = None
-    cpus: Annotated[float, Field(gt=0)] = 1
-    gpus: Annotated[float, Field(ge=0)] = 0
-    memory: Annotated[Count, Field(gt=0)] | None = None
-    resources: dict[str, float] = {}
-    address: str | None = None
+HEAR_SECONDS = 1.0  # between two reports of a unit, and between two looks at them
 
 
 class RayRunner:
-    """Submits units to Ray. One unit more than there are workers waits in Ray, so that no worker idles."""
+    """Submits units to Ray. Where the workers fill the cluster one more unit waits in Ray, so that no worker idles.
 
-    def __init__(self, options: RayOptions, run: Any = None):
-        _connect(options)
-        self.workers = options.workers or _workers_that_fit(options)
-        self.capacity = self.workers + 1
-        self._board: Any = ray.remote(num_cpus=0)(_Board).remote()
+    A Ray that is connected already is used as it is, and stays connected when the runner is closed.
+    """
+
+    def __init__(self, options: RayOptions, run: Run | None = None):
+        self._own_ray = not ray.is_initialized()
+        if self._own_ray:
+            _connect(options)
+        try:
+            room = _room(options)
+        except NasError:
+            self._disconnect()
+            raise
+        self.workers = options.workers or room
+        self.capacity = self.workers + (self.workers == room)
+        self._board: Any = ray.remote(num_cpus=0, max_restarts=-1)(_Board).remote()
         self._task = _unit.options(
             num_cpus=options.cpus,
             num_gpus=options.gpus,
@@ -76,7 +67,7 @@ class RayRunner:
     def progress(self) -> dict[tuple[int, int], Progress]:
         """As the workers last told; asked for at most once a second."""
         asked, known = self._heard
-        if time.monotonic() - asked > 1:
+        if time.monotonic() - asked > HEAR_SECONDS:
             with contextlib.suppress(ray.exceptions.RayError):
                 known = ray.get(self._board.read.remote(), timeout=1)
             self._heard = (time.monotonic(), known)
@@ -91,74 +82,103 @@ class RayRunner:
         for reference in self._running:
             ray.cancel(reference, force=False)
         outcomes, end = [], time.monotonic() + seconds
-        while self._running and time.monotonic() < end:
-            outcomes += self.wait(timeout=end - time.monotonic())
+        while self._running and (left := end - time.monotonic()) > 0:
+            outcomes += self.wait(left)
+        for reference in self._running:
+            ray.cancel(reference, force=True)
         self._running.clear()
         return outcomes
 
     def close(self) -> None:
-        ray.shutdown()
+        if ray.is_initialized():
+            for reference in self._running:
+                ray.cancel(reference, force=True)
+            ray.kill(self._board)
+        self._running.clear()
+        self._disconnect()
+
+    def _disconnect(self) -> None:
+        if self._own_ray:
+            ray.shutdown()
 
 
 def _connect(options: RayOptions) -> None:
-    if ray.is_initialized():
-        return
-    quiet: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
     try:
         if options.address:
             ray.init(address=options.address, log_to_driver=False, logging_level=logging.ERROR)
         else:
-            cpus = options.cpus * (options.workers or 0) or os.cpu_count()
-            ray.init(num_cpus=max(1, round(cpus or 1)), object_store_memory=OBJECT_STORE_BYTES, **quiet)
+            _start(options)
     except (ConnectionError, TimeoutError, RuntimeError, ValueError) as error:
-        where = f"the Ray cluster at {options.address!r}" if options.address else "a Ray cluster on this machine"
-        raise NasError(
-            f"Could not reach {where}: {error}. Start one with `ray start --head`, or use `runner: inline`."
-        ) from None
+        where = f"the Ray cluster at {options.address!r}" if options.address else "Ray on this machine"
+        advice = "Start a cluster with `ray start --head`" if options.address else "Look at the limits of this machine"
+        raise NasError(f"Could not reach {where}: {error}. {advice}, or use `runner: inline`.") from None
 
 
-def _workers_that_fit(options: RayOptions) -> int:
-    """How many units the cluster holds at once."""
-    have = ray.cluster_resources()
-    need = {"CPU": options.cpus, "GPU": options.gpus, "memory": options.memory or 0, **options.resources}
-    fit = [int(have.get(name, 0) // amount) for name, amount in need.items() if amount]
-    if min(fit) < 1:
-        raise NasError(f"No node can hold a unit: it needs {need}, and the whole cluster has {have}.")
-    return min(fit)
+def _start(options: RayOptions) -> None:
+    """A Ray of our own on this machine, with room for just the workers that were asked for."""
+    workers = options.workers or max(1, int((os.cpu_count() or 1) / options.cpus))
+    ray.init(
+        address="local",  # not whatever cluster happens to run on this machine
+        num_cpus=math.ceil(options.cpus * workers),
+        resources={name: amount * workers for name, amount in options.resources.items()},
+        object_store_memory=OBJECT_STORE_BYTES,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+    )
+
+
+def _room(options: RayOptions) -> int:
+    """How many units the nodes hold at once. Where `workers` are named a cluster may be without room: it may grow."""
+    need = options.needs()
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    room = sum(min(int(node.get(name, 0) // amount) for name, amount in need.items()) for node in nodes)
+    if room or (options.workers and options.address):
+        return room
+    raise NasError(
+        f"No node of the Ray cluster can hold a unit: it needs {_listed(need)}; the nodes have up to "
+        f"{_listed(_largest(nodes))}."
+    )
+
+
+def _listed(resources: dict[str, float]) -> str:
+    return ", ".join(f"{name} {amount:g}" for name, amount in resources.items())
+
+
+def _largest(nodes: list[dict[str, float]]) -> dict[str, float]:
+    """The most of each resource that a node has; names with a colon are Ray's own."""
+    names = sorted({name for node in nodes for name in node if ":" not in name})
+    return {name: max(node.get(name, 0) for node in nodes) for name in names}
 
 
 def _outcome(reference: Any, work: Work) -> Outcome | None:
-    """What a finished task gave; None for one that was cancelled."""
+    """What a finished task gave; None for one that was cancelled. Raises the NasError that a unit raised."""
     try:
         return ray.get(reference)
     except ray.exceptions.TaskCancelledError:
         return None
     except ray.exceptions.OutOfMemoryError as error:
         failure = Failure(FailureKind.OUT_OF_MEMORY, str(error))
-    except LOST as error:
-        failure = Failure(FailureKind.WORKER_LOST, f"{type(error).__name__}: {error}")
     except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, NasError):
+            raise error.cause from None
         failure = Failure(FailureKind.TASK_ERROR, str(error))
+    except ray.exceptions.RayError as error:  # its worker, its node or its result is gone
+        failure = Failure(FailureKind.WORKER_LOST, f"{type(error).__name__}: {error}")
     return Outcome(trial=work.trial, rung=work.rung, seconds=0.0, failure=failure)
 
 
 @ray.remote(max_retries=0)
-def _unit(work: Work, board: Any, run: Any) -> Outcome:
-    if run is None:
-        from nas.training.unit import run
-    last, stop = 0.0, threading.Event()
-    # A cancelled task gets SIGINT at any moment; the unit may stop only between two steps, or what it saves is torn.
-    signal.signal(signal.SIGINT, lambda *_: stop.set())
+def _unit(work: Work, board: Any, run: Run | None) -> Outcome:
+    last = 0.0
 
     def heard(progress: Progress) -> None:
         nonlocal last
-        if stop.is_set():
-            raise KeyboardInterrupt
-        if time.monotonic() - last > 1:
+        if time.monotonic() - last > HEAR_SECONDS:
             last = time.monotonic()
             board.write.remote((work.trial, work.rung), progress)
 
-    return run(work, progress=heard)
+    return guarded(run, work, heard)
 
 
 class _Board:
