@@ -2,38 +2,72 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nas.errors import UsageError
 from searchspace import zoo
 from searchspace.architecture import Architecture
 from searchspace.errors import nearest
 
+if TYPE_CHECKING:
+    from nas.store import Store, Study
+
+HASH_DIGITS = 6  # the fewest that stand for an architecture
+FILE_ENDINGS = (".yaml", ".yml")
+
 
 def find(reference: str, storage: str | None = None) -> Architecture:
-    """The architecture in the file `reference`, of that name in the zoo, or of trial N where it reads STUDY:N.
+    """The architecture in the file `reference`, of that name in the zoo, or of STUDY:TRIAL (or STUDY:HASH).
 
-    Raises UsageError saying where it was looked for.
+    Raises UsageError saying where it was looked for; SpaceError for a file that holds none.
     """
     if Path(reference).is_file():
         return Architecture.load(reference)
     if reference in zoo.names():
         return zoo.load(reference)
-    study, colon, number = reference.rpartition(":")
-    if colon and number.isdigit():
-        return of_trial(study, int(number), storage)
-    near = nearest(reference, zoo.names())
+    trial = trial_reference(reference)
+    if trial:
+        return of_trial(trial[0], trial[1], storage)
+    study, _, digits = reference.rpartition(":")
+    if study and len(digits) >= HASH_DIGITS and set(digits) <= set("0123456789abcdef"):
+        return _of_hash(study, digits, storage)
+    if Path(reference).is_dir():
+        raise UsageError(f"{reference!r} is a folder: name a file in it.")
+    if Path(reference).suffix in FILE_ENDINGS:
+        raise UsageError(f"There is no file {reference!r}.{_near_file(Path(reference))}")
     raise UsageError(
-        f"There is no file {reference!r}, and no architecture of the zoo has that name.{near} "
-        f"The zoo: {', '.join(zoo.names())}. A trial is written STUDY:NUMBER."
+        f"There is neither a file {reference!r} nor such a name in the zoo.{nearest(reference, zoo.names())} "
+        f"The zoo: {', '.join(zoo.names())}. A trial is written STUDY:NUMBER, as in quickstart:17."
     )
+
+
+def trial_reference(reference: str) -> tuple[str, int] | None:
+    """(study, number) where `reference` is written STUDY:NUMBER; None where it is a file or something else."""
+    study, colon, number = reference.rpartition(":")
+    looks_so = colon and study and number.isascii() and number.isdigit() and len(number) < HASH_DIGITS * 2
+    return (study, int(number)) if looks_so and not Path(reference).exists() else None
 
 
 def of_trial(study: str, number: int, storage: str | None = None) -> Architecture:
     """The architecture of trial `number` of `study`."""
-    from nas.store import open_store  # a file or a name of the zoo needs no database
+    store, found = _open(study, storage)
+    with store:
+        return Architecture.parse(store.trial(found.id, number).architecture, f"{study}:{number}")
 
-    url = storage or os.environ.get("NAS_STORAGE") or f"sqlite:///runs/{study}.db"
-    store = open_store(url, create=False)
-    return Architecture.parse(store.trial(store.study(study).id, number).architecture, f"{study}:{number}")
+
+def _of_hash(study: str, digits: str, storage: str | None) -> Architecture:
+    store, _ = _open(study, storage)
+    with store:
+        return Architecture.parse(store.architecture(digits)[1], f"{study}:{digits}")
+
+
+def _open(study: str, storage: str | None) -> tuple[Store, Study]:
+    from nas.location import open_existing  # a file or a name of the zoo needs no database
+
+    return open_existing(study, storage)
+
+
+def _near_file(path: Path) -> str:
+    beside = [each.name for ending in FILE_ENDINGS for each in path.parent.glob(f"*{ending}")]
+    return nearest(path.name, beside)

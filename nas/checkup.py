@@ -1,7 +1,8 @@
-"""Is this machine ready? Each check is a function that says what it found, and what to do when something is in the way."""
+"""Is this machine ready? Each check is a function that says what it found, and what to do if something is wrong."""
 
 from __future__ import annotations
 
+import os
 import platform
 import shutil
 import sys
@@ -11,10 +12,13 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from nas import location
 from nas.errors import NasError
+from nas.store import open_store
+from nas.store.engine import file_of, parse
 
 NEEDED = ("torch", "ray", "optuna", "sqlalchemy", "alembic", "pydantic", "safetensors", "scikit-learn")
-OPTIONAL = {"psycopg": "PostgreSQL (pip install 'tessera-nas[postgres]')", "triton": "GPU kernels (tessera-nas[gpu])"}
+OPTIONAL = {"psycopg": "PostgreSQL, tessera-nas[postgres]", "triton": "kernels of our own on a GPU, tessera-nas[gpu]"}
 LEAST_DISK_GIB = 1.0
 
 
@@ -34,12 +38,15 @@ def examine(storage: str | None = None) -> Iterator[Finding]:
     """All checks in turn; a check that breaks is a finding too."""
     for name, check in CHECKS.items():
         yield _tried(name, check)
+    storage = storage or os.environ.get(location.VARIABLE)
     yield _tried("database", lambda: _database(storage))
 
 
 def _tried(name: str, check: Callable[[], tuple[bool, str]]) -> Finding:
     try:
         ok, found = check()
+    except NasError as error:
+        ok, found = False, str(error)
     except Exception as error:  # a broken installation breaks in ways nobody lists; the report must still come
         ok, found = False, f"{type(error).__name__}: {error}"
     return Finding(name, ok, found)
@@ -56,10 +63,9 @@ def _packages() -> tuple[bool, str]:
             found.append(f"{name} {version(name)}")
         except PackageNotFoundError:
             missing.append(name)
-    return (
-        not missing,
-        f"missing: {', '.join(missing)}; run `make test` or pip install again" if missing else ", ".join(found),
-    )
+    if missing:
+        return False, f"missing: {', '.join(missing)}; install them with `pip install tessera-nas`"
+    return True, ", ".join(found)
 
 
 def _extras() -> tuple[bool, str]:
@@ -68,7 +74,7 @@ def _extras() -> tuple[bool, str]:
         try:
             found.append(f"{name} {version(name)}")
         except PackageNotFoundError:
-            found.append(f"no {name}: none of {purpose}")
+            found.append(f"no {name} ({purpose})")
     return True, "; ".join(found)
 
 
@@ -99,8 +105,8 @@ def _ray() -> tuple[bool, str]:
     import ray
 
     if ray.is_initialized():
-        return True, f"running, {ray.cluster_resources().get('CPU', 0):g} CPUs"
-    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+        return True, f"this process is part of a cluster of {ray.cluster_resources().get('CPU', 0):g} CPUs"
+    ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     try:
         return ray.get(ray.remote(lambda: True).remote(), timeout=60), "starts and runs a task on this machine"
     finally:
@@ -108,23 +114,22 @@ def _ray() -> tuple[bool, str]:
 
 
 def _disk() -> tuple[bool, str]:
-    rows = []
-    for place in (Path.cwd(), Path(tempfile.gettempdir())):
-        rows.append((shutil.disk_usage(place).free / 2**30, place))
-    free, place = min(rows)
+    places = (Path.cwd(), Path(tempfile.gettempdir()))
+    free, place = min((shutil.disk_usage(place).free / 2**30, place) for place in places)
     return free >= LEAST_DISK_GIB, f"{free:.1f} GiB free in {place}"
 
 
 def _database(storage: str | None) -> tuple[bool, str]:
-    from nas.store import open_store
-
+    """The named database as it is; without one, whether a SQLite file can be made. Makes nothing that stays."""
     with tempfile.TemporaryDirectory() as folder:
-        try:
-            with open_store(storage or Path(folder) / "doctor.db", create=True) as store:
-                count = len(store.studies())
-        except NasError as error:
-            return False, str(error)
-    return True, f"{count} studies in {storage}" if storage else "a SQLite study database can be made"
+        file = file_of(parse(storage)) if storage else None
+        if file is not None and not file.exists():
+            return False, f"there is no file {file}; `nas search --storage {storage}` would make it"
+        with open_store(storage or Path(folder) / "doctor.db", create=storage is None) as store:
+            names = [study.name for study in store.studies()]
+    if storage is None:
+        return True, "a SQLite study database can be made"
+    return True, f"{location.shown(storage)} holds {', '.join(names) or 'no study yet'}"
 
 
 CHECKS: dict[str, Callable[[], tuple[bool, str]]] = {

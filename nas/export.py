@@ -1,4 +1,4 @@
-"""An architecture leaves a study as a file: YAML that builds, with where it comes from in its header, and its weights."""
+"""An architecture leaves a study as a file: YAML that builds, its origin in the header, and its weights."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from typing import Any
 
 import yaml
 
-from nas import assembly, overview
+from nas import assembly, overview, summary
 from nas.config import SearchConfig
-from nas.errors import NasError
-from nas.finals import Finals
+from nas.errors import NasError, UsageError
+from nas.finals import Finals, Report
 from nas.store import Store, Study, Trial, UnitState
 from nas.work import Checkpoint
 from searchspace.architecture import Architecture
 from searchspace.build import cost
 
 PACKAGES = ("tessera-nas", "torch", "ray", "optuna", "sqlalchemy")
+ANCESTORS = 20  # that the header names at most
+WEIGHTS = ".safetensors"
 
 
 @dataclass(frozen=True)
@@ -35,10 +37,9 @@ class Export:
 
 def best_number(store: Store, study: Study) -> int:
     """The winner of the finals, as a trial of the search; without finals the best trial. Raises NasError if none is."""
-    config = SearchConfig(**study.config)
-    finalists = Finals(config, store, study, assembly.objectives(config)).finalists()
-    if finalists:
-        return finalists[0].number
+    report = _report(store, study)
+    if report:
+        return report.winner.number
     best = overview.best_trials(store, study, None, 1)
     if not best:
         raise NasError(f"No trial of study {study.name!r} has finished yet, so there is none to export.")
@@ -60,22 +61,41 @@ def export(store: Store, study: Study, number: int, *, weights: bool = False) ->
 
 
 def write(export: Export, path: Path) -> list[Path]:
-    """Write an export to `path`, and its weights beside it with the ending .safetensors -> the files."""
-    files: list[tuple[Path, bytes]] = [(path, export.text.encode())]
+    """Write an export to `path`, and its weights beside it with the ending .safetensors -> the files.
+
+    Raises UsageError for a path that cannot be one, NasError where it cannot be written.
+    """
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder: name a file in it.")
+    if path.suffix == WEIGHTS:
+        raise UsageError(f"{path}: the architecture is YAML; its weights go beside it as {path.stem}{WEIGHTS}.")
+    files = [(path, export.text.encode())]
     if export.weights is not None:
-        files.append((path.with_suffix(".safetensors"), export.weights))
-    try:
-        for name, content in files:
-            part = name.with_name(f".{name.name}.{os.getpid()}.part")
-            part.write_bytes(content)
-            part.replace(name)  # whole or not at all
-    except OSError as error:
-        raise NasError(f"Could not write {path}: {error.strerror}.") from None
+        files.append((path.with_suffix(WEIGHTS), export.weights))
+    for name, content in files:
+        _write_whole(name, content)
     return [name for name, _ in files]
 
 
+def _write_whole(path: Path, content: bytes) -> None:
+    """Whole or not at all."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.write_bytes(content)
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise NasError(f"Could not write {path}: {error.strerror}.") from None
+
+
+def _report(store: Store, study: Study) -> Report | None:
+    """What the finals of the study show; None without finals."""
+    config = SearchConfig(**study.config)
+    return Finals(config, store, study, assembly.objectives(config)).report()
+
+
 def _trained(store: Store, study: Study, trial: Trial) -> Trial:
-    """The trial whose weights and metrics stand for `trial`: the best seed of the finals if it was there, else itself."""
+    """The trial whose weights stand for `trial`: the best seed of the finals if it was there, else itself."""
     finals = [each for each in store.trials(study.id, purposes=("final",)) if each.values]
     same = [each for each in finals if each.architecture_hash == trial.architecture_hash]
     objective = assembly.objectives(SearchConfig(**study.config))[0]
@@ -84,44 +104,71 @@ def _trained(store: Store, study: Study, trial: Trial) -> Trial:
 
 def _header(store: Store, study: Study, trial: Trial, trained: Trial, architecture: Architecture) -> dict[str, Any]:
     config = SearchConfig(**study.config)
-    costs = cost(architecture, assembly.shape(config))
+    shape = assembly.shape(config)
+    costs = cost(architecture, shape)
+    done = [unit for unit in store.units(study.id, trial.number) if unit.state is UnitState.DONE]
     header: dict[str, Any] = {
         "made_by": "Tessera (tessera-nas)",
         "exported_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "architecture": architecture.hash,
         "study": study.name,
         "trial": trial.number,
-        "operator": trial.operator,
-        "lineage": _lineage(store, study, trial),
-        "search_metrics": dict(trial.values),
-        "steps": [unit.steps for unit in store.units(study.id, trial.number) if unit.state is UnitState.DONE],
+        "lineage": [f"trial {trial.number} ({trial.operator})", *_lineage(store, study, trial)],
+        "search": {
+            "state": trial.state.value,
+            "seed": trial.seed,
+            "steps": done[-1].steps if done else 0,
+            "objectives": dict(trial.values),
+            "metrics": store.metrics(study.id, trial.number, done[-1].rung) if done else {},
+        },
     }
     if trained is not trial:
-        header["final"] = {
-            "trial": trained.number,
-            "seed": trained.seed,
-            "steps": config.finals.steps,
-            "metrics": store.metrics(study.id, trained.number, 0),
-        }
-    header |= {
-        "costs": {
-            "length": assembly.shape(config).length,
-            "parameters": costs.parameters,
-            "flops": costs.expected_flops,
-        },
+        header["finals"] = _finals(store, study, trained, architecture)
+    return header | {
+        "costs": {"length": shape.length, "parameters": costs.parameters, "flops": costs.expected_flops},
         "task": config.task.written(),
         "data_sha256": study.data_hash,
-        "recipe": config.recipe or "the defaults",
-        "environment": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
+        "recipe": dict(config.recipe) or "the defaults",
+        "environment": _environment(store, study, trained),
     }
-    return header
 
 
-def _lineage(store: Store, study: Study, trial: Trial, most: int = 20) -> list[str]:
+def _finals(store: Store, study: Study, trained: Trial, architecture: Architecture) -> dict[str, Any]:
+    """The seed whose weights are exported, all seeds, and for the winner the verdict."""
+    report = _report(store, study)
+    finals: dict[str, Any] = {
+        "trial": trained.number,
+        "seed": trained.seed,
+        "steps": store.units(study.id, trained.number)[-1].steps,
+        "metrics": store.metrics(study.id, trained.number, 0),
+    }
+    entrant = next((each for each in report.finalists if each.architecture == architecture), None) if report else None
+    if report and entrant:
+        finals[f"{report.objective} of all seeds"] = {
+            "validation": list(entrant.validation),
+            "test": list(entrant.test),
+        }
+        if entrant is report.winner:
+            finals["verdict"] = summary.sentence(report).removeprefix("Verdict: ")
+    return finals
+
+
+def _environment(store: Store, study: Study, trained: Trial) -> dict[str, Any]:
+    """Where it was trained, by which Tessera the study was begun, and what exports it."""
+    devices = sorted({unit.device for unit in store.units(study.id, trained.number) if unit.device})
+    return {
+        "device": ", ".join(devices) or "unknown",
+        "study_begun_with": f"tessera-nas {study.version}",
+        "python": platform.python_version(),
+        **{name: version(name) for name in PACKAGES},
+    }
+
+
+def _lineage(store: Store, study: Study, trial: Trial) -> list[str]:
     """The trial's ancestors, nearest first, each with the operator that made it."""
     lines: list[str] = []
     queue, seen = list(trial.parents), {trial.number}
-    while queue and len(lines) < most:
+    while queue and len(lines) < ANCESTORS:
         number = queue.pop(0)
         if number in seen:
             continue
@@ -133,7 +180,6 @@ def _lineage(store: Store, study: Study, trial: Trial, most: int = 20) -> list[s
 
 
 def _weights(store: Store, study: Study, trained: Trial) -> bytes:
-    import torch
     from safetensors.torch import save
 
     from nas.training import checkpoints
@@ -142,6 +188,9 @@ def _weights(store: Store, study: Study, trained: Trial) -> bytes:
     if not done:
         raise NasError(f"Trial {trained.number} has no checkpoint: it was trained with `checkpoints: null`, or failed.")
     last = done[-1]
-    state = checkpoints.read(Checkpoint(last.checkpoint_uri or "", last.checkpoint_sha256 or ""), torch.device("cpu"))
+    try:
+        state = checkpoints.weights(Checkpoint(last.checkpoint_uri or "", last.checkpoint_sha256 or ""))
+    except checkpoints.CheckpointLost as error:
+        raise NasError(f"The weights of trial {trained.number} cannot be exported. {error}") from None
     # A tied embedding is one tensor under two names, which safetensors refuses; a copy of each loads the same.
-    return save({name: value.detach().clone().contiguous() for name, value in state["model"].items()})
+    return save({name: value.detach().clone().contiguous() for name, value in state.items()})

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import asdict
 from statistics import fmean
 from typing import Any
 
-from rich.console import Console
-
 from nas import assembly, overview
-from nas.cli.output import table
 from nas.finals import Finalist, Report
 from nas.launch import Result
-from nas.reporting import short
+from nas.tables import rendered, short
 from searchspace.build import cost
 from searchspace.drawing import draw
 
@@ -40,15 +36,18 @@ def as_dict(result: Result) -> dict[str, Any]:
 
 def as_text(result: Result) -> str:
     """The result as a person reads it."""
-    parts = ["Pareto front of the search (validation data)", _rendered(overview.front_rows(result.store, result.study))]
+    front = overview.front_rows(result.store, result.study)
+    if not front:
+        return "No trial has finished, so there is nothing to show; `nas status` says why."
+    parts = ["Pareto front of the search (validation data)", rendered(front)]
     report = result.report
     if report:
-        shape = assembly.shape(result.config)
+        finals = result.config.finals
         parts += [
             f"\nThe winner, trial {report.winner.number} ({report.winner.architecture.short})",
-            draw(report.winner.architecture, shape),
-            f"\nFinals: trained again for {result.config.finals.steps} steps with {result.config.finals.seeds} seeds",
-            _rendered(_entrants(report, result)),
+            draw(report.winner.architecture, assembly.shape(result.config)),
+            f"\nFinals: {report.objective} after {finals.steps} steps, mean of {finals.seeds} seeds",
+            rendered(_entrants(report, result)),
             "\n" + sentence(report),
         ]
     return "\n".join(parts)
@@ -76,15 +75,7 @@ def _row(entrant: Finalist, is_baseline: bool, result: Result) -> dict[str, Any]
         "entrant": "Transformer of the winner's size" if is_baseline else f"trial {entrant.number}",
         "validation": fmean(entrant.validation),
         "test": fmean(entrant.test),
-        "seeds": " ".join(short(value) for value in entrant.test),
+        "test_seeds": " ".join(short(value) for value in entrant.test),
         "parameters": costs.parameters,
         "flops": costs.expected_flops,
     }
-
-
-def _rendered(rows: list[dict[str, Any]]) -> str:
-    if not rows:
-        return "  no trial has finished"
-    text = io.StringIO()
-    Console(file=text, width=160, highlight=False).print(table(rows))
-    return text.getvalue().rstrip()

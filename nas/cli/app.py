@@ -1,23 +1,33 @@
-"""The application that the commands register with, and how errors end: a message on stderr and an exit code.
-
-Exit codes: 0 done, 1 the command could not do it, 2 bad input, 3 the study database, 130 interrupted.
-"""
+"""The application that the commands register with, and how errors end: a message on stderr and an exit code."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import pkgutil
 import sys
+from typing import NoReturn
 
 import typer
 
 from nas.errors import NasError
 from searchspace.errors import SpaceError
 
+EXIT_CODES = {
+    0: "done",
+    1: "the command could not do it, or found nothing",
+    2: "bad input: a file, a name or an option",
+    3: "the study database",
+    130: "interrupted",
+}
+
 app = typer.Typer(
     name="nas",
     help="Finds sequence-model architectures better than the Transformer, for your data, device and budget.",
+    epilog="Results go to stdout, everything else to stderr; --json prints results as JSON. Exit codes: "
+    + "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items())
+    + ".",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -33,22 +43,33 @@ def discover() -> None:
         importlib.import_module(module.name)
 
 
-def run(arguments: list[str] | None = None) -> None:
+def run(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line; ends the process."""
-    discover()
     try:
-        app(args=arguments)
+        discover()
+        try:
+            app(args=arguments, prog_name="nas")
+        finally:
+            sys.stdout.flush()
     except (NasError, SpaceError) as error:
         _fail(str(error), getattr(error, "exit_code", 2))
+    except BrokenPipeError:
+        _forget_stdout()
+    except OSError as error:
+        if error.filename is None:
+            raise
+        _fail(f"{error.filename}: {error.strerror}.", 1)
     except KeyboardInterrupt:
         _fail("Interrupted.", 130)
-    except BrokenPipeError:
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # the reader went away, as `nas best | head` does
-        sys.exit(0)
+    sys.exit(0)
 
 
-def _fail(message: str, code: int) -> None:
+def _forget_stdout() -> None:
+    """The reader went away, as in `nas best quickstart | head -1`: what is left to write goes nowhere."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _fail(message: str, code: int) -> NoReturn:
     print(f"error: {message}", file=sys.stderr)
     sys.exit(code)

@@ -1,4 +1,4 @@
-"""nas best: the best trials of a study."""
+"""nas best: print the best trials of a study."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from nas.cli.app import app
-from nas.cli.options import AsJson, Limit, Storage, StudyName, open_existing
+from nas.cli.options import AsJson, Limit, Storage, StudyName
 from nas.cli.output import print_rows
 
 
@@ -19,11 +19,13 @@ def best(
     storage: Storage = None,
     as_json: AsJson = False,
 ) -> None:
-    """The best trials of STUDY, one a row.
+    """The best trials of STUDY, one a row; those of the highest rung first, as a lower one was trained less.
 
     Example: nas best quickstart --limit 3
     """
-    from nas import overview
+    from nas import location, overview
 
-    store, found = open_existing(study, storage)
-    print_rows(overview.best_rows(store, found, objective, limit), as_json, empty="No trial has finished yet.")
+    store, found = location.open_existing(study, storage)
+    with store:
+        rows = overview.best_rows(store, found, objective, limit)
+    print_rows(rows, as_json, empty="No trial has finished yet.")

@@ -2,39 +2,80 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from nas.cli.app import app
-from nas.cli.options import ArchitectureName, AsJson, Storage
-from nas.cli.output import print_json, print_rows
+from nas.cli.options import AsJson, Storage, architecture_argument
+from nas.cli.output import note, print_json
+from nas.tables import rendered
+
+if TYPE_CHECKING:
+    from searchspace.architecture import Architecture
 
 
 @app.command()
 def compare(
-    first: ArchitectureName,
-    second: ArchitectureName,
+    first: Annotated[str, architecture_argument("FIRST")],
+    second: Annotated[str, architecture_argument("SECOND")],
     length: Annotated[int, typer.Option(min=1, help="Sequence length for costs.")] = 1024,
     storage: Storage = None,
     as_json: AsJson = False,
 ) -> None:
-    """How two architectures differ: what was changed, and what each costs.
+    """How two architectures differ: what was changed, what each costs, and for trials what each scored.
 
     Example: nas compare transformer_decoder quickstart:17
     """
-    from dataclasses import asdict
-
     from nas import architectures
     from searchspace.architecture import diff
+
+    pair = [architectures.find(name, storage) for name in (first, second)]
+    changes = [(each.kind, each.path, *each.texts) for each in diff(*pair)]
+    rows = [*_scores((first, second), storage), *_costs(pair, length)]
+    if as_json:
+        keys = ("kind", "path", "first", "second")
+        print_json(
+            {
+                "first": {"name": first, "hash": pair[0].hash},
+                "second": {"name": second, "hash": pair[1].hash},
+                "differences": [dict(zip(keys, change)) for change in changes],
+                "figures": [dict(zip(("figure", "first", "second"), row)) for row in rows],
+            }
+        )
+        return
+    names = [first, f"{second} (again)" if second == first else second]
+    if changes:
+        print(rendered([dict(zip(("where", *names), change[1:])) for change in changes]), end="\n\n")
+    else:
+        note("They are the same architecture.")
+    print(rendered([dict(zip(("", *names), row)) for row in rows]))
+
+
+def _costs(pair: list[Architecture], length: int) -> list[tuple[Any, ...]]:
+    """Every cost that either has."""
+    from dataclasses import asdict
+
     from searchspace.build import cost
 
-    one, two = (architectures.find(name, storage) for name in (first, second))
-    costs = [asdict(cost(each, length=length)) for each in (one, two)]
-    changes = [{"where": each.path, **dict(zip((first, second), each.texts))} for each in diff(one, two)]
-    rows = [{"cost": name, first: costs[0][name], second: costs[1][name]} for name in costs[0]]
-    if as_json:
-        print_json({"differences": changes, "costs": rows})
-        return
-    print_rows(changes, False, empty="They are the same architecture.")
-    print_rows(rows, False)
+    one, two = (asdict(cost(each, length=length)) for each in pair)
+    return [(name, one[name], two[name]) for name in one if one[name] or two[name]]
+
+
+def _scores(names: tuple[str, str], storage: str | None) -> list[tuple[Any, ...]]:
+    """The objectives of those that are trials, and how long they were trained."""
+    from nas.architectures import trial_reference
+    from nas.location import open_existing
+
+    found: list[dict[str, Any]] = []
+    for name in names:
+        reference = trial_reference(name)
+        if reference is None:
+            found.append({})
+            continue
+        store, study = open_existing(reference[0], storage)
+        with store:
+            trial = store.trial(study.id, reference[1])
+        found.append({**trial.values, "rung": trial.rung, "state": trial.state.value})
+    one, two = found
+    return [(name, one.get(name), two.get(name)) for name in dict.fromkeys([*one, *two])]

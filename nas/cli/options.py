@@ -1,42 +1,68 @@
-"""The arguments and options that several commands share."""
+"""The arguments and options that several commands share, and what completes them in a shell."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from nas.store import Store, Study, open_store
 
-StudyName = Annotated[str, typer.Argument(help="The study's name, as in its search file.", show_default=False)]
+def _studies(incomplete: str) -> list[str]:
+    from nas.location import known_studies
+
+    return [name for name in known_studies() if name.startswith(incomplete)]
+
+
+def zoo_names(incomplete: str) -> list[str]:
+    """The names of the zoo that begin so."""
+    from searchspace import zoo
+
+    return [name for name in zoo.names() if name.startswith(incomplete)]
+
+
+def _architectures(incomplete: str) -> list[str]:
+    files = [str(path) for path in Path().glob("*.yaml") if str(path).startswith(incomplete)]
+    return [*zoo_names(incomplete), *files, *(f"{study}:" for study in _studies(incomplete))]
+
+
+def _search_files(incomplete: str) -> list[str]:
+    return sorted(f"{path}/" if path.is_dir() else str(path) for path in Path().glob(f"{incomplete}*"))
+
+
+def architecture_argument(metavar: str = "ARCHITECTURE") -> typer.models.ArgumentInfo:
+    """An argument that `nas.architectures.find` understands."""
+    return typer.Argument(
+        metavar=metavar,
+        help="An architecture file, a name of the zoo, or STUDY:TRIAL.",
+        show_default=False,
+        autocompletion=_architectures,
+    )
+
+
+StudyName = Annotated[
+    str,
+    typer.Argument(
+        metavar="STUDY",
+        help="The study's name, as in its search file.",
+        show_default=False,
+        autocompletion=_studies,
+    ),
+]
 Storage = Annotated[
     str | None,
     typer.Option(
-        help="The study database: a SQLAlchemy URL or a SQLite file. Default: $NAS_STORAGE, else runs/STUDY.db.",
+        metavar="URL",
+        help="The study database: postgresql://... or a SQLite file. Default: $NAS_STORAGE, else runs/STUDY.db.",
         show_default=False,
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Limit = Annotated[int, typer.Option(min=1, help="How many rows.")]
-SearchFile = Annotated[Path, typer.Argument(help="A search file (YAML).", show_default=False)]
-ArchitectureName = Annotated[
-    str,
-    typer.Argument(
-        metavar="ARCHITECTURE",
-        help="An architecture file, a name of the zoo, or STUDY:TRIAL.",
-        show_default=False,
-    ),
+SearchFile = Annotated[
+    Path,
+    typer.Argument(metavar="FILE", help="A search file (YAML).", show_default=False, autocompletion=_search_files),
 ]
-
-
-def storage_url(study: str, storage: str | None) -> str:
-    """Where `study` is kept when nobody says: the environment's database, else the SQLite file of its name."""
-    return storage or os.environ.get("NAS_STORAGE") or f"sqlite:///runs/{study}.db"
-
-
-def open_existing(study: str, storage: str | None) -> tuple[Store, Study]:
-    """The store and the study in it. Raises StoreError when either is not there."""
-    store = open_store(storage_url(study, storage), create=False)
-    return store, store.study(study)
+ArchitectureName = Annotated[str, architecture_argument()]
+Batch = Annotated[int, typer.Option(min=1, help="Sequences at once.")]
+Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")]

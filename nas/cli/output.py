@@ -1,16 +1,16 @@
-"""Rows on stdout, as a table for people or as JSON for programs."""
+"""Rows on stdout, as a table for people or as JSON for programs; notes on stderr."""
 
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
-from nas.reporting import short
+from nas.tables import rendered, table
 
 
 def note(text: str) -> None:
@@ -19,40 +19,25 @@ def note(text: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    """`value` as JSON; dates and paths as text."""
-    print(json.dumps(value, indent=2, default=str, ensure_ascii=False))
+    """`value` as JSON; dates and paths as text, and what is no finite number as null, which JSON cannot say."""
+    print(json.dumps(_plain(value), indent=2, default=str, ensure_ascii=False, allow_nan=False))
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], as_json: bool, *, empty: str = "Nothing yet.") -> None:
-    """One row a line: a table, or a JSON list of objects."""
+    """One row a line: a table, or a JSON list of objects. A file or a pipe gets lines that are not folded."""
     if as_json:
         print_json(list(rows))
     elif not rows:
         note(empty)
+    elif sys.stdout.isatty():
+        Console(highlight=False).print(table(rows))
     else:
-        console = Console(highlight=False)
-        if not console.is_terminal:
-            console.width = 200
-        console.print(table(rows))
+        print(rendered(rows))
 
 
-def table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Rows as a table: numbers short and to the right."""
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    made = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        numeric = any(isinstance(row.get(column), int | float) for row in rows)
-        made.add_column(column.replace("_", " "), justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        made.add_row(*(_cell(row.get(column)) for column in columns))
-    return made
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, float):
-        return short(value)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return f"{value:,}"
-    return str(value)
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nas.cli.app import app
-from nas.cli.options import AsJson, Storage, StudyName, open_existing
+from nas.cli.options import AsJson, Storage, StudyName
 from nas.cli.output import print_rows
 
 
@@ -13,7 +13,9 @@ def pareto(study: StudyName, storage: Storage = None, as_json: AsJson = False) -
 
     Example: nas pareto quickstart --json
     """
-    from nas import overview
+    from nas import location, overview
 
-    store, found = open_existing(study, storage)
-    print_rows(overview.front_rows(store, found), as_json, empty="No trial has finished yet.")
+    store, found = location.open_existing(study, storage)
+    with store:
+        rows = overview.front_rows(store, found)
+    print_rows(rows, as_json, empty="No trial has finished yet.")

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from nas.cli.app import app
-from nas.cli.options import AsJson, SearchFile
+from nas.cli.options import AsJson, SearchFile, Storage
 from nas.cli.output import print_json
 
 
 @app.command()
-def plan(file: SearchFile, as_json: AsJson = False) -> None:
+def plan(file: SearchFile, storage: Storage = None, as_json: AsJson = False) -> None:
     """Check FILE and say what would run: the space's size, the baselines, what a trial costs, how long it may take.
 
     Example: nas plan examples/quickstart.yaml
     """
-    from nas import planning, searchfile
+    from nas import launch, location, planning, searchfile
 
-    made = planning.plan(searchfile.load(file))
+    config = searchfile.load(file)
+    made = planning.plan(launch.override(config, storage=location.storage_for(config, storage)))
     print_json(made.as_dict()) if as_json else print(made.as_text())

@@ -7,17 +7,21 @@ from typing import Annotated
 import typer
 
 from nas.cli.app import app
-from nas.cli.options import ArchitectureName, AsJson, Storage
+from nas.cli.options import ArchitectureName, AsJson, Batch, Device, Storage
 from nas.cli.output import note, print_rows
+from nas.errors import UsageError
+from searchspace.errors import SpaceError
 
 
 @app.command()
 def profile(
     architecture: ArchitectureName,
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "cpu",
+    device: Device = "cpu",
     length: Annotated[int, typer.Option(min=1, help="Positions in the prompt, and before the decoded token.")] = 256,
-    batch: Annotated[int, typer.Option(min=1)] = 1,
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads; default: torch's own.")] = None,
+    batch: Batch = 1,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="CPU threads; default: torch's own.", show_default=False)
+    ] = None,
     storage: Storage = None,
     as_json: AsJson = False,
 ) -> None:
@@ -29,8 +33,15 @@ def profile(
     from nas import profile as profiling
     from tuner.device import fingerprint
 
-    measured = profiling.profile(
-        architectures.find(architecture, storage), device=device, length=length, batch=batch, threads=threads
-    )
-    note(f"{fingerprint(device).name}, length {length}, batch {batch}; milliseconds")
-    print_rows([profiling.as_row(each) for each in measured], as_json)
+    found = architectures.find(architecture, storage)
+    try:
+        measured = profiling.profile(found, device=device, length=length, batch=batch, threads=threads)
+    except SpaceError:
+        raise
+    except ValueError as error:  # a device that is not there, a length that the model cannot take
+        raise UsageError(str(error)) from None
+    rows = [profiling.as_row(each) for each in measured]
+    if not as_json:
+        note(f"{fingerprint(device).name}, length {length}, batch {batch}; milliseconds")
+        rows = [{name: row[name] for name in row if name != "kind" and row[name] is not None} for row in rows]
+    print_rows(rows, as_json)

@@ -14,7 +14,9 @@ from nas.cli.output import note, print_json
 @app.command()
 def search(
     file: SearchFile,
-    address: Annotated[str | None, typer.Option(help="A Ray cluster, e.g. auto or ray://host:10001.")] = None,
+    address: Annotated[
+        str | None, typer.Option(help="A Ray cluster, e.g. auto or ray://host:10001.", show_default=False)
+    ] = None,
     storage: Storage = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress, only the result.")] = False,
     as_json: AsJson = False,
@@ -23,16 +25,22 @@ def search(
 
     Example: nas search examples/quickstart.yaml
     """
-    from nas import launch, overview, searchfile, summary
+    from nas import launch, location, overview, searchfile, summary
 
-    config = launch.override(searchfile.load(file), storage=storage, address=address)
+    config = searchfile.load(file)
+    config = launch.override(config, storage=location.storage_for(config, storage), address=address)
     result = launch.search(config, quiet=quiet)
-    if as_json:
-        print_json(summary.as_dict(result))
-    else:
-        print(summary.as_text(result))
-        note(
-            f"Every trial is in {config.storage}; `nas best {config.study}` and `nas export {config.study} --best` read it."
-        )
-    if not overview.front(result.store, result.study):
+    with result.store:
+        if as_json:
+            print_json(summary.as_dict(result))
+        else:
+            print(summary.as_text(result))
+        found = overview.front(result.store, result.study)
+    if not found:
         raise typer.Exit(1)
+    if not quiet:
+        where = f" --storage {storage}" if storage else ""
+        note(
+            f"Every trial is in {location.shown(config.storage)}; `nas best {config.study}{where}` and "
+            f"`nas export {config.study} --best{where}` read it."
+        )

@@ -2,37 +2,58 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from nas.cli.app import app
-from nas.cli.options import ArchitectureName, AsJson, Storage
-from nas.cli.output import print_json
+from nas.cli.options import ArchitectureName, AsJson, Batch, Storage
+from nas.cli.output import note, print_json
+from nas.tables import rendered
 
 
 @app.command()
 def show(
     architecture: ArchitectureName,
     length: Annotated[int, typer.Option(min=1, help="Sequence length for shapes and costs.")] = 1024,
-    batch: Annotated[int, typer.Option(min=1)] = 1,
+    batch: Batch = 1,
     storage: Storage = None,
     as_json: AsJson = False,
 ) -> None:
-    """Draw ARCHITECTURE as a tree, with shapes and costs a line.
+    """Draw ARCHITECTURE as a tree, with shapes and costs a line; of a trial also what became of it.
 
     Example: nas show transformer_decoder --length 512
     """
     from dataclasses import asdict
 
-    from nas import architectures
+    from nas import architectures, overview
     from searchspace.build import cost
     from searchspace.cost import Shape
     from searchspace.drawing import draw
 
     found, shape = architectures.find(architecture, storage), Shape(batch=batch, length=length)
+    told = _told(architecture, storage)
     if as_json:
-        print_json({"hash": found.hash, "architecture": found.text(), "cost": asdict(cost(found, shape))})
-    else:
-        print(f"{found.short}")
-        print(draw(found, shape))
+        print_json(
+            {"hash": found.hash, "architecture": found.text(), "cost": asdict(cost(found, shape)), "trial": told}
+        )
+        return
+    print(f"{found.short}\n{draw(found, shape)}")
+    if told:
+        note("\n" + overview.story_text(told))
+        if told["rungs"]:
+            note(rendered(told["rungs"]))
+
+
+def _told(architecture: str, storage: str | None) -> dict[str, Any] | None:
+    """The story of the trial, if it is one."""
+    from nas import overview
+    from nas.architectures import trial_reference
+    from nas.location import open_existing
+
+    reference = trial_reference(architecture)
+    if reference is None:
+        return None
+    store, study = open_existing(reference[0], storage)
+    with store:
+        return overview.story(store, study, reference[1])

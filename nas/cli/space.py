@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -10,7 +11,7 @@ import typer
 
 from nas.cli.app import app
 from nas.cli.options import AsJson
-from nas.cli.output import note, print_json, print_rows
+from nas.cli.output import note, print_json
 
 if TYPE_CHECKING:
     from searchspace.space import Space
@@ -18,22 +19,34 @@ if TYPE_CHECKING:
 space_app = typer.Typer(help="Look into a space of architectures.", no_args_is_help=True)
 app.add_typer(space_app, name="space")
 
-SpaceFile = Annotated[
-    Path, typer.Argument(help="A space file, or a search file that holds a space.", show_default=False)
+HELP = "A space file, or a search file that holds a space."
+SpaceFile = Annotated[Path, typer.Argument(metavar="FILE", help=HELP, show_default=False)]
+OldFile = Annotated[Path, typer.Argument(metavar="OLD", help=HELP, show_default=False)]
+NewFile = Annotated[Path, typer.Argument(metavar="NEW", help=HELP, show_default=False)]
+Length = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Sequence length for constraints. Default: the task's in a search file, else 1024.",
+        show_default=False,
+    ),
 ]
-Length = Annotated[int, typer.Option(min=1, help="Sequence length for constraints.")]
+Seed = Annotated[int, typer.Option(min=0, help="The same seed draws the same.")]
 
 
-def _load(path: Path, length: int = 1024) -> Space:
-    from searchspace import documents
+def _load(path: Path, length: int | None = None) -> Space:
+    """The space of a file; constraints are computed for sequences of `length`."""
+    from searchspace import documents, language
     from searchspace.space import Space
 
-    written = documents.load(path, tags=("!choice", "!int", "!float", "!same")).data
+    written = documents.load(path, tags=language.TAGS).data
     if isinstance(written, dict) and "space" in written and "kind" not in written:
-        from nas import searchfile
+        from nas import assembly, searchfile
 
-        return Space.parse(searchfile.load(path).space, str(path)).with_length(length)
-    return Space.load(path).with_length(length)
+        space = assembly.space(searchfile.load(path))
+    else:
+        space = Space.load(path)
+    return space if length is None else space.with_length(length)
 
 
 @space_app.command()
@@ -51,7 +64,7 @@ def show(file: SpaceFile, as_json: AsJson = False) -> None:
 
 def _size(space: Space) -> dict[str, object]:
     size = space.size()
-    return {"points": size.points, "continuous": size.continuous}
+    return {"points": size.points, "discrete": size.discrete, "continuous": size.continuous}
 
 
 @space_app.command()
@@ -67,13 +80,13 @@ def size(file: SpaceFile, as_json: AsJson = False) -> None:
 @space_app.command()
 def sample(
     file: SpaceFile,
-    count: Annotated[int, typer.Option("--count", "-n", min=1)] = 1,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many.")] = 1,
+    seed: Seed = 0,
     by: Annotated[
         Literal["choices", "architectures"],
         typer.Option(help="choices: every hole uniform; architectures: every point equally likely."),
     ] = "choices",
-    length: Length = 1024,
+    length: Length = None,
     as_json: AsJson = False,
 ) -> None:
     """Draw random architectures that keep the constraints.
@@ -94,31 +107,33 @@ def sample(
 def check(
     file: SpaceFile,
     samples: Annotated[int, typer.Option(min=1, help="How many points to draw.")] = 200,
-    length: Length = 1024,
+    seed: Seed = 0,
+    length: Length = None,
     as_json: AsJson = False,
 ) -> None:
     """Read the space, draw points, and say how many build and keep the constraints. Exits with 1 when none does.
 
     Example: nas space check examples/spaces/quickstart.yaml
     """
-    space, generator = _load(file, length), random.Random(0)
-    reasons: dict[str, int] = {}
+    space, generator = _load(file, length), random.Random(seed)
+    refused: Counter[str] = Counter()
     kept = 0
     for _ in range(samples):
         found = space.violations(space.sample(generator, feasible=False).architecture)
         kept += not found
-        for name in {violation.quantity for violation in found}:
-            reasons[name] = reasons.get(name, 0) + 1
-    rows = [
-        {"samples": samples, "kept": kept, **{f"refused: {name}": count for name, count in sorted(reasons.items())}}
-    ]
-    print_rows(rows, as_json)
+        refused.update({violation.quantity for violation in found})
+    if as_json:
+        print_json({"samples": samples, "kept": kept, "refused": dict(refused.most_common()), **_size(space)})
+    else:
+        print(f"{space.size()}; of {samples} random ones {kept} build and keep the constraints.")
+        for name, count in refused.most_common():
+            print(f"{count} break {name!r}")
     if not kept:
         raise typer.Exit(1)
 
 
 @space_app.command()
-def diff(old: SpaceFile, new: SpaceFile, as_json: AsJson = False) -> None:
+def diff(old: OldFile, new: NewFile, as_json: AsJson = False) -> None:
     """What NEW adds to OLD, takes away and renames, and whether it holds every point of OLD.
 
     Example: nas space diff small.yaml large.yaml

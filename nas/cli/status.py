@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nas.cli.app import app
-from nas.cli.options import AsJson, Storage, StudyName, open_existing
+from nas.cli.options import AsJson, Storage, StudyName
 from nas.cli.output import print_json
 
 
@@ -13,8 +13,9 @@ def status(study: StudyName, storage: Storage = None, as_json: AsJson = False) -
 
     Example: nas status quickstart --storage postgresql://host/nas
     """
-    from nas import overview
+    from nas import location, overview
 
-    store, found = open_existing(study, storage)
-    seen = overview.look(store, found)
+    store, found = location.open_existing(study, storage)
+    with store:
+        seen = overview.look(store, found)
     print_json(seen.as_dict()) if as_json else print(seen.as_text())

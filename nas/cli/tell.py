@@ -7,41 +7,48 @@ from typing import Annotated
 import typer
 
 from nas.cli.app import app
-from nas.cli.options import AsJson, Storage, StudyName, storage_url
+from nas.cli.options import AsJson, Storage, StudyName
 from nas.cli.output import note, print_json
-from nas.errors import NasError, UsageError
+from nas.errors import UsageError
 
 
 @app.command()
 def tell(
     study: StudyName,
-    unit: Annotated[int, typer.Argument(help="The unit, as `nas ask` gave it.", show_default=False)],
+    unit: Annotated[int, typer.Argument(metavar="UNIT", help="The unit, as `nas ask` gave it.", show_default=False)],
     owner: Annotated[str, typer.Option(help="The owner, as `nas ask` gave it.", show_default=False)],
-    metrics: Annotated[list[str] | None, typer.Argument(help="METRIC=VALUE ...", show_default=False)] = None,
-    failure: Annotated[str | None, typer.Option(help="Why it gave no result.")] = None,
+    metrics: Annotated[
+        list[str] | None, typer.Argument(metavar="METRIC=VALUE...", help="What was measured.", show_default=False)
+    ] = None,
+    failure: Annotated[str | None, typer.Option(help="Why it gave no result.", show_default=False)] = None,
+    seconds: Annotated[float, typer.Option(min=0, help="How long it took.")] = 0.0,
     storage: Storage = None,
     as_json: AsJson = False,
 ) -> None:
-    """Record the metrics of a unit of STUDY, or why it failed.
+    """Record the metrics of a unit of STUDY, or why it failed. Exits with 1 when its lease is lost.
 
     Example: nas tell quickstart 17 --owner ask/host/... bits_per_byte=2.31
     """
-    from nas.study import open_study, resume
+    from nas.location import storage_of
+    from nas.study import LeaseLost, open_study, resume
 
-    opened = open_study(storage_url(study, storage), study)
-    asked = resume(opened, owner, unit)
     measured = dict(_metric(each) for each in metrics or [])
-    if not opened.tell(asked, measured, failure=failure):
-        raise NasError(f"The lease of unit {unit} has run out, and another has taken it; nothing was recorded.")
+    with open_study(storage_of(study, storage), study) as opened:
+        asked = resume(opened, owner, unit)
+        if not opened.tell(asked, measured, failure=failure, seconds=seconds):
+            raise LeaseLost(f"The lease of unit {unit} has run out, and another has it; nothing was recorded.")
+        state = opened.store.trial(opened.record.id, asked.trial).state.value
     if as_json:
-        print_json({"trial": asked.trial, "rung": asked.rung, "metrics": measured, "failure": failure})
+        print_json({"trial": asked.trial, "rung": asked.rung, "state": state, "metrics": measured, "failure": failure})
     else:
-        note(f"Recorded trial {asked.trial}, rung {asked.rung}.")
+        note(f"Recorded rung {asked.rung} of trial {asked.trial}, which is {state}.")
 
 
 def _metric(text: str) -> tuple[str, float]:
     name, equals, value = text.partition("=")
     try:
-        return name, float(value)
+        if name and equals:
+            return name, float(value)
     except ValueError:
-        raise UsageError(f"A metric is written NAME=VALUE, as in bits_per_byte=2.31, but got {text!r}.") from None
+        pass
+    raise UsageError(f"A metric is written NAME=VALUE, as in bits_per_byte=2.31, but got {text!r}.")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from nas.cli.app import app
-from nas.cli.options import ArchitectureName, AsJson, Storage
+from nas.cli.options import ArchitectureName, AsJson, Device, Storage
 from nas.cli.output import note, print_json
 from nas.errors import NasError
 
@@ -18,14 +18,19 @@ def train(
     architecture: ArchitectureName,
     steps: Annotated[int, typer.Option(min=1, help="Optimiser steps.")] = 300,
     task: Annotated[str, typer.Option(help="A task, or a path to your own task file.")] = "language_model",
-    data: Annotated[str | None, typer.Option(help="Text files for language_model, e.g. 'books/*.txt'.")] = None,
-    length: Annotated[int | None, typer.Option(min=1, help="Sequence length of the task.")] = None,
-    learning_rate: Annotated[float | None, typer.Option(min=0.0)] = None,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
-    device: Annotated[str, typer.Option()] = "cpu",
+    data: Annotated[
+        str | None, typer.Option(help="Text files for language_model, e.g. 'books/*.txt'.", show_default=False)
+    ] = None,
+    length: Annotated[int | None, typer.Option(min=1, help="Sequence length of the task.", show_default=False)] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option(min=0.0, help="Default: the recipe's.", show_default=False)
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the weights and of the order of the data.")] = 0,
+    device: Device = "cpu",
     threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for the checkpoint; the same command goes on from there.")
+        Path | None,
+        typer.Option(help="Folder for the checkpoint; an interrupted run goes on from there.", show_default=False),
     ] = None,
     storage: Storage = None,
     as_json: AsJson = False,

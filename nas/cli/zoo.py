@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from nas.cli.app import app
-from nas.cli.options import AsJson
-from nas.cli.output import print_rows
+from nas.cli.options import AsJson, zoo_names
+from nas.cli.output import print_json, print_rows
 
 zoo_app = typer.Typer(help="The published architectures that come with the product.", no_args_is_help=True)
 app.add_typer(zoo_app, name="zoo")
@@ -16,7 +16,7 @@ app.add_typer(zoo_app, name="zoo")
 
 @zoo_app.command("list")
 def list_(as_json: AsJson = False) -> None:
-    """Name and description of each.
+    """Name, size and description of each.
 
     Example: nas zoo list
     """
@@ -31,11 +31,17 @@ def list_(as_json: AsJson = False) -> None:
 
 
 @zoo_app.command()
-def show(name: Annotated[str, typer.Argument(help="A name of the list.")]) -> None:
+def show(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A name of the list.", show_default=False, autocompletion=zoo_names)
+    ],
+    as_json: AsJson = False,
+) -> None:
     """The file of NAME, ready to be copied and changed.
 
     Example: nas zoo show transformer_modern > mine.yaml
     """
     from searchspace import zoo
 
-    print(zoo.text(name), end="")
+    text = zoo.text(name)
+    print_json({"name": name, "text": text}) if as_json else print(text, end="")

@@ -1,0 +1,64 @@
+"""Where a study is kept when nobody says, and how an existing one is opened by its name."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from nas.config import SearchConfig
+from nas.errors import StoreError
+from nas.store import Store, Study, open_store
+from nas.store.engine import file_of, parse
+from searchspace.errors import nearest
+
+VARIABLE = "NAS_STORAGE"
+FOLDER = Path("runs")
+
+
+def storage_of(study: str, storage: str | None = None) -> str:
+    """The URL or path of the database of `study`: as given, else $NAS_STORAGE, else the SQLite file of its name."""
+    return storage or os.environ.get(VARIABLE) or f"sqlite:///{FOLDER}/{study}.db"
+
+
+def storage_for(config: SearchConfig, storage: str | None = None) -> str:
+    """Where a search keeps its study: as given, else as its file says, else as for any study. Always a URL."""
+    written = config.storage if "storage" in config.model_fields_set else None
+    return url(storage or written or storage_of(config.study))
+
+
+def url(storage: str | Path) -> str:
+    """A path becomes the URL of a SQLite file; a URL keeps its meaning. Raises StoreError for what is neither."""
+    return parse(storage).render_as_string(hide_password=False)
+
+
+def shown(storage: str | Path) -> str:
+    """The URL for people: without its password."""
+    return parse(storage).render_as_string(hide_password=True).replace("+psycopg", "")
+
+
+def open_existing(study: str, storage: str | None = None) -> tuple[Store, Study]:
+    """The store and the study in it. Raises StoreError without a database, UsageError without such a study."""
+    where = storage_of(study, storage)
+    file = file_of(parse(where))
+    if file is not None and not file.exists():
+        raise StoreError(_missing(study, file, default=where == storage_of(study)))
+    store = open_store(where, create=False)
+    try:
+        return store, store.study(study)
+    except BaseException:
+        store.close()
+        raise
+
+
+def known_studies() -> list[str]:
+    """The names of the SQLite files in the default folder."""
+    return sorted(path.stem for path in FOLDER.glob("*.db"))
+
+
+def _missing(study: str, file: Path, *, default: bool) -> str:
+    known = known_studies() if default else []
+    here = f" {FOLDER}/ holds: {', '.join(known)}.{nearest(study, known)}" if known else ""
+    return (
+        f"There is no study database {file}.{here} Name another with --storage or {VARIABLE}, or begin the study "
+        "with `nas search FILE`."
+    )
