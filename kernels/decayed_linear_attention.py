@@ -1,0 +1,76 @@
+"""Sums of linear attention that forget: what was added earlier shrinks by a factor at every step.
+
+S_i = g_i S_{i-1} + k_i^T v_i, out_i = q_i S_i; so key j weighs exp(l_i - l_j) at i, l the running sum of log g. This is
+the gate of random feature attention (Peng et al. 2021, https://arxiv.org/abs/2103.02143, eq. 6), and also how a sum
+of exponentials follows a running maximum without looking ahead.
+B batch, H heads, T time, F features of a query or key, D width of a value, C positions in a chunk, N chunks.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from kernels.linear_attention import chunks
+
+
+def decayed_linear_attention_reference(
+    q: Tensor, k: Tensor, v: Tensor, *, decay: Tensor | None = None, state: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The definition, one position after the other; arguments as for `decayed_linear_attention`."""
+    B, H, T, features = k.shape
+    S = torch.zeros(B, H, features, v.shape[3], dtype=k.dtype, device=k.device) if state is None else state
+    rows = []
+    for t in range(T):
+        factor = 1.0 if decay is None else decay[:, :, t, None, None].exp()
+        S = factor * S + k[:, :, t, :, None] * v[:, :, t, None, :]
+        rows.append((q[:, :, t, :, None] * S).sum(2))
+    return torch.stack(rows, dim=2), S
+
+
+def decayed_linear_attention(
+    q: Tensor, k: Tensor, v: Tensor, *, decay: Tensor | None = None, state: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """q and k: [B, H, T, F], v: [B, H, T, D] -> sums [B, H, T, D], not normalised, and the state [B, H, F, D] after T.
+
+    decay: [B, H, T], log g, zero or below; None forgets nothing. All are of one dtype, float32 or wider. A column of
+    ones in `v` yields the normaliser. Time and memory grow as T: chunks carry one prefix each.
+    """
+    B, H, T = q.shape[:3]
+    N, C = chunks(T)
+
+    def chunked(x: Tensor) -> Tensor:
+        """[B, H, T, X] -> [B, H, N, C, X]; zeros behind the end add nothing and forget nothing."""
+        return F.pad(x, (0, 0, 0, N * C - T)).view(B, H, N, C, x.shape[3])
+
+    Q, K, V = chunked(q), chunked(k), chunked(v)
+    scores = Q @ K.transpose(3, 4)
+    if decay is None:
+        near = scores.tril() @ V
+        summed, state = _carried(Q, K.transpose(3, 4) @ V, None, state)
+    else:
+        level = chunked(decay[..., None]).cumsum(3)  # [B, H, N, C, 1], what is left of the state before the chunk
+        end = level[:, :, :, -1:]
+        later = torch.ones(C, C, dtype=torch.bool, device=q.device).triu(1)
+        # Masked before the exponential: towards the future it would grow without bound.
+        left = (level - level.transpose(3, 4)).masked_fill(later, -math.inf).exp()
+        near = (scores * left) @ V
+        summed, state = _carried(Q, K.transpose(3, 4) @ (V * (end - level).exp()), end.exp(), state)
+        summed = summed * level.exp()
+    return (near + summed).view(B, H, N * C, v.shape[3])[:, :, :T], state
+
+
+def _carried(q: Tensor, each: Tensor, left: Tensor | None, state: Tensor | None) -> tuple[Tensor, Tensor]:
+    """What queries [B, H, N, C, F] read of the chunks before their own, and the state behind the last one.
+
+    each: [B, H, N, F, D], what every chunk adds; left: [B, H, N, 1, 1], the share of the state that outlives it.
+    """
+    carried = torch.zeros_like(each[:, :, 0]) if state is None else state
+    before = []
+    for n in range(each.shape[2]):
+        before.append(carried)
+        carried = each[:, :, n] + (carried if left is None else carried * left[:, :, n])
+    return q @ torch.stack(before, dim=2), carried
