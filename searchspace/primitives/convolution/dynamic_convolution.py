@@ -1,0 +1,81 @@
+"""Dynamic convolution: a gate, then neighbours averaged by taps that every position computes from itself.
+
+Wu et al. 2019, "Pay Less Attention with Lightweight and Dynamic Convolutions", https://arxiv.org/abs/1901.10430,
+section 4 and figure 2c: u = a * sigmoid(g) with [a; g] = W1 x + b1 (the gate is the SECOND half, as in
+`torch.nn.functional.glu`), w_{i,h} = softmax_k(W_h u_i), o_{i,c} = sum_k w_{i,h,k} u_{i+k-left,c}, h = c // (C / H),
+out = W2 o + b2. The softmax runs over all K taps, those that fall off the sequence too; DropConnect (`dropout`) falls
+on the normalised taps. left = K - 1 when causal, else K // 2; beyond the ends u is zero, and so it is at padding.
+B batch, T time, H heads, K taps (`kernel`), D channels of a head, C = H * D model width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from kernels.dynamic_convolution import chunks, dynamic_convolution
+from searchspace.checks import at_least, probability
+from searchspace.contract import Context, Primitive, given
+from searchspace.cost import Cost, Shape, kept, linear, matmul
+from searchspace.primitives.attention.heads import check_heads
+from searchspace.primitives.convolution.neighbours import tail_cost, with_neighbours
+from searchspace.registry import primitive
+
+
+@dataclass(frozen=True, kw_only=True)
+class DynamicConvolutionConfig:
+    dim: int = given()
+    causal: bool = given(False)
+    kernel: int = 7
+    heads: int = 4
+    channel_bias: bool = False
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        at_least(1, kernel=self.kernel)
+        check_heads(self.dim, self.heads)
+        probability(dropout=self.dropout)
+
+
+@primitive("dynamic_convolution", DynamicConvolutionConfig)
+class DynamicConvolution(Primitive):
+    """Gate, taps of each position, output map; streaming keeps the last K - 1 gated inputs, zeros before the first."""
+
+    def __init__(self, config: DynamicConvolutionConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.input = nn.Linear(config.dim, 2 * config.dim)
+        self.taps = nn.Linear(config.dim, config.heads * config.kernel, bias=False)
+        self.bias = nn.Parameter(torch.zeros(config.dim)) if config.channel_bias else None
+        self.output = nn.Linear(config.dim, config.dim)
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        gated = F.glu(self.input(x), dim=2)
+        padded = with_neighbours(gated, self.config.kernel, context, causal=self.config.causal)
+        taps = self.taps(gated).unflatten(2, (self.config.heads, -1)).softmax(3)  # [B, T, H, K]
+        out = dynamic_convolution(padded, F.dropout(taps, self.config.dropout, self.training).to(padded.dtype))
+        return self.output(out if self.bias is None else out + self.bias)
+
+    @classmethod
+    def cost(cls, config: DynamicConvolutionConfig, shape: Shape) -> Cost:
+        """Products are counted as they are done, chunk by chunk, the zeros beside a chunk's band of taps too."""
+        C, K, H = config.dim, config.kernel, config.heads
+        N, P = chunks(shape.length)
+        W, bands = P + K - 1, shape.batch * N * H  # neighbours of a chunk
+        taps = shape.rows * H * K
+        drop = kept(shape, taps) + Cost(activation_bytes=taps) if config.dropout else Cost()
+        return (
+            linear(shape, C, 2 * C)
+            + kept(shape, 2 * shape.rows * C)  # what the gate reads again
+            + linear(shape, C, H * K, bias=False)
+            + kept(shape, taps)  # what the softmax reads again
+            + drop
+            + matmul(P, W, C // H, count=bands)
+            + kept(shape, bands * W * (P + C // H))
+            + linear(shape, C, C)
+            + Cost(parameters=C if config.channel_bias else 0)
+            + tail_cost(K, C, shape, causal=config.causal)
+        )

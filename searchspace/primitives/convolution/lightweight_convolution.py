@@ -1,0 +1,77 @@
+"""Lightweight convolution: a gate, then neighbours averaged by softmax-normalised taps that heads of channels share.
+
+Wu et al. 2019, "Pay Less Attention with Lightweight and Dynamic Convolutions", https://arxiv.org/abs/1901.10430,
+section 3 and figure 2b: u = a * sigmoid(g) with [a; g] = W1 x + b1 (the gate is the SECOND half, as in
+`torch.nn.functional.glu`), o_{i,c} = sum_k softmax_k(V_{h,k}) u_{i+k-left,c}, h = c // (C / H), out = W2 o + b2. The
+softmax runs over all K taps, those that fall off the sequence too; DropConnect (`dropout`) falls on the normalised
+taps. left = K - 1 when causal, else K // 2; beyond the ends u is zero, and so it is at padding.
+B batch, T time, H heads, K taps (`kernel`), C model width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from kernels.depthwise_convolution import depthwise_convolution
+from searchspace.checks import at_least, probability
+from searchspace.contract import Context, Primitive, given
+from searchspace.cost import Cost, Shape, kept, linear, matmul
+from searchspace.primitives.attention.heads import check_heads
+from searchspace.primitives.convolution.neighbours import tail_cost, with_neighbours
+from searchspace.registry import primitive
+
+
+@dataclass(frozen=True, kw_only=True)
+class LightweightConvolutionConfig:
+    dim: int = given()
+    causal: bool = given(False)
+    kernel: int = 7
+    heads: int = 4
+    channel_bias: bool = False
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        at_least(1, kernel=self.kernel)
+        check_heads(self.dim, self.heads)
+        probability(dropout=self.dropout)
+
+
+@primitive("lightweight_convolution", LightweightConvolutionConfig)
+class LightweightConvolution(Primitive):
+    """Gate, H x K normalised taps, output map; streaming keeps the last K - 1 gated inputs, zeros before the first."""
+
+    def __init__(self, config: LightweightConvolutionConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.input = nn.Linear(config.dim, 2 * config.dim)
+        self.taps = nn.Parameter(torch.empty(config.heads, config.kernel))
+        nn.init.xavier_uniform_(self.taps)
+        self.bias = nn.Parameter(torch.zeros(config.dim)) if config.channel_bias else None
+        self.output = nn.Linear(config.dim, config.dim)
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        gated = F.glu(self.input(x), dim=2)
+        padded = with_neighbours(gated, self.config.kernel, context, causal=self.config.causal)
+        taps = F.dropout(self.taps.softmax(1), self.config.dropout, self.training)  # [H, K]
+        weight = taps.repeat_interleave(self.config.dim // self.config.heads, dim=0)  # [C, K]
+        out = depthwise_convolution(padded, weight)
+        return self.output(out if self.bias is None else out + self.bias)
+
+    @classmethod
+    def cost(cls, config: LightweightConvolutionConfig, shape: Shape) -> Cost:
+        C, K, taps = config.dim, config.kernel, config.heads * config.kernel
+        drop = kept(shape, taps) + Cost(activation_bytes=taps) if config.dropout else Cost()
+        return (
+            linear(shape, C, 2 * C)
+            + kept(shape, 2 * shape.rows * C + taps)  # what the gate and the softmax read again
+            + drop
+            + matmul(shape.rows, K, C)
+            + kept(shape, shape.batch * (shape.length + K - 1) * C + C * K)
+            + linear(shape, C, C)
+            + Cost(parameters=taps + (C if config.channel_bias else 0))
+            + tail_cost(K, C, shape, causal=config.causal)
+        )

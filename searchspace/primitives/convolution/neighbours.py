@@ -1,0 +1,36 @@
+"""What convolutions over time share: the neighbours of a piece, and the tail that streaming keeps.
+
+B batch, T time, K taps (`kernel`), C channels. A causal position reads the K - 1 before it; else K // 2 of the K - 1
+others lie before it. What lies beyond the ends is zero, and so is padding.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from searchspace.contract import Context
+from searchspace.cost import Cost, Shape
+
+
+def with_neighbours(x: Tensor, kernel: int, context: Context, *, causal: bool) -> Tensor:
+    """x: [B, T, C] -> [B, T + K - 1, C]: while streaming what came before is in front, else zeros are at both ends.
+
+    Padding is zeroed. Takes this call's slot of the stream, so a block calls it once. Raises ValueError when reading in
+    pieces what is not `causal`.
+    """
+    slot = context.slot(causal=causal)
+    if context.padding is not None:
+        x = x.masked_fill(~context.padding[:, :, None], 0)
+    left = kernel - 1 if causal else kernel // 2
+    padded = torch.cat([slot["tail"], x], dim=1) if slot else F.pad(x, (0, 0, left, kernel - 1 - left))
+    if slot is not None:
+        # A copy: a slice would hold on to the whole piece.
+        slot["tail"] = padded.narrow(1, padded.shape[1] - left, left).clone()
+    return padded
+
+
+def tail_cost(kernel: int, dim: int, shape: Shape, *, causal: bool) -> Cost:
+    """What streaming keeps: the last K - 1 inputs."""
+    return Cost(state_bytes=shape.batch * (kernel - 1) * dim * shape.element_bytes if causal else 0)
