@@ -129,7 +129,8 @@ class Proposer:
             added = self._add(proposal, owner, seconds, limit)
             if isinstance(added, TrialAdded):
                 self._known.add(proposal.point.architecture.hash)
-                self._points[added.number] = proposal.point
+                if proposal.point.choices:  # a baseline's place in the space is looked for when its result comes
+                    self._points[added.number] = proposal.point
                 self._next = added.number + 1
                 return added.unit
             self._learn(added, proposal, limit)
@@ -141,7 +142,7 @@ class Proposer:
         return point.architecture if point else Architecture.parse(unit.architecture)
 
     def _tell(self, result: UnitResult) -> None:
-        values = self._minimised(result)
+        values = minimised(self.objectives, result)
         self._trials[result.number] = result.trial_id
         self._known.add(result.architecture_hash)
         self.strategy.tell(Result(result.number, result.rung, self._point(result), values))
@@ -182,11 +183,6 @@ class Proposer:
             space_version=self._space_version,
         )
 
-    def _minimised(self, result: UnitResult) -> tuple[float, ...] | None:
-        """The objectives in their order, each with the sign that makes less better; None when the unit failed."""
-        values = result.values
-        return None if values is None else tuple(o.minimised(values[o.name]) for o in self.objectives)
-
     def _point(self, result: UnitResult) -> Point | None:
         proposed = self._points.pop(result.number, None)
         return proposed or point_of(self.space, result.choices, result.architecture, result.architecture_hash)
@@ -202,3 +198,9 @@ def point_of(space: Space, choices: dict, architecture: str, hash: str) -> Point
     except SpaceError:
         pass  # chosen in an earlier version of the space
     return space.locate(Architecture.parse(architecture))
+
+
+def minimised(objectives: Sequence[Objective], result: UnitResult) -> tuple[float, ...] | None:
+    """The objectives in their order, each with the sign that makes less better; None when the unit failed."""
+    values = result.values
+    return None if values is None else tuple(each.minimised(values[each.name]) for each in objectives)
