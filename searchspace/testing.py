@@ -51,7 +51,8 @@ def _alternatives(type_: Any, role: Role) -> Iterable[Any]:
     if type_ is int or int in get_args(type_):
         if role == "position":
             return (500,)  # a table that must hold a whole sequence
-        return (2, 1, 3) if NoneType in get_args(type_) else (3, 5, 2, 1)  # odd ones first: they find more mistakes
+        # Odd ones first: they find more mistakes. The last is for a number that small ones do not make sense for.
+        return (2, 1, 3) if NoneType in get_args(type_) else (3, 5, 2, 1, 500)
     return ()  # of the floats the default stands for all
 
 

@@ -187,4 +187,5 @@ def _products(config: FavorAttentionConfig, shape: Shape) -> Cost:
     far = matmul(M, T, D + 1, count=states * N, backward=2 if N > 1 else 0)
     far += matmul(T, M, D + 1, count=states * N, backward=2 if N > 1 else 1)
     square = T * T * (2 if softmax else 1)
+    mapped += kept(shape, rows * M if softmax else 0)  # the exponents under the running maximum
     return mapped + near + far + kept(shape, states * N * (T * (2 * M + 2 * (D + 1)) + square + M * (D + 1)))
