@@ -1,0 +1,135 @@
+"""The recurrence of an LSTM, after the input's share of the gates has been computed for all positions at once.
+
+Hochreiter & Schmidhuber 1997, https://doi.org/10.1162/neco.1997.9.8.1735, with the forget gate of Gers et al. 2000:
+[i; f; g; o] = a_t + U h_{t-1}, c_t = sigmoid(f) c_{t-1} + sigmoid(i) tanh(g), h_t = sigmoid(o) tanh(c_t). T time, N
+directions (each with weights of its own), B batch, H width of the state.
+
+Position t needs the one before it, so there is a loop, and what counts is how little stands in it. Going back, all
+that does not depend on the gradient so far is computed for all positions at once, and so is the gradient of U: the
+loop does one product and five small operations. Autograd on its own takes some thirty.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import register_flop_formula
+
+
+def lstm_reference(
+    gates: Tensor, weight: Tensor, h: Tensor, c: Tensor, mask: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The definition, one position after the other; arguments as for `lstm`."""
+    hs, cs = [], []
+    for t in range(gates.shape[0]):
+        i, f, g, o = (gates[t] + h @ weight.mT).chunk(4, dim=2)  # each [N, B, H]
+        new = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        out = o.sigmoid() * new.tanh()
+        c, h = (new, out) if mask is None else (torch.where(mask[t], new, c), torch.where(mask[t], out, h))
+        hs.append(h)
+        cs.append(c)
+    return torch.stack(hs), torch.stack(cs)
+
+
+def lstm(gates: Tensor, weight: Tensor, h: Tensor, c: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Every h and c: two of [T, N, B, H], in the dtype of `h`.
+
+    gates: [T, N, B, 4H], a_t, in the order i, f, g, o. weight: [N, 4H, H], U. h and c: [N, B, H], the state before.
+    mask: [T, N, B, 1], False where the state passes by unchanged. All but the mask in float32 or wider: a sum over a
+    long past would otherwise stop growing.
+    """
+    hs, cs, _ = _forward(gates, weight, h, c, mask)
+    return hs, cs
+
+
+# Operations of their own: the compiler takes each as one step, where it would unroll the loop over all T positions.
+@torch.library.custom_op("tessera::lstm", mutates_args=())
+def _forward(gates: Tensor, weight: Tensor, h: Tensor, c: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Every h, every c, and the gates after their squashing: [T, N, B, 4H]."""
+    T, N, B, H = *gates.shape[:3], h.shape[2]
+    opened = gates.clone(memory_format=torch.contiguous_format)
+    hs, cs, squashed = h.new_empty(T, N, B, H), c.new_empty(T, N, B, H), torch.empty_like(c)
+    both = opened[..., : 2 * H].unbind(0)
+    i, f, g, o = (gate.unbind(0) for gate in opened.chunk(4, dim=3))
+    turned = weight.mT
+    for t, (a, next_h, next_c) in enumerate(zip(opened.unbind(0), hs.unbind(0), cs.unbind(0), strict=True)):
+        a.baddbmm_(h, turned)
+        both[t].sigmoid_()
+        g[t].tanh_()
+        o[t].sigmoid_()
+        torch.mul(f[t], c, out=next_c).addcmul_(i[t], g[t])
+        torch.mul(o[t], torch.tanh(next_c, out=squashed), out=next_h)
+        if mask is not None:
+            torch.where(mask[t], next_c, c, out=next_c)
+            torch.where(mask[t], next_h, h, out=next_h)
+        h, c = next_h, next_c
+    return hs, cs, opened
+
+
+@torch.library.custom_op("tessera::lstm_backward", mutates_args=())
+def _backward(
+    grad_h: Tensor | None, grad_c: Tensor | None, opened: Tensor, weight: Tensor, h: Tensor, c: Tensor,
+    first_h: Tensor, first_c: Tensor, mask: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """The gradients of gates, weight and the state before; h and c: [T, N, B, H] of the forward pass."""
+    before_h, before_c = torch.cat([first_h[None], h[:-1]]), torch.cat([first_c[None], c[:-1]])
+    i, f, g, o = opened.chunk(4, dim=3)
+    squashed = (c if mask is None else torch.addcmul(before_c * f, i, g)).tanh()
+    into_c = o * (1 - squashed * squashed)  # of dh into dc
+    # Of dc into the gates i, f and g, and of dh into o; the loop makes gradients of them in place.
+    grad = torch.cat([g * i * (1 - i), before_c * f * (1 - f), i * (1 - g * g), squashed * o * (1 - o)], dim=3)
+    if mask is not None:
+        into_c, grad, f = into_c * mask, grad * mask, torch.where(mask, f, 1)
+    dh, dc = torch.zeros_like(first_h), torch.zeros_like(first_c)
+    for t in range(h.shape[0] - 1, -1, -1):
+        dh = dh if grad_h is None else dh + grad_h[t]
+        dc = dc if grad_c is None else dc + grad_c[t]
+        dc = torch.addcmul(dc, dh, into_c[t])
+        grad[t].mul_(torch.cat([dc, dc, dc, dh], dim=2))
+        past = torch.bmm(grad[t], weight)
+        dh = past if mask is None else torch.where(mask[t], past, past + dh)
+        dc = dc * f[t]
+    whole = grad.transpose(0, 1).flatten(1, 2)  # [N, T * B, 4H]
+    return grad, whole.mT @ before_h.transpose(0, 1).flatten(1, 2), dh, dc
+
+
+@_forward.register_fake
+def _(gates: Tensor, weight: Tensor, h: Tensor, c: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    every = h.new_empty(*gates.shape[:3], h.shape[2])
+    return every, torch.empty_like(every), gates.new_empty(gates.shape)
+
+
+@_backward.register_fake
+def _(
+    grad_h: Tensor | None, grad_c: Tensor | None, opened: Tensor, weight: Tensor, h: Tensor, c: Tensor,
+    first_h: Tensor, first_c: Tensor, mask: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    made = (opened, weight, first_h, first_c)
+    return tuple(like.new_empty(like.shape) for like in made)  # type: ignore[return-value]
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    _, weight, first_h, first_c, mask = inputs
+    hs, cs, opened = output
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(opened, weight, hs, cs, first_h, first_c, mask)
+
+
+def _gradients(ctx: Any, grad_h: Tensor | None, grad_c: Tensor | None, _opened: None) -> tuple[Tensor | None, ...]:
+    return *_backward(grad_h, grad_c, *ctx.saved_tensors), None
+
+
+_forward.register_autograd(_gradients, setup_context=_keep)
+
+
+@register_flop_formula(torch.ops.tessera.lstm)
+def _forward_flops(gates: Any, weight: Any, *_: Any, **__: Any) -> int:
+    T, N, B, _width = gates
+    return 2 * T * B * N * weight[1] * weight[2]
+
+
+@register_flop_formula(torch.ops.tessera.lstm_backward)
+def _backward_flops(_grad_h: Any, _grad_c: Any, opened: Any, weight: Any, *_: Any, **__: Any) -> int:
+    return 2 * _forward_flops(opened, weight)

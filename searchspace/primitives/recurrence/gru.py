@@ -1,0 +1,78 @@
+"""Gated recurrent unit: one gate mixes the old state with a new one, another says what the new one reads of the old.
+
+Cho et al. 2014, "Learning Phrase Representations using RNN Encoder-Decoder", https://arxiv.org/abs/1406.1078, section
+2.3, eq. 5-8: r = sigmoid(W_r x + b_r + U_r h), z = sigmoid(W_z x + b_z + U_z h), h_t = (1 - z) n + z h, h the state
+before. `variant` torch: n = tanh(W_n x + b_n + r * (U_n h + b')), as `torch.nn.GRU` (whose other biases are here their
+sums); cho: n = tanh(W_n x + b_n + U_n (r * h)), as in the paper. The order is r, z, n. When not causal a second one
+reads from the end and each has half the width (see `directions`). Layers are written as a list of blocks.
+B batch, T time, N directions, H = C / N width of each one's state, C model width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from kernels.gru import gru
+from searchspace.contract import Context, Primitive, given
+from searchspace.cost import Cost, Shape, linear, matmul
+from searchspace.primitives.recurrence.directions import by_batch, by_time, directions
+from searchspace.registry import primitive
+
+
+@dataclass(frozen=True, kw_only=True)
+class GRUConfig:
+    dim: int = given()
+    causal: bool = given(False)
+    variant: Literal["torch", "cho"] = "torch"
+
+    def __post_init__(self) -> None:
+        _ = self.directions
+
+    @property
+    def directions(self) -> tuple[int, int]:
+        """(N, H)."""
+        return directions(self.dim, causal=self.causal)
+
+
+@primitive("gru", GRUConfig)
+class GRU(Primitive):
+    """A GRU in one direction, or two; streaming keeps h, in float32 or wider."""
+
+    def __init__(self, config: GRUConfig) -> None:
+        super().__init__()
+        self.config = config
+        N, H = config.directions
+        self.input = nn.Linear(config.dim, N * 3 * H)
+        self.recurrent = nn.Parameter(torch.empty(N, 3 * H, H))
+        self.bias = nn.Parameter(torch.empty(N, H)) if config.variant == "torch" else None
+        for weight in self.parameters():
+            nn.init.uniform_(weight, -(H**-0.5), H**-0.5)
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        slot = context.slot(causal=self.config.causal)
+        projected = self.input(x)
+        inputs, mask = by_time(projected, context.padding, self.config.directions[0])
+        h = slot["h"][None] if slot else inputs.new_zeros(*inputs.shape[1:3], self.config.directions[1])
+        bias = None if self.bias is None else self.bias.to(inputs.dtype)
+        hs = gru(inputs, self.recurrent.to(inputs.dtype), bias, h, mask)
+        if slot is not None:
+            slot["h"] = hs[-1, 0].clone()  # a copy: a slice would hold on to all
+        return by_batch(hs, projected.dtype)
+
+    @classmethod
+    def cost(cls, config: GRUConfig, shape: Shape) -> Cost:
+        N, H = config.directions
+        wide, torchs = max(4, shape.element_bytes), config.variant == "torch"
+        return (
+            linear(shape, config.dim, N * 3 * H)
+            + matmul(shape.batch, H, 3 * H, count=N * shape.length)
+            + Cost(
+                parameters=N * (3 * H * H + (H if torchs else 0)),
+                activation_bytes=shape.rows * N * (5 if torchs else 4) * H * wide,  # r, z, n, h; U_n h + b'
+                state_bytes=shape.batch * H * wide if config.causal else 0,
+            )
+        )

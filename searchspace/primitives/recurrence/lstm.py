@@ -1,0 +1,80 @@
+"""Long short-term memory: gates decide what a cell keeps, takes in and shows.
+
+Hochreiter & Schmidhuber 1997, "Long Short-Term Memory", https://doi.org/10.1162/neco.1997.9.8.1735, with the forget
+gate of Gers, Schmidhuber & Cummins 2000, "Learning to Forget", https://doi.org/10.1162/089976600300015015, and no
+peepholes: [i; f; g; o] = W x_t + b + U h_{t-1}, c_t = sigmoid(f) c_{t-1} + sigmoid(i) tanh(g), h_t = sigmoid(o)
+tanh(c_t). The gates stand in this order, as in `torch.nn.LSTM`, whose two biases are here their sum. b starts at zero,
+that of f at `forget_bias` (Jozefowicz et al. 2015, https://proceedings.mlr.press/v37/jozefowicz15.html: 1). When not
+causal a second one reads from the end and each has half the width (see `directions`). Layers are written as a list of
+blocks.
+B batch, T time, N directions, H = C / N width of each one's state, C model width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from kernels.lstm import lstm
+from searchspace.contract import Context, Primitive, given
+from searchspace.cost import Cost, Shape, linear, matmul
+from searchspace.primitives.recurrence.directions import by_batch, by_time, directions
+from searchspace.registry import primitive
+
+
+@dataclass(frozen=True, kw_only=True)
+class LSTMConfig:
+    dim: int = given()
+    causal: bool = given(False)
+    forget_bias: float = 1.0
+
+    def __post_init__(self) -> None:
+        _ = self.directions
+
+    @property
+    def directions(self) -> tuple[int, int]:
+        """(N, H)."""
+        return directions(self.dim, causal=self.causal)
+
+
+@primitive("lstm", LSTMConfig)
+class LSTM(Primitive):
+    """An LSTM in one direction, or two; streaming keeps h and c, in float32 or wider."""
+
+    def __init__(self, config: LSTMConfig) -> None:
+        super().__init__()
+        self.config = config
+        N, H = config.directions
+        self.input = nn.Linear(config.dim, N * 4 * H)
+        self.recurrent = nn.Parameter(torch.empty(N, 4 * H, H))
+        for weight in (self.input.weight, self.recurrent):
+            nn.init.uniform_(weight, -(H**-0.5), H**-0.5)
+        with torch.no_grad():
+            self.input.bias.zero_().view(N, 4, H)[:, 1] = config.forget_bias
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        slot = context.slot(causal=self.config.causal)
+        inputs = self.input(x)
+        gates, mask = by_time(inputs, context.padding, self.config.directions[0])
+        empty = gates.new_zeros(*gates.shape[1:3], self.config.directions[1])
+        h, c = (slot["h"][None], slot["c"][None]) if slot else (empty, empty)
+        hs, cs = lstm(gates, self.recurrent.to(gates.dtype), h, c, mask)
+        if slot is not None:
+            slot["h"], slot["c"] = hs[-1, 0].clone(), cs[-1, 0].clone()  # copies: slices would hold on to all
+        return by_batch(hs, inputs.dtype)
+
+    @classmethod
+    def cost(cls, config: LSTMConfig, shape: Shape) -> Cost:
+        N, H = config.directions
+        wide = max(4, shape.element_bytes)
+        return (
+            linear(shape, config.dim, N * 4 * H)
+            + matmul(shape.batch, H, 4 * H, count=N * shape.length)
+            + Cost(
+                parameters=N * 4 * H * H,
+                activation_bytes=shape.rows * N * 6 * H * wide,  # four gates, c and h
+                state_bytes=shape.batch * 2 * H * wide if config.causal else 0,
+            )
+        )
