@@ -1,8 +1,8 @@
 """Kill everything, again and again, and count what was lost: `python -m benchmarks.chaos [--rounds 200] [--json]`.
 
 A search runs on PostgreSQL and on a Ray cluster of two nodes. A round kills, at a random moment and with SIGKILL, its
-driver, a worker, a node of the cluster, or PostgreSQL, puts back what is infrastructure, and runs the same command again
-when the driver is gone. When a search has spent its budget its database is compared with that of the same search,
+driver, a worker, a node of the cluster, or PostgreSQL, puts back what is infrastructure, and runs the same command
+again when the driver is gone. When a search has spent its budget its database is compared with that of the same search,
 undisturbed: no trial may be lost, repeated or counted twice, every checkpoint must be whole, and every trial must have
 the same architecture and the same loss to the last bit. Then the next search begins, until all rounds are done.
 """
@@ -63,7 +63,9 @@ space:
     repeat:
       times: !int [1, 3]
       of:
-        - residual: {{norm: rms_norm, of: !choice [attention: {{heads: !choice [1, 2]}}, convolution: {{kernel: !int [2, 9]}}]}}
+        - residual:
+            norm: rms_norm
+            of: !choice [attention: {{heads: !choice [1, 2]}}, convolution: {{kernel: !int [2, 9]}}]
         - residual: {{norm: rms_norm, of: {{feed_forward: {{expand: !int [1, 4]}}}}}}
 task: task.py
 objectives: [loss, parameters]
@@ -106,7 +108,7 @@ class Database:
             _alive(pid) for pid in family
         ):  # its children notice and go; a new server refuses to start beside them
             time.sleep(0.05)
-        # What a killed server leaves: where nobody reaps the process of that number, they would pass for a living one's.
+        # What a killed server leaves; where nobody reaps the process of that number, it passes for a living one's.
         for name in ("postmaster.pid", ".s.PGSQL.5432", ".s.PGSQL.5432.lock"):
             (self._server.pgdata / name).unlink(missing_ok=True)
         self._server.ensure_postgres_running()
@@ -132,10 +134,10 @@ class Nodes:
         self._cluster.remove_node(self._nodes[index], allow_graceful=False)
         self._nodes[index] = self._add()
 
-    @staticmethod
-    def kill_worker(generator: random.Random) -> bool:
-        """Kill a process that trains a unit; False when none does at this moment."""
-        units = [pid for pid, command in _processes() if command.startswith("ray::_unit")]
+    def kill_worker(self, generator: random.Random) -> bool:
+        """Kill a process of these nodes that trains a unit; False when none does at this moment."""
+        raylets = [entry.process.pid for node in self._nodes for entry in node.all_processes.get("raylet", [])]
+        units = [pid for pid, command in _processes() if command.startswith("ray::_unit") and _parent(pid) in raylets]
         if not units:
             return False
         with contextlib.suppress(ProcessLookupError):
@@ -169,8 +171,12 @@ def _alive(pid: int) -> bool:
     return bool(stat := _stat(pid)) and stat[0] not in "ZX"
 
 
+def _parent(pid: int) -> int:
+    return int(stat[1]) if (stat := _stat(pid)) else 0
+
+
 def _children(parent: int) -> list[int]:
-    return [pid for pid, _ in _processes() if _stat(pid)[1:2] == [str(parent)]]
+    return [pid for pid, _ in _processes() if _parent(pid) == parent]
 
 
 class Search:

@@ -1,7 +1,7 @@
 """What a trial costs beside its training: `python -m benchmarks.overhead [--trials 1000] [--long 0] [--json]`.
 
-A free task, a point of 25 holes, one objective, random search. Ours inline on SQLite and on Ray; Optuna's random and TPE
-samplers on its SQLite storage; Ray Tune with reused actors. All in one run, milliseconds a trial.
+A free task, a point of 25 holes, one objective, random search. Ours inline on SQLite and on Ray; Optuna's random and
+TPE samplers on its SQLite storage; Ray Tune with reused actors. All in one run, milliseconds a trial.
 """
 
 from __future__ import annotations
@@ -153,8 +153,8 @@ def rows(trials: int, long: int) -> Iterator[dict]:
 
 def _row(name: str, laps: list[float], base: list[float], bar: str) -> dict:
     mean = sum(laps) / len(laps)
-    ratio = mean / (sum(base) / len(base))
-    return {"system": name, "trials": len(laps), "ms a trial": round(mean * 1000, 2), "ratio": round(ratio, 2), "bar": bar}
+    ratio = round(mean / (sum(base) / len(base)), 2)
+    return {"system": name, "trials": len(laps), "ms a trial": round(mean * 1000, 2), "ratio": ratio, "bar": bar}
 
 
 def main() -> None:

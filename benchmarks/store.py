@@ -78,7 +78,7 @@ def measure(trials: int, folder: Path) -> list[dict]:
             record(store, study, number, generator)
             laps.append((time.perf_counter() - began) * 1000)
         some = min(1000, trials)
-        rows = [
+        return [
             _row("record a trial, first thousand", statistics.fmean(laps[:some]), "2 ms"),
             _row("record a trial, last thousand", statistics.fmean(laps[-some:]), "2 ms"),
             _row(f"Optuna: record a trial, {OF_OPTUNA} trials", of_optuna(folder), ""),
@@ -86,7 +86,6 @@ def measure(trials: int, folder: Path) -> list[dict]:
             _row("best", timed(lambda: overview.best_rows(store, study, None, 10)), "1000 ms"),
             _row("pareto", timed(lambda: overview.front_rows(store, study)), "1000 ms"),
         ]
-    return rows
 
 
 def _row(what: str, milliseconds: float, bar: str) -> dict:
