@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from nas import assembly, overview, summary
 from nas.config import SearchConfig
 from nas.errors import NasError, UsageError
-from nas.finals import Finals, Report
+from nas.finals import Finalist, Finals, Report
 from nas.store import Store, Study, Trial, UnitState
 from nas.work import Checkpoint
 from searchspace.architecture import Architecture
 from searchspace.build import cost
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 PACKAGES = ("tessera-nas", "torch", "ray", "optuna", "sqlalchemy")
 ANCESTORS = 20  # that the header names at most
@@ -96,10 +100,19 @@ def _report(store: Store, study: Study) -> Report | None:
 
 def _trained(store: Store, study: Study, trial: Trial) -> Trial:
     """The trial whose weights stand for `trial`: the best seed of the finals if it was there, else itself."""
-    finals = [each for each in store.trials(study.id, purposes=("final",)) if each.values]
-    same = [each for each in finals if each.architecture_hash == trial.architecture_hash]
+    report = _report(store, study)
+    entrant = _entrant(report, trial.architecture_hash)
+    if entrant is None:
+        return trial
     objective = assembly.objectives(SearchConfig(**study.config))[0]
-    return min(same, key=lambda each: objective.minimised(each.values[objective.name]), default=trial)
+    _, number = min((objective.minimised(value), number) for value, number in zip(entrant.validation, entrant.trials))
+    return store.trial(study.id, number)
+
+
+def _entrant(report: Report | None, architecture: str) -> Finalist | None:
+    """Whoever entered the finals with the architecture of this hash."""
+    entrants = report.finalists if report else ()
+    return next((each for each in entrants if each.architecture.hash == architecture), None)
 
 
 def _header(store: Store, study: Study, trial: Trial, trained: Trial, architecture: Architecture) -> dict[str, Any]:
@@ -142,9 +155,10 @@ def _finals(store: Store, study: Study, trained: Trial, architecture: Architectu
         "steps": store.units(study.id, trained.number)[-1].steps,
         "metrics": store.metrics(study.id, trained.number, 0),
     }
-    entrant = next((each for each in report.finalists if each.architecture == architecture), None) if report else None
+    entrant = _entrant(report, architecture.hash)
     if report and entrant:
-        finals[f"{report.objective} of all seeds"] = {
+        finals["all_seeds"] = {
+            "objective": report.objective,
             "validation": list(entrant.validation),
             "test": list(entrant.test),
         }
@@ -180,8 +194,6 @@ def _lineage(store: Store, study: Study, trial: Trial) -> list[str]:
 
 
 def _weights(store: Store, study: Study, trained: Trial) -> bytes:
-    from safetensors.torch import save
-
     from nas.training import checkpoints
 
     done = [unit for unit in store.units(study.id, trained.number) if unit.checkpoint_uri]
@@ -192,5 +204,12 @@ def _weights(store: Store, study: Study, trained: Trial) -> bytes:
         state = checkpoints.weights(Checkpoint(last.checkpoint_uri or "", last.checkpoint_sha256 or ""))
     except checkpoints.CheckpointLost as error:
         raise NasError(f"The weights of trial {trained.number} cannot be exported. {error}") from None
+    return packed(state)
+
+
+def packed(state: Mapping[str, Tensor]) -> bytes:
+    """A state dict as the bytes of a safetensors file."""
+    from safetensors.torch import save
+
     # A tied embedding is one tensor under two names, which safetensors refuses; a copy of each loads the same.
     return save({name: value.detach().clone().contiguous() for name, value in state.items()})

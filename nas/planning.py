@@ -7,6 +7,8 @@ import statistics
 from dataclasses import dataclass
 from typing import Any
 
+import yaml
+
 from nas import assembly, location
 from nas.config import SearchConfig
 from nas.errors import NasError
@@ -50,7 +52,6 @@ class Plan:
 
     def as_text(self) -> str:
         """A line a subject."""
-        units = [f"{count} to {steps} steps" for count, steps in zip(self.forecast.units, self.forecast.rungs)]
         lines = [
             ("study", f"{self.study}, {self.found}"),
             ("storage", self.storage),
@@ -61,7 +62,7 @@ class Plan:
             *(("baseline", each) for each in self.baselines),
             ("parameters", _range(self.parameters)),
             ("flops", f"{_range(self.flops)} a sequence"),
-            ("trials", ", of which about ".join([units[0], ", ".join(units[1:])] if units[1:] else units)),
+            ("trials", self._trials()),
             ("finals", f"{self.forecast.final_units} units of {self.forecast.final_steps} steps"),
             (
                 "a step",
@@ -72,6 +73,11 @@ class Plan:
         if not self.forecast.final_units:
             lines = [line for line in lines if line[0] != "finals"]
         return "\n".join(f"{name:<12}{text}" for name, text in lines)
+
+    def _trials(self) -> str:
+        (trials, steps), *later = zip(self.forecast.units, self.forecast.rungs)
+        more = ", ".join(f"{count} go on to {rung}" for count, rung in later)
+        return f"{trials}, of {_count(steps, 'step')}" + (f"; about {more} steps in all" if more else "")
 
     def _time(self) -> str:
         workers = self.forecast.workers
@@ -103,7 +109,7 @@ def plan(config: SearchConfig) -> Plan:
         space=str(size),
         points=size.points,
         infeasible=refused,
-        task=str(config.task.written()),
+        task=yaml.safe_dump(config.task.written(), default_flow_style=True, width=1000).removesuffix("...\n").strip(),
         objectives=tuple(f"{each.name} ({each.direction})" for each in assembly.objectives(config)),
         strategy=config.strategy.name,
         baselines=tuple(
@@ -169,9 +175,7 @@ def _found(config: SearchConfig) -> str:
         if study is None:
             return "new"
         tried = sum(count.trials for count in store.counts(study.id) if count.purpose == "search")
-        return (
-            f"begun {study.created_at:%Y-%m-%d}: {tried} of {config.budget.trials} trials are there, and it would go on"
-        )
+        return f"begun {study.created_at:%Y-%m-%d}: {tried} of {config.budget.trials} trials are there already"
 
 
 def _spread(values: list[int]) -> tuple[int, int, int]:

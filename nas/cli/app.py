@@ -53,6 +53,10 @@ def run(arguments: list[str] | None = None) -> NoReturn:
             sys.stdout.flush()
     except (NasError, SpaceError) as error:
         _fail(str(error), getattr(error, "exit_code", 2))
+    except SystemExit as ended:
+        if not isinstance(ended.__context__, BrokenPipeError):
+            raise
+        _forget_stdout()
     except BrokenPipeError:
         _forget_stdout()
     except OSError as error:

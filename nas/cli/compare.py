@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from nas.cli.app import app
-from nas.cli.options import AsJson, Storage, architecture_argument
+from nas.cli.options import LENGTH, AsJson, Length, Storage, architecture_argument
 from nas.cli.output import note, print_json
 from nas.tables import rendered
 
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
 def compare(
     first: Annotated[str, architecture_argument("FIRST")],
     second: Annotated[str, architecture_argument("SECOND")],
-    length: Annotated[int, typer.Option(min=1, help="Sequence length for costs.")] = 1024,
+    length: Length = None,
     storage: Storage = None,
     as_json: AsJson = False,
 ) -> None:
@@ -32,7 +30,8 @@ def compare(
 
     pair = [architectures.find(name, storage) for name in (first, second)]
     changes = [(each.kind, each.path, *each.texts) for each in diff(*pair)]
-    rows = [*_scores((first, second), storage), *_costs(pair, length)]
+    length = length or _usual_length((first, second), storage)
+    scores, costs = _scores((first, second), storage), _costs(pair, length)
     if as_json:
         keys = ("kind", "path", "first", "second")
         print_json(
@@ -40,7 +39,9 @@ def compare(
                 "first": {"name": first, "hash": pair[0].hash},
                 "second": {"name": second, "hash": pair[1].hash},
                 "differences": [dict(zip(keys, change)) for change in changes],
-                "figures": [dict(zip(("figure", "first", "second"), row)) for row in rows],
+                "scores": [dict(zip(("score", "first", "second"), row)) for row in scores],
+                "length": length,
+                "costs": [dict(zip(("cost", "first", "second"), row)) for row in costs],
             }
         )
         return
@@ -49,7 +50,17 @@ def compare(
         print(rendered([dict(zip(("where", *names), change[1:])) for change in changes]), end="\n\n")
     else:
         note("They are the same architecture.")
-    print(rendered([dict(zip(("", *names), row)) for row in rows]))
+    if scores:
+        print(rendered([dict(zip(("score", *names), row)) for row in scores]), end="\n\n")
+    print(rendered([dict(zip((f"cost at length {length}", *names), row)) for row in costs]))
+
+
+def _usual_length(names: tuple[str, str], storage: str | None) -> int:
+    """That of the study, where there is one or both are of the same length."""
+    from nas.architectures import usual_length
+
+    known = {length for name in names if (length := usual_length(name, storage))}
+    return known.pop() if len(known) == 1 else LENGTH
 
 
 def _costs(pair: list[Architecture], length: int) -> list[tuple[Any, ...]]:

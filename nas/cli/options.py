@@ -64,5 +64,12 @@ SearchFile = Annotated[
     typer.Argument(metavar="FILE", help="A search file (YAML).", show_default=False, autocompletion=_search_files),
 ]
 ArchitectureName = Annotated[str, architecture_argument()]
+LENGTH = 1024  # positions that costs are counted for when nothing else is known
+Length = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help=f"Sequence length for costs. Default: that of the trial's task, else {LENGTH}.", show_default=False
+    ),
+]
 Batch = Annotated[int, typer.Option(min=1, help="Sequences at once.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from nas.cli.app import app
-from nas.cli.options import ArchitectureName, AsJson, Batch, Storage
+from nas.cli.options import LENGTH, ArchitectureName, AsJson, Batch, Length, Storage
 from nas.cli.output import note, print_json
 from nas.tables import rendered
 
@@ -15,7 +13,7 @@ from nas.tables import rendered
 @app.command()
 def show(
     architecture: ArchitectureName,
-    length: Annotated[int, typer.Option(min=1, help="Sequence length for shapes and costs.")] = 1024,
+    length: Length = None,
     batch: Batch = 1,
     storage: Storage = None,
     as_json: AsJson = False,
@@ -31,7 +29,9 @@ def show(
     from searchspace.cost import Shape
     from searchspace.drawing import draw
 
-    found, shape = architectures.find(architecture, storage), Shape(batch=batch, length=length)
+    found = architectures.find(architecture, storage)
+    length = length or architectures.usual_length(architecture, storage) or LENGTH
+    shape = Shape(batch=batch, length=length)
     told = _told(architecture, storage)
     if as_json:
         print_json(

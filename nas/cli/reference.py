@@ -1,0 +1,79 @@
+"""The page of all commands, from their own help: `python -m nas.cli.reference > docs/commands.md`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+from nas.cli.app import EXIT_CODES, app, discover
+
+HEAD = """\
+# Commands
+
+This page is made from the commands' own help by `python -m nas.cli.reference > docs/commands.md`; a test compares the
+two. Results go to stdout, everything else to stderr, and `--json` prints results as JSON. `nas COMMAND --help` says the
+same in the terminal; `nas --install-completion` teaches your shell to complete commands, studies and architectures.
+
+`ARCHITECTURE` is a file, a name of the zoo (`nas zoo list`), or `STUDY:TRIAL`, as in `quickstart:17`. A study is looked
+for in the database that `--storage` names, else in `$NAS_STORAGE`, else in `runs/STUDY.db` below the current folder.
+`nas search` and `nas plan` look into the search file before that.
+"""
+EVERYWHERE = {
+    "as_json": "`--json` prints JSON.",
+    "storage": "`--storage URL` names the study database.",
+}
+
+
+def page() -> str:
+    """The page as Markdown."""
+    discover()
+    parts = [HEAD, "| exit code | meaning |\n|---|---|"]
+    parts += [f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items()]
+    for name, command in commands():
+        parts.append("\n" + _section(name, command))
+    return "\n".join(parts) + "\n"
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    """Every command with its whole name, `nas space size` for one; those that are hidden are left out."""
+    discover()
+    yield from _below("nas", typer.main.get_command(app))
+
+
+def _below(name: str, group: Any) -> Iterator[tuple[str, Any]]:
+    for word, command in sorted(group.commands.items()):
+        if hasattr(command, "commands"):
+            yield from _below(f"{name} {word}", command)
+        elif not command.hidden:
+            yield f"{name} {word}", command
+
+
+def _section(name: str, command: Any) -> str:
+    arguments = [each for each in command.params if each.param_type_name == "argument"]
+    options = [each for each in command.params if each.param_type_name == "option" and each.name not in EVERYWHERE]
+    usage = " ".join([name, *(f"[{_metavar(each)}]" if not each.required else _metavar(each) for each in arguments)])
+    description, _, example = command.help.partition("Example: ")
+    lines = [f"## {name}", "", " ".join(description.split()), "", "```sh", f"{usage} [OPTIONS]"]
+    lines += [f"# for example\n{example.strip()}", "```", ""]
+    rows = [f"| `{_metavar(each)}` | {each.help} | |" for each in arguments]
+    rows += [f"| `{', '.join(each.opts)}` | {each.help} | {_default(each)} |" for each in options]
+    if rows:
+        lines += ["| | | default |", "|---|---|---|", *rows, ""]
+    shared = [text for key, text in EVERYWHERE.items() if key in {each.name for each in command.params}]
+    return "\n".join([*lines, " ".join(shared)])
+
+
+def _metavar(argument: Any) -> str:
+    return argument.metavar or argument.name.upper()
+
+
+def _default(option: Any) -> str:
+    if option.required:
+        return "required"
+    return "" if option.default is None or option.is_flag else f"`{option.default}`"
+
+
+if __name__ == "__main__":
+    print(page(), end="")

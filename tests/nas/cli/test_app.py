@@ -1,0 +1,151 @@
+"""The command line as a whole: help, exit codes, pages, completion."""
+
+import dataclasses
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+from nas.cli.app import EXIT_CODES
+from nas.cli.reference import commands, page
+from nas.config import Budget, Finals, Limits, Named, SearchConfig
+from nas.runners.options import RayOptions
+from nas.schedulers import registry as schedulers
+from nas.strategies import registry as strategies
+from nas.tasks.digits import Digits
+from nas.tasks.language_model import LanguageModel
+from nas.training.recipe import Recipe
+from searchspace import zoo
+
+COMMANDS = dict(commands())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_an_example_and_json(name, nas):
+    words = name.split()[1:]
+    shown = nas(*words, "--help")
+
+    assert shown.code == 0
+    assert f"Example: {name}" in " ".join(COMMANDS[name].help.split())
+    assert "--json" in shown.out
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_argument_and_option_says_what_it_is(name):
+    silent = [each.name for each in COMMANDS[name].params if not each.help]
+
+    assert not silent
+
+
+def test_the_page_of_commands_is_what_the_commands_say_of_themselves(root):
+    found = (root / "docs" / "commands.md").read_text(encoding="utf-8")
+
+    assert found == page(), "run `python -m nas.cli.reference > docs/commands.md`"
+
+
+def test_the_help_documents_every_exit_code(nas):
+    text = " ".join(nas("--help").out.split())
+
+    for code, meaning in EXIT_CODES.items():
+        assert f"{code} {meaning}" in text
+
+
+def test_an_unknown_command_is_bad_input(nas):
+    ended = nas("serach")
+
+    assert ended.code == 2
+    assert ended.out == ""
+    assert "serach" in ended.err
+
+
+def test_an_interrupted_command_ends_with_130(nas, monkeypatch):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(zoo, "names", interrupted)
+
+    assert nas("zoo", "list").code == 130
+
+
+def test_a_reader_that_goes_away_is_no_error(root):
+    """As in `nas zoo show NAME | head -1`."""
+    code = (
+        "import sys; from nas.cli import main; sys.argv = ['nas', 'zoo', 'show', 'transformer_modern'];"
+        "sys.stdin.read(); main()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=root,
+    )  # fmt: skip
+    process.stdout.close()  # before it prints, which it does once its stdin ends
+    process.stdin.close()
+
+    assert process.stderr.read() == b""
+    assert process.wait(timeout=60) == 0
+    process.stderr.close()
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("nas sta", "status"),
+        ("nas zoo show transformer_m", "transformer_modern"),
+        ("nas status ti", "tiny"),
+        ("nas show ti", "tiny:"),
+    ],
+)
+def test_a_shell_completes_commands_studies_and_architectures(line, expected, study, nas, monkeypatch):
+    asked = {"_NAS_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split()) - 1)}
+    for name, value in asked.items():
+        monkeypatch.setenv(name, value)
+
+    assert expected in nas().out.split()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_gets_a_script_that_asks_for_completions(shell, nas, monkeypatch):
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")  # else that of whoever runs the tests
+
+    assert f"_NAS_COMPLETE=complete_{shell}" in nas("--show-completion", shell).out
+
+
+def test_every_key_of_a_search_file_is_documented_with_its_default(root):
+    text = (root / "docs" / "search-file.md").read_text(encoding="utf-8")
+    rows = {
+        tuple(cell.strip() for cell in line.split("|")[1:-1][:3:2]) for line in text.splitlines() if line[:3] == "| `"
+    }
+
+    expected = set(documented_keys())
+
+    assert expected <= rows, f"docs/search-file.md lacks {sorted(expected - rows)}"
+    assert {key for key, _ in rows} == {key for key, _ in expected}, "docs/search-file.md has keys that are none"
+
+
+def documented_keys():
+    """(`key`, default) of every key that a search file may have, as the page should have it."""
+    for section in (SearchConfig, Budget, Finals, Limits, RayOptions):
+        for name, field in section.model_fields.items():
+            if name != "task_source":  # written by the reader, not by people
+                yield f"`{name}`", default_of(field.default, required=field.is_required())
+    for field in dataclasses.fields(Recipe):
+        yield f"`{field.name}`", default_of(field.default)
+    for catalogue in (strategies.catalogue, schedulers.catalogue):
+        for name in catalogue.names():
+            for option in catalogue.options(name).values():
+                yield f"`{option.name}`", default_of(option.default, required=option.default is option.empty)
+    for task in (LanguageModel, Digits):
+        for option in list(inspect.signature(task).parameters.values()):
+            yield f"`{option.name}`", default_of(option.default)
+
+
+def default_of(value, required=False):
+    if required:
+        return "required"
+    if value is None:
+        return "none"
+    if isinstance(value, Named):
+        return f"`{value.name}`"
+    if isinstance(value, Finals | Limits):
+        return "`{}`"
+    return f"`{list(value) if isinstance(value, tuple) else value}`"

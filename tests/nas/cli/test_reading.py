@@ -1,0 +1,157 @@
+"""nas status, best, pareto, show and compare: what a study holds, from its database alone."""
+
+import shutil
+
+import pytest
+
+from nas.store import open_store
+
+
+def test_the_status_of_a_study_long_after(study, nas):
+    ended = nas("status", "tiny")
+
+    assert ended.code == 0
+    for piece in ("state     ended", "4 of 4", "best      trial", "pareto"):
+        assert piece in ended.out
+
+
+def test_the_status_from_another_folder(finished, nas, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    by_option = nas("status", "tiny", "--storage", finished.storage, "--json").json()
+    monkeypatch.setenv("NAS_STORAGE", f"sqlite:///{finished.storage}")
+    by_environment = nas("status", "tiny", "--json").json()
+
+    assert by_option == by_environment
+    assert sum(by_option["trials"].values()) == 4
+    assert by_option["phase"] == "ended"
+
+
+def test_the_status_needs_no_write_to_the_database(finished, nas, tmp_path):
+    copy = shutil.copy(finished.storage, tmp_path / "copy.db")
+    before = (tmp_path / "copy.db").read_bytes()
+
+    nas("status", "tiny", "--storage", copy)
+
+    assert (tmp_path / "copy.db").read_bytes() == before
+
+
+def test_the_best_of_the_highest_rung_come_first(study, nas):
+    rows = nas("best", "tiny", "--json").json()
+
+    assert len(rows) == 4
+    ranks = [(-row["rung"], row["bits_per_byte"]) for row in rows]
+    assert ranks == sorted(ranks)
+    assert {row["rung"] for row in rows} == {0, 1}
+
+
+def test_the_best_by_another_objective_and_a_limit(study, nas):
+    (row,) = nas("best", "tiny", "--objective", "flops", "--limit", "1", "--json").json()
+    top = [each for each in nas("best", "tiny", "--json").json() if each["rung"] == 1]
+
+    assert row["flops"] == min(each["flops"] for each in top)
+
+
+def test_the_front_is_of_the_highest_rung_alone(study, nas):
+    rows = nas("pareto", "tiny", "--json").json()
+
+    assert rows
+    assert {row["rung"] for row in rows} == {1}
+
+
+def test_a_table_has_a_line_a_trial(study, nas):
+    head, *lines = nas("best", "tiny").out.splitlines()
+
+    assert head.split() == ["trial", "bits_per_byte", "flops", "rung", "state", "architecture"]
+    assert len(lines) == 4
+
+
+def test_an_architecture_is_shown_alike_from_its_trial_its_hash_and_its_file(study, nas, tmp_path):
+    trial = nas("show", "tiny:0", "--json").json()
+    (tmp_path / "same.yaml").write_text(trial["architecture"])
+
+    by_file = nas("show", str(tmp_path / "same.yaml"), "--length", "16", "--json").json()
+    by_hash = nas("show", f"tiny:{trial['hash'][:12]}", "--length", "16", "--json").json()
+
+    assert by_file["hash"] == by_hash["hash"] == trial["hash"]
+    assert by_file["cost"] == trial["cost"]  # a trial is shown at the length of its task
+    assert trial["trial"]["operator"] == "baseline"
+    assert trial["trial"]["rungs"][0]["rung"] == 0
+
+
+def test_a_tree_is_drawn_on_stdout(study, nas):
+    ended = nas("show", "transformer_modern", "--length", "32")
+
+    assert "1 x 32 x 256" in ended.out
+    assert ended.err == ""
+
+
+def test_two_trials_are_compared_by_structure_scores_and_costs(study, nas):
+    found = nas("compare", "tiny:0", "tiny:1", "--json").json()
+
+    assert found["differences"]
+    assert found["length"] == 16
+    assert {"bits_per_byte", "flops", "rung"} <= {row["score"] for row in found["scores"]}
+    assert "parameters" in {row["cost"] for row in found["costs"]}
+    text = nas("compare", "tiny:0", "tiny:1").out
+    assert "cost at length 16" in text
+
+
+def test_an_architecture_is_like_itself(nas):
+    ended = nas("compare", "transformer_modern", "transformer_modern")
+
+    assert ended.code == 0
+    assert "same architecture" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["status", "tinny"], 3, "Did you mean 'tiny'?"),
+        (["best", "tiny", "--storage", "gone.db"], 3, "no study database gone.db"),
+        (["status", "tinny", "--storage", "runs/tiny.db"], 2, "tiny"),
+        (["status", "tiny", "--storage", "text.txt"], 3, "not a database"),
+        (["status", "tiny", "--storage", "mysql://host/x"], 3, "mysql"),
+        (["best", "tiny", "--objective", "flop"], 2, "Did you mean 'flops'?"),
+        (["show", "tiny:99"], 2, "No trial 99"),
+        (["show", "tiny:ffffffff"], 2, "ffffffff"),
+        (["show", "transformer_moder"], 2, "Did you mean 'transformer_modern'?"),
+        (["show", "spaec.yaml"], 2, "Did you mean 'space.yaml'?"),
+        (["show", "space.yaml"], 2, "space.yaml:2"),
+        (["show", "text.txt"], 2, "text.txt"),
+        (["show", "runs"], 2, "is a folder"),
+        (["compare", "tiny:0", "tiny:99"], 2, "No trial 99"),
+        (["compare", "tiny:0"], 2, "SECOND"),
+    ],
+)
+def test_mistakes_are_told_with_the_nearest_right_name(arguments, code, said, study, nas):
+    ended = nas(*arguments)
+
+    assert (ended.code, ended.out) == (code, "")
+    assert said in ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_a_study_that_has_only_begun_has_empty_tables(files, nas):
+    import nas as package
+
+    package.open_study("runs/tiny.db", "tiny", "tiny.yaml").close()
+
+    assert nas("best", "tiny", "--json").json() == []
+    assert nas("pareto", "tiny").err == "No trial has finished yet.\n"
+    assert "state     not begun" in nas("status", "tiny").out
+    exported = nas("export", "tiny", "--best")
+    assert (exported.code, exported.out) == (1, "")
+
+
+def test_failures_are_counted_by_their_reason(files, nas):
+    import nas as package
+
+    with package.open_study("runs/tiny.db", "tiny", "tiny.yaml") as study:
+        study.tell(study.ask()[0], failure="Traceback ...\nZeroDivisionError: division by zero")
+
+    assert "failed    task error: 1 (trial 0)" in nas("status", "tiny").out
+    shown = nas("show", "tiny:0")
+    assert "task error: ZeroDivisionError: division by zero" in shown.err
+    with open_store("runs/tiny.db", create=False) as store:
+        assert store.trial(store.study("tiny").id, 0).state == "failed"

@@ -1,0 +1,128 @@
+"""nas plan, nas search and nas train."""
+
+import pytest
+
+
+def test_a_search_prints_its_result_on_stdout_and_its_progress_on_stderr(study):
+    ended = study.ended
+
+    assert ended.code == 0
+    for piece in ("Pareto front", "The winner, trial", "Finals", "Verdict: "):
+        assert piece in ended.out
+        assert piece not in ended.err
+    assert "trial 0 rung 0: bits_per_byte" in ended.err
+    assert "`nas export tiny --best`" in ended.err
+
+
+def test_a_search_that_is_over_says_the_same_again(study, nas):
+    again = nas("search", "tiny.yaml", "--quiet")
+
+    assert (again.code, again.err) == (0, "")
+    assert again.out == study.ended.out
+
+
+def test_the_result_as_json(study, nas):
+    found = nas("search", "tiny.yaml", "--quiet", "--json").json()
+
+    assert found["study"] == "tiny"
+    assert found["pareto"]
+    assert len(found["finals"]["entrants"]) == 2
+    assert found["finals"]["sentence"].startswith("Verdict: ")
+
+
+def test_a_plan_says_what_would_run_and_begins_nothing(files, nas):
+    ended = nas("plan", "tiny.yaml")
+
+    assert ended.code == 0
+    for piece in (
+        "tiny, new",
+        "8 points",
+        "language_model",
+        "bits_per_byte",
+        "4, of 1 step",
+        "2 go on to 2",
+        "4 units",
+    ):
+        assert piece in ended.out
+    assert not (files / "runs").exists()
+
+
+def test_a_plan_as_json_knows_a_study_that_is_there(study, nas):
+    found = nas("plan", "tiny.yaml", "--json").json()
+
+    assert "4 of 4 trials" in found["found"]
+    assert found["points"] == 8
+    assert found["forecast"]["units"] == [4, 2]
+    assert found["milliseconds_a_step"] > 0
+
+
+@pytest.mark.parametrize("command", ["plan", "search"])
+def test_a_search_file_that_is_not_there_is_bad_input(command, files, nas):
+    ended = nas(command, "gone.yaml")
+
+    assert (ended.code, ended.out) == (2, "")
+    assert "gone.yaml" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("study: [x\n", "broken.yaml:2: This is not YAML"),
+        ("study: x\nbugdet: {trials: 1}\n", "Did you mean 'budget'?"),
+        ("", "broken.yaml"),
+    ],
+)
+def test_a_broken_search_file_is_told_with_its_lines(text, said, files, nas):
+    (files / "broken.yaml").write_text(text)
+    ended = nas("search", "broken.yaml")
+
+    assert ended.code == 2
+    assert said in ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_the_database_is_where_the_environment_says_unless_the_file_or_an_option_does(files, nas, monkeypatch):
+    from nas import location, searchfile
+
+    config = searchfile.load("tiny.yaml")
+    assert location.storage_for(config) == "sqlite:///runs/tiny.db"
+    monkeypatch.setenv("NAS_STORAGE", "elsewhere.db")
+    assert location.storage_for(config) == "sqlite:///elsewhere.db"
+    (files / "tiny.yaml").write_text((files / "tiny.yaml").read_text() + "storage: written.db\n")
+    written = searchfile.load("tiny.yaml")
+    assert location.storage_for(written) == "sqlite:///written.db"
+    assert location.storage_for(written, "postgresql://u:p@host/nas") == "postgresql+psycopg://u:p@host/nas"
+    assert location.shown("postgresql://u:p@host/nas") == "postgresql://u:***@host/nas"
+
+
+def test_an_architecture_is_trained_and_evaluated(files, nas):
+    ended = nas("train", "baseline.yaml", "--steps", "2", "--data", "text.txt", "--length", "16")
+
+    assert ended.code == 0
+    assert ended.out.startswith("bits_per_byte: ")
+    assert "step 2/2" in ended.err
+
+
+def test_training_prints_json(files, nas):
+    ended = nas("train", "baseline.yaml", "--steps", "2", "--data", "text.txt", "--length", "16", "--json")
+
+    assert ended.json()["metrics"]["steps"] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["gone.yaml"], 2, "no file 'gone.yaml'"),
+        (["baseline.yaml", "--data", "gone/*.txt"], 1, "no file matches"),
+        (["baseline.yaml", "--task", "langage_model"], 2, "Did you mean 'language_model'?"),
+        (["transformer_encoder", "--data", "text.txt"], 1, "kind: decoder"),
+        (["baseline.yaml", "--device", "tpu"], 2, "no device 'tpu'"),
+        (["baseline.yaml", "--steps", "0"], 2, "--steps"),
+    ],
+)
+def test_what_cannot_be_trained_is_told_without_a_traceback(arguments, code, said, files, nas):
+    ended = nas("train", *arguments)
+
+    assert (ended.code, ended.out) == (code, "")
+    assert said in ended.err
+    assert "Traceback" not in ended.err

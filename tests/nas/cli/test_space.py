@@ -1,0 +1,89 @@
+"""nas space and nas zoo: what can be looked into without any study."""
+
+import pytest
+
+from searchspace import zoo
+from searchspace.architecture import Architecture
+from searchspace.space import Space
+
+
+def test_a_space_is_shown_as_it_is_understood(files, nas):
+    ended = nas("space", "show", "space.yaml")
+
+    assert Space.parse(ended.out).size() == Space.load("space.yaml").size()
+    assert nas("space", "show", "space.yaml", "--json").json()["space"] == ended.out
+
+
+@pytest.mark.parametrize("file", ["space.yaml", "tiny.yaml"])
+def test_the_size_of_a_space_and_of_the_space_in_a_search_file(file, files, nas):
+    assert nas("space", "size", file).out == "8 points\n"
+    assert nas("space", "size", file, "--json").json() == {"points": 8, "discrete": 8, "continuous": 0}
+
+
+@pytest.mark.parametrize("by", ["choices", "architectures"])
+def test_samples_are_architectures_of_the_space(by, files, nas):
+    drawn = nas("space", "sample", "space.yaml", "-n", "3", "--by", by, "--json").json()
+    again = nas("space", "sample", "space.yaml", "-n", "3", "--by", by, "--json").json()
+
+    assert drawn == again
+    for each in drawn:
+        assert Space.load("space.yaml").contains(Architecture.parse(each["architecture"]))
+
+
+def test_samples_as_text_are_documents(files, nas):
+    documents = nas("space", "sample", "space.yaml", "-n", "2").out.split("---\n")
+
+    assert [Architecture.parse(each).root.name for each in documents] == ["decoder", "decoder"]
+
+
+def test_a_space_is_checked_against_its_constraints(files, nas):
+    text = (files / "space.yaml").read_text()
+    (files / "bound.yaml").write_text(text + "constraints: {parameters: {max: 8k}}\n")
+    (files / "empty.yaml").write_text(text + "constraints: {parameters: {max: 10}}\n")
+    half = nas("space", "check", "bound.yaml", "--samples", "50", "--json").json()
+    none = nas("space", "check", "empty.yaml", "--samples", "5")
+
+    assert nas("space", "check", "space.yaml", "--samples", "5").code == 0
+    assert 0 < half["kept"] < 50
+    assert half["kept"] + half["refused"]["parameters"] == 50
+    assert none.code == 1
+    assert "5 break 'parameters'" in none.out
+
+
+def test_a_larger_space_is_told_from_a_smaller_one(files, nas):
+    (files / "larger.yaml").write_text((files / "space.yaml").read_text().replace("[16, 32]", "[16, 32, 48]"))
+    grown = nas("space", "diff", "space.yaml", "larger.yaml")
+    shrunk = nas("space", "diff", "larger.yaml", "space.yaml", "--json").json()
+
+    assert grown.out == "+ width: option 48\n"
+    assert "Every point" in grown.err
+    assert shrunk["removed"] == ["width: option 48"]
+    assert not shrunk["larger"]
+
+
+@pytest.mark.parametrize("command", ["show", "size", "sample", "check"])
+@pytest.mark.parametrize(
+    ("file", "text"), [("gone.yaml", None), ("broken.yaml", "kind: [decoder\n"), ("list.yaml", "- 1")]
+)
+def test_a_file_without_a_space_is_bad_input(command, file, text, files, nas):
+    if text is not None:
+        (files / file).write_text(text)
+    ended = nas("space", command, file)
+
+    assert (ended.code, ended.out) == (2, "")
+    assert file in ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_the_zoo_is_listed(nas):
+    rows = nas("zoo", "list", "--json").json()
+
+    assert [row["name"] for row in rows] == zoo.names()
+    assert all(row["parameters"] > 0 and row["description"] for row in rows)
+    assert "transformer_modern" in nas("zoo", "list").out
+
+
+def test_a_file_of_the_zoo_is_printed_as_it_is(nas):
+    assert nas("zoo", "show", "transformer_modern").out == zoo.text("transformer_modern")
+    assert nas("zoo", "show", "transformer_modern", "--json").json()["text"] == zoo.text("transformer_modern")
+    assert nas("zoo", "show", "transformer_moder").code == 2
