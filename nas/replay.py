@@ -119,11 +119,10 @@ def _differences(
 
 
 def _difference(source: Source, trial: Trial, known: Collection[str]) -> Difference | None:
+    recorded = trial.number, trial.known_results, trial.operator, trial.architecture_hash
     try:
         proposal = source.propose(trial.number, known)
-        hash, operator = proposal.point.architecture.hash, proposal.operator
     except Exhausted:
-        hash = operator = None
-    if hash == trial.architecture_hash:
-        return None
-    return Difference(trial.number, trial.known_results, trial.operator, trial.architecture_hash, hash, operator)
+        return Difference(*recorded, None, None)
+    hash = proposal.point.architecture.hash
+    return None if hash == trial.architecture_hash else Difference(*recorded, hash, proposal.operator)

@@ -1,0 +1,72 @@
+"""Units in this process."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from nas.runners import inline
+from nas.runners.inline import InlineRunner
+from nas.work import Outcome, Progress, Work
+
+
+def work(trial=0):
+    return Work(
+        study="s", trial=trial, rung=0, architecture="", task={}, recipe={}, steps=3, horizon=3, seed=0, checkpoint=None
+    )
+
+
+def test_units_run_in_the_order_in_which_they_come():
+    runner = InlineRunner(lambda work, progress: Outcome(trial=work.trial, rung=work.rung, seconds=0.0))
+    assert runner.wait(0) == []
+    for trial in (3, 1, 2):
+        runner.submit(work(trial))
+    assert [runner.wait(0)[0].trial for _ in range(3)] == [3, 1, 2]
+    assert runner.wait(0) == []
+
+
+def test_a_unit_that_is_to_stop_is_interrupted_at_its_next_report():
+    steps = []
+
+    def run(work, progress):
+        for step in range(10):
+            steps.append(step)
+            if step == 2:
+                runner.stop_soon()
+            progress(Progress(step, 10, 1.0, 1.0, 1.0))
+
+    runner = InlineRunner(run)
+    runner.submit(work())
+    with pytest.raises(KeyboardInterrupt):
+        runner.wait(0)
+    signal.alarm(0)
+    assert steps == [0, 1, 2] and runner.progress() == {}
+    assert runner.interrupt(1.0) == [] and runner.wait(0) == []
+
+
+def test_a_unit_that_never_reports_is_broken_off(monkeypatch):
+    monkeypatch.setattr(inline, "PATIENCE_SECONDS", 1)
+
+    def run(work, progress):
+        runner.stop_soon()
+        time.sleep(60)
+
+    runner = InlineRunner(run)
+    runner.submit(work())
+    with pytest.raises(KeyboardInterrupt):
+        runner.wait(0)
+
+
+def test_progress_is_known_while_a_unit_runs():
+    seen = []
+
+    def run(work, progress):
+        progress(Progress(1, 3, 2.0, 10.0, 0.5))
+        seen.append(runner.progress())
+        return Outcome(trial=work.trial, rung=0, seconds=float(os.getpid()))
+
+    runner = InlineRunner(run)
+    runner.submit(work(7))
+    assert runner.wait(0)[0].seconds == os.getpid()
+    assert seen == [{(7, 0): Progress(1, 3, 2.0, 10.0, 0.5)}] and runner.progress() == {}

@@ -1,0 +1,230 @@
+"""Units on a real Ray cluster of two nodes, in which things die."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+ray = pytest.importorskip("ray")
+
+from ray.cluster_utils import Cluster  # noqa: E402
+
+from nas import launch, searchfile  # noqa: E402
+from nas.errors import NasError  # noqa: E402
+from nas.runners.options import RayOptions  # noqa: E402
+from nas.runners.ray import RayRunner  # noqa: E402
+from nas.store import TrialState  # noqa: E402
+from nas.work import FailureKind, Outcome, Progress, Work  # noqa: E402
+
+MEMORY = {"object_store_memory": 80 * 2**20}
+pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False, **MEMORY})
+    made.add_node(num_cpus=1, **MEMORY)
+    ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
+    yield made
+    ray.shutdown()
+    made.shutdown()
+
+
+@pytest.fixture
+def runner(cluster):
+    made = []
+
+    def make(run, **options):
+        made.append(RayRunner(RayOptions(**{"workers": 2, "address": cluster.address} | options), run=run))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+    assert ray.is_initialized()  # what was connected before stays so
+
+
+def work(trial=0, **changes):
+    plain = {"study": "s", "rung": 0, "architecture": "", "task": {}, "recipe": {}, "steps": 1, "horizon": 1, "seed": 0}
+    return Work(trial=trial, **(plain | changes))
+
+
+def gathered(runner, count, seconds=60):
+    outcomes, end = [], time.monotonic() + seconds
+    while len(outcomes) < count and time.monotonic() < end:
+        outcomes += runner.wait(1)
+    return {outcome.trial: outcome for outcome in outcomes}
+
+
+def await_file(path, seconds=60):
+    end = time.monotonic() + seconds
+    while not path.exists():
+        assert time.monotonic() < end, path
+        time.sleep(0.05)
+    return path.read_text()
+
+
+def test_units_run_in_other_processes_and_say_how_far_they_are(runner, tmp_path):
+    go = tmp_path / "go"
+
+    def run(work, progress):
+        progress(Progress(work.trial, 9, 1.5, 100.0, 2.0))
+        while not go.exists():
+            time.sleep(0.05)
+        return Outcome(trial=work.trial, rung=work.rung, seconds=1.0, device=str(os.getpid()))
+
+    two = runner(run)
+    assert two.workers == 2 and two.capacity == 3
+    assert two.wait(1) == []
+    for trial in range(3):
+        two.submit(work(trial))
+    end = time.monotonic() + 60
+    while len(two.progress()) < 2 and time.monotonic() < end:
+        two.wait(0.2)
+    assert sorted(two.progress()) == [(0, 0), (1, 0)] and two.progress()[1, 0].step == 1
+    go.touch()
+    outcomes = gathered(two, 3)
+    assert sorted(outcomes) == [0, 1, 2] and str(os.getpid()) not in {each.device for each in outcomes.values()}
+
+
+def test_whatever_a_unit_raises_is_a_typed_failure(runner):
+    def run(work, progress):
+        if work.trial == 0:
+            raise ZeroDivisionError("in the task")
+        if work.trial == 1:
+            raise MemoryError("too much")
+        if work.trial == 2:
+            raise SystemExit(3)
+        os._exit(1)
+
+    one = runner(run)
+    for trial in range(4):
+        one.submit(work(trial))
+    outcomes = gathered(one, 4)
+    kinds = [outcomes[trial].failure.kind for trial in range(4)]
+    assert kinds == [
+        FailureKind.TASK_ERROR,
+        FailureKind.OUT_OF_MEMORY,
+        FailureKind.TASK_ERROR,
+        FailureKind.WORKER_LOST,
+    ]
+    assert "ZeroDivisionError: in the task" in outcomes[0].failure.message
+
+
+def test_what_no_unit_is_to_blame_for_ends_the_search(runner):
+    def run(work, progress):
+        raise NasError("The disk is full.")
+
+    one = runner(run)
+    one.submit(work())
+    with pytest.raises(NasError, match="The disk is full"):
+        gathered(one, 1)
+
+
+def test_an_interrupt_reaches_the_units_and_takes_along_what_is_done(runner, tmp_path):
+    def run(work, progress):
+        try:
+            (tmp_path / f"began{work.trial}").touch()
+            for _ in range(600 if work.trial else 0):
+                time.sleep(0.1)
+        except KeyboardInterrupt:
+            (tmp_path / "saved").write_text(str(work.trial))
+            raise
+        return Outcome(trial=work.trial, rung=0, seconds=1.0)
+
+    two = runner(run)
+    two.submit(work(0))
+    two.submit(work(1))
+    await_file(tmp_path / "began1")
+    began = time.monotonic()
+    assert [outcome.trial for outcome in two.interrupt(8)] in ([0], [])
+    assert time.monotonic() - began < 8
+    assert await_file(tmp_path / "saved", 5) == "1"
+
+
+def test_a_unit_that_no_node_can_hold_is_refused(cluster):
+    with pytest.raises(NasError, match="it needs CPU 2; the nodes have up to CPU 1"):
+        RayRunner(RayOptions(cpus=2))
+    with pytest.raises(NasError, match=r"GPU 0\.5"):
+        RayRunner(RayOptions(gpus=0.5))
+
+
+def test_a_cluster_decides_how_many_run_unless_it_is_told(cluster):
+    for options, workers, capacity in (({}, 2, 3), ({"workers": 1}, 1, 1), ({"cpus": 0.5}, 4, 5)):
+        made = RayRunner(RayOptions(**options))
+        assert (made.workers, made.capacity) == (workers, capacity)
+        made.close()
+
+
+def test_the_search_survives_killed_workers_and_a_removed_node(cluster, describe, tmp_path):
+    second = next(iter(cluster.worker_nodes))
+    doomed = second.node_id
+
+    def run(work, progress):
+        mark = tmp_path / f"trial-{work.trial}"
+        if work.trial in (1, 4) and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        if work.trial > 4 and ray.get_runtime_context().get_node_id() == doomed:
+            (tmp_path / "there").write_text(str(work.trial))
+            time.sleep(300)
+        return Outcome(trial=work.trial, rung=0, seconds=1.0, metrics={"loss": float(len(work.architecture))})
+
+    class Removing(RayRunner):
+        """Removes the second node as soon as a unit runs there that would not end."""
+
+        def wait(self, timeout):
+            if (tmp_path / "there").exists() and second in cluster.worker_nodes:
+                cluster.remove_node(second, allow_graceful=False)
+            return super().wait(timeout)
+
+    runner = Removing(RayOptions(workers=2, address=cluster.address), run=run)
+    result = launch.search(describe(budget="{trials: 14}"), quiet=True, runner=runner)
+    trials = result.store.trials(result.study.id)
+    attempts = [result.store.units(result.study.id, trial.number)[0].attempts for trial in trials]
+    result.store.close()
+    cluster.add_node(num_cpus=1, **MEMORY)
+    assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 14
+    assert attempts[1] >= 2 and attempts[4] >= 2 and attempts[int((tmp_path / "there").read_text())] >= 2
+
+
+OWN_TASK = """
+import torch
+from torch.nn import functional as F
+from nas.tasks import Task
+
+class First(Task):
+    batch, length, evaluation_batches = 2, 8, 1
+    def requires(self):
+        return {"kind": "decoder", "vocabulary": 8}
+    def draw(self, split, seed, index):
+        return torch.randint(8, (2, 8), generator=torch.Generator().manual_seed(index))
+    def loss(self, model, batch, context):
+        return F.cross_entropy(model(batch, context).flatten(0, 1), batch.flatten())
+"""
+SEARCH = """
+study: own
+space: {{kind: decoder, width: !choice [8, 16], vocabulary: 8, body: !choice [attention, feed_forward]}}
+task: mine.py
+objectives: [loss]
+strategy: random
+scheduler: {{halving: {{rungs: [1, 2], factor: 2}}}}
+runner: {{ray: {{workers: 2, address: "{address}"}}}}
+budget: {{trials: 4}}
+storage: sqlite:///{folder}/own.db
+checkpoints: {folder}/checkpoints
+"""
+
+
+def test_the_users_own_task_is_trained_on_workers_without_its_file(cluster, tmp_path):
+    (tmp_path / "mine.py").write_text(OWN_TASK)
+    config = searchfile.parse(SEARCH.format(address=cluster.address, folder=tmp_path), folder=tmp_path)
+    (tmp_path / "mine.py").unlink()
+    result = launch.search(config, quiet=True)
+    trials = result.store.trials(result.study.id)
+    kept = [unit.checkpoint_uri for trial in trials for unit in result.store.units(result.study.id, trial.number)]
+    result.store.close()
+    assert {trial.state for trial in trials} == {TrialState.COMPLETE, TrialState.STOPPED}
+    assert max(trial.rung for trial in trials) == 1 and all(Path(uri).is_file() for uri in kept)
