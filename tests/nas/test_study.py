@@ -1,0 +1,122 @@
+"""A study from Python: ask, tell, best, pareto; leases keep two askers apart."""
+
+import pytest
+import torch
+
+import nas
+from nas.errors import StoreError, UsageError
+from nas.store import UnitState
+from nas.study import LeaseLost, resume
+
+HALVING = "{halving: {rungs: [2, 4], factor: 2}}"
+
+
+@pytest.fixture
+def opened(describe, tmp_path):
+    with nas.open_study(tmp_path / "mine.db", "mine", describe(scheduler=HALVING, budget="{trials: 6}")) as study:
+        yield study
+
+
+def test_a_loop_of_asking_and_telling_goes_through_all_rungs(opened):
+    while asked := opened.ask():
+        (trial,) = asked
+        assert opened.tell(trial, {"loss": 10.0 - trial.trial - trial.rung}, seconds=1.0)
+
+    (best,) = opened.best()
+    assert best.rung == 1
+    assert best.values["loss"] == min(each.values["loss"] for each in opened.best(limit=10) if each.rung == 1)
+    assert best.number in {each.number for each in opened.pareto()}
+    assert {each.rung for each in opened.pareto()} == {1}
+    assert opened.architecture(best.number).hash == best.architecture_hash
+    assert opened.store.trained_seconds(opened.record.id) >= 6
+
+
+def test_a_study_is_opened_again_by_its_name_alone(opened, tmp_path):
+    (asked,) = opened.ask()
+    opened.tell(asked, {"loss": 1.0})
+
+    with nas.open_study(f"sqlite:///{tmp_path}/mine.db", "mine") as again:
+        assert again.name == "mine"
+        assert again.best()[0].values["loss"] == 1.0
+        assert again.ask()[0].trial == 1
+
+
+def test_two_askers_never_get_the_same_unit(opened, tmp_path):
+    with nas.open_study(tmp_path / "mine.db", "mine") as other:
+        units = [*opened.ask(2), *other.ask(2), *opened.ask(1)]
+
+    assert len({each.unit for each in units}) == 5
+    assert len({each.architecture.hash for each in units}) == 5
+
+
+def test_a_lost_lease_records_nothing(opened):
+    (first,) = opened.ask()
+    assert opened.store.release([first.unit], first.owner) == [first.unit]  # as when it ran out
+    (second,) = opened.ask()
+
+    assert second.unit == first.unit
+    assert not opened.renew(first)
+    assert not opened.tell(first, {"loss": 1.0})
+    assert not opened.tell(first, failure="late")
+    assert opened.best() == []
+    assert opened.renew(second)
+    assert opened.tell(second, {"loss": 2.0})
+    with pytest.raises(LeaseLost, match="Nothing was recorded"):
+        resume(opened, second.owner, second.unit)
+
+
+def test_a_missing_metric_is_told_and_the_unit_stays_the_askers(opened):
+    (asked,) = opened.ask()
+    with pytest.raises(UsageError, match="loss"):
+        opened.tell(asked, {"lost": 1.0})
+    with pytest.raises(UsageError, match="not both"):
+        opened.tell(asked, {"loss": 1.0}, failure="broken")
+
+    assert opened.store.open_units(opened.record.id) == {UnitState.RUNNING: 1}
+    assert opened.tell(resume(opened, asked.owner, asked.unit), {"loss": 1.0})
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_value_that_is_not_finite_is_recorded_as_a_failure(value, opened):
+    (asked,) = opened.ask()
+
+    assert opened.tell(asked, {"loss": value})
+    assert opened.store.trial(opened.record.id, asked.trial).error_kind == "not finite"
+
+
+@pytest.mark.parametrize("arguments", [{"count": 0}, {"lease_seconds": 0}, {"lease_seconds": -1.0}])
+def test_an_impossible_question_is_refused(arguments, opened):
+    with pytest.raises(ValueError, match="must be positive"):
+        opened.ask(**arguments)
+
+
+def test_a_unit_of_the_finals_that_was_left_behind_completes_its_trial(opened):
+    store, study = opened.store, opened.record.id
+    text = opened.ask()[0].architecture.text()
+    unit = store.add_trial(
+        study, 50, ("0" * 64, text), seed=9, purpose="final", operator="finalist", choices={}, known_results=0, steps=4
+    ).unit
+    assert unit.owner is None
+    (asked,) = opened.ask()
+
+    assert (asked.trial, asked.purpose) == (50, "final")
+    assert opened.tell(asked, {"loss": 1.0})
+    assert store.trial(study, 50).state == "complete"
+
+
+def test_a_study_or_a_database_that_is_not_there_is_told(opened, tmp_path):
+    with pytest.raises(UsageError, match="'mine'"):
+        nas.open_study(tmp_path / "mine.db", "mien")
+    with pytest.raises(StoreError, match=r"no study database .*gone\.db"):
+        nas.open_study(tmp_path / "gone.db", "mine")
+
+
+def test_a_file_a_name_and_a_trial_are_built(opened, tmp_path, monkeypatch):
+    (asked,) = opened.ask()
+    (tmp_path / "asked.yaml").write_text(asked.architecture.text())
+    monkeypatch.setenv("NAS_STORAGE", str(tmp_path / "mine.db"))
+    tokens = torch.zeros(1, 4, dtype=torch.long)
+
+    for name in (tmp_path / "asked.yaml", "mine:0", f"mine:{asked.architecture.short}"):
+        assert nas.build(name)(tokens).shape == (1, 4, 256)
+    assert nas.build("universal_transformer")(tokens).shape[:2] == (1, 4)
