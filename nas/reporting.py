@@ -71,11 +71,11 @@ class Reporter:
     def ended(self, unit: Unit, values: Mapping[str, float], failure: Failure | None, outcome: Outcome) -> None:
         """A unit ended."""
         self._ended += 1
-        if self._remaining:
-            self._remaining.ended(unit.purpose, unit.rung, outcome.seconds)
         if failure is not None:
             self.say(f"{_name(unit)}: {failure.kind}: {reason(failure.message)}")
             return
+        if self._remaining:  # a failure, at whatever point it came, says little about what a unit takes
+            self._remaining.ended(unit.purpose, unit.rung, outcome.seconds)
         if unit.purpose == "search" and self.objective in values:
             self._consider(unit.rung, values[self.objective])
         if unit.purpose == "final" or not self._live:
