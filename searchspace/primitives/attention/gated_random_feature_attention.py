@@ -19,8 +19,8 @@ from kernels.linear_attention import chunks
 from searchspace.contract import Capabilities, Context
 from searchspace.cost import Cost, Shape, kept, linear
 from searchspace.primitives.attention.random_feature_attention import (
+    RandomFeatureAttentionConfig,
     RandomFeatureBlock,
-    RandomFeatures,
     around,
     causal_sums,
 )
@@ -28,8 +28,8 @@ from searchspace.registry import primitive
 
 
 @dataclass(frozen=True, kw_only=True)
-class GatedRandomFeatureAttentionConfig(RandomFeatures):
-    """As without a gate, but for `causal`: it always is."""
+class GatedRandomFeatureAttentionConfig(RandomFeatureAttentionConfig):
+    """As without a gate; where it is not told to be `causal` it still reads only the past, but keeps no state."""
 
 
 @primitive("gated_random_feature_attention", GatedRandomFeatureAttentionConfig)
@@ -42,13 +42,11 @@ class GatedRandomFeatureAttention(RandomFeatureBlock):
         super().__init__(config)
         self.gate = nn.Linear(config.dim, config.heads)
 
-    def forward(self, x: Tensor, context: Context) -> Tensor:
-        return self.attend(x, context, context.slot())
-
     def summed(
         self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, context: Context, slot: dict[str, Tensor] | None
     ) -> Tensor:
-        gate = F.linear(x, self.gate.weight, self.gate.bias).to(q.dtype).transpose(1, 2)  # [B, H, T]
+        weight, bias = self.gate.weight.to(q.dtype), self.gate.bias.to(q.dtype)
+        gate = F.linear(x.to(q.dtype), weight, bias).transpose(1, 2)  # [B, H, T]
         decay, added = F.logsigmoid(gate), torch.sigmoid(-gate)
         if context.padding is not None:  # nothing is forgotten at a position that is not there
             decay = decay.masked_fill(~context.padding[:, None, :], 0)
@@ -66,6 +64,6 @@ class GatedRandomFeatureAttention(RandomFeatureBlock):
             shape,
             states * N * (3 * T * (D + 1) + 2 * T * T + config.mapped * (D + 1)) + states * shape.length * (D + 4),
         )
-        held = states * config.mapped * (D + 1) * max(4, shape.element_bytes)
+        held = states * config.mapped * (D + 1) * max(4, shape.element_bytes) if config.causal else 0
         gate = linear(shape, config.dim, config.heads)
         return around(config, shape) + gate + causal_sums(config, shape) + weights + Cost(state_bytes=held)

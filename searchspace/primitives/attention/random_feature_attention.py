@@ -32,10 +32,11 @@ FEWEST = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class RandomFeatures:
+class RandomFeatureAttentionConfig:
     """`pool`: matrices drawn once; a training step picks one for every head, evaluation always reads the first."""
 
     dim: int = given()
+    causal: bool = given(False)
     heads: int = 4
     features: int = 64
     kernel: Literal["gaussian", "arc_cosine"] = "gaussian"
@@ -58,17 +59,12 @@ class RandomFeatures:
         return self.features * (2 if self.kernel == "gaussian" else 1)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RandomFeatureAttentionConfig(RandomFeatures):
-    causal: bool = given(False)
-
-
 class RandomFeatureBlock(Primitive):
     """Projections and features; a subclass sums the features up."""
 
     projections: Tensor
 
-    def __init__(self, config: RandomFeatures) -> None:
+    def __init__(self, config: RandomFeatureAttentionConfig) -> None:
         super().__init__()
         self.config = config
         H, D = config.heads, config.dim // config.heads
@@ -84,8 +80,8 @@ class RandomFeatureBlock(Primitive):
         """The sums of v, ones in its last column, weighted by q . k: [B, H, T, D + 1]; x: [B, T, C] is for a gate."""
         raise NotImplementedError
 
-    def attend(self, x: Tensor, context: Context, slot: dict[str, Tensor] | None) -> Tensor:
-        """[B, T, C] -> [B, T, C]."""
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        slot = context.slot(causal=self.config.causal)
         q, k, v = (split(part, self.config.heads) for part in self.query_key_value(x).chunk(3, dim=2))
         wide = torch.promote_types(q.dtype, torch.float32)
         # Rounded angles and sums over a long past would cost more than the features themselves.
@@ -119,17 +115,10 @@ class RandomFeatureBlock(Primitive):
 class RandomFeatureAttention(RandomFeatureBlock):
     """Random feature attention without a gate; streaming keeps the sums, in float32 or wider."""
 
-    def __init__(self, config: RandomFeatureAttentionConfig) -> None:
-        super().__init__(config)
-        self.causal = config.causal
-
-    def forward(self, x: Tensor, context: Context) -> Tensor:
-        return self.attend(x, context, context.slot(causal=self.causal))
-
     def summed(
         self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, context: Context, slot: dict[str, Tensor] | None
     ) -> Tensor:
-        if not self.causal:
+        if not self.config.causal:
             return q @ (k.transpose(2, 3) @ v)
         out, state = decayed_linear_attention(q, k, v, state=slot.get("state") if slot else None)
         if slot is not None:
@@ -143,7 +132,7 @@ class RandomFeatureAttention(RandomFeatureBlock):
         return around(config, shape) + _sums(config, shape) + Cost(state_bytes=held if config.causal else 0)
 
 
-def around(config: RandomFeatures, shape: Shape) -> Cost:
+def around(config: RandomFeatureAttentionConfig, shape: Shape) -> Cost:
     """The projections, and the features of queries and keys."""
     C, D, M = config.dim, config.dim // config.heads, config.features
     rows = shape.rows * config.heads
@@ -166,7 +155,7 @@ def _sums(config: RandomFeatureAttentionConfig, shape: Shape) -> Cost:
     return products + kept(shape, states * (shape.length * (2 * M + D + 1) + M * (D + 1)))
 
 
-def causal_sums(config: RandomFeatures, shape: Shape) -> Cost:
+def causal_sums(config: RandomFeatureAttentionConfig, shape: Shape) -> Cost:
     """The same where no position reads a later one, chunk by chunk."""
     M, D, states = config.mapped, config.dim // config.heads, shape.batch * config.heads
     N, T = chunks(shape.length)

@@ -1,0 +1,110 @@
+"""Linformer attention: keys and values are mixed along the length into a few slots, so the cost grows as T.
+
+Wang et al. 2020, "Linformer", https://arxiv.org/abs/2006.04768, eq. 7: softmax(Q (E K)^T / sqrt(D)) (F V), E and F of
+[slots, length]; sharing as in its section 4: "none", E and F for every head; "headwise", one E and one F; "key_value",
+one matrix for both. A shorter sequence uses the first columns; padded keys are zeroed before E. Positions after one
+another are mixed before they are read, so there is no causal form, and rotary positions and ALiBi do not reach it.
+B batch, T time, N the longest length, K slots, H heads, D width of one head, C = H * D model width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from kernels.attention import attention
+from searchspace.checks import at_least, probability
+from searchspace.contract import Capabilities, Context, Primitive, given
+from searchspace.cost import Cost, Shape, kept, linear, matmul
+from searchspace.primitives.attention.heads import check_heads, merge, split
+from searchspace.registry import primitive
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinformerAttentionConfig:
+    """`length`: the longest sequence it can read; E and F have a column for every position."""
+
+    dim: int = given()
+    causal: bool = given(False)
+    heads: int = 4
+    slots: int = 64
+    length: int = 512
+    sharing: Literal["headwise", "none", "key_value"] = "headwise"
+    bias: bool = False
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_heads(self.dim, self.heads)
+        probability(dropout=self.dropout)
+        at_least(1, slots=self.slots)
+        if self.length < self.slots:
+            raise ValueError(f"length must be at least slots, but got length={self.length}, slots={self.slots}.")
+
+    @property
+    def matrices(self) -> int:
+        """How many matrices of [slots, length] there are."""
+        return {"none": 2 * self.heads, "headwise": 2, "key_value": 1}[self.sharing]
+
+
+@primitive("linformer_attention", LinformerAttentionConfig)
+class LinformerAttention(Primitive):
+    """Attention over slots that the whole sequence is mixed into; it looks both ways, always."""
+
+    capabilities = Capabilities(causal=False, streaming=False)
+
+    def __init__(self, config: LinformerAttentionConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.query_key_value = nn.Linear(config.dim, 3 * config.dim, bias=config.bias)
+        self.output = nn.Linear(config.dim, config.dim, bias=config.bias)
+        # The theory's N(0, 1 / K): a slot keeps the products of a query with the keys, up to noise.
+        mixing = torch.randn(config.matrices, config.slots, config.length) * config.slots**-0.5
+        self.mixing = nn.Parameter(mixing)  # E of every head, then F of every head; or E, F; or E alone
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        """Raises ValueError for a sequence longer than E and F."""
+        context.slot(causal=False)
+        q, k, v = self.query_key_value(x).chunk(3, dim=2)
+        if context.padding is not None:
+            k, v = (part.masked_fill(~context.padding[:, :, None], 0) for part in (k, v))
+        E, F = self._matrices(x.shape[1])
+        K, V = self._mixed(E, k), self._mixed(F, v)
+        out = attention(split(q, self.config.heads), K, V, dropout=self.config.dropout if self.training else 0.0)
+        return self.output(merge(out))
+
+    def _mixed(self, matrix: Tensor, y: Tensor) -> Tensor:
+        """matrix: [1 or H, slots, T], y: [B, T, C] -> [B, H, slots, D]; never a copy of the matrix a sequence."""
+        if self.config.sharing != "none":
+            return split(matrix @ y, self.config.heads)
+        B, T, _ = y.shape
+        columns = y.view(B, T, self.config.heads, -1).permute(2, 1, 0, 3).flatten(2)  # [H, T, B * D]
+        return (matrix @ columns).unflatten(2, (B, -1)).permute(2, 0, 1, 3)
+
+    def _matrices(self, length: int) -> tuple[Tensor, Tensor]:
+        """E and F, [1 or H, slots, T]."""
+        if length > self.config.length:
+            raise ValueError(
+                f"linformer_attention was built for at most {self.config.length} positions, but got {length}. "
+                f"Set linformer_attention: {{length: ...}} to the longest sequence."
+            )
+        mixing = self.mixing[:, :, :length]
+        if self.config.sharing == "key_value":
+            return mixing, mixing
+        E, F = mixing.chunk(2)
+        return E, F
+
+    @classmethod
+    def cost(cls, config: LinformerAttentionConfig, shape: Shape) -> Cost:
+        C, D, K = config.dim, config.dim // config.heads, config.slots
+        states = shape.batch * config.heads
+        return (
+            linear(shape, C, 3 * C, bias=config.bias)
+            + matmul(K, shape.length, D, count=2 * states)
+            + matmul(shape.length, D, 2 * K, count=states)
+            + kept(shape, shape.rows * (5 * C + config.heads) + 2 * states * K * D)
+            + linear(shape, C, C, bias=config.bias)
+            + Cost(parameters=config.matrices * K * config.length)
+        )
