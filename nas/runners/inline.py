@@ -22,7 +22,7 @@ class InlineRunner:
         self._run = run
         self._queue: deque[Work] = deque()
         self._progress: dict[tuple[int, int], Progress] = {}
-        self._busy = self._stopping = False
+        self._busy = self._stopping = self._alarmed = False
 
     def submit(self, work: Work) -> None:
         self._queue.append(work)
@@ -37,12 +37,14 @@ class InlineRunner:
         finally:
             self._busy = False
             self._progress.clear()
+            self._be_patient()
         self._queue.popleft()
         return [outcome]
 
     def _heard(self, work: Work, progress: Progress) -> None:
         self._progress[work.trial, work.rung] = progress
         if self._stopping:
+            self._be_patient()  # it may take its time to save itself
             raise KeyboardInterrupt
 
     def progress(self) -> dict[tuple[int, int], Progress]:
@@ -54,6 +56,13 @@ class InlineRunner:
         if self._busy and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGALRM, self._break_off)
             signal.alarm(PATIENCE_SECONDS)
+            self._alarmed = True
+
+    def _be_patient(self) -> None:
+        if self._alarmed:
+            signal.alarm(0)
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            self._alarmed = False
 
     def _break_off(self, number: int, frame: FrameType | None) -> None:
         if self._busy:

@@ -40,7 +40,7 @@ def test_a_unit_that_is_to_stop_is_interrupted_at_its_next_report():
     runner.submit(work())
     with pytest.raises(KeyboardInterrupt):
         runner.wait(0)
-    signal.alarm(0)
+    assert signal.alarm(0) == 0  # no alarm is left that would end the process
     assert steps == [0, 1, 2] and runner.progress() == {}
     assert runner.interrupt(1.0) == [] and runner.wait(0) == []
 
