@@ -110,8 +110,16 @@ def _connect(options: RayOptions) -> None:
             _start(options)
     except (ConnectionError, TimeoutError, RuntimeError, ValueError) as error:
         where = f"the Ray cluster at {options.address!r}" if options.address else "Ray on this machine"
-        advice = "Start a cluster with `ray start --head`" if options.address else "Look at the limits of this machine"
-        raise NasError(f"Could not reach {where}: {error}. {advice}, or use `runner: inline`.") from None
+        raise NasError(f"Could not reach {where}: {str(error).rstrip('.')}. {_advice(options)}") from None
+
+
+def _advice(options: RayOptions) -> str:
+    if not options.address:
+        return "Look at the limits of this machine, or use `runner: inline`."
+    return (
+        "Start a cluster with `ray start --head`, or use `runner: inline`. A cluster that asks for a token (Ray says so "
+        "above) wants RAY_AUTH_MODE=token here, and the head's ~/.ray/auth_token in its place."
+    )
 
 
 def _start(options: RayOptions) -> None:
