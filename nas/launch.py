@@ -93,7 +93,7 @@ def enter(store: Store, config: SearchConfig) -> Study:
         try:
             return store.create_study(
                 config.study,
-                config.model_dump(mode="json"),
+                _kept(config),
                 config.space,
                 config.seed,
                 [{"name": o.name, "direction": str(o.direction)} for o in assembly.objectives(config)],
@@ -104,8 +104,13 @@ def enter(store: Store, config: SearchConfig) -> Study:
     study = store.study(config.study)
     _check_same(study, config)
     _grow(store, study, config)
-    store.update_study(study.id, config=config.model_dump(mode="json"))
+    store.update_study(study.id, config=_kept(config))
     return study
+
+
+def _kept(config: SearchConfig) -> dict[str, Any]:
+    """What the study keeps of a search file: all but where the study itself is kept, which may hold a password."""
+    return config.model_dump(mode="json", exclude={"storage"})
 
 
 def _check_same(study: Study, config: SearchConfig) -> None:

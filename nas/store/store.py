@@ -47,17 +47,17 @@ def open_store(
     wait: float = WAIT_SECONDS,
     retry: float = RETRY_SECONDS,
 ) -> Store:
-    """Open a database by path or URL (None: $NAS_STORE, else ./nas.db), with its tables brought up to date.
+    """Open a database by path or URL (None: $NAS_STORAGE, else ./nas.db), with its tables brought up to date.
 
     create: make a SQLite file that is not there. wait: seconds for a lock on SQLite. retry: seconds for a
     PostgreSQL that went away. Raises StoreError that says what to do.
     """
-    url = parse(where or os.environ.get("NAS_STORE") or "nas.db")
+    url = parse(where or os.environ.get("NAS_STORAGE") or "nas.db")
     file = file_of(url)
     if file is not None and file.is_dir():
         raise StoreError(f"{file} is a folder: name a file in it, such as {file / 'nas.db'}.")
     if file is not None and not create and not file.exists():
-        raise StoreError(f"There is no study database {file}: name another with --store, or start a search.")
+        raise StoreError(f"There is no study database {file}: name another with --storage, or start a search.")
     database = Database(url, wait=wait, retry=retry)
     try:
         if database.at_once(version_of, writes=False) != HEAD:  # to read is all that a file at our version needs

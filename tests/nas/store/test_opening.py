@@ -140,7 +140,7 @@ def test_the_environment_names_the_database(file, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     with open_store() as store:  # nas.db in the folder of the user
         assert len(store.studies()) == 1
-    monkeypatch.setenv("NAS_STORE", str(tmp_path / "other.db"))
+    monkeypatch.setenv("NAS_STORAGE", str(tmp_path / "other.db"))
     with open_store() as store:
         assert store.studies() == []
 
