@@ -49,19 +49,6 @@ def trial_reference(reference: str) -> tuple[str, int] | None:
     return (study, int(number)) if looks_so and not Path(reference).exists() else None
 
 
-def usual_length(reference: str, storage: str | None = None) -> int | None:
-    """The length of a sequence in the study that `reference` is a trial of; None where it is no trial."""
-    trial = trial_reference(reference)
-    if trial is None:
-        return None
-    from nas import assembly
-    from nas.config import SearchConfig
-
-    store, study = _open(trial[0], storage)
-    store.close()
-    return assembly.shape(SearchConfig(**study.config)).length
-
-
 def of_trial(study: str, number: int, storage: str | None = None) -> Architecture:
     """The architecture of trial `number` of `study`."""
     store, found = _open(study, storage)

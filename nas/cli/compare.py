@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 from nas.cli.app import app
-from nas.cli.options import LENGTH, AsJson, Length, Storage, architecture_argument
+from nas.cli.options import LENGTH, AsJson, Length, Storage, architecture_argument, usual_length
 from nas.cli.output import note, print_json
 from nas.tables import rendered
 
@@ -57,8 +57,6 @@ def compare(
 
 def _usual_length(names: tuple[str, str], storage: str | None) -> int:
     """That of the study, where there is one or both are of the same length."""
-    from nas.architectures import usual_length
-
     known = {length for name in names if (length := usual_length(name, storage))}
     return known.pop() if len(known) == 1 else LENGTH
 

@@ -73,3 +73,16 @@ Length = Annotated[
 ]
 Batch = Annotated[int, typer.Option(min=1, help="Sequences at once.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")]
+
+
+def usual_length(reference: str, storage: str | None) -> int | None:
+    """The length of a sequence in the study that `reference` is a trial of; None where it is no trial."""
+    from nas import architectures, assembly, location
+    from nas.config import SearchConfig
+
+    trial = architectures.trial_reference(reference)
+    if trial is None:
+        return None
+    store, study = location.open_existing(trial[0], storage)
+    store.close()
+    return assembly.shape(SearchConfig(**study.config)).length

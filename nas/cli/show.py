@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from nas.cli.app import app
-from nas.cli.options import LENGTH, ArchitectureName, AsJson, Batch, Length, Storage
+from nas.cli.options import LENGTH, ArchitectureName, AsJson, Batch, Length, Storage, usual_length
 from nas.cli.output import note, print_json
 from nas.tables import rendered
 
@@ -30,7 +30,7 @@ def show(
     from searchspace.drawing import draw
 
     found = architectures.find(architecture, storage)
-    length = length or architectures.usual_length(architecture, storage) or LENGTH
+    length = length or usual_length(architecture, storage) or LENGTH
     shape = Shape(batch=batch, length=length)
     told = _told(architecture, storage)
     if as_json:
