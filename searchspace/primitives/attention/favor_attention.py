@@ -92,7 +92,8 @@ class FavorAttention(Primitive):
         """One more training step, and a new random matrix when its time has come."""
         self.steps += 1
         if int(self.steps) % self.config.redraw_every == 0:
-            self.projection.copy_(self._draw(int(self.steps) // self.config.redraw_every))
+            # Not in place: a block that stands in a model twice still needs the last one for its backward pass.
+            self.projection = self._draw(int(self.steps) // self.config.redraw_every).to(self.projection)
 
     def _attend(
         self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, slot: dict[str, Tensor] | None

@@ -147,6 +147,12 @@ def test_draws_again_in_training_alone_and_carries_on_from_a_state_dict():
     assert not resumed.projection.equal(drawn[-1])
 
 
+def test_a_block_that_is_called_twice_in_a_step_may_draw_in_between():
+    block, x = FavorAttention(FavorAttentionConfig(dim=8, heads=2, redraw_every=1)), torch.randn(1, 4, 8)
+    block(block(x, Context()), Context()).sum().backward()
+    assert block.query_key_value.weight.grad.isfinite().all()
+
+
 def test_memory_grows_with_the_length_and_not_with_its_square():
     block = FavorAttention(FavorAttentionConfig(dim=32, causal=True, heads=1, features=64))
     kept = []
