@@ -117,8 +117,8 @@ def _advice(options: RayOptions) -> str:
     if not options.address:
         return "Look at the limits of this machine, or use `runner: inline`."
     return (
-        "Start a cluster with `ray start --head`, or use `runner: inline`. A cluster that asks for a token (Ray says so "
-        "above) wants RAY_AUTH_MODE=token here, and the head's ~/.ray/auth_token in its place."
+        "Start a cluster with `ray start --head`, or use `runner: inline`. A cluster that asks for a token (Ray says "
+        "so above) wants RAY_AUTH_MODE=token here, and the head's ~/.ray/auth_token in its place."
     )
 
 
