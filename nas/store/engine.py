@@ -108,7 +108,7 @@ def _place(url: URL) -> str:
 def _engine(url: URL, wait: float) -> Engine:
     if url.drivername.startswith("sqlite"):
         engine = create_engine(url, connect_args={"timeout": wait})
-        event.listen(engine, "connect", _prepare_sqlite)
+        event.listen(engine, "connect", lambda connection, _record: _prepare_sqlite(connection, wait))
         event.listen(engine, "begin", _begin_sqlite)
         return engine
     arguments = {} if "connect_timeout" in url.query else {"connect_timeout": 10}
@@ -118,11 +118,10 @@ def _engine(url: URL, wait: float) -> Engine:
         raise StoreError('PostgreSQL needs psycopg: pip install "tessera-nas[postgres]".') from error
 
 
-def _prepare_sqlite(connection: sqlite3.Connection, _record: Any) -> None:
+def _prepare_sqlite(connection: sqlite3.Connection, wait: float) -> None:
     connection.isolation_level = None  # we say BEGIN ourselves: the driver would begin too late and too weakly
     cursor = connection.cursor()
-    if cursor.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-        cursor.execute("PRAGMA journal_mode = WAL")
+    _write_ahead(cursor, wait)
     cursor.execute("PRAGMA synchronous = NORMAL")  # kill -9 loses nothing; a power cut at most the last commits
     cursor.execute("PRAGMA foreign_keys = ON")
     # A hundred thousand trials: fronts come from memory (2 MB would not hold them), and the log is folded in every
@@ -130,6 +129,18 @@ def _prepare_sqlite(connection: sqlite3.Connection, _record: Any) -> None:
     cursor.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
     cursor.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
     cursor.close()
+
+
+def _write_ahead(cursor: sqlite3.Cursor, wait: float) -> None:
+    """Turn the write-ahead log on. Where another connection is at work SQLite refuses at once, whatever its timeout."""
+    deadline = time.monotonic() + wait
+    while cursor.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        try:
+            cursor.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(FIRST_PAUSE)
 
 
 def _begin_sqlite(connection: Connection) -> None:

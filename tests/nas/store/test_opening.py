@@ -188,3 +188,12 @@ def test_a_user_without_rights_says_so(server, postgresql):
     server.execute("CREATE ROLE reader LOGIN")
     with pytest.raises(StoreError, match=r"does not allow this user to do that. Grant it CREATE"):
         open_store(postgresql.replace("postgres:@", "reader:@"))
+
+
+def test_many_may_open_a_new_file_at_once(tmp_path):
+    for number in range(10):
+        with ThreadPoolExecutor(6) as pool:
+            stores = list(pool.map(open_store, [tmp_path / f"{number}.db"] * 6))
+        assert [store.studies() for store in stores] == [[]] * 6
+        for store in stores:
+            store.close()
