@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
