@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -191,10 +192,13 @@ def test_a_user_without_rights_says_so(server, postgresql):
         open_store(postgresql.replace("postgres:@", "reader:@"))
 
 
-def test_many_may_open_a_new_file_at_once(tmp_path):
-    for number in range(10):
-        with ThreadPoolExecutor(6) as pool:
-            stores = list(pool.map(open_store, [tmp_path / f"{number}.db"] * 6))
-        assert [store.studies() for store in stores] == [[]] * 6
-        for store in stores:
-            store.close()
+def test_a_new_file_that_another_is_busy_with_is_waited_for(tmp_path):
+    other = sqlite3.connect(tmp_path / "new.db", isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")  # as a process that makes the same file does
+    with ThreadPoolExecutor(1) as pool:
+        opened = pool.submit(open_store, tmp_path / "new.db")
+        time.sleep(0.3)
+        other.execute("COMMIT")
+        with opened.result() as store:
+            assert store.studies() == []
+    other.close()
