@@ -26,9 +26,13 @@ ARROWS = {
 
 def modules_after(statement: str) -> set[str]:
     """The top-level modules that a fresh Python holds after `statement`, the standard library left out."""
+    return {name.partition(".")[0] for name in all_modules_after(statement)} - sys.stdlib_module_names
+
+
+def all_modules_after(statement: str) -> set[str]:
     code = f"import sys; before = set(sys.modules); {statement}; print(*sorted(set(sys.modules) - before))"
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    return {name.partition(".")[0] for name in result.stdout.split()} - sys.stdlib_module_names
+    return set(result.stdout.split())
 
 
 @pytest.mark.parametrize("package", ["nas", "kernels", "searchspace", "tuner"])
@@ -40,6 +44,11 @@ def test_the_command_line_starts_without_the_heavy_libraries():
     heavy = {"torch", "ray", "optuna", "scipy", "sklearn"}
 
     assert not modules_after("from nas.cli.app import discover; discover()") & heavy
+
+
+def test_reading_a_space_does_not_load_the_compiler():
+    """A second of every command, and of every worker."""
+    assert "torch._dynamo" not in all_modules_after("import searchspace.registry as r; r.block_types()")
 
 
 def test_the_tuner_runs_where_ray_and_optuna_are_missing():

@@ -78,7 +78,7 @@ class FavorAttention(Primitive):
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         if self.training and self.config.redraw_every:
-            self._count()
+            torch.compiler.disable(self._count)()  # as a decorator it would load the compiler wherever a space is read
         slot = context.slot(causal=self.config.causal)
         q, k, v = (split(part, self.config.heads) for part in self.query_key_value(x).chunk(3, dim=2))
         wide = torch.promote_types(q.dtype, torch.float32)
@@ -87,7 +87,6 @@ class FavorAttention(Primitive):
             out = self._attend(q.to(wide), k.to(wide), F.pad(v.to(wide), (0, 1), value=1.0), context.padding, slot)
         return self.output(merge(out.to(v.dtype)))
 
-    @torch.compiler.disable
     def _count(self) -> None:
         """One more training step, and a new random matrix when its time has come."""
         self.steps += 1
