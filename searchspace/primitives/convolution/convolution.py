@@ -20,6 +20,7 @@ from kernels.depthwise_convolution import depthwise_convolution
 from searchspace.checks import at_least
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, matmul
+from searchspace.primitives.convolution.neighbours import tail_cost, with_neighbours
 from searchspace.registry import primitive
 
 
@@ -33,11 +34,6 @@ class ConvolutionConfig:
 
     def __post_init__(self) -> None:
         at_least(1, kernel=self.kernel)
-
-    @property
-    def left(self) -> int:
-        """Positions before its own that a position reads."""
-        return self.kernel - 1 if self.causal else self.kernel // 2
 
     @property
     def inputs(self) -> int:
@@ -57,34 +53,20 @@ class Convolution(Primitive):
         self.bias = nn.Parameter(torch.zeros(config.dim)) if config.bias else None
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
-        slot = context.slot(causal=self.config.causal)
-        if context.padding is not None:
-            x = x.masked_fill(~context.padding[:, :, None], 0)
-        padded = self._padded(x, slot)
+        padded = with_neighbours(x, self.config.kernel, context, causal=self.config.causal)
         if self.config.kind == "depthwise":
             out = depthwise_convolution(padded, self.weight[:, 0])
         else:
             out = F.conv1d(padded.transpose(1, 2), self.weight).transpose(1, 2)
         return out if self.bias is None else out + self.bias
 
-    def _padded(self, x: Tensor, slot: dict[str, Tensor] | None) -> Tensor:
-        """[B, T, C] -> [B, T + K - 1, C], with what came before in front when streaming, zeros when not."""
-        before, after = self.config.left, self.config.kernel - 1 - self.config.left
-        padded = torch.cat([slot["tail"], x], dim=1) if slot else F.pad(x, (0, 0, before, after))
-        if slot is not None:
-            # A copy: a slice would hold on to the whole piece.
-            slot["tail"] = padded.narrow(1, padded.shape[1] - before, before).clone()
-        return padded
-
     @classmethod
     def cost(cls, config: ConvolutionConfig, shape: Shape) -> Cost:
-        C, tail = config.dim, config.kernel - 1
-        weights = C * config.inputs * config.kernel
+        C, K = config.dim, config.kernel
+        parameters = C * config.inputs * K + (C if config.bias else 0)
         return (
-            matmul(shape.rows, config.inputs * config.kernel, C)
-            + kept(shape, shape.batch * (shape.length + tail) * C)
-            + Cost(
-                parameters=weights + (C if config.bias else 0),
-                state_bytes=shape.batch * tail * C * shape.element_bytes if config.causal else 0,
-            )
+            matmul(shape.rows, config.inputs * K, C)
+            + kept(shape, shape.batch * (shape.length + K - 1) * C)
+            + tail_cost(K, C, shape, causal=config.causal)
+            + Cost(parameters=parameters)
         )
