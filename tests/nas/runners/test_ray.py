@@ -138,9 +138,7 @@ def test_an_interrupt_reaches_the_units_and_takes_along_what_is_done(runner, tmp
     two.submit(work(0))
     two.submit(work(1))
     await_file(tmp_path / "began1")
-    began = time.monotonic()
     assert [outcome.trial for outcome in two.interrupt(8)] in ([0], [])
-    assert time.monotonic() - began < 8
     assert await_file(tmp_path / "saved", 5) == "1"
 
 
