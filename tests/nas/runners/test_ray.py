@@ -168,6 +168,8 @@ def test_the_search_survives_killed_workers_and_a_removed_node(cluster, describe
         if work.trial > 4 and ray.get_runtime_context().get_node_id() == doomed:
             (tmp_path / "there").write_text(str(work.trial))
             time.sleep(300)
+        if work.trial > 4:  # busy until a unit runs on the other node, or this one would take them all
+            await_file(tmp_path / "there")
         return Outcome(trial=work.trial, rung=0, seconds=1.0, metrics={"loss": float(len(work.architecture))})
 
     class Removing(RayRunner):
