@@ -90,6 +90,15 @@ class PositionModule(Protocol):
         """
 
 
+@dataclass(frozen=True)
+class Source:
+    """A sequence that was pooled: x [B, S, C], its positions [S], its padding [B, S] or None."""
+
+    x: Tensor
+    positions: Tensor
+    padding: Tensor | None = None
+
+
 @dataclass
 class Context:
     """What travels beside x through a model.
@@ -97,6 +106,8 @@ class Context:
     padding: [B, T], True at real positions, None when all are real. positions: [T] int64. memory: [B, S, C], the
     encoder's output, and memory_padding: [B, S]. streams: set while reading in pieces (then padding is None).
     losses: auxiliary losses, scalars, already weighted. statistics: scalars a block reports, such as halting depth.
+    source: a longer sequence whose keys the next attention reads instead of x's, where x was pooled from it.
+    finals: the last states of the encoder's recurrent blocks in order, which the decoder's may start from.
     """
 
     padding: Tensor | None = None
@@ -107,6 +118,8 @@ class Context:
     streams: Streams | None = None
     losses: list[Tensor] = field(default_factory=list)
     statistics: dict[str, list[Tensor]] = field(default_factory=dict)
+    source: Source | None = None
+    finals: list[dict[str, Tensor]] = field(default_factory=list)
 
     def slot(self, *, causal: bool = True) -> dict[str, Tensor] | None:
         """This call's state while streaming (empty before the first piece), else None.

@@ -6,8 +6,8 @@ matrix products and convolutions, as `torch.utils.flop_counter` does, so that th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field, fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +36,7 @@ class Cost:
     parameters: trainable numbers. flops: one forward pass, every optional step taken. training_flops: forward and
     backward. expected_flops: forward, with halting blocks at the depth they are expected to use. activation_bytes:
     what the forward pass keeps for the backward pass. state_bytes: what streaming keeps after `length` positions.
+    common: those of the parameters, by key, that blocks share; they count once however often they are added.
     """
 
     parameters: int = 0
@@ -44,14 +45,30 @@ class Cost:
     expected_flops: int = 0
     activation_bytes: int = 0
     state_bytes: int = 0
+    common: frozenset[tuple[Hashable, int]] = field(default=frozenset(), repr=False)
 
     def __add__(self, other: Cost) -> Cost:
-        return Cost(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(Cost)})
+        sums = {name: number + getattr(other, name) for name, number in self.numbers().items()}
+        sums["parameters"] -= _numbers(self.common & other.common)
+        return Cost(**sums, common=self.common | other.common)
+
+    def numbers(self) -> dict[str, int]:
+        """All but `common`, by name."""
+        return {name: getattr(self, name) for name in NUMBERS}
 
     def times(self, count: int, *, shared: bool = False) -> Cost:
         """`count` of these one after another; with `shared` they use one set of parameters."""
-        total = Cost(**{f.name: getattr(self, f.name) * count for f in fields(Cost)})
-        return replace(total, parameters=self.parameters) if shared else total
+        products = {name: number * count for name, number in self.numbers().items()}
+        once = self.parameters if shared else _numbers(self.common)
+        products["parameters"] = once + (self.parameters - once) * count
+        return Cost(**products, common=self.common)
+
+
+NUMBERS = tuple(f.name for f in fields(Cost) if f.name != "common")
+
+
+def _numbers(common: Iterable[tuple[Hashable, int]]) -> int:
+    return sum(numbers for _, numbers in common)
 
 
 def total(costs: Iterable[Cost]) -> Cost:
@@ -76,3 +93,8 @@ def linear(shape: Shape, inputs: int, outputs: int, *, bias: bool = True, rows: 
 def kept(shape: Shape, numbers: int) -> Cost:
     """`numbers` elements that the backward pass needs."""
     return Cost(activation_bytes=numbers * shape.element_bytes)
+
+
+def common(key: Hashable, numbers: int) -> Cost:
+    """Parameters that every block with this `key` in a model uses; see `searchspace.sharing.shared`."""
+    return Cost(parameters=numbers, common=frozenset({(key, numbers)}))

@@ -15,6 +15,7 @@ from torch import nn
 from searchspace.contract import GIVEN, Given
 from searchspace.cost import Cost, Shape
 from searchspace.errors import SpaceError, nearest
+from searchspace.sharing import one_model
 from searchspace.tree import Block
 
 Role = Literal["block", "norm", "position", "model"]
@@ -28,7 +29,10 @@ class Configured:
     config: Any
 
     def build(self) -> nn.Module:
-        return self.type.module(self.config)
+        if self.type.role != "model":
+            return self.type.module(self.config)
+        with one_model():
+            return self.type.module(self.config)
 
     def cost(self, shape: Shape) -> Cost:
         return self.type.module.cost(self.config, shape)

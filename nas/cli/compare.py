@@ -63,11 +63,10 @@ def _usual_length(names: tuple[str, str], storage: str | None) -> int:
 
 def _costs(pair: list[Architecture], length: int) -> list[tuple[Any, ...]]:
     """Every cost that either has."""
-    from dataclasses import asdict
 
     from searchspace.build import cost
 
-    one, two = (asdict(cost(each, length=length)) for each in pair)
+    one, two = (cost(each, length=length).numbers() for each in pair)
     return [(name, one[name], two[name]) for name in one if one[name] or two[name]]
 
 

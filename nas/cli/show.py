@@ -22,7 +22,6 @@ def show(
 
     Example: nas show transformer_decoder --length 512
     """
-    from dataclasses import asdict
 
     from nas import architectures, overview
     from searchspace.build import cost
@@ -35,7 +34,7 @@ def show(
     told = _told(architecture, storage)
     if as_json:
         print_json(
-            {"hash": found.hash, "architecture": found.text(), "cost": asdict(cost(found, shape)), "trial": told}
+            {"hash": found.hash, "architecture": found.text(), "cost": cost(found, shape).numbers(), "trial": told}
         )
         return
     print(f"{found.short}\n{draw(found, shape)}")

@@ -1,31 +1,48 @@
-"""Published architectures by name: each a YAML file here, with its paper in the comment at its head."""
+"""Published architectures by name: each a YAML file here, with its paper in the comment at its head.
+
+A file holds the sizes of the paper's base model; `sizes.yaml` says what its other sizes change.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import yaml
+
+from searchspace import language
 from searchspace.architecture import Architecture
 from searchspace.errors import SpaceError, nearest
-from searchspace.tree import Block
+from searchspace.tree import Block, Value
 
 FOLDER = Path(__file__).parent
+SIZES = "sizes.yaml"
+BASE = "base"
 
 
 def names() -> list[str]:
     """What the zoo holds, sorted."""
-    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+    return sorted(path.stem for path in FOLDER.glob("*.yaml") if path.name != SIZES)
 
 
-def load(name: str, **fields: Any) -> Architecture:
+def sizes(name: str) -> list[str]:
+    """The sizes that the architecture called `name` comes in: `base`, then those of the file of sizes."""
+    path(name)
+    return [BASE, *_changes().get(name, {})]
+
+
+def load(name: str, size: str = BASE, **fields: Any) -> Architecture:
     """The architecture called `name`; `fields` of its model, such as width or vocabulary, replace those of the file.
 
-    Raises SpaceError when there is no such name or field.
+    Raises SpaceError when there is no such name, size or field.
     """
-    architecture = Architecture.load(path(name))
-    if not fields:
-        return architecture
-    root = architecture.root
+    if size not in (known := sizes(name)):
+        raise SpaceError(f"{name} has no size {size!r}.{nearest(size, known)} It has: {', '.join(known)}.")
+    root = language.load(path(name)).root
+    if size != BASE:
+        root = _resized(root, _changes()[name][size])
     return Architecture.from_block(Block(root.name, {**root.fields, **fields}))
 
 
@@ -44,3 +61,33 @@ def path(name: str) -> Path:
     if name not in names():
         raise SpaceError(f"The zoo has no {name!r}.{nearest(name, names())} It has: {', '.join(names())}.")
     return FOLDER / f"{name}.yaml"
+
+
+@cache
+def _changes() -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
+    return yaml.safe_load((FOLDER / SIZES).read_text(encoding="utf-8"))
+
+
+def _resized(root: Block, changes: Mapping[str, Any]) -> Block:
+    """`root` with each field of `changes` set wherever it stands. Raises SpaceError for one that stands nowhere."""
+    used: set[str] = set()
+
+    def resized(value: Value) -> Any:
+        if isinstance(value, tuple):
+            return tuple(map(resized, value))
+        if not isinstance(value, Block):
+            return value
+        return Block(value.name, {name: field(value.name, name, old) for name, old in value.fields.items()})
+
+    def field(block: str, name: str, old: Value) -> Any:
+        for key in (f"{block}.{name}", name):
+            # A field that is null says that the block has no such thing, such as an encoder of vectors no vocabulary.
+            if key in changes and old is not None:
+                used.add(key)
+                return changes[key]
+        return resized(old)
+
+    done = resized(root)
+    if missing := changes.keys() - used:
+        raise SpaceError(f"{SIZES} sets {', '.join(sorted(missing))}, but no block of {root.name} has such a field.")
+    return done
