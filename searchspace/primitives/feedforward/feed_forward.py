@@ -1,8 +1,12 @@
 """Feed-forward: every position alone goes through one wide hidden layer.
 
 Vaswani et al. 2017, "Attention Is All You Need", https://arxiv.org/abs/1706.03762, eq. 2: W2 f(W1 x + b1) + b2.
-f was relu there; here the default is gelu, as in GPT and BERT.
-B batch, T time, C model width, E = expand * C hidden width.
+f was relu there; here the default is gelu, as in GPT and BERT. Squared relu: So et al. 2021, "Primer",
+https://arxiv.org/abs/2109.08668. With `inner_norm` it is W2 LN(f(W1 x + b1)) + b2, as in the released decoder of the
+Evolved Transformer, https://arxiv.org/abs/1901.11117. With `chunks` the positions go through in so many parts, and what
+is inside a part is computed again in the backward pass, so that the hidden layer never stands in memory for all of
+them: Kitaev et al. 2020, "Reformer", https://arxiv.org/abs/2001.04451, section 3. The numbers are the same.
+B batch, T time, C model width, E hidden width: `hidden`, else expand * C.
 """
 
 from __future__ import annotations
@@ -10,54 +14,88 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from searchspace.checks import at_least, probability
 from searchspace.contract import Context, Primitive, given
-from searchspace.cost import Cost, Shape, kept, linear
+from searchspace.cost import Cost, Shape, kept, linear, matmul
 from searchspace.primitives.feedforward.hidden import ACTIVATIONS, dropped
 from searchspace.registry import primitive
+
+EPS = 1e-6  # of the inner norm
 
 
 @dataclass(frozen=True, kw_only=True)
 class FeedForwardConfig:
     dim: int = given()
     expand: int = 4
-    activation: Literal["relu", "gelu", "silu", "squared_relu"] = "gelu"
+    hidden: int | None = None
+    activation: Literal["relu", "gelu", "gelu_tanh", "quick_gelu", "silu", "squared_relu"] = "gelu"
+    inner_norm: bool = False
     bias: bool = True
     dropout: float = 0.0
+    chunks: int = 1
 
     def __post_init__(self) -> None:
-        at_least(1, expand=self.expand)
+        at_least(1, expand=self.expand, hidden=self.hidden, chunks=self.chunks)
         probability(dropout=self.dropout)
 
     @property
-    def hidden(self) -> int:
-        """Width of the hidden layer."""
-        return self.expand * self.dim
+    def width(self) -> int:
+        """Of the hidden layer."""
+        return self.expand * self.dim if self.hidden is None else self.hidden
 
 
 @primitive("feed_forward", FeedForwardConfig)
 class FeedForward(Primitive):
-    """Two linear maps with an activation between; dropout falls on the hidden layer."""
+    """Two linear maps with an activation between; dropout falls on the hidden layer, before its norm."""
 
     def __init__(self, config: FeedForwardConfig) -> None:
         super().__init__()
+        self.chunks = config.chunks
         self.activation = ACTIVATIONS[config.activation]
-        self.inner = nn.Linear(config.dim, config.hidden, bias=config.bias)
-        self.output = nn.Linear(config.hidden, config.dim, bias=config.bias)
+        self.inner = nn.Linear(config.dim, config.width, bias=config.bias)
+        self.norm = nn.LayerNorm(config.width, EPS) if config.inner_norm else nn.Identity()
+        self.output = nn.Linear(config.width, config.dim, bias=config.bias)
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
-        return self.output(self.dropout(self.activation(self.inner(x))))
+        if self.chunks == 1:
+            return self._every(x)
+        parts = x.chunk(self.chunks, dim=1)
+        if not torch.is_grad_enabled():
+            return torch.cat([self._every(part) for part in parts], dim=1)
+        return torch.cat([checkpoint(self._every, part, use_reentrant=False) for part in parts], dim=1)
+
+    def _every(self, x: Tensor) -> Tensor:
+        return self.output(self.norm(self.dropout(self.activation(self.inner(x)))))
 
     @classmethod
     def cost(cls, config: FeedForwardConfig, shape: Shape) -> Cost:
-        """Relu's derivative is read off its result, which the second map keeps anyway; the others keep their input."""
-        inner = 0 if config.activation == "relu" else shape.rows * config.hidden
-        return (
-            linear(shape, config.dim, config.hidden, bias=config.bias)
-            + kept(shape, inner)
-            + dropped(config.dropout, shape, config.hidden)
-            + linear(shape, config.hidden, config.dim, bias=config.bias)
+        maps = linear(shape, config.dim, config.width, bias=config.bias) + _norm(config, shape)
+        whole = maps + _hidden(config, shape) + linear(shape, config.width, config.dim, bias=config.bias)
+        if config.chunks == 1:
+            return whole
+        again = matmul(shape.rows, config.dim, config.width).flops  # the inner map, in the backward pass
+        return Cost(
+            parameters=whole.parameters,
+            flops=whole.flops,
+            training_flops=whole.training_flops + again,
+            expected_flops=whole.expected_flops,
+            activation_bytes=kept(shape, shape.rows * config.dim).activation_bytes,
         )
+
+
+def _hidden(config: FeedForwardConfig, shape: Shape) -> Cost:
+    """Relu's derivative is read off its result, which what follows keeps anyway; the others keep their input."""
+    inner = 0 if config.activation == "relu" else shape.rows * config.width
+    return kept(shape, inner) + dropped(config.dropout, shape, config.width)
+
+
+def _norm(config: FeedForwardConfig, shape: Shape) -> Cost:
+    if not config.inner_norm:
+        return Cost()
+    statistics = Cost(activation_bytes=2 * shape.rows * max(4, shape.element_bytes))
+    return Cost(parameters=2 * config.width) + kept(shape, shape.rows * config.width) + statistics

@@ -3,8 +3,8 @@
 Shazeer 2020, "GLU Variants Improve Transformer", https://arxiv.org/abs/2002.05202, eq. 5-6: W2 (g(x W) * x V).
 g sigmoid is GLU (Dauphin et al. 2017), relu ReGLU, gelu GEGLU, silu SwiGLU, identity the bilinear layer.
 W and V are one map whose FIRST half is the gate, as the paper writes it; `torch.nn.functional.glu` takes the second.
-B batch, T time, C model width, E hidden width: 2/3 * expand * C, which keeps the parameters of a feed-forward block
-with the same `expand`, rounded to the nearest multiple of 8 and at least 8.
+B batch, T time, C model width, E hidden width: `hidden`, else 2/3 * expand * C, which keeps the parameters of a
+feed-forward block with the same `expand`, rounded to the nearest multiple of 8 and at least 8.
 """
 
 from __future__ import annotations
@@ -27,17 +27,20 @@ MULTIPLE = 8  # what matrix units of GPUs want of a width in half precision
 class GatedFeedForwardConfig:
     dim: int = given()
     expand: int = 4
-    gate: Literal["sigmoid", "relu", "gelu", "silu", "identity"] = "silu"
+    hidden: int | None = None
+    gate: Literal["sigmoid", "relu", "gelu", "gelu_tanh", "quick_gelu", "silu", "identity"] = "silu"
     bias: bool = False
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        at_least(1, expand=self.expand)
+        at_least(1, expand=self.expand, hidden=self.hidden)
         probability(dropout=self.dropout)
 
     @property
-    def hidden(self) -> int:
-        """Width of each half of the hidden layer; in integers, so that it is the same everywhere."""
+    def width(self) -> int:
+        """Of each half of the hidden layer; in integers, so that it is the same everywhere."""
+        if self.hidden is not None:
+            return self.hidden
         return max(1, (4 * self.expand * self.dim + 3 * MULTIPLE) // (6 * MULTIPLE)) * MULTIPLE
 
 
@@ -48,8 +51,8 @@ class GatedFeedForward(Primitive):
     def __init__(self, config: GatedFeedForwardConfig) -> None:
         super().__init__()
         self.gate = ACTIVATIONS[config.gate]
-        self.inner = nn.Linear(config.dim, 2 * config.hidden, bias=config.bias)
-        self.output = nn.Linear(config.hidden, config.dim, bias=config.bias)
+        self.inner = nn.Linear(config.dim, 2 * config.width, bias=config.bias)
+        self.output = nn.Linear(config.width, config.dim, bias=config.bias)
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
@@ -58,10 +61,10 @@ class GatedFeedForward(Primitive):
 
     @classmethod
     def cost(cls, config: GatedFeedForwardConfig, shape: Shape) -> Cost:
-        opened = 0 if config.gate == "identity" else config.hidden  # g of the gate
+        opened = 0 if config.gate == "identity" else config.width  # g of the gate
         return (
-            linear(shape, config.dim, 2 * config.hidden, bias=config.bias)
-            + kept(shape, shape.rows * (2 * config.hidden + opened))
-            + dropped(config.dropout, shape, config.hidden)
-            + linear(shape, config.hidden, config.dim, bias=config.bias)
+            linear(shape, config.dim, 2 * config.width, bias=config.bias)
+            + kept(shape, shape.rows * (2 * config.width + opened))
+            + dropped(config.dropout, shape, config.width)
+            + linear(shape, config.width, config.dim, bias=config.bias)
         )

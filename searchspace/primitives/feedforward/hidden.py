@@ -9,10 +9,18 @@ from torch.nn import functional as F
 
 from searchspace.cost import Cost, Shape, kept
 
+QUICK = 1.702
+LEAK = 0.2  # of leaky relu below zero, as in the search that found the Evolved Transformer
+
 
 def squared_relu(x: Tensor) -> Tensor:
     """max(x, 0)^2; So et al. 2021, "Primer", https://arxiv.org/abs/2109.08668, section 3."""
     return F.relu(x).square()
+
+
+def quick_gelu(x: Tensor) -> Tensor:
+    """x sigmoid(1.702 x), the sigmoid form of gelu; Hendrycks and Gimpel 2016, https://arxiv.org/abs/1606.08415."""
+    return F.silu(QUICK * x) / QUICK  # so that one tensor is kept, not two
 
 
 def identity(x: Tensor) -> Tensor:
@@ -21,10 +29,13 @@ def identity(x: Tensor) -> Tensor:
 
 ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
-    "gelu": F.gelu,  # the exact one, with erf; T5 v1.1 used the tanh approximation
-    "silu": F.silu,
+    "gelu": F.gelu,  # the exact one, with erf
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),  # GPT-2 and T5 v1.1
+    "quick_gelu": quick_gelu,
+    "silu": F.silu,  # also called swish
     "squared_relu": squared_relu,
     "sigmoid": lambda x: x.sigmoid(),
+    "leaky_relu": lambda x: F.leaky_relu(x, LEAK),
     "identity": identity,
 }
 

@@ -13,6 +13,8 @@ GATES = {
     "sigmoid": lambda z: 1 / (1 + torch.exp(-z)),
     "relu": lambda z: z * (z > 0),
     "gelu": lambda z: z * 0.5 * (1 + torch.erf(z / math.sqrt(2))),
+    "gelu_tanh": lambda z: z * 0.5 * (1 + torch.tanh(math.sqrt(2 / math.pi) * (z + 0.044715 * z**3))),
+    "quick_gelu": lambda z: z / (1 + torch.exp(-1.702 * z)),
     "silu": lambda z: z / (1 + torch.exp(-z)),
     "identity": lambda z: z,
 }
@@ -36,7 +38,12 @@ def test_equals_its_formula_with_the_gate_in_the_first_half(agrees, gate, bias):
     ("dim", "expand", "hidden"), [(512, 4, 1368), (96, 4, 256), (16, 4, 40), (4, 1, 8), (384, 3, 768)]
 )
 def test_hidden_width_is_two_thirds_to_the_nearest_multiple_of_eight(dim, expand, hidden):
-    assert GatedFeedForwardConfig(dim=dim, expand=expand).hidden == hidden
+    assert GatedFeedForwardConfig(dim=dim, expand=expand).width == hidden
+
+
+def test_hidden_width_may_be_given_exactly():
+    block = GatedFeedForward(GatedFeedForwardConfig(dim=6, hidden=11))
+    assert (block.inner.out_features, block.output.in_features) == (22, 11)
 
 
 def test_has_the_parameters_of_a_feed_forward_block_of_the_same_expansion():
@@ -48,3 +55,5 @@ def test_has_the_parameters_of_a_feed_forward_block_of_the_same_expansion():
 def test_refuses_to_shrink():
     with pytest.raises(ValueError, match="expand must be at least 1, but got 0"):
         GatedFeedForwardConfig(dim=4, expand=0)
+    with pytest.raises(ValueError, match="hidden must be at least 1, but got 0"):
+        GatedFeedForwardConfig(dim=4, hidden=0)
