@@ -1,12 +1,13 @@
 """What tests of blocks stand on: example configurations of any primitive, and what a call really costs.
 
 `examples` varies every field of a configuration by its type, so a new primitive is tested with no line added.
-`count_flops` and `kept_bytes` measure what `Cost` declares.
+`count_flops`, `kept_bytes` and `peak_bytes` measure what `Cost` declares and what a block promises of its memory.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
@@ -14,6 +15,8 @@ from typing import Any, Literal, get_args, get_origin
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 
 from searchspace.contract import Given
@@ -104,6 +107,45 @@ def kept_bytes(call: Callable[[], Any], parameters: Iterable[nn.Parameter] = ())
         result = call()
     del result
     return sum(storage.nbytes() for address, storage in storages.items() if address not in own)
+
+
+def peak_bytes(call: Callable[[], Any]) -> int:
+    """The most bytes that the results of operations within `call` took at one moment, on any device.
+
+    What an operation uses within itself is not seen; what was there before counts for nothing.
+    """
+    with _Allocations() as allocations:
+        call()
+    return allocations.peak
+
+
+class _Allocations(TorchDispatchMode):
+    """Follows every storage from the operation that made it to its end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.live: dict[int, int] = {}  # bytes by address
+        self.now = self.peak = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        before = {leaf.untyped_storage().data_ptr() for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)}
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, Tensor) and leaf.untyped_storage().data_ptr() not in before:
+                self._made(leaf.untyped_storage())
+        return result
+
+    def _made(self, storage: torch.UntypedStorage) -> None:
+        address = storage.data_ptr()
+        if address in self.live or not storage.nbytes():
+            return
+        self.live[address] = storage.nbytes()
+        self.now += storage.nbytes()
+        self.peak = max(self.peak, self.now)
+        weakref.finalize(storage, self._gone, address)
+
+    def _gone(self, address: int) -> None:
+        self.now -= self.live.pop(address, 0)
 
 
 def scalar_defaults(kind: BlockType) -> dict[str, Any]:

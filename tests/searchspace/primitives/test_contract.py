@@ -11,7 +11,7 @@ import torch
 from searchspace.contract import Context, Given, Streams
 from searchspace.cost import Shape
 from searchspace.registry import block_types
-from searchspace.testing import count_flops, examples, kept_bytes, primitives, scalar_defaults
+from searchspace.testing import count_flops, examples, kept_bytes, peak_bytes, primitives, scalar_defaults
 
 B, C, S = 2, 16, 5  # batch, width, positions of the memory
 LENGTHS = (1, 2, 7, 131)  # 131 is longer than every default window and chunk, and fits none of them evenly
@@ -223,6 +223,23 @@ def test_declared_activations_are_within_a_quarter_of_what_autograd_keeps(config
         assert declared == pytest.approx(kept, rel=0.25)
 
 
+@pytest.mark.parametrize("configured", DEFAULTS)
+def test_memory_grows_no_faster_than_the_declared_work(configured):
+    """What needs four times the work for four times the length has no hidden matrix of all pairs."""
+    short, long = 256, 1024
+    if hasattr(configured.config, "length"):
+        configured = replace(configured, config=replace(configured.config, length=long))
+    block, flops, peaks = _built(configured, torch.float32), [], []
+    for length in (short, long):
+        x = _input(length, torch.float32).requires_grad_()
+        context = _context(x)
+        flops.append(configured.cost(Shape(batch=B, length=length, memory=S)).flops)
+        peaks.append(peak_bytes(lambda: block(x, context).sum().backward()))  # noqa: B023
+    if flops[1] <= 8 * flops[0]:
+        n_log_n = long / short * math.log(long) / math.log(short)
+        assert peaks[1] <= n_log_n * peaks[0]
+
+
 @pytest.mark.parametrize("configured", CAUSAL + BOTH_WAYS)
 def test_bfloat16_is_near_float64(configured):
     block = _built(configured, torch.bfloat16)
@@ -268,6 +285,22 @@ def test_a_compiled_copy_agrees(configured):
     block, x = _built(configured), _input(37)
     compiled = torch.compile(block, backend="aot_eager", fullgraph=True)
     torch.testing.assert_close(compiled(x, _context(x)), block(x, _context(x)), atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("configured", DEFAULTS)
+def test_an_exported_program_agrees(configured):
+    class Alone(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.block = _built(configured)
+
+        def forward(self, x):
+            return self.block(x, _context(x))
+
+    x = _input(37)
+    module = Alone()
+    exported = torch.export.export(module, (x,)).module()
+    torch.testing.assert_close(exported(x), module(x), atol=1e-12, rtol=1e-12)
 
 
 @pytest.mark.parametrize("configured", CAUSAL + BOTH_WAYS)
