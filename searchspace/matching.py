@@ -93,7 +93,7 @@ def _transformer(root: Block, width: int, depth: int) -> Architecture:
     heads = _heads(width)
     attention = _residual(Block("attention", {"heads": heads}))
     feed_forward = _residual(Block("feed_forward", {"expand": 4, "activation": "gelu"}))
-    names = ("vocabulary", "features", "classes", "tie_embeddings", "scale_embedding", "dropout")
+    names = ("vocabulary", "features", "classes", "tokens", "tie_embeddings", "scale_embedding", "dropout")
     fields = {name: root.fields[name] for name in names if name in root.fields}
     fields |= {"width": width, "position": Block("rotary", {})}
     if root.name == "encoder_decoder":

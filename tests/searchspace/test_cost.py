@@ -20,7 +20,12 @@ from searchspace.testing import count_flops, kept_bytes
 VOCABULARY = 11
 FIELDS = {
     "decoder": [{"vocabulary": VOCABULARY}, {"vocabulary": VOCABULARY, "tie_embeddings": False}],
-    "encoder": [{"vocabulary": VOCABULARY}, {"features": 3}, {"features": 3, "classes": 5}],
+    "encoder": [
+        {"vocabulary": VOCABULARY},
+        {"vocabulary": VOCABULARY, "tokens": True},
+        {"features": 3},
+        {"features": 3, "classes": 5},
+    ],
     "encoder_decoder": [{"vocabulary": VOCABULARY}, {"vocabulary": VOCABULARY, "tie_embeddings": False}],
 }
 models = st.sampled_from(sorted(FIELDS))

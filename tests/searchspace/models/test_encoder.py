@@ -11,7 +11,13 @@ from searchspace.errors import SpaceError
 from searchspace.models.encoder import mean_position
 from searchspace.random_models import random_model
 
-FIELDS = [{"vocabulary": 13}, {"features": 3}, {"features": 3, "classes": 4}, {"vocabulary": 13, "classes": 4}]
+FIELDS = [
+    {"vocabulary": 13},
+    {"features": 3},
+    {"features": 3, "classes": 4},
+    {"vocabulary": 13, "classes": 4},
+    {"vocabulary": 13, "tokens": True},
+]
 
 
 def inputs(fields: dict, batch: int, length: int) -> torch.Tensor:
@@ -34,10 +40,10 @@ def test_padding_changes_nothing(seed: int, fields: dict, length: int) -> None:
 
 
 @pytest.mark.parametrize("fields", FIELDS)
-def test_gives_vectors_or_class_logits(fields: dict) -> None:
+def test_gives_vectors_or_logits(fields: dict) -> None:
     model = random_model(random.Random(1), "encoder", **fields).build().double()
     out = model(inputs(fields, 2, 5))
-    assert out.shape == ((2, 4) if "classes" in fields else (2, 5, 16))
+    assert out.shape == ((2, 4) if "classes" in fields else (2, 5, 13 if "tokens" in fields else 16))
 
 
 def test_a_position_sees_what_comes_after_it() -> None:
@@ -58,6 +64,23 @@ def test_the_mean_is_over_real_positions() -> None:
 def test_needs_either_tokens_or_vectors(fields: str) -> None:
     with pytest.raises(SpaceError, match=r"either vocabulary .* or features"):
         build(f"kind: encoder\nwidth: 8\n{fields}body: feed_forward\n")
+
+
+def test_logits_of_tokens_are_products_with_the_table_they_are_read_with() -> None:
+    torch.manual_seed(0)
+    text = "kind: encoder\nwidth: 8\nvocabulary: 13\ntokens: {}\nbody: {{attention: {{heads: 2}}}}\n"
+    plain, logits, tokens = build(text.format("false")), build(text.format("true")), torch.randint(0, 13, (2, 5))
+    logits.load_state_dict(plain.state_dict())
+    torch.testing.assert_close(logits(tokens), plain(tokens) @ plain.input.table.weight.T)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [("features: 3\n", "so it needs vocabulary"), ("vocabulary: 13\nclasses: 4\n", r"and classes=4; leave one out")],
+)
+def test_logits_of_tokens_need_a_table_and_no_classes(fields: str, message: str) -> None:
+    with pytest.raises(SpaceError, match=message):
+        build(f"kind: encoder\nwidth: 8\ntokens: true\n{fields}body: feed_forward\n")
 
 
 def test_reading_in_pieces_is_refused() -> None:
