@@ -14,23 +14,25 @@ if TYPE_CHECKING:
     from nas.store import Store, Study
 
 HASH_DIGITS = 6  # the fewest that stand for an architecture
+HEXADECIMAL = set("0123456789abcdef")
 FILE_ENDINGS = (".yaml", ".yml")
 
 
 def find(reference: str, storage: str | None = None) -> Architecture:
-    """The architecture in the file `reference`, of that name in the zoo, or of STUDY:TRIAL (or STUDY:HASH).
+    """The architecture in the file `reference`, of that NAME or NAME:SIZE in the zoo, or of STUDY:TRIAL (or STUDY:HASH).
 
     Raises UsageError saying where it was looked for; SpaceError for a file that holds none.
     """
     if Path(reference).is_file():
         return Architecture.load(reference)
-    if reference in zoo.names():
-        return zoo.load(reference)
+    name, colon, size = reference.partition(":")
+    if name in zoo.names() and (not colon or set(size) - HEXADECIMAL):  # else a trial or a hash of a study called so
+        return zoo.load(name, size or zoo.BASE)
     trial = trial_reference(reference)
     if trial:
         return of_trial(trial[0], trial[1], storage)
     study, _, digits = reference.rpartition(":")
-    if study and len(digits) >= HASH_DIGITS and set(digits) <= set("0123456789abcdef"):
+    if study and len(digits) >= HASH_DIGITS and set(digits) <= HEXADECIMAL:
         return _of_hash(study, digits, storage)
     if Path(reference).is_dir():
         raise UsageError(f"{reference!r} is a folder: name a file in it.")

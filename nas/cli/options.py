@@ -34,7 +34,7 @@ def architecture_argument(metavar: str = "ARCHITECTURE") -> typer.models.Argumen
     """An argument that `nas.architectures.find` understands."""
     return typer.Argument(
         metavar=metavar,
-        help="An architecture file, a name of the zoo, or STUDY:TRIAL.",
+        help="An architecture file, a name of the zoo (NAME or NAME:SIZE), or STUDY:TRIAL.",
         show_default=False,
         autocompletion=_architectures,
     )

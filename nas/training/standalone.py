@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,12 @@ import torch
 
 from nas import tasks
 from nas.tasks.registry import Spec
+from nas.tasks.suited import fitted, suited
 from nas.training.loop import Report
 from nas.training.recipe import Recipe
 from nas.training.unit import run
 from nas.work import Outcome, Work
+from searchspace.architecture import Architecture
 
 
 def train(
@@ -54,3 +57,22 @@ def train(
         task_source=source,
     )
     return run(work, progress)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """On which task, and what came of it."""
+
+    task: str
+    outcome: Outcome
+
+
+def train_suited(architecture: Architecture, **options: Any) -> Trained:
+    """Train `architecture` on the task that suits its kind, its vocabulary or classes set to the task's.
+
+    `options` are those of `train`. Raises ValueError when no task suits it.
+    """
+    name = suited(architecture)
+    task = tasks.load(name)
+    task.prepare(None)
+    return Trained(name, train(fitted(architecture, task).text(), name, **options))

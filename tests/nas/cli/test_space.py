@@ -1,8 +1,7 @@
-"""nas space and nas zoo: what can be looked into without any study."""
+"""nas space: what can be looked into without any study."""
 
 import pytest
 
-from searchspace import zoo
 from searchspace.architecture import Architecture
 from searchspace.space import Space
 
@@ -73,17 +72,3 @@ def test_a_file_without_a_space_is_bad_input(command, file, text, files, nas):
     assert (ended.code, ended.out) == (2, "")
     assert file in ended.err
     assert "Traceback" not in ended.err
-
-
-def test_the_zoo_is_listed(nas):
-    rows = nas("zoo", "list", "--json").json()
-
-    assert [row["name"] for row in rows] == zoo.names()
-    assert all(row["parameters"] > 0 and row["description"] for row in rows)
-    assert "transformer_modern" in nas("zoo", "list").out
-
-
-def test_a_file_of_the_zoo_is_printed_as_it_is(nas):
-    assert nas("zoo", "show", "transformer_modern").out == zoo.text("transformer_modern")
-    assert nas("zoo", "show", "transformer_modern", "--json").json()["text"] == zoo.text("transformer_modern")
-    assert nas("zoo", "show", "transformer_moder").code == 2

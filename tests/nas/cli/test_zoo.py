@@ -1,0 +1,56 @@
+"""nas zoo: what is there, printed, built and trained."""
+
+import pytest
+
+from searchspace import zoo
+from searchspace.architecture import Architecture
+
+
+def test_the_zoo_is_listed_with_its_sizes(nas):
+    rows = nas("zoo", "list", "--json").json()
+
+    assert [row["name"] for row in rows] == zoo.names()
+    assert all(row["parameters"] > 0 and row["description"] and "tiny" in row["sizes"] for row in rows)
+    assert "transformer_modern" in nas("zoo", "list").out
+
+
+def test_a_file_of_the_zoo_is_printed_as_it_is_and_other_sizes_as_what_they_come_to(nas):
+    assert nas("zoo", "show", "transformer_modern").out == zoo.text("transformer_modern")
+    assert nas("zoo", "show", "transformer_modern", "--json").json()["text"] == zoo.text("transformer_modern")
+    tiny = Architecture.parse(nas("zoo", "show", "transformer", "--size", "tiny").out)
+    assert tiny == zoo.load("transformer", "tiny")
+
+
+def test_an_architecture_of_the_zoo_is_built_on_a_device_that_takes_no_memory(nas):
+    built = nas("zoo", "build", "transformer", "--device", "meta", "--json").json()
+    assert built["parameters"] == 63_045_632
+    assert built["hash"] == zoo.load("transformer").hash
+    assert "63,045,632" in nas("zoo", "build", "transformer", "--device", "meta").out
+
+
+def test_an_architecture_of_the_zoo_is_trained_on_a_task_that_suits_it(nas):
+    (row,) = nas("zoo", "train", "transformer", "--steps", "12", "--json").json()
+    assert (row["name"], row["task"], row["steps"]) == ("transformer", "reversal", 12)
+    assert row["lower"]
+    assert row["last_loss"] < row["first_loss"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["show", "transformer_moder"], "Did you mean 'transformer_modern'?"),
+        (["show", "transformer", "--size", "tyni"], "transformer has no size 'tyni'. Did you mean 'tiny'?"),
+        (["build", "transformer", "--size", "tyni"], "It has: base, tiny, big."),
+        (["train", "transformr"], "Did you mean 'transformer'?"),
+    ],
+)
+def test_a_wrong_name_or_size_is_answered_with_the_nearest(arguments, said, nas):
+    ended = nas("zoo", *arguments)
+    assert (ended.code, ended.out) == (2, "")
+    assert said in ended.err
+
+
+def test_a_size_is_part_of_a_name_wherever_an_architecture_is_asked_for(nas):
+    shown = nas("show", "transformer:tiny", "--length", "16", "--json").json()
+    assert shown["hash"] == zoo.load("transformer", "tiny").hash
+    assert "has no size 'tyni'. Did you mean 'tiny'?" in nas("show", "transformer:tyni").err
