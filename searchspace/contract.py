@@ -33,12 +33,15 @@ class Given:
 @dataclass(frozen=True, kw_only=True)
 class Capabilities:
     """What a block can do. `causal`: never looks ahead when told so; `bidirectional`: can look both ways;
-    `cross`: can attend to an encoder's output; `streaming`: can read its input in pieces; `changes_length`."""
+    `cross`: can attend to an encoder's output; `streaming`: can read its input in pieces; `source`: can read its keys
+    from a longer sequence, and then clears `context.source`; `changes_length`: leaves the padding, the positions and
+    the segments of its shorter output in the context."""
 
     causal: bool = True
     bidirectional: bool = True
     cross: bool = False
     streaming: bool = True
+    source: bool = False
     changes_length: bool = False
 
 
@@ -92,11 +95,12 @@ class PositionModule(Protocol):
 
 @dataclass(frozen=True)
 class Source:
-    """A sequence that was pooled: x [B, S, C], its positions [S], its padding [B, S] or None."""
+    """A sequence that was pooled: x [B, S, C], its positions [S], its padding and segments [B, S] or None."""
 
     x: Tensor
     positions: Tensor
     padding: Tensor | None = None
+    segments: Tensor | None = None
 
 
 @dataclass
@@ -106,7 +110,9 @@ class Context:
     padding: [B, T], True at real positions, None when all are real. positions: [T] int64. memory: [B, S, C], the
     encoder's output, and memory_padding: [B, S]. streams: set while reading in pieces (then padding is None).
     losses: auxiliary losses, scalars, already weighted. statistics: scalars a block reports, such as halting depth.
-    source: a longer sequence whose keys the next attention reads instead of x's, where x was pooled from it.
+    segments: [B, T] int64, which part of the input (such as the first or second sentence) a position belongs to; a
+    negative one belongs to all. source: a longer sequence whose keys the next attention reads instead of x's, where x
+    was pooled from it; it takes it, so that those after it read x.
     finals: the last states of the encoder's recurrent blocks in order, which the decoder's may start from.
     """
 
@@ -118,8 +124,14 @@ class Context:
     streams: Streams | None = None
     losses: list[Tensor] = field(default_factory=list)
     statistics: dict[str, list[Tensor]] = field(default_factory=dict)
+    segments: Tensor | None = None
     source: Source | None = None
     finals: list[dict[str, Tensor]] = field(default_factory=list)
+
+    def take_source(self) -> Source | None:
+        """The longer sequence to read keys from, if any; the next block reads its own input again."""
+        source, self.source = self.source, None
+        return source
 
     def slot(self, *, causal: bool = True) -> dict[str, Tensor] | None:
         """This call's state while streaming (empty before the first piece), else None.
@@ -152,3 +164,8 @@ class Primitive(nn.Module):
     def cost(cls, config: Any, shape: Shape) -> Cost:
         """The cost of one call of a block with `config` on an input of `shape`."""
         raise NotImplementedError
+
+    @classmethod
+    def after(cls, config: Any, shape: Shape) -> Shape:
+        """The shape of its output."""
+        return shape

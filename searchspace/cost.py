@@ -14,12 +14,14 @@ from dataclasses import dataclass, field, fields
 class Shape:
     """The input a cost is asked for: `batch` sequences of `length` positions, `memory` encoder positions.
 
+    `source`: positions of the longer sequence that the next attention reads its keys from; 0 when there is none.
     `halting_steps`: the mean depth that halting blocks were seen to use; None expects what they use untrained.
     """
 
     batch: int = 1
     length: int = 1024
     memory: int = 0
+    source: int = 0
     element_bytes: int = 4
     halting_steps: float | None = None
 

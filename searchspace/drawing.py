@@ -20,10 +20,12 @@ Scale = Callable[[Cost], Cost]
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One line. depth: how far it is indented. count: how often it stands, or is called when `shared`, in a row."""
+    """One line. depth: how far it is indented. count: how often it stands, or is called when `shared`, in a row.
+    family: the folder of its block, such as attention; empty for what is none."""
 
     depth: int
     label: str
+    family: str
     output: tuple[int, int, int]  # batch, length, width
     cost: Cost
     flops_share: float
@@ -104,9 +106,18 @@ class _Drawing:
                     yield from self.one(part, depth + 1, 1, _times(count, scale))
 
     def _row(self, depth: int, label: str, part: Part, cost: Cost, count: int, shared: bool = False) -> Row:
-        output = (part.shape.batch, part.shape.length, part.width or self.width)
-        share = cost.flops / self.flops if self.flops else 0.0
-        return Row(depth=depth, label=label, output=output, cost=cost, flops_share=share, count=count, shared=shared)
+        shape = part.shape if part.block is None else part.block.after(part.shape)
+        output = (shape.batch, shape.length, part.width or self.width)
+        return Row(
+            depth=depth,
+            label=label,
+            family="combinators" if label == "repeat" else part.block.type.family if part.block else "",
+            output=output,
+            cost=cost,
+            flops_share=cost.flops / self.flops if self.flops else 0.0,
+            count=count,
+            shared=shared,
+        )
 
 
 def _times(count: int, scale: Scale) -> Scale:

@@ -18,7 +18,7 @@ class Part:
 
     name: where it stands (`of.0`, `norm`, `logits`). shape: its input. count: how often it is called one after another.
     shared: the calls use one set of parameters. expected: the calls expected on average, when fewer than `count`.
-    width: of its output, where it is not the model's.
+    again: an earlier part has counted the parameters. width: of its output, where it is not the model's.
     """
 
     name: str
@@ -28,11 +28,14 @@ class Part:
     count: int = 1
     shared: bool = False
     expected: float | None = None
+    again: bool = False
     width: int | None = None
 
     def scaled(self, cost: Cost) -> Cost:
         """The cost of all calls, when one costs `cost`."""
         every = cost.times(self.count, shared=self.shared)
+        if self.again:
+            every = replace(every, parameters=0, common=frozenset())
         if self.expected is None:
             return every
         return replace(every, expected_flops=round(cost.expected_flops * self.expected))
@@ -71,8 +74,22 @@ class Composite:
 
 
 def in_order(name: str, blocks: Iterable[Configured], shape: Shape, **how: Any) -> list[Part]:
-    """One part for each of `blocks`, called `name.0`, `name.1`, ...; `how` goes to every part."""
-    return [Part(name=f"{name}.{i}", shape=shape, block=block, **how) for i, block in enumerate(blocks)]
+    """One part for each of `blocks`, called `name.0`, `name.1`, ...; `how` goes to every part.
+
+    Each gets the shape that the one before it leaves; only the first reads a longer source.
+    """
+    parts = []
+    for i, block in enumerate(blocks):
+        parts.append(Part(name=f"{name}.{i}", shape=shape, block=block, **how))
+        shape = after([block], shape)
+    return parts
+
+
+def after(blocks: Iterable[Configured], shape: Shape) -> Shape:
+    """The shape that `blocks`, one after the other, leave of `shape`."""
+    for block in blocks:
+        shape = replace(block.after(shape), source=0)
+    return shape
 
 
 def configured_below(value: Any) -> Iterator[Configured]:

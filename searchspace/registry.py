@@ -37,6 +37,10 @@ class Configured:
     def cost(self, shape: Shape) -> Cost:
         return self.type.module.cost(self.config, shape)
 
+    def after(self, shape: Shape) -> Shape:
+        """The shape of its output for an input of `shape`."""
+        return self.type.module.after(self.config, shape) if self.type.role == "block" else shape
+
 
 def named(name: str) -> Any:
     """The default of a field that holds a block: the block called `name`, with its own defaults."""

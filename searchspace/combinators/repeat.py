@@ -7,7 +7,7 @@ itself, position by position, is the block `halting`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
@@ -55,4 +55,8 @@ class Repeat(Composite, Primitive):
 
     @classmethod
     def parts(cls, config: RepeatConfig, shape: Shape) -> list[Part]:
-        return in_order("of", config.of, shape, count=config.times, shared=config.share_weights)
+        if not shape.source:
+            return in_order("of", config.of, shape, count=config.times, shared=config.share_weights)
+        first, rest = in_order("of", config.of, shape), config.times - 1
+        again = {"count": rest, "shared": config.share_weights, "again": config.share_weights}
+        return first + (in_order("of", config.of, replace(shape, source=0), **again) if rest else [])

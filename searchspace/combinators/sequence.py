@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from searchspace.contract import Context, Primitive
 from searchspace.cost import Shape
-from searchspace.parts import Composite, Part, in_order
+from searchspace.parts import Composite, Part, after, in_order
 from searchspace.registry import Blocks, Configured, primitive
 
 
@@ -45,3 +45,7 @@ class Sequence(Composite, Primitive):
     @classmethod
     def parts(cls, config: SequenceConfig, shape: Shape) -> list[Part]:
         return in_order("of", config.of, shape)
+
+    @classmethod
+    def after(cls, config: SequenceConfig, shape: Shape) -> Shape:
+        return after(config.of, shape)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from kernels.attention import attention
 from searchspace.checks import probability
-from searchspace.contract import Capabilities, Context, Primitive, given
+from searchspace.contract import Capabilities, Context, Primitive, Source, given
 from searchspace.cost import Cost, Shape, kept, linear, matmul
 from searchspace.primitives.attention.heads import check_heads, merge, places, split
 from searchspace.registry import primitive
@@ -56,7 +56,7 @@ class AttentionConfig:
 class Attention(Primitive):
     """Attention over the sequence or over the memory; streaming keeps the keys and values of all that was read."""
 
-    capabilities = Capabilities(cross=True)
+    capabilities = Capabilities(cross=True, source=True)
 
     def __init__(self, config: AttentionConfig) -> None:
         super().__init__()
@@ -66,8 +66,10 @@ class Attention(Primitive):
         self.output = nn.Linear(config.dim, config.dim, bias=config.bias)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
-        read = self._memory if self.config.over == "memory" else self._self
-        return self.output(merge(read(x, context)))
+        if self.config.over == "memory":
+            return self.output(merge(self._memory(x, context)))
+        source = context.take_source()
+        return self.output(merge(self._self(x, context) if source is None else self._source(x, source, context)))
 
     def _self(self, x: Tensor, context: Context) -> Tensor:
         slot = context.slot(causal=self.config.causal)
@@ -83,6 +85,17 @@ class Attention(Primitive):
             keys = queries[-1] + torch.arange(1 - k.shape[2], 1, device=x.device) if slot else queries
             bias = context.position.bias(self.config.heads, queries, keys)
         return attention(q, k, v, causal=self.config.causal, keys=context.padding, bias=bias, dropout=self._dropout)
+
+    def _source(self, x: Tensor, source: Source, context: Context) -> Tensor:
+        """Queries of the pooled x, keys and values of what it was pooled from."""
+        context.slot(causal=False)
+        q, (k, v) = split(self.query(x), self.config.heads), self._keys_values(source.x)
+        bias = None
+        if (position := context.position) is not None:
+            queries, keys = places(x, context), source.positions
+            q, k = position.rotate(q, queries), position.rotate(k, keys)
+            bias = position.bias(self.config.heads, queries, keys)
+        return attention(q, k, v, keys=source.padding, bias=bias, dropout=self._dropout)
 
     def _memory(self, x: Tensor, context: Context) -> Tensor:
         """The keys and values of the memory are computed once while streaming, with its padding, and kept."""
@@ -112,7 +125,7 @@ class Attention(Primitive):
         """Scores are counted for every pair, the masked ones too; activations as a fused kernel keeps them."""
         C, W = config.dim, config.key_value_width
         over_self = config.over == "self"
-        keys = shape.length if over_self else shape.memory
+        keys = (shape.source or shape.length) if over_self else shape.memory
         streamed = 2 * shape.batch * keys * W if config.causal or not over_self else 0
         return (
             _projections(config, shape)
@@ -125,7 +138,7 @@ class Attention(Primitive):
 
 def _projections(config: AttentionConfig, shape: Shape) -> Cost:
     C, W = config.dim, config.key_value_width
-    if config.over == "self":  # both read x, which is kept once
+    if config.over == "self" and not shape.source:  # both read x, which is kept once
         return linear(shape, C, C + 2 * W, bias=config.bias)
-    memory = shape.batch * shape.memory
-    return linear(shape, C, C, bias=config.bias) + linear(shape, C, 2 * W, bias=config.bias, rows=memory)
+    read = shape.batch * (shape.source if config.over == "self" else shape.memory)
+    return linear(shape, C, C, bias=config.bias) + linear(shape, C, 2 * W, bias=config.bias, rows=read)

@@ -1,15 +1,18 @@
 """Attention against its formula, one query and one key at a time."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from torch.nn import functional as F
 
-from searchspace.contract import Context, Streams
+from searchspace.contract import Context, Source, Streams
+from searchspace.cost import Shape
 from searchspace.primitives.attention.attention import Attention, AttentionConfig
 from searchspace.primitives.position.alibi import Alibi, AlibiConfig, slopes
 from searchspace.primitives.position.rotary import Rotary, RotaryConfig
+from searchspace.testing import count_flops
 
 
 def _plain(block, x, y, allowed, bias=None, turn=lambda head, place: head):
@@ -88,6 +91,31 @@ def test_streaming_keeps_the_memory_with_its_padding_and_beams_carry_both():
     streams.reorder(index)
     streams.rewind()
     torch.testing.assert_close(block(x[index, 1:], Context(streams=streams)), whole[index, 1:])
+
+
+def test_reads_its_keys_from_a_source_where_it_is_real_and_only_once(agrees):
+    block = Attention(AttentionConfig(dim=8, heads=2, bias=True)).double()
+    x, longer = torch.randn(2, 3, 8, dtype=torch.float64), torch.randn(2, 6, 8, dtype=torch.float64)
+    real = torch.tensor([[True] * 6, [True, True, False, True, False, False]])
+    pooled, places = torch.tensor([0, 2, 4]), torch.arange(6)
+    context = Context(positions=pooled, position=Alibi(AlibiConfig(dim=8)), source=Source(longer, places, real))
+
+    def bias(h, i, j):
+        return -slopes(2)[h] * abs(2 * i - j)
+
+    agrees(block, lambda x: _plain(block, x, longer, lambda b, i, j: bool(real[b, j]), bias), x, context)
+    assert context.source is None
+    itself = _plain(block, x, x, lambda b, i, j: True, lambda h, i, j: -slopes(2)[h] * abs(2 * i - 2 * j))
+    torch.testing.assert_close(block(x, context), itself)
+
+
+def test_what_a_source_costs_is_what_is_counted():
+    block = Attention(AttentionConfig(dim=8, heads=2, key_value_heads=1, bias=True))
+    x, longer = torch.randn(2, 3, 8, requires_grad=True), torch.randn(2, 6, 8, requires_grad=True)
+    context = Context(positions=torch.tensor([0, 2, 4]))
+    cost = Attention.cost(block.config, Shape(batch=2, length=3, source=6))
+    counted = count_flops(lambda: block(x, replace(context, source=Source(longer, torch.arange(6)))))
+    assert (cost.flops, cost.training_flops) == counted
 
 
 @pytest.mark.parametrize("layout", ["halves", "interleaved"])
