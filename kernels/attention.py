@@ -24,12 +24,13 @@ def attention_reference(
     causal: bool = False,
     keys: Tensor | None = None,
     bias: Tensor | None = None,
+    scale: float | None = None,
 ) -> Tensor:
     """The definition, with the whole matrix of scores; arguments as for `attention`."""
     wide = torch.promote_types(q.dtype, torch.float32)
     groups = q.shape[1] // k.shape[1]
     K, V = (heads.to(wide).repeat_interleave(groups, dim=1) for heads in (k, v))
-    scores = q.to(wide) @ K.transpose(2, 3) / math.sqrt(q.shape[3])  # [B, H, Tq, Tk]
+    scores = q.to(wide) @ K.transpose(2, 3) * (1 / math.sqrt(q.shape[3]) if scale is None else scale)  # [B, H, Tq, Tk]
     if bias is not None:
         scores = scores + bias
     allowed = torch.ones_like(scores, dtype=torch.bool)
@@ -52,11 +53,13 @@ def attention(
     keys: Tensor | None = None,
     bias: Tensor | None = None,
     dropout: float = 0.0,
+    scale: float | None = None,
 ) -> Tensor:
     """q: [B, H, Tq, D], k and v: [B, G, Tk, D] -> [B, H, Tq, D].
 
     keys: [B, Tk], True where a key may be read. bias: [H, Tq, Tk], added to the scaled scores. dropout: the share of
-    weights set to zero. Memory is O(Tq + Tk) without `keys` and `bias`, else one mask of [B, Tq, Tk] or [H, Tq, Tk].
+    weights set to zero. scale: of the scores, 1 / sqrt(D) unless given. Memory is O(Tq + Tk) without `keys` and `bias`,
+    else one mask of [B, Tq, Tk] or [H, Tq, Tk].
     """
     queries, length = q.shape[2], k.shape[2]
     if causal and queries > length:
@@ -64,13 +67,13 @@ def attention(
     causal = causal and queries > 1  # a single query sees every key there is
     if keys is None and bias is None and (not causal or queries == length):
         return F.scaled_dot_product_attention(
-            q, k, v, is_causal=causal, dropout_p=dropout, enable_gqa=q.shape[1] != k.shape[1]
+            q, k, v, is_causal=causal, dropout_p=dropout, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
         )
     allowed = None if keys is None else keys[:, None, None, :]
     if causal:
         past = torch.ones(queries, length, dtype=torch.bool, device=q.device).tril(length - queries)
         allowed = past[None, None] if allowed is None else allowed & past
-    return masked_attention(q, k, v, allowed, bias, dropout=dropout, may_be_empty=keys is not None)
+    return masked_attention(q, k, v, allowed, bias, dropout=dropout, scale=scale, may_be_empty=keys is not None)
 
 
 def masked_attention(
@@ -81,6 +84,7 @@ def masked_attention(
     bias: Tensor | None,
     *,
     dropout: float = 0.0,
+    scale: float | None = None,
     may_be_empty: bool = True,
 ) -> Tensor:
     """Attention under any mask; allowed: [.., 1, .., Tk] of bool, broadcast to the scores; bias: [H, Tq, Tk].
@@ -98,6 +102,6 @@ def masked_attention(
         mask = bias[None].to(q.dtype)
         mask = mask if allowed is None else torch.where(allowed, mask, -math.inf)
     out = F.scaled_dot_product_attention(
-        q, k, v, attn_mask=mask, dropout_p=dropout, enable_gqa=q.shape[1] != k.shape[1]
+        q, k, v, attn_mask=mask, dropout_p=dropout, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
     )
     return out if empty is None else out.masked_fill(empty, 0)

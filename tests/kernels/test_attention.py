@@ -30,6 +30,7 @@ def test_equals_its_definition(heads, groups, queries, length, causal, biased, m
         "causal": causal,
         "bias": torch.randn(heads, queries, length) if biased else None,
         "keys": torch.rand(2, length) < 0.5 if masked else None,
+        "scale": 0.7 if biased else None,
     }
     _agree(attention(q, k, v, **options), attention_reference(q, k, v, **options), (q, k, v))
 

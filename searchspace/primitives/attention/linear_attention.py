@@ -80,7 +80,9 @@ def _products(config: LinearAttentionConfig, shape: Shape) -> Cost:
     inputs = kept(shape, rows * ((3 if config.feature_map == "elu" else 2) * D + 1))
     if not config.causal:
         products = matmul(D, shape.length, D + 1, count=states) + matmul(shape.length, D, D + 1, count=states)
-        return inputs + products + kept(shape, rows * (2 * D + 2 * (D + 1)) + states * D * (D + 1))
+        # Products read results of relu where they lie, unless positions of several sequences stand between their heads.
+        copies = 0 if config.feature_map == "relu" and 1 in (shape.batch, shape.length) else 2 * D
+        return inputs + products + kept(shape, rows * (copies + 2 * (D + 1)) + states * D * (D + 1))
     N, C = chunks(shape.length)
     near = matmul(C, D, C, count=states * N) + matmul(C, C, D + 1, count=states * N)
     far = matmul(D, C, D + 1, count=states * N) + matmul(C, D, D + 1, count=states * N)

@@ -1,9 +1,10 @@
 """Linformer attention: keys and values are mixed along the length into a few slots, so the cost grows as T.
 
 Wang et al. 2020, "Linformer", https://arxiv.org/abs/2006.04768, eq. 7: softmax(Q (E K)^T / sqrt(D)) (F V), E and F of
-[slots, length]; sharing as in its section 4: "none", E and F for every head; "headwise", one E and one F; "key_value",
-one matrix for both. A shorter sequence uses the first columns; padded keys are zeroed before E. Positions after one
-another are mixed before they are read, so there is no causal form, and rotary positions and ALiBi do not reach it.
+[slots, length]; sharing as in its section 4: "none", E and F for every head; "headwise", one E and one F a layer;
+"key_value", one matrix for both; "layerwise", that one in all layers of the model. A shorter sequence uses the first
+columns; padded keys are zeroed before E. Positions after one another are mixed before they are read, so there is no
+causal form, and rotary positions and ALiBi do not reach it.
 B batch, T time, N the longest length, K slots, H heads, D width of one head, C = H * D model width.
 """
 
@@ -18,9 +19,10 @@ from torch import Tensor, nn
 from kernels.attention import attention
 from searchspace.checks import at_least, probability
 from searchspace.contract import Capabilities, Context, Primitive, given
-from searchspace.cost import Cost, Shape, kept, linear, matmul
+from searchspace.cost import Cost, Shape, common, kept, linear, matmul
 from searchspace.primitives.attention.heads import check_heads, merge, split
 from searchspace.registry import primitive
+from searchspace.sharing import shared
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +34,7 @@ class LinformerAttentionConfig:
     heads: int = 4
     slots: int = 64
     length: int = 512
-    sharing: Literal["headwise", "none", "key_value"] = "headwise"
+    sharing: Literal["headwise", "none", "key_value", "layerwise"] = "headwise"
     bias: bool = False
     dropout: float = 0.0
 
@@ -46,7 +48,12 @@ class LinformerAttentionConfig:
     @property
     def matrices(self) -> int:
         """How many matrices of [slots, length] there are."""
-        return {"none": 2 * self.heads, "headwise": 2, "key_value": 1}[self.sharing]
+        return {"none": 2 * self.heads, "headwise": 2, "key_value": 1, "layerwise": 1}[self.sharing]
+
+    @property
+    def layerwise(self) -> tuple[str, int, int]:
+        """What layers must have in common to share their matrix."""
+        return ("linformer_attention", self.slots, self.length)
 
 
 @primitive("linformer_attention", LinformerAttentionConfig)
@@ -60,9 +67,13 @@ class LinformerAttention(Primitive):
         self.config = config
         self.query_key_value = nn.Linear(config.dim, 3 * config.dim, bias=config.bias)
         self.output = nn.Linear(config.dim, config.dim, bias=config.bias)
-        # The theory's N(0, 1 / K): a slot keeps the products of a query with the keys, up to noise.
-        mixing = torch.randn(config.matrices, config.slots, config.length) * config.slots**-0.5
-        self.mixing = nn.Parameter(mixing)  # E of every head, then F of every head; or E, F; or E alone
+        # E of every head, then F of every head; or E, F; or E alone
+        self.mixing = shared(config.layerwise, self._mixing) if config.sharing == "layerwise" else self._mixing()
+
+    def _mixing(self) -> nn.Parameter:
+        """The theory's N(0, 1 / K): a slot keeps the products of a query with the keys, up to noise."""
+        config = self.config
+        return nn.Parameter(torch.randn(config.matrices, config.slots, config.length) * config.slots**-0.5)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """Raises ValueError for a sequence longer than E and F."""
@@ -91,7 +102,7 @@ class LinformerAttention(Primitive):
                 f"Set linformer_attention: {{length: ...}} to the longest sequence."
             )
         mixing = self.mixing[:, :, :length]
-        if self.config.sharing == "key_value":
+        if self.config.matrices == 1:
             return mixing, mixing
         E, F = mixing.chunk(2)
         return E, F
@@ -100,11 +111,12 @@ class LinformerAttention(Primitive):
     def cost(cls, config: LinformerAttentionConfig, shape: Shape) -> Cost:
         C, D, K = config.dim, config.dim // config.heads, config.slots
         states = shape.batch * config.heads
+        numbers = config.matrices * K * config.length
         return (
             linear(shape, C, 3 * C, bias=config.bias)
             + matmul(K, shape.length, D, count=2 * states)
             + matmul(shape.length, D, 2 * K, count=states)
             + kept(shape, shape.rows * (5 * C + config.heads) + 2 * states * K * D)
             + linear(shape, C, C, bias=config.bias)
-            + Cost(parameters=config.matrices * K * config.length)
+            + (common(config.layerwise, numbers) if config.sharing == "layerwise" else Cost(parameters=numbers))
         )

@@ -5,6 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from searchspace.contract import Context
+from searchspace.cost import Shape
 from searchspace.primitives.attention.linear_attention import LinearAttention, LinearAttentionConfig
 from searchspace.testing import kept_bytes
 
@@ -51,6 +52,15 @@ def test_training_keeps_no_prefix_for_every_position():
     every_prefix = 1024 * 64 * 65 * 4
     assert kept[1024] < 2.1 * kept[512]
     assert kept[1024] < every_prefix / 5
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("feature_map", ["elu", "relu"])
+def test_declares_what_one_sequence_alone_keeps(feature_map, causal):
+    config = LinearAttentionConfig(dim=16, causal=causal, feature_map=feature_map)
+    block, x = LinearAttention(config), torch.randn(1, 131, 16, requires_grad=True)
+    kept = kept_bytes(lambda: block(x, Context()), block.parameters())
+    assert LinearAttention.cost(config, Shape(batch=1, length=131)).activation_bytes == kept
 
 
 def test_says_what_does_not_fit():

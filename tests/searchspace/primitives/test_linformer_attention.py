@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from searchspace.build import build, cost
 from searchspace.contract import Context
 from searchspace.cost import Shape
 from searchspace.primitives.attention.linformer_attention import LinformerAttention, LinformerAttentionConfig
@@ -19,7 +20,7 @@ def _plain(block, x, padding=None):
     out = []
     for b in range(B):
         for h in range(H):
-            which = {"none": (h, H + h), "headwise": (0, 1), "key_value": (0, 0)}[config.sharing]
+            which = {"none": (h, H + h), "headwise": (0, 1)}.get(config.sharing, (0, 0))
             E, G = (block.mixing[n] for n in which)
             used = [j for j in range(T) if real[b, j]]
             keys = sum((E[:, j, None] * k[b, j, h] for j in used), torch.zeros(config.slots, D, dtype=x.dtype))
@@ -30,7 +31,7 @@ def _plain(block, x, padding=None):
     return F.linear(heads.flatten(2), block.output.weight, block.output.bias)
 
 
-@pytest.mark.parametrize("sharing", ["none", "headwise", "key_value"])
+@pytest.mark.parametrize("sharing", ["none", "headwise", "key_value", "layerwise"])
 @pytest.mark.parametrize("length", [1, 7, 30])
 def test_equals_its_formula(agrees, length, sharing):
     config = LinformerAttentionConfig(dim=8, heads=2, slots=5, length=30, sharing=sharing, bias=True)
@@ -50,6 +51,21 @@ def test_a_slot_for_every_position_is_full_attention():
     q, k, v = F.linear(x, block.query_key_value.weight).view(2, 12, 3, 2, 4).permute(2, 0, 3, 1, 4)
     full = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
     torch.testing.assert_close(block(x, Context()), F.linear(full, block.output.weight), atol=1e-12, rtol=1e-12)
+
+
+def test_layerwise_every_layer_of_a_model_reads_one_matrix_that_counts_once():
+    def text(sharing):
+        block = f"{{linformer_attention: {{heads: 2, slots: 3, length: 9, sharing: {sharing}}}}}"
+        return f"kind: encoder\nwidth: 8\nfeatures: 4\nclasses: 2\nbody: {{repeat: {{times: 3, of: {block}}}}}\n"
+
+    counts = {}
+    for sharing in ("layerwise", "key_value"):
+        model = build(text(sharing))
+        matrices = {id(layer.mixing) for layer in model.modules() if isinstance(layer, LinformerAttention)}
+        assert len(matrices) == {"layerwise": 1, "key_value": 3}[sharing]
+        counts[sharing] = sum(parameter.numel() for parameter in model.parameters())
+        assert cost(text(sharing)).parameters == counts[sharing]
+    assert counts["key_value"] - counts["layerwise"] == 2 * 3 * 9
 
 
 def test_work_grows_with_the_length_and_not_with_its_square():
