@@ -1,0 +1,125 @@
+"""Additive attention: a small network, not a product, says how well a key fits a query.
+
+Bahdanau et al. 2015, "Neural Machine Translation by Jointly Learning to Align and Translate",
+https://arxiv.org/abs/1409.0473, section 3.1: e_ij = v . tanh(W s_i + U h_j), a softmax over j, and the sum of the h_j.
+There s is a decoder's state and h the encoder's; here s is the input, and h the input or the memory. `values` states:
+the h_j as they are, each head a slice of them, and no map behind, as in the paper; projected: values and output are
+maps of their own, as in multi-head attention. Scores are no products, so rotary positions and ALiBi do not reach them.
+B batch, T time, S positions of the memory, H heads, A width of the network of one head, C model width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from kernels.additive_attention import additive_attention
+from searchspace.checks import at_least
+from searchspace.contract import Capabilities, Context, Primitive, given
+from searchspace.cost import Cost, Shape, linear, matmul
+from searchspace.primitives.attention.heads import check_heads, merge, split
+from searchspace.registry import primitive
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdditiveAttentionConfig:
+    """`over`: "self" reads the sequence itself, "memory" the encoder's output. `alignment`: A; as wide as a head."""
+
+    dim: int = given()
+    causal: bool = given(False)
+    memory: bool = given(False)
+    heads: int = 1
+    alignment: int | None = None
+    over: Literal["self", "memory"] = "self"
+    values: Literal["states", "projected"] = "states"
+    bias: bool = False
+
+    def __post_init__(self) -> None:
+        check_heads(self.dim, self.heads)
+        at_least(1, alignment=self.alignment)
+        if self.over == "memory" and not self.memory:
+            raise ValueError("over='memory' reads an encoder's output, but this model has no encoder; use over='self'.")
+
+    @property
+    def scored(self) -> int:
+        """H * A, the numbers of a query and of a key."""
+        return self.heads * (self.alignment or self.dim // self.heads)
+
+
+@primitive("additive_attention", AdditiveAttentionConfig)
+class AdditiveAttention(Primitive):
+    """Additive attention over the sequence or the memory; streaming keeps U h and the values of all that was read."""
+
+    capabilities = Capabilities(cross=True)
+
+    def __init__(self, config: AdditiveAttentionConfig) -> None:
+        super().__init__()
+        self.config = config
+        width = config.scored // config.heads
+        self.query = nn.Linear(config.dim, config.scored, bias=config.bias)  # W
+        self.key = nn.Linear(config.dim, config.scored, bias=False)  # U; one bias inside of tanh is enough
+        self.score = nn.Parameter(torch.empty(config.heads, width))  # v
+        nn.init.uniform_(self.score, -(width**-0.5), width**-0.5)
+        projected = config.values == "projected"
+        self.value = nn.Linear(config.dim, config.dim, bias=config.bias) if projected else None
+        self.output = nn.Linear(config.dim, config.dim, bias=config.bias) if projected else None
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        over_self = self.config.over == "self"
+        slot = context.slot(causal=self.config.causal or not over_self)
+        k, v, keys = self._self(x, context, slot) if over_self else self._memory(context, slot)
+        q = self.query(x)
+        wide = torch.promote_types(q.dtype, torch.float32)
+        with torch.autocast(x.device.type, enabled=False):
+            q, k, v = (split(part.to(wide), self.config.heads) for part in (q, k, v))
+            out = additive_attention(q, k, v, self.score.to(wide), keys, causal=over_self and self.config.causal)
+        read = merge(out).to(x.dtype)
+        return read if self.output is None else self.output(read)
+
+    def _self(
+        self, x: Tensor, context: Context, slot: dict[str, Tensor] | None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        k, v = self.key(x), self._values(x)
+        if slot is not None:
+            k, v = (torch.cat([slot[name], new], dim=1) if slot else new.clone() for name, new in (("k", k), ("v", v)))
+            slot["k"], slot["v"] = k, v
+        return k, v, context.padding
+
+    def _memory(self, context: Context, slot: dict[str, Tensor] | None) -> tuple[Tensor, Tensor, Tensor | None]:
+        """U h and the values are computed once while streaming, and kept with the padding of the memory."""
+        if slot:
+            return slot["k"], slot["v"], slot.get("padding")
+        if context.memory is None:
+            raise ValueError("over='memory' needs the encoder's output in the context, but context.memory is None.")
+        k, v = self.key(context.memory), self._values(context.memory)
+        if slot is not None:
+            slot["k"], slot["v"] = k, v
+            if context.memory_padding is not None:
+                slot["padding"] = context.memory_padding
+        return k, v, context.memory_padding
+
+    def _values(self, states: Tensor) -> Tensor:
+        return states if self.value is None else self.value(states)
+
+    @classmethod
+    def cost(cls, config: AdditiveAttentionConfig, shape: Shape) -> Cost:
+        """Scores are counted for every pair, the masked ones too; the tanh of a pair is no product, and is not."""
+        C, W, H = config.dim, config.scored, config.heads
+        over_self, projected = config.over == "self", config.values == "projected"
+        keys = shape.length if over_self else shape.memory
+        rows = shape.batch * keys
+        wide = max(4, shape.element_bytes)
+        products = linear(shape, C, W, bias=config.bias) + matmul(rows, C, W) + Cost(parameters=C * W + W)
+        products += matmul(shape.length, W + C, keys, count=shape.batch)
+        held = shape.rows * (W + C + H) + rows * (W + (C if projected else 0))  # q, the result, normalisers; k; values
+        if projected:
+            products += matmul(rows, C, C) + linear(shape, C, C, bias=config.bias, rows=0) + matmul(shape.rows, C, C)
+            products += Cost(parameters=C * C + (C if config.bias else 0))
+            held += shape.rows * C
+        if not over_self:
+            held += rows * C  # the memory
+        streamed = rows * (W + C) if config.causal or not over_self else 0
+        return products + Cost(activation_bytes=held * wide, state_bytes=streamed * shape.element_bytes)
