@@ -56,7 +56,8 @@ def _context(x, **values):
     generator = torch.Generator().manual_seed(1)
     memory = torch.randn(x.shape[0], S, C, generator=generator, dtype=torch.float64).to(x.dtype)
     values.setdefault("memory", memory)
-    return Context(positions=torch.arange(start, start + x.shape[1]), **values)
+    positions = torch.arange(start, start + x.shape[1])
+    return Context(positions=positions, segments=(positions // 4 % 2).expand(x.shape[0], -1), **values)
 
 
 def _stream(block, x, pieces, streams=None, position=None):
