@@ -19,7 +19,7 @@ FILE_ENDINGS = (".yaml", ".yml")
 
 
 def find(reference: str, storage: str | None = None) -> Architecture:
-    """The architecture in the file `reference`, of that NAME or NAME:SIZE in the zoo, or of STUDY:TRIAL (or STUDY:HASH).
+    """The architecture in the file `reference`, of that NAME or NAME:SIZE in the zoo, or of STUDY:TRIAL or STUDY:HASH.
 
     Raises UsageError saying where it was looked for; SpaceError for a file that holds none.
     """

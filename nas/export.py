@@ -77,11 +77,11 @@ def write(export: Export, path: Path) -> list[Path]:
     if export.weights is not None:
         files.append((path.with_suffix(WEIGHTS), export.weights))
     for name, content in files:
-        _write_whole(name, content)
+        write_whole(name, content)
     return [name for name, _ in files]
 
 
-def _write_whole(path: Path, content: bytes) -> None:
+def write_whole(path: Path, content: bytes) -> None:
     """Whole or not at all."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
 
 from nas.cli.app import app
 from nas.cli.options import LENGTH, ArchitectureName, AsJson, Batch, Length, Storage, usual_length
@@ -15,15 +18,17 @@ def show(
     architecture: ArchitectureName,
     length: Length = None,
     batch: Batch = 1,
+    svg: Annotated[Path | None, typer.Option(help="Write a picture to this file instead.", show_default=False)] = None,
     storage: Storage = None,
     as_json: AsJson = False,
 ) -> None:
     """Draw ARCHITECTURE as a tree, with shapes and costs a line; of a trial also what became of it.
 
-    Example: nas show transformer_decoder --length 512
+    Example: nas show transformer_decoder --length 512 --svg transformer.svg
     """
-
     from nas import architectures, overview
+    from nas.export import write_whole
+    from searchspace import picture
     from searchspace.build import cost
     from searchspace.cost import Shape
     from searchspace.drawing import draw
@@ -31,6 +36,10 @@ def show(
     found = architectures.find(architecture, storage)
     length = length or usual_length(architecture, storage) or LENGTH
     shape = Shape(batch=batch, length=length)
+    if svg is not None:
+        write_whole(svg, picture.svg(found, shape, title=architecture).encode())
+        note(f"Wrote {svg}.")
+        return
     told = _told(architecture, storage)
     if as_json:
         print_json(

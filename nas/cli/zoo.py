@@ -14,9 +14,13 @@ from nas.errors import NasError
 zoo_app = typer.Typer(help="The published architectures that come with the product.", no_args_is_help=True)
 app.add_typer(zoo_app, name="zoo")
 
-Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="A name of the list.", show_default=False, autocompletion=zoo_names)
-]
+
+
+def _name(help_: str) -> typer.models.ArgumentInfo:
+    return typer.Argument(metavar="NAME", help=help_, show_default=False, autocompletion=zoo_names)
+
+
+Name = Annotated[str, _name("A name of the list.")]
 Size = Annotated[str, typer.Option(help="A size of the list: base is the paper's, tiny trains anywhere.")]
 
 
@@ -81,10 +85,7 @@ def build(name: Name, size: Size = "base", device: Device = "cpu", as_json: AsJs
 
 @zoo_app.command()
 def train(
-    name: Annotated[
-        str,
-        typer.Argument(metavar="NAME", help="A name of the list, or all.", show_default=False, autocompletion=zoo_names),
-    ],
+    name: Annotated[str, _name("A name of the list, or all.")],
     size: Size = "tiny",
     steps: Annotated[int, typer.Option(min=2, help="Optimiser steps.")] = 50,
     seed: Annotated[int, typer.Option(min=0, help="Of the weights and of the order of the data.")] = 0,

@@ -155,3 +155,11 @@ def test_failures_are_counted_by_their_reason(files, nas):
     assert "task error: ZeroDivisionError: division by zero" in shown.err
     with open_store("runs/tiny.db", create=False) as store:
         assert store.trial(store.study("tiny").id, 0).state == "failed"
+
+
+def test_a_picture_of_an_architecture_is_written_whole(nas, tmp_path):
+    path = tmp_path / "picture.svg"
+    ended = nas("show", "transformer_modern", "--length", "32", "--svg", str(path))
+    assert (ended.code, ended.out) == (0, "")
+    assert path.read_text().startswith("<svg ")
+    assert nas("show", "transformer_modern", "--svg", str(tmp_path / "no" / "picture.svg")).code == 1
