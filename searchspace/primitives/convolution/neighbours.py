@@ -23,12 +23,17 @@ def with_neighbours(x: Tensor, kernel: int, context: Context, *, causal: bool) -
     slot = context.slot(causal=causal)
     if context.padding is not None:
         x = x.masked_fill(~context.padding[:, :, None], 0)
-    left = kernel - 1 if causal else kernel // 2
+    left = before(kernel, causal=causal)
     padded = torch.cat([slot["tail"], x], dim=1) if slot else F.pad(x, (0, 0, left, kernel - 1 - left))
     if slot is not None:
         # A copy: a slice would hold on to the whole piece.
         slot["tail"] = padded.narrow(1, padded.shape[1] - left, left).clone()
     return padded
+
+
+def before(kernel: int, *, causal: bool) -> int:
+    """How many of the K - 1 neighbours lie before a position."""
+    return kernel - 1 if causal else kernel // 2
 
 
 def tail_cost(kernel: int, dim: int, shape: Shape, *, causal: bool) -> Cost:

@@ -1,0 +1,187 @@
+"""Branched convolution: two operations of different width and reach side by side, combined, and a third one after them.
+
+So et al. 2019, "The Evolved Transformer", https://arxiv.org/abs/1901.11117, figure 3 and appendix A:
+z = LN(combine(f_L(L y), f_R(R y))), out = pad(f_O(O z)); L, R and O are each one of the operations of `operations`.
+The defaults are the encoder's cell: L a dense layer of 4 C with relu, R a convolution of 3 taps and C / 2 with relu,
+their sum, O a separable convolution of 9 taps and C / 2. The decoder's has separable convolutions of 11 taps and 2 C
+with relu, of 7 taps and C / 2, and of 7 taps and C. Widths are multiples of C.
+add, multiply: of branches of unequal width the narrower is padded on the right with what changes nothing, 0 and 1, as
+in the search's own code. concatenate: side by side. A branch that is `none` leaves the other alone. identity keeps C
+channels, whatever its width. Dropout falls on each branch. y and z are zero at padding and beyond the ends, and out is
+padded with zeros to C.
+B batch, T time, K taps (the widest of the two branches), C model width, W width of z.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from searchspace.checks import at_least, probability
+from searchspace.contract import Context, Primitive, given
+from searchspace.cost import Cost, Shape, kept, total
+from searchspace.primitives.convolution.neighbours import before, tail_cost, with_neighbours
+from searchspace.primitives.convolution.operations import (
+    OVER_TIME,
+    Activation,
+    Kind,
+    Operation,
+    OperationConfig,
+    operation_cost,
+)
+from searchspace.primitives.feedforward.hidden import dropped
+from searchspace.registry import primitive
+
+EPS = 1e-6  # of the norm between
+NEUTRAL = {"add": 0.0, "multiply": 1.0}
+
+
+@dataclass(frozen=True, kw_only=True)
+class BranchedConvolutionConfig:
+    """`heads`: of the taps of lightweight operations. `norm`: whether z is normalised."""
+
+    dim: int = given()
+    causal: bool = given(False)
+    left: Kind = "dense"
+    left_kernel: int = 3
+    left_width: float = 4.0
+    left_activation: Activation = "relu"
+    right: Kind = "convolution"
+    right_kernel: int = 3
+    right_width: float = 0.5
+    right_activation: Activation = "relu"
+    combine: Literal["add", "concatenate", "multiply"] = "add"
+    norm: bool = True
+    output: Literal["dense", "convolution", "separable", "lightweight"] = "separable"
+    output_kernel: int = 9
+    output_width: float = 0.5
+    output_activation: Activation = "identity"
+    heads: int = 4
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        at_least(1, heads=self.heads)
+        at_least(1, left_kernel=self.left_kernel, right_kernel=self.right_kernel, output_kernel=self.output_kernel)
+        probability(dropout=self.dropout)
+        for name in ("left_width", "right_width", "output_width"):
+            channels = getattr(self, name) * self.dim
+            if channels < 1 or channels % 1:
+                raise ValueError(
+                    f"{name} must give a whole number of channels, but got {name}={getattr(self, name)} of "
+                    f"dim={self.dim}, which is {channels:g}."
+                )
+        if self.output_width > 1:
+            raise ValueError(f"output_width must be at most 1, the width of the model, but got {self.output_width}.")
+        if not self.branches:
+            raise ValueError("left and right must not both be 'none': nothing would be left.")
+        _ = self.last  # it checks its heads
+
+    @property
+    def branches(self) -> tuple[OperationConfig, ...]:
+        """The operations on y, without a dead one."""
+        sides = [self._operation(side, self.dim) for side in ("left", "right") if getattr(self, side) != "none"]
+        return tuple(sides)
+
+    @property
+    def last(self) -> OperationConfig:
+        """The operation on z."""
+        return self._operation("output", self.combined)
+
+    @property
+    def combined(self) -> int:
+        """Channels of z."""
+        widths = [branch.outputs for branch in self.branches]
+        return sum(widths) if self.combine == "concatenate" else max(widths)
+
+    @property
+    def taps(self) -> int:
+        """Positions of y that one reads, in the branch that reads most."""
+        return max(branch.taps for branch in self.branches)
+
+    def _operation(self, side: str, inputs: int) -> OperationConfig:
+        kind = getattr(self, side)
+        width = inputs if kind == "identity" else int(getattr(self, f"{side}_width") * self.dim)
+        kernel, activation = getattr(self, f"{side}_kernel"), getattr(self, f"{side}_activation")
+        return OperationConfig(
+            kind=kind, kernel=kernel, inputs=inputs, outputs=width, activation=activation, heads=self.heads
+        )
+
+
+@primitive("branched_convolution", BranchedConvolutionConfig)
+class BranchedConvolution(Primitive):
+    """Streaming keeps the last K - 1 of y, for both branches at once, and those of z that the last operation reads."""
+
+    def __init__(self, config: BranchedConvolutionConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.branches = nn.ModuleList(map(Operation, config.branches))
+        self.dropout = nn.Dropout(config.dropout)
+        self.norm = nn.LayerNorm(config.combined, EPS) if config.norm else nn.Identity()
+        self.last = Operation(config.last)
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        config = self.config
+        padded = with_neighbours(x, config.taps, context, causal=config.causal)
+        branches = [
+            self.dropout(operation(self._near(padded, branch.taps)))
+            for operation, branch in zip(self.branches, config.branches, strict=True)
+        ]
+        z = self.norm(self._combined(branches))
+        out = self.last(with_neighbours(z, config.last.taps, context, causal=config.causal))
+        return _widened(out, config.dim)
+
+    def _near(self, padded: Tensor, taps: int) -> Tensor:
+        """padded: [B, T + K - 1, C] -> what a branch of fewer taps reads of it, [B, T + taps - 1, C]."""
+        most, causal = self.config.taps, self.config.causal
+        start = before(most, causal=causal) - before(taps, causal=causal)
+        return padded.narrow(1, start, padded.shape[1] - most + taps)
+
+    def _combined(self, branches: list[Tensor]) -> Tensor:
+        if self.config.combine == "concatenate":
+            return torch.cat(branches, dim=2)
+        sides = [_widened(branch, self.config.combined, NEUTRAL[self.config.combine]) for branch in branches]
+        return reduce(torch.add if self.config.combine == "add" else torch.mul, sides)
+
+    @classmethod
+    def cost(cls, config: BranchedConvolutionConfig, shape: Shape) -> Cost:
+        C, W, last = config.dim, config.combined, config.last
+        drops = (dropped(config.dropout, shape, branch.outputs) for branch in config.branches)
+        return (
+            total(operation_cost(branch, shape) for branch in config.branches)
+            + total(drops)
+            + _padded(config.branches, C, config.taps, shape)
+            + tail_cost(config.taps, C, shape, causal=config.causal)
+            + _between(config, shape)
+            + operation_cost(last, shape)
+            + _padded((last,), W, last.taps, shape)
+            + tail_cost(last.taps, W, shape, causal=config.causal)
+        )
+
+
+def _widened(x: Tensor, width: int, value: float = 0.0) -> Tensor:
+    """x: [B, T, M] -> [B, T, width], the new channels on the right."""
+    return x if x.shape[2] == width else F.pad(x, (0, width - x.shape[2]), value=value)
+
+
+def _padded(operations: tuple[OperationConfig, ...], width: int, taps: int, shape: Shape) -> Cost:
+    """What operations over time keep of their common input."""
+    over_time = any(operation.kind in OVER_TIME for operation in operations)
+    return kept(shape, shape.batch * (shape.length + taps - 1) * width if over_time else 0)
+
+
+def _between(config: BranchedConvolutionConfig, shape: Shape) -> Cost:
+    """The combination and its norm: a product keeps its factors (a relu has kept its own), the norm keeps z."""
+    W, branches = config.combined, config.branches
+    factors = 0
+    if config.combine == "multiply" and len(branches) == 2:
+        factors = sum(W for branch in branches if branch.activation != "relu" or branch.outputs < W)
+    alone = len(branches) == 1 and branches[0].activation == "relu"
+    normalised = 0 if alone or not config.norm else W
+    statistics = Cost(activation_bytes=2 * shape.rows * max(4, shape.element_bytes)) if config.norm else Cost()
+    parameters = Cost(parameters=2 * W if config.norm else 0)
+    return parameters + kept(shape, shape.rows * (factors + normalised)) + statistics

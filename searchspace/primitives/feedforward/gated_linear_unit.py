@@ -1,0 +1,50 @@
+"""Gated linear unit alone, without the maps that surround it in a gated feed-forward block.
+
+Dauphin et al. 2017, https://arxiv.org/abs/1612.08083, with a kernel of one; the first step of the encoder's cell in So
+et al. 2019, "The Evolved Transformer", https://arxiv.org/abs/1901.11117: (V x + b) * sigmoid(W x + c).
+V and W are one map whose SECOND half is the gate, as in `torch.nn.functional.glu`. B batch, T time, C model width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from searchspace.checks import probability
+from searchspace.contract import Context, Primitive, given
+from searchspace.cost import Cost, Shape, kept, linear
+from searchspace.primitives.feedforward.hidden import dropped
+from searchspace.registry import primitive
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatedLinearUnitConfig:
+    dim: int = given()
+    bias: bool = True
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        probability(dropout=self.dropout)
+
+
+@primitive("gated_linear_unit", GatedLinearUnitConfig)
+class GatedLinearUnit(Primitive):
+    """Values times their gates; dropout falls on the product."""
+
+    def __init__(self, config: GatedLinearUnitConfig) -> None:
+        super().__init__()
+        self.inner = nn.Linear(config.dim, 2 * config.dim, bias=config.bias)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        return self.dropout(F.glu(self.inner(x), dim=2))
+
+    @classmethod
+    def cost(cls, config: GatedLinearUnitConfig, shape: Shape) -> Cost:
+        return (
+            linear(shape, config.dim, 2 * config.dim, bias=config.bias)
+            + kept(shape, 2 * shape.rows * config.dim)  # what the gate reads again
+            + dropped(config.dropout, shape, config.dim)
+        )
