@@ -28,9 +28,12 @@ COLOURS = {
 }
 STYLE = """
   svg { background: #fff; font: 13px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace }
-  text { fill: #1c2128 } .quiet { fill: #667080 } .box { fill-opacity: .13; stroke-opacity: .8 } .around { fill-opacity: .04 }
+  text { fill: #1c2128 } .quiet { fill: #667080 }
+  .box { fill-opacity: .13; stroke-opacity: .8 } .around { fill-opacity: .04 }
   .track { fill: #667080; fill-opacity: .18 }
-  @media (prefers-color-scheme: dark) { svg { background: #14171c } text { fill: #e3e7ed } .quiet { fill: #98a2b3 } }
+  @media (prefers-color-scheme: dark) {
+    svg { background: #14171c } text { fill: #e3e7ed } .quiet { fill: #98a2b3 }
+  }
 """
 LINE, GAP, INDENT, MARGIN = 24, 5, 14, 16  # pixels; a line's height, between boxes, a level's step, around all
 LETTER = 7.9  # the width of one, at 13 pixels
@@ -146,4 +149,5 @@ def _numbers(placed: _Placed, columns: list[float]) -> Iterator[str]:
         left = columns[1] + 2 * LETTER
         colour = COLOURS.get(row.family, COLOURS[""])
         yield f'<rect class="track" x="{left:.1f}" y="{y - 8:.1f}" width="{BAR}" height="8" rx="2"/>'
-        yield f'<rect x="{left:.1f}" y="{y - 8:.1f}" width="{BAR * row.flops_share:.1f}" height="8" rx="2" fill="{colour}"/>'
+        full = BAR * row.flops_share
+        yield f'<rect x="{left:.1f}" y="{y - 8:.1f}" width="{full:.1f}" height="8" rx="2" fill="{colour}"/>'

@@ -7,6 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from searchspace.space import Space
+from searchspace.variation import kind
 
 SPACE = """
 kind: decoder
@@ -124,3 +125,58 @@ def test_the_only_point_of_a_space_is_its_own_mutation():
     point = space.sample(random.Random(0))
     assert space.mutate(point, random.Random(0)) == point
     assert list(space.neighbours(point, random.Random(0))) == []
+
+
+MIXERS = """
+kind: decoder
+width: !choice [8, 16]
+vocabulary: 5
+body:
+  - !choice
+    - repeat:
+        times: !int [2, 6]
+        of:
+          - residual:
+              of: !choice
+                - attention: {heads: !choice [1, 2, 4]}
+                - linear_attention: {heads: !choice [1, 2, 4, 8]}
+                - sliding_window_attention: {heads: !choice [1, 2, 4], window: !int [2, 64]}
+          - residual: {of: {feed_forward: {expand: !choice [1, 2, 3]}}}
+    - halting:
+        times: !int [2, 6]
+        of:
+          - residual: {of: {attention: {heads: !choice [1, 2, 4]}}}
+          - residual: {of: {feed_forward: {expand: !choice [1, 2, 3]}}}
+"""
+
+
+def test_a_block_that_takes_the_place_of_another_keeps_what_both_have():
+    space, rng = Space.parse(MIXERS), random.Random(0)
+    swapped = Counter()
+    for _ in range(200):
+        parent = space.sample(rng)
+        child = space.mutate(parent, rng)
+        changed = [path for path, value in parent.choices.items() if child.choices.get(path, value) != value]
+        if changed and kind(changed[0], space.dimensions[changed[0]]) == "swap":
+            swapped[changed[0]] += 1
+            for field in ("heads", "times", "expand"):
+                before, after = (
+                    {value for path, value in point.choices.items() if path.endswith(f".{field}")}
+                    for point in (parent, child)
+                )
+                assert after == before or 8 in before, "only linear attention may have eight heads"
+    assert min(swapped.values()) >= 5
+
+
+def test_every_kind_of_change_is_tried_as_often_as_the_others_however_many_holes_it_has():
+    space, rng = Space.parse(MIXERS), random.Random(0)
+    parent = space.sample(rng)
+    while "body[0]?repeat.of[0].residual.of[0]?sliding_window_attention.window" not in parent.choices:
+        parent = space.sample(rng)
+    kinds = Counter()
+    for _ in range(600):
+        child = space.mutate(parent, rng)
+        changed = next(path for path, value in parent.choices.items() if child.choices.get(path, value) != value)
+        kinds[kind(changed, space.dimensions[changed])] += 1
+    assert set(kinds) == {"swap", "widen", "deepen", "reach", "tune"}
+    assert min(kinds.values()) > 0.6 * 600 / 5
