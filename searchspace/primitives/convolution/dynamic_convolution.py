@@ -3,8 +3,8 @@
 Wu et al. 2019, "Pay Less Attention with Lightweight and Dynamic Convolutions", https://arxiv.org/abs/1901.10430,
 section 4 and figure 2c: u = a * sigmoid(g) with [a; g] = W1 x + b1 (the gate is the SECOND half, as in
 `torch.nn.functional.glu`), w_{i,h} = softmax_k(W_h u_i), o_{i,c} = sum_k w_{i,h,k} u_{i+k-left,c}, h = c // (C / H),
-out = W2 o + b2. The softmax runs over all K taps, those that fall off the sequence too; DropConnect (`dropout`) falls
-on the normalised taps. left = K - 1 when causal, else K // 2; beyond the ends u is zero, and so it is at padding.
+out = W2 o + b2. The softmax runs over all K taps, those that fall off the sequence too, or with `renormalise` over
+those that meet a real position; DropConnect (`dropout`) falls on the normalised taps. left = K - 1 when causal, else K // 2; beyond the ends u is zero, and so it is at padding.
 B batch, T time, H heads, K taps (`kernel`), D channels of a head, C = H * D model width.
 """
 
@@ -21,7 +21,7 @@ from searchspace.checks import at_least, probability
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, linear, matmul
 from searchspace.primitives.attention.heads import check_heads
-from searchspace.primitives.convolution.neighbours import tail_cost, with_neighbours
+from searchspace.primitives.convolution.neighbours import before, tail_cost, with_neighbours
 from searchspace.registry import primitive
 
 
@@ -32,6 +32,7 @@ class DynamicConvolutionConfig:
     kernel: int = 7
     heads: int = 4
     channel_bias: bool = False
+    renormalise: bool = False
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
@@ -55,9 +56,22 @@ class DynamicConvolution(Primitive):
     def forward(self, x: Tensor, context: Context) -> Tensor:
         gated = F.glu(self.input(x), dim=2)
         padded = with_neighbours(gated, self.config.kernel, context, causal=self.config.causal)
-        taps = self.taps(gated).unflatten(2, (self.config.heads, -1)).softmax(3)  # [B, T, H, K]
+        scores = self.taps(gated).unflatten(2, (self.config.heads, -1))  # [B, T, H, K]
+        if self.config.renormalise:
+            scores = scores.masked_fill(~self._real(x, context)[:, :, None], torch.finfo(scores.dtype).min)
+        taps = scores.softmax(3)
         out = dynamic_convolution(padded, F.dropout(taps, self.config.dropout, self.training).to(padded.dtype))
         return self.output(out if self.bias is None else out + self.bias)
+
+    def _real(self, x: Tensor, context: Context) -> Tensor:
+        """[1 or B, T, K]: whether a tap meets a position of the sequence that is no padding."""
+        K, T = self.config.kernel, x.shape[1]
+        left = before(K, causal=self.config.causal)
+        if context.padding is not None:
+            return F.pad(context.padding, (left, K - 1 - left)).unfold(1, K, 1)
+        read = context.streams.length if context.streams else 0  # positions that came in earlier pieces
+        met = torch.arange(T, device=x.device)[:, None] + torch.arange(K, device=x.device) - left
+        return ((met >= -read) & (met < T))[None]
 
     @classmethod
     def cost(cls, config: DynamicConvolutionConfig, shape: Shape) -> Cost:
@@ -66,12 +80,14 @@ class DynamicConvolution(Primitive):
         N, P = chunks(shape.length)
         W, bands = P + K - 1, shape.batch * N * H  # neighbours of a chunk
         taps = shape.rows * H * K
+        real = Cost(activation_bytes=shape.rows * K if config.renormalise else 0)  # a mask, one byte each
         drop = kept(shape, taps) + Cost(activation_bytes=taps) if config.dropout else Cost()
         return (
             linear(shape, C, 2 * C)
             + kept(shape, 2 * shape.rows * C)  # what the gate reads again
             + linear(shape, C, H * K, bias=False)
             + kept(shape, taps)  # what the softmax reads again
+            + real
             + drop
             + matmul(P, W, C // H, count=bands)
             + kept(shape, bands * W * (P + C // H))

@@ -1,5 +1,7 @@
 """Lightweight and dynamic convolution against their formulas, position by position and tap by tap."""
 
+import math
+
 import pytest
 import torch
 
@@ -25,12 +27,14 @@ def _built(kind, **fields):
     return block
 
 
-def _share(block, gated, h):
-    """The K normalised taps of head h at the position whose gated input is `gated`."""
+def _share(block, gated, h, real):
+    """The K normalised taps of head h at the position whose gated input is `gated`; `real` are those that meet one."""
     K = block.config.kernel
     scores = (
         block.taps[h] if isinstance(block.taps, torch.nn.Parameter) else block.taps.weight[h * K : h * K + K] @ gated
     )
+    if getattr(block.config, "renormalise", False):
+        scores = torch.stack([score if meets else score - math.inf for score, meets in zip(scores, real, strict=True)])
     return scores.exp() / scores.exp().sum()
 
 
@@ -42,14 +46,15 @@ def _plain(block, x, padding=None):
     batch = []
     for b in range(B):
         for i in range(T):
-            taps = [_share(block, gated[b, i], h) for h in range(config.heads)]
+            near = [i + k - left for k in range(config.kernel)]
+            real = [0 <= j < T and (padding is None or bool(padding[b, j])) for j in near]
+            taps = [_share(block, gated[b, i], h, real) for h in range(config.heads)]
             channels = []
             for c in range(C):
                 number = 0 if block.bias is None else block.bias[c]
                 for k in range(config.kernel):
-                    j = i + k - left
-                    if 0 <= j < T and (padding is None or padding[b, j]):
-                        number = number + taps[c // (C // config.heads)][k] * gated[b, j, c]
+                    if real[k]:
+                        number = number + taps[c // (C // config.heads)][k] * gated[b, near[k], c]
                 channels.append(torch.as_tensor(number, dtype=x.dtype))
             batch.append(torch.stack(channels))
     return torch.stack(batch).view(B, T, C) @ block.output.weight.T + block.output.bias
@@ -66,6 +71,18 @@ def test_equals_its_formula(agrees, kind, kernel, causal):
         agrees(block, lambda x: _plain(block, x), x)  # noqa: B023
         padding = torch.tensor([[True] * length, [False] + [True] * (length - 1)])
         agrees(block, lambda x: _plain(block, x, padding), x, Context(padding=padding))  # noqa: B023
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_renormalised_taps_are_those_that_meet_a_real_position(agrees, causal):
+    block = _built("dynamic", dim=6, causal=causal, kernel=5, heads=2, renormalise=True)
+    x = torch.randn(2, 4, 6, dtype=torch.float64)  # shorter than the kernel
+    agrees(block, lambda x: _plain(block, x), x)
+    padding = torch.tensor([[True, False, True, True], [True, True, True, False]])
+    agrees(block, lambda x: _plain(block, x, padding), x, Context(padding=padding))
+    torch.nn.init.zeros_(block.taps.weight)
+    gated = torch.nn.functional.glu(block.input(x), dim=2)
+    torch.testing.assert_close(block(x, Context())[:, 0], block.output(gated[:, : 1 if causal else 3].mean(1)))
 
 
 def test_with_a_head_for_each_channel_and_equal_taps_it_is_the_mean_of_the_neighbours():

@@ -1,0 +1,110 @@
+"""Primer's attention: queries, keys and values each see the neighbours of their position before they meet.
+
+So et al. 2021, "Primer", https://arxiv.org/abs/2109.08668, section 3, "multi-dconv-head attention": as `attention`, but
+after the projections every channel of every head runs through a convolution over time by taps of its own, q_{i,c} =
+sum_k W_{c,k} (x Wq)_{i+k-left,c}, and so do keys and values. left = K - 1 when causal, as published, else K // 2. What
+lies beyond the ends is zero, and so is padding. Taps start at 0.5 for the position itself and 0.5 / K for the others.
+B batch, T time, H heads, G key and value heads, K taps (`kernel`), D width of one head, C = H * D model width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from kernels.attention import attention
+from kernels.depthwise_convolution import depthwise_convolution
+from searchspace.checks import at_least, probability
+from searchspace.contract import Context, Primitive, given
+from searchspace.cost import Cost, Shape, kept, linear, matmul
+from searchspace.primitives.attention.heads import check_heads, merge, places, split
+from searchspace.primitives.convolution.neighbours import before, tail_cost, with_neighbours
+from searchspace.registry import primitive
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrimerAttentionConfig:
+    dim: int = given()
+    causal: bool = given(False)
+    heads: int = 4
+    key_value_heads: int | None = None
+    kernel: int = 3
+    bias: bool = False
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_heads(self.dim, self.heads, self.key_value_heads)
+        at_least(1, kernel=self.kernel)
+        probability(dropout=self.dropout)
+
+    @property
+    def groups(self) -> int:
+        """Heads of keys and values."""
+        return self.key_value_heads or self.heads
+
+    @property
+    def key_value_width(self) -> int:
+        """Numbers that a position's keys have in all heads; its values have as many."""
+        return self.groups * (self.dim // self.heads)
+
+    @property
+    def width(self) -> int:
+        """Of queries, keys and values side by side."""
+        return self.dim + 2 * self.key_value_width
+
+
+@primitive("primer_attention", PrimerAttentionConfig)
+class PrimerAttention(Primitive):
+    """Streaming keeps the last K - 1 projections, and the keys and values of all that was read."""
+
+    def __init__(self, config: PrimerAttentionConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.query_key_value = nn.Linear(config.dim, config.width, bias=config.bias)
+        taps = torch.full((config.width, config.kernel), 0.5 / config.kernel)
+        taps[:, before(config.kernel, causal=config.causal)] = 0.5
+        self.taps = nn.Parameter(taps)
+        self.output = nn.Linear(config.dim, config.dim, bias=config.bias)
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        config = self.config
+        projected = with_neighbours(self.query_key_value(x), config.kernel, context, causal=config.causal)
+        # Channels side by side again, as fused attention wants them: else it would keep a matrix of all pairs.
+        q, k, v = self._heads(depthwise_convolution(projected, self.taps).contiguous())
+        slot, queries = context.slot(causal=config.causal), places(x, context)
+        if context.position is not None:
+            q, k = context.position.rotate(q, queries), context.position.rotate(k, queries)
+        if slot is not None:
+            k, v = (torch.cat([slot[name], new], dim=2) if slot else new.clone() for name, new in (("k", k), ("v", v)))
+            slot["k"], slot["v"] = k, v
+        bias = None
+        if context.position is not None:
+            keys = queries[-1] + torch.arange(1 - k.shape[2], 1, device=x.device) if slot else queries
+            bias = context.position.bias(config.heads, queries, keys)
+        dropout = config.dropout if self.training else 0.0
+        out = attention(q, k, v, causal=config.causal, keys=context.padding, bias=bias, dropout=dropout)
+        return self.output(merge(out))
+
+    def _heads(self, mixed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """[B, T, (H + 2 G) D] -> queries [B, H, T, D], keys and values, each [B, G, T, D]."""
+        heads = split(mixed, self.config.heads + 2 * self.config.groups)
+        q, k, v = heads.split([self.config.heads, self.config.groups, self.config.groups], dim=1)
+        return q, k, v
+
+    @classmethod
+    def cost(cls, config: PrimerAttentionConfig, shape: Shape) -> Cost:
+        C, W, K, E = config.dim, config.key_value_width, config.kernel, config.width
+        streamed = 2 * shape.rows * W if config.causal else 0
+        return (
+            linear(shape, C, E, bias=config.bias)
+            + matmul(shape.rows, K, E)
+            + kept(shape, shape.batch * (shape.length + K - 1) * E)  # the projections that the taps read
+            + Cost(parameters=E * K)
+            + tail_cost(K, E, shape, causal=config.causal)
+            + matmul(shape.length, C // config.heads, 2 * shape.length, count=shape.batch * config.heads)
+            + kept(shape, shape.rows * (C + 2 * W + config.heads))
+            + linear(shape, C, C, bias=config.bias)
+            + Cost(state_bytes=streamed * shape.element_bytes)
+        )
