@@ -19,11 +19,11 @@ def random_model(rng: random.Random, name: str, width: int = 16, **fields: Any) 
     below = kind.module.given({"width": width, **fields})
     open_fields = [field for field in kind.fields.values() if field.role is not None and field.name not in fields]
     while True:
-        drawn = {field.name: _blocks(rng, field, below[field.name], depth=2) for field in open_fields}
         try:
+            drawn = {field.name: _blocks(rng, field, below[field.name], depth=2) for field in open_fields}
             return Configured(kind, kind.config(width=width, **drawn, **fields))
         except ValueError:
-            continue  # a decoder that ignores its encoder: draw again
+            continue  # a decoder that ignores its encoder, or a block that needs one where there is none: draw again
 
 
 def random_block(rng: random.Random, given: Given, role: Role = "block", depth: int = 2) -> Configured:
