@@ -1,0 +1,215 @@
+"""Relative attention with segment recurrence: a segment reads itself and, as a memory, what came just before it.
+
+Dai et al. 2019, "Transformer-XL", https://arxiv.org/abs/1901.02860, sections 3.2 and 3.3: keys and values are made of
+[sg(memory), x], queries of x, all without bias, and scored by content and distance (see `relative_scores`). The memory
+is the newest `memory` inputs before the segment; it is empty at first, and no gradient reaches its inputs, though it
+reaches Wk and Wv. T positions are cut in segments of `segment` from the start of the sequence, so one long input is the
+paper's recurrence, and so is a `Streams` fed segment after segment. Both ways, all of the input is one segment and
+there is no memory. Places are distances alone: the position of the model, rotary or other, does not reach this block.
+
+A stream begun in training keeps inputs, as the paper does; one begun in evaluation keeps keys and values, which give
+the same numbers and are projected once. B batch, T time, S segment, M memory, H heads, D width of one head, C = H * D.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from kernels.remembered_linear import remembered_linear
+from searchspace.checks import at_least, probability
+from searchspace.contract import Context, Primitive, given
+from searchspace.cost import Cost, Shape, kept, linear
+from searchspace.primitives.attention.distances import check_waves
+from searchspace.primitives.attention.heads import check_heads, merge, split
+from searchspace.primitives.attention.relative_scores import (
+    RelativeScores,
+    parameters_cost,
+    reach_back,
+    reading_cost,
+    segments,
+    windows,
+)
+from searchspace.registry import primitive
+
+
+@dataclass(frozen=True, kw_only=True)
+class RelativeAttentionConfig:
+    """`segment`: None makes one segment of all of the input, and of all of a stream. `clamp`: longer distances count as
+    this one. `same_length`: a query reads the `memory` positions before it and itself, and no more. `share_biases`: one
+    u and v for all blocks of a model, as the paper writes them, or one for each.
+    """
+
+    dim: int = given()
+    causal: bool = given(False)
+    heads: int = 4
+    segment: int | None = 32
+    memory: int = 32
+    clamp: int | None = None
+    same_length: bool = False
+    share_biases: bool = False
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_heads(self.dim, self.heads)
+        check_waves(self.dim)
+        probability(dropout=self.dropout)
+        at_least(1, segment=self.segment, clamp=self.clamp)
+        at_least(0, memory=self.memory)
+
+    def read(self, length: int) -> int:
+        """How many positions of its segment have been read after `length` positions; 0 at the start of one."""
+        return length if self.segment is None else length % self.segment
+
+    def left(self, length: int, more: int) -> int:
+        """How many of `more` positions, after `length`, end a segment that has begun or make one of their own.
+
+        The others are in segments that begin among them.
+        """
+        if not self.causal or self.segment is None:
+            return more
+        room = self.segment - self.read(length)
+        return more if more <= room else room % self.segment
+
+    def held(self, length: int) -> int:
+        """How many positions a stream keeps after `length`: those of its segment and of the memory before it."""
+        return min(length, self.memory if self.same_length else self.memory + self.read(length))
+
+
+Pair = Sequence[Tensor]  # keys and values, each [B, H, positions, D]
+Distances = Callable[[int, int], Tensor]  # of so many queries and keys: [H, D, R]
+
+
+@primitive("relative_attention", RelativeAttentionConfig)
+class RelativeAttention(Primitive):
+    def __init__(self, config: RelativeAttentionConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.query = nn.Linear(config.dim, config.dim, bias=False)
+        self.key_value = nn.Linear(config.dim, 2 * config.dim, bias=False)
+        self.scores = RelativeScores(config.dim, config.heads, clamp=config.clamp, share=config.share_biases)
+        self.output = nn.Linear(config.dim, config.dim, bias=False)
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        config, T = self.config, x.shape[1]
+        slot = context.slot(causal=config.causal)
+        start = 0 if context.streams is None else context.streams.length
+        left = config.left(start, T)
+        if left == T:
+            whole = remembered = self._heads(self.key_value(x))
+        else:
+            whole, remembered = (self._heads(y) for y in remembered_linear(x, self.key_value.weight))
+        q = split(self.query(x), config.heads)
+        distances: Distances = partial(self.scores.distances, like=q, causal=config.causal)
+        if slot is not None:
+            most = config.memory + config.segment if config.segment else None
+            distances = partial(self.scores.remembered_distances, like=q, most=most, fresh=not slot)
+            whole = self._remembered(slot, x, whole, start)
+        return self.output(merge(self._read(q, whole, remembered, left, distances, context.padding)))
+
+    def _heads(self, y: Tensor) -> Pair:
+        """[B, T, 2 * C] -> keys and values."""
+        k, v = (split(half, self.config.heads) for half in y.chunk(2, dim=2))
+        return k, v
+
+    def _remembered(self, slot: dict[str, Tensor], x: Tensor, new: Pair, start: int) -> Pair:
+        """The keys and values of what the stream kept and of this piece; the slot keeps what the next one may read."""
+        keeps_inputs = "inputs" in slot if slot else self.training
+        if keeps_inputs:
+            past = slot.get("inputs", x[:, :0])
+            old = self._heads(self.key_value(past))
+        else:
+            old = (slot["k"], slot["v"]) if slot else (new[0][:, :, :0], new[1][:, :, :0])
+        k, v = (torch.cat(parts, dim=2) for parts in zip(old, new, strict=True))
+        held = self.config.held(start + x.shape[1])
+        if keeps_inputs:
+            slot["inputs"] = _kept(torch.cat([past, x], dim=1), held, dim=1)
+        else:
+            slot["k"], slot["v"] = _kept(k, held, dim=2), _kept(v, held, dim=2)
+        return k, v
+
+    def _read(
+        self, q: Tensor, whole: Pair, remembered: Pair, left: int, distances: Distances, padding: Tensor | None = None
+    ) -> Tensor:
+        """q: [B, H, T, D]. whole: keys and values of the past and of these T; remembered: of these, as a memory."""
+        T = q.shape[2]
+        past = whole[0].shape[2] - T
+        if left == T:
+            return self._segment(q, whole, distances, padding)
+        begun, present, memory = [], [], []
+        for y, m in zip(whole, remembered, strict=True):
+            begun.append(y[:, :, : past + left])
+            present.append(y[:, :, past + left :])
+            before = torch.cat([y[:, :, :past], m[:, :, :left]], dim=2)
+            memory.append(before[:, :, max(0, past + left - self.config.memory) :])
+        later = [m[:, :, left:] for m in remembered]
+        rest = self._segments(q[:, :, left:], memory, present, later, distances, padding)
+        if left == 0:
+            return rest
+        return torch.cat([self._segment(q[:, :, :left], begun, distances), rest], dim=2)
+
+    def _segment(self, q: Tensor, whole: Pair, distances: Distances, padding: Tensor | None = None) -> Tensor:
+        """Queries of one segment; the keys end with their own."""
+        n, K = q.shape[2], whole[0].shape[2]
+        allowed = None if padding is None else padding[:, None, None, :]
+        if self.config.causal and (n > 1 or self.config.same_length):
+            near = self._near(n, K, q.device)[None, None]
+            allowed = near if allowed is None else allowed & near
+        return self._scored(q, whole[0], whole[1], distances(n, K), allowed, padding)
+
+    def _segments(
+        self, q: Tensor, memory: Pair, present: Pair, remembered: Pair, distances: Distances, padding: Tensor | None
+    ) -> Tensor:
+        """Queries of segments from the start of the first, all of them at once; see `windows`."""
+        B, T, S, M = q.shape[0], q.shape[2], self.config.segment, self.config.memory
+        assert S is not None
+        cut = partial(windows, segment=S, memory=M)
+        k, v = (cut(*parts) for parts in zip(present, memory, remembered, strict=True))
+        real = q.new_ones(1, 1, T, 1, dtype=torch.bool) if padding is None else padding[:, None, :, None]
+        real = cut(real, real.new_ones(real.shape[0], 1, memory[0].shape[2], 1), real).transpose(2, 3)  # [G, 1, 1, K]
+        allowed = real & self._near(S, S + M, q.device)
+        if padding is None:
+            allowed = allowed.repeat(B, 1, 1, 1)
+        N = segments(T, S)
+        queries = F.pad(q, (0, 0, 0, N * S - T)).unflatten(2, (N, S)).transpose(1, 2).flatten(0, 1)  # [G, H, S, D]
+        out = self._scored(queries, k, v, distances(S, S + M), allowed, padding)
+        return out.unflatten(0, (B, N)).transpose(1, 2).flatten(2, 3)[:, :, :T]
+
+    def _scored(
+        self, q: Tensor, k: Tensor, v: Tensor, r: Tensor, allowed: Tensor | None, padding: Tensor | None
+    ) -> Tensor:
+        dropout = self.config.dropout if self.training else 0.0
+        return self.scores(q, k, v, r, allowed, dropout=dropout, may_be_empty=padding is not None)
+
+    def _near(self, queries: int, keys: int, device: torch.device) -> Tensor:
+        """[n, K], True where the key is no later than the query, nor too far with `same_length`."""
+        back = reach_back(queries, keys, device)
+        return (back >= 0) & (back <= self.config.memory) if self.config.same_length else back >= 0
+
+    @classmethod
+    def cost(cls, config: RelativeAttentionConfig, shape: Shape) -> Cost:
+        """Every key of a window is counted, the masked ones too."""
+        B, T, C = shape.batch, shape.length, config.dim
+        whole = config.left(0, T) == T
+        S, M = (T, 0) if whole or config.segment is None else (config.segment, config.memory)
+        groups = B * segments(T, S)
+        held = config.held(T) if config.causal else 0
+        return (
+            linear(shape, C, 3 * C, bias=False)
+            + parameters_cost(C, config.heads, share=config.share_biases)
+            + reading_cost(C, config.heads, shape, groups=groups, queries=S, keys=M + S, causal=config.causal)
+            + kept(shape, 2 * groups * (M + S) * C)  # keys and values
+            + linear(shape, C, C, bias=False)
+            + Cost(state_bytes=2 * B * held * C * shape.element_bytes)
+        )
+
+
+def _kept(y: Tensor, length: int, dim: int) -> Tensor:
+    """The last `length` positions; a copy where a slice would hold on to more."""
+    y = y.detach()
+    return y if y.shape[dim] == length else y.narrow(dim, y.shape[dim] - length, length).clone()

@@ -1,0 +1,138 @@
+"""Attention whose scores add what a key says and how far away it is: Transformer-XL's, with the segments it reads.
+
+Dai et al. 2019, "Transformer-XL", https://arxiv.org/abs/1901.02860, section 3.3:
+score_ij = [(q_i + u) . k_j + (q_i + v) . (W_r R_(i-j))] / sqrt(D), then a softmax over the keys that may be read.
+B batch, T time, N segments of S positions, M positions of memory, G groups of queries with keys of their own (the
+segments of all sequences), n queries and K keys of a group, R distances, H heads, D width of one head, C = H * D.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from searchspace.cost import Cost, Shape, common, kept, matmul
+from searchspace.primitives.attention.distances import columns, falling, relative_shift, waves
+from searchspace.sharing import shared
+
+INITIAL_STD = 0.02  # of u and v, as in the released code
+
+
+class RelativeScores(nn.Module):
+    """u, v and W_r of one block. With `share` all blocks of a model have one u and one v."""
+
+    def __init__(self, dim: int, heads: int, *, clamp: int | None, share: bool) -> None:
+        super().__init__()
+        self.heads, self.clamp = heads, clamp
+
+        def bias() -> nn.Parameter:
+            return nn.Parameter(INITIAL_STD * torch.randn(heads, 1, dim // heads))
+
+        self.content_bias = shared(_key("content", dim, heads), bias) if share else bias()  # u
+        self.position_bias = shared(_key("position", dim, heads), bias) if share else bias()  # v
+        self.distance = nn.Linear(dim, dim, bias=False)  # W_r
+        self._table: Tensor | None = None
+
+    def forward(
+        self, q: Tensor, k: Tensor, v: Tensor, r: Tensor, allowed: Tensor | None, *, dropout: float, may_be_empty: bool
+    ) -> Tensor:
+        """q: [G, H, n, D], k and v: [G, H, K, D], r: [H, D, R] of `distances` -> [G, H, n, D].
+
+        allowed: [G or 1, 1, n, K], None where every query reads every key. `may_be_empty`: some query may have none,
+        and reads zeros.
+        """
+        G, H, n, D = q.shape
+        scale = D**-0.5
+        heads_first = torch.add(self.position_bias[:, None] * scale, q.transpose(0, 1), alpha=scale)  # [H, G, n, D]
+        by_distance = torch.bmm(heads_first.flatten(1, 2), r).view(H, G, n, -1)
+        # In place: a product keeps its factors for the backward pass and not its result.
+        scores = torch.add(self.content_bias * scale, q, alpha=scale) @ k.transpose(2, 3)
+        scores += relative_shift(by_distance, k.shape[2]).transpose(0, 1)
+        if allowed is not None:
+            # Finite, so that a row without any key has no NaN in it or in its gradient.
+            scores.masked_fill_(~allowed, torch.finfo(scores.dtype).min)
+        out = F.dropout(scores.softmax(3), dropout).to(v.dtype) @ v
+        if allowed is not None and may_be_empty:
+            out = out.masked_fill(~allowed.any(dim=3, keepdim=True), 0)
+        return out
+
+    def distances(self, queries: int, keys: int, like: Tensor, *, causal: bool = True) -> Tensor:
+        """W_r R for the distances of a group whose last query stands at its last key: [H, D, R], falling."""
+        return self._projected(keys - 1, columns(queries, keys, causal=causal), like.device)
+
+    def remembered_distances(self, _queries: int, keys: int, like: Tensor, *, most: int | None, fresh: bool) -> Tensor:
+        """The same while reading in pieces, of causal groups of at most `most` keys, from a table.
+
+        A stream makes its table when it begins (`fresh`), as it makes its keys, and again only when it is too short.
+        """
+        most = most or 1 << keys.bit_length()
+        table = self._table
+        if torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return self._projected(keys - 1, keys + 1, like.device)
+        if fresh or table is None or table.shape[2] <= keys or (table.dtype, table.device) != (like.dtype, like.device):
+            table = self._table = self._projected(max(most, keys) - 1, max(most, keys) + 1, like.device)
+        return table[:, :, table.shape[2] - keys - 1 :]
+
+    def _projected(self, largest: int, count: int, device: torch.device) -> Tensor:
+        distances = falling(largest, count, device)
+        if self.clamp is not None:
+            distances = distances.clamp(-self.clamp, self.clamp)
+        r = self.distance(waves(distances, self.distance.in_features, self.distance.weight.dtype))
+        return r.unflatten(1, (self.heads, -1)).permute(1, 2, 0)
+
+
+def _key(bias: str, dim: int, heads: int) -> Hashable:
+    return ("relative_scores", bias, dim, heads)
+
+
+def parameters_cost(dim: int, heads: int, *, share: bool) -> Cost:
+    """u, v and W_r."""
+    biases = Cost(parameters=2 * dim)
+    if share:
+        biases = common(_key("content", dim, heads), dim) + common(_key("position", dim, heads), dim)
+    return biases + Cost(parameters=dim * dim)
+
+
+def reading_cost(
+    dim: int, heads: int, shape: Shape, *, groups: int, queries: int, keys: int, causal: bool = True
+) -> Cost:
+    """One call of `RelativeScores` with its distances: `groups` of so many queries and keys."""
+    R, D = columns(queries, keys, causal=causal), dim // heads
+    rows, pairs = groups * queries, groups * queries * keys
+    return (
+        matmul(R, dim, dim, backward=1)
+        + kept(shape, 2 * R * dim)  # the waves and their projection
+        + matmul(rows, D, R, count=heads)
+        + matmul(queries, D, 2 * keys, count=groups * heads)
+        + kept(shape, 2 * rows * dim + heads * pairs)  # queries with either bias; weights
+        + Cost(activation_bytes=pairs)  # the mask
+    )
+
+
+def segments(T: int, segment: int) -> int:
+    """How many segments of so many positions T positions take."""
+    return -(-T // segment)
+
+
+def windows(present: Tensor, past: Tensor, remembered: Tensor, *, segment: int, memory: int) -> Tensor:
+    """What the segments of a sequence may read, their own positions after the newest of the memory: [B * N, H, K, D].
+
+    present: [B, H, T, D]; past: [B, H, p, D], p <= memory, what came before it; remembered: as present, but as the
+    memory of later segments. K = memory + segment; where there is nothing it is zero.
+    """
+    T = present.shape[2]
+    N = segments(T, segment)
+    own = F.pad(present, (0, 0, 0, N * segment - T)).unflatten(2, (N, segment)).transpose(1, 2)  # [B, N, H, S, D]
+    if memory == 0:
+        return own.flatten(0, 1)
+    before = torch.cat([past, remembered[:, :, : (N - 1) * segment]], dim=2)
+    before = F.pad(before, (0, 0, memory - past.shape[2], 0)).unfold(2, memory, segment)  # [B, H, N, D, M]
+    return torch.cat([before.permute(0, 2, 1, 4, 3), own], dim=3).flatten(0, 1)
+
+
+def reach_back(queries: int, keys: int, device: torch.device) -> Tensor:
+    """How far each key lies behind each query, the last query at the last key: [n, K]."""
+    return torch.arange(keys - queries, keys, device=device)[:, None] - torch.arange(keys, device=device)

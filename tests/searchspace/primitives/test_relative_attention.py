@@ -1,0 +1,201 @@
+"""Relative attention against its formula: one query after the other, each with the set of keys it may read."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from searchspace.architecture import Architecture
+from searchspace.build import build, cost
+from searchspace.contract import Context, Streams
+from searchspace.cost import Shape
+from searchspace.primitives.attention.relative_attention import RelativeAttention, RelativeAttentionConfig
+
+
+def _readable(config, t, T):
+    """(own, memory): the places in its segment and before it that position t reads."""
+    if not config.causal:
+        return list(range(T)), []
+    segment = config.segment or T
+    start = t - t % segment
+    own, memory = list(range(start, t + 1)), list(range(max(0, start - config.memory), start))
+    if config.same_length:
+        own, memory = ([j for j in places if t - j <= config.memory] for places in (own, memory))
+    return own, memory
+
+
+def _waves(distance, C):
+    angles = distance * 10000.0 ** (-2 * torch.arange(C // 2, dtype=torch.float64) / C)
+    return torch.cat([angles.sin(), angles.cos()])
+
+
+def _plain(block, x, padding=None):
+    config, (B, T, C) = block.config, x.shape
+    H, D = config.heads, C // config.heads
+    Wk, Wv = block.key_value.weight.chunk(2)
+    u, v = block.scores.content_bias[:, 0], block.scores.position_bias[:, 0]
+    rows = []
+    for b in range(B):
+        for t in range(T):
+            own, memory = _readable(config, t, T)
+            real = [(j, j in memory) for j in memory + own if padding is None or padding[b, j]]
+            if not real:
+                rows.append(torch.zeros(C, dtype=x.dtype))
+                continue
+            states = [x[b, j].detach() if remembered else x[b, j] for j, remembered in real]
+            q = (block.query.weight @ x[b, t]).view(H, D)
+            scores = []
+            for (j, _), state in zip(real, states, strict=True):
+                distance = t - j
+                if config.clamp is not None:
+                    distance = max(-config.clamp, min(config.clamp, distance))
+                r = (block.scores.distance.weight @ _waves(distance, C)).view(H, D)
+                scores.append((((q + u) * (Wk @ state).view(H, D)).sum(1) + ((q + v) * r).sum(1)) / D**0.5)
+            weights = torch.stack(scores).softmax(0)  # [keys, H]
+            values = torch.stack([(Wv @ state).view(H, D) for state in states])
+            rows.append((weights[:, :, None] * values).sum(0).flatten())
+    return F.linear(torch.stack(rows).view(B, T, C), block.output.weight)
+
+
+def _block(**fields):
+    torch.manual_seed(1)
+    block = RelativeAttention(RelativeAttentionConfig(**{"dim": 8, "causal": True, "heads": 2, **fields})).double()
+    with torch.no_grad():
+        for bias in (block.scores.content_bias, block.scores.position_bias):
+            bias.copy_(torch.randn_like(bias))  # as they begin they are too small to be missed
+    return block.eval()
+
+
+def _x(length, batch=2):
+    return torch.randn(batch, length, 8, dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"segment": 4, "memory": 4},
+        {"segment": 5, "memory": 2},
+        {"segment": 2, "memory": 7},
+        {"segment": 3, "memory": 0},
+        {"segment": 1, "memory": 1},
+        {"segment": None},
+        {"segment": 50},
+        {"segment": 4, "memory": 6, "same_length": True},
+        {"segment": None, "memory": 3, "same_length": True},
+        {"segment": 4, "memory": 0, "same_length": True},
+        {"segment": 4, "memory": 6, "clamp": 3},
+        {"causal": False},
+        {"causal": False, "clamp": 2},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("length", [1, 4, 11])
+def test_equals_its_formula(agrees, length, fields):
+    block, x = _block(**fields), _x(length)
+    agrees(block, lambda x: _plain(block, x), x)
+    padding = torch.rand(2, length) < 0.6
+    agrees(block, lambda x: _plain(block, x, padding), x, Context(padding=padding))
+
+
+def test_without_biases_and_distances_it_is_full_attention():
+    for causal in (True, False):
+        block, x = _block(causal=causal, segment=None), _x(9)
+        with torch.no_grad():
+            for parameter in block.scores.parameters():
+                parameter.zero_()
+        q, k, v = (
+            F.linear(x, weight).view(2, 9, 2, 4).transpose(1, 2)
+            for weight in (block.query.weight, *block.key_value.weight.chunk(2))
+        )
+        full = F.scaled_dot_product_attention(q, k, v, is_causal=causal).transpose(1, 2).flatten(2)
+        torch.testing.assert_close(block(x, Context()), F.linear(full, block.output.weight), atol=1e-12, rtol=1e-12)
+
+
+def test_a_memory_of_everything_reads_what_one_segment_reads():
+    whole, x = _block(segment=None), _x(23)
+    cut = _block(segment=4, memory=23)
+    torch.testing.assert_close(cut(x, Context()), whole(x, Context()), atol=1e-12, rtol=1e-12)
+
+
+def test_no_gradient_reaches_the_memory_but_its_keys_train():
+    block, x = _block(segment=4, memory=4), _x(8).requires_grad_()
+    y = block(x, Context())
+    (gradient,) = torch.autograd.grad(y[:, 4:].square().sum(), x, retain_graph=True)
+    assert gradient[:, :4].abs().max() == 0
+    assert gradient[:, 4:].abs().max() > 0
+    alone = block(x[:, 4:], Context())
+    assert not torch.allclose(alone, y[:, 4:])
+
+
+def _fed(block, x, pieces):
+    streams, outs = Streams(), []
+    for piece in x.split(pieces, dim=1):
+        streams.rewind()
+        outs.append(block(piece, Context(streams=streams)))
+        streams.length += piece.shape[1]
+    return torch.cat(outs, dim=1), streams
+
+
+@pytest.mark.parametrize("pieces", [[4] * 5, [8, 4, 8]], ids=str)
+def test_training_segment_by_segment_gives_the_gradients_of_one_long_input(pieces):
+    block, x = _block(segment=4, memory=6).train(), _x(20).requires_grad_()
+    weights, inputs = torch.randn_like(x), [x, *block.parameters()]
+    whole, (fed, streams) = block(x, Context()), _fed(block, x, pieces)
+    torch.testing.assert_close(fed, whole, atol=1e-12, rtol=1e-12)
+    gradients = [torch.autograd.grad((out * weights).sum(), inputs) for out in (fed, whole)]
+    torch.testing.assert_close(gradients[0], gradients[1], atol=1e-12, rtol=1e-12)
+    assert {name: state.shape for name, state in streams.slots[0].items()} == {"inputs": (2, 6, 8)}
+
+
+@pytest.mark.parametrize("same_length", [False, True])
+@pytest.mark.parametrize("segment", [4, None])
+def test_reads_in_pieces_from_one_table_of_distances(segment, same_length):
+    block = _block(segment=segment, memory=5, same_length=same_length)
+    with torch.no_grad():
+        for batch in (1, 3):
+            x = _x(40, batch)
+            found, streams = _fed(block, x, [3, 1, 1, 1, 9, 1, 1, 14, 1, 8])
+            torch.testing.assert_close(found, block(x, Context()), atol=1e-12, rtol=1e-12)
+        block.scores.distance.weight.data.mul_(2)  # a new stream makes a new table
+        torch.testing.assert_close(_fed(block, x, [1] * 40)[0], block(x, Context()), atol=1e-12, rtol=1e-12)
+    held = 5 if same_length or segment else 40
+    assert {name: state.shape for name, state in streams.slots[0].items()} == dict.fromkeys("kv", (3, 2, held, 4))
+
+
+def test_a_copy_in_another_precision_makes_its_own_table():
+    block, x = _block(segment=4, memory=5), _x(9)
+    with torch.no_grad():
+        _fed(block, x, [9])
+        narrow = block.float()
+        found, _ = _fed(narrow, x.float(), [1] * 9)
+        torch.testing.assert_close(found, narrow(x.float(), Context()))
+
+
+def test_layers_share_their_biases_if_told_to():
+    text = "kind: decoder\nwidth: 8\nvocabulary: 5\nposition: none\nbody: {{repeat: {{times: 3, of: {of}}}}}\n"
+    sizes = {}
+    for share in ("true", "false"):
+        of = f"{{relative_attention: {{heads: 2, share_biases: {share}}}}}"
+        architecture = Architecture.parse(text.format(of=of))
+        sizes[share] = cost(architecture).parameters
+        assert sizes[share] == sum(parameter.numel() for parameter in build(architecture).parameters())
+    assert sizes["false"] - sizes["true"] == 2 * 2 * 8
+
+
+def test_work_grows_with_the_length_and_the_state_does_not():
+    config = RelativeAttentionConfig(dim=16, causal=True, segment=32, memory=64)
+    costs = [RelativeAttention.cost(config, Shape(length=length)) for length in (1024, 2048, 3072)]
+    assert costs[2].flops - costs[1].flops == costs[1].flops - costs[0].flops
+    assert {one.state_bytes for one in costs} == {2 * 64 * 16 * 4}
+
+
+def test_says_what_does_not_fit():
+    for fields, message in (
+        ({"heads": 3}, "dim must be a multiple of heads"),
+        ({"dim": 9, "heads": 3}, "dim must be even, but got 9"),
+        ({"segment": 0}, "segment must be at least 1, but got 0"),
+        ({"memory": -1}, "memory must be at least 0, but got -1"),
+        ({"clamp": 0}, "clamp must be at least 1, but got 0"),
+        ({"dropout": 1.0}, "dropout must lie in"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            RelativeAttentionConfig(**{"dim": 8, **fields})
