@@ -232,7 +232,8 @@ _forward.register_autograd(_gradients, setup_context=_keep)
 @register_flop_formula(torch.ops.tessera.attending_gru)
 def _forward_flops(inputs: Any, keys: Any, memory: Any, h: Any, *rest: Any, **_: Any) -> int:
     _, query, _, weight, into, output = rest[:6]
-    (T, B), (S, A, M) = inputs[:2], (*keys[1:], memory[2])
+    T, B = inputs[:2]
+    S, A, M = keys[1], keys[2], memory[2]
     matrices = sum(shape[0] * shape[1] for shape in (query, weight, into, output) if shape is not None)
     return 2 * T * B * (matrices + S * (A + M))
 

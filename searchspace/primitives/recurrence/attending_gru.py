@@ -84,10 +84,10 @@ class AttendingGRU(Primitive):
         projected = self.input(x)
         wide = torch.promote_types(x.dtype, torch.float32)
         with torch.autocast(x.device.type, enabled=False):
-            weights = (self.query, self.score, self.recurrent, self.fed, *(() if paper else (self.combined,)))
             states, contexts, fedback = attending_gru(
                 projected[..., : 3 * C].to(wide).transpose(0, 1), keys.to(wide), memory.to(wide), s.to(wide),
-                o.to(wide), *(weight.to(wide) for weight in weights), real=real, mask=_mask(context),
+                o.to(wide), self.query.to(wide), self.score.to(wide), self.recurrent.to(wide), self.fed.to(wide),
+                None if paper else self.combined.to(wide), real, _mask(context),
             )  # fmt: skip
         if slot is not None:
             slot |= {"keys": keys, "memory": memory, "s": states[-1].clone()}
