@@ -1,0 +1,135 @@
+"""Stages of blocks, each at half the length of the one before; at the end the length may be brought back.
+
+Dai et al. 2020, "Funnel-Transformer", https://arxiv.org/abs/2006.03236, sections 2.1 and 2.2. Between two stages the
+length halves: pairs are averaged (or their maximum taken), a last odd position stays alone. The first attention of the
+next stage has queries of the pooled sequence, which is also the residual stream, and keys of what it was pooled from.
+
+separate_first: the first position is a class token and is never mixed: [x_0, x_0, x_1, x_2, ...] is pooled, so pooled
+0 is the class token and pooled t is of x_{2t - 1} and x_{2t}. With `truncate` the last position is left out of it.
+pool_query_only: false lets that first attention read keys of the pooled sequence too.
+pooled_padding: a pooled position is real where both its members are ("min", as published) or where one is ("max",
+which makes padding invisible at any length when nothing is truncated). Padded members are no part of a mean.
+decoder: where it is not empty, each position of the last stage is repeated until the length is full again (zeros
+where truncation left none), the output of the first stage is added, and these blocks follow. With `decoder: []` the
+output is short. B batch, T time, C width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from torch import Tensor, nn
+
+from searchspace.checks import not_empty
+from searchspace.combinators.pooling import Kind, Padding, Pooling, upsampled
+from searchspace.combinators.repeat import RepeatConfig
+from searchspace.combinators.residual import ResidualConfig
+from searchspace.combinators.sequence import SequenceConfig, Stack
+from searchspace.contract import Capabilities, Context, Primitive, Source, given
+from searchspace.cost import Shape
+from searchspace.parts import Composite, Part, in_order
+from searchspace.primitives.attention.heads import places
+from searchspace.registry import Blocks, Branches, Configured, primitive
+
+
+@dataclass(frozen=True, kw_only=True)
+class HourglassConfig:
+    dim: int = given()
+    stages: Branches
+    pool: Kind = "mean"
+    separate_first: bool = True
+    truncate: bool = True
+    pool_query_only: bool = True
+    pooled_padding: Padding = "min"
+    decoder: Blocks
+
+    def __post_init__(self) -> None:
+        not_empty(stages=self.stages)
+        for number, stage in enumerate(self.stages):
+            if not stage:
+                raise ValueError(f"every stage must hold at least one block, but stage {number} is empty.")
+            if number and self.pool_query_only and not reads_source(stage[0]):
+                raise ValueError(
+                    f"stage {number} must begin with a block whose keys can be those of the sequence before pooling, "
+                    f"but {stage[0].type.name} cannot read them there; begin with attention or funnel_attention, alone "
+                    "or in a residual of order post, or set pool_query_only: false."
+                )
+
+    @property
+    def pooling(self) -> Pooling:
+        return Pooling(self.pool, self.separate_first, self.truncate, self.pooled_padding)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it gives fewer positions than it reads."""
+        return len(self.stages) > 1 and len(self.decoder) == 0
+
+
+@primitive("hourglass", HourglassConfig)
+class Hourglass(Composite, Primitive):
+    capabilities = Capabilities(causal=False, streaming=False, changes_length=True)
+
+    def __init__(self, config: HourglassConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.pooling = config.pooling
+        self.stages = nn.ModuleList(Stack(stage) for stage in config.stages)
+        self.decoder = Stack(config.decoder)
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        context.slot(causal=False)
+        first = short = self.stages[0](x, context)
+        inner = context
+        for stage in list(self.stages)[1:]:
+            short, inner = self._pooled(short, inner)
+            short = stage(short, inner)
+        if self.config.is_short:
+            context.padding, context.positions, context.segments = inner.padding, inner.positions, inner.segments
+        if not len(self.decoder):
+            return short
+        times = 2 ** (len(self.stages) - 1)
+        long = upsampled(short, times, x.shape[1], separate_first=self.config.separate_first)
+        return self.decoder(long + first, context)
+
+    def _pooled(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
+        """The pooled sequence and its context, in which the first attention finds what it was pooled from."""
+        inner = self.pooling.context(x, context)
+        if self.config.pool_query_only:
+            inner = replace(inner, source=Source(x, places(x, context), context.padding, context.segments))
+        return self.pooling.sequence(x, context.padding), inner
+
+    @classmethod
+    def parts(cls, config: HourglassConfig, shape: Shape) -> list[Part]:
+        parts = [
+            part
+            for number, (stage, inner) in enumerate(zip(config.stages, _shapes(config, shape)))
+            for part in in_order(f"stages.{number}", stage, inner)
+        ]
+        return parts + in_order("decoder", config.decoder, shape)
+
+    @classmethod
+    def after(cls, config: HourglassConfig, shape: Shape) -> Shape:
+        return replace(list(_shapes(config, shape))[-1], source=0) if config.is_short else shape
+
+
+def _shapes(config: HourglassConfig, shape: Shape) -> Iterator[Shape]:
+    """What each stage reads."""
+    for _ in config.stages:
+        yield shape
+        source = shape.length if config.pool_query_only else 0
+        shape = replace(shape, length=config.pooling.length(shape.length), source=source)
+
+
+def reads_source(block: Configured) -> bool:
+    """Whether the first thing that `block` does with the sequence is to read keys, and from a source if there is one.
+
+    A pre-norm residual would norm the queries and leave the keys as they are, which no paper describes.
+    """
+    config = block.config
+    if isinstance(config, ResidualConfig) and config.order != "post":
+        return False
+    if isinstance(config, ResidualConfig | SequenceConfig | RepeatConfig):
+        return bool(config.of) and reads_source(config.of[0])
+    reads = block.type.role == "block" and block.type.module.capabilities.source
+    return reads and getattr(config, "over", "self") == "self"

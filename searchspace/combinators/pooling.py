@@ -1,0 +1,86 @@
+"""Halving a sequence and bringing it back, as Funnel-Transformers do.
+
+Dai et al. 2020, "Funnel-Transformer", https://arxiv.org/abs/2006.03236, sections 2.1 and 2.2; `hourglass` says what the
+switches are. Windows of two, two apart; a last odd position is alone. B batch, T time, M = ceil(T / 2), C width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from searchspace.contract import Context
+from searchspace.primitives.attention.heads import places
+
+Kind = Literal["mean", "max"]
+Padding = Literal["min", "max"]
+
+
+@dataclass(frozen=True)
+class Pooling:
+    kind: Kind
+    separate_first: bool
+    truncate: bool
+    padding: Padding
+
+    def length(self, length: int) -> int:
+        """Of what `length` positions become."""
+        return (length + (self.separate_first and not self.truncate) + 1) // 2
+
+    def sequence(self, x: Tensor, padding: Tensor | None) -> Tensor:
+        """x: [B, T, C] -> [B, M, C]; padded positions are left out, zeros where there is nothing else."""
+        x = self._lined_up(x)
+        if padding is None and x.shape[1] % 2 == 0:
+            pairs = x.unflatten(1, (-1, 2))
+            return pairs.mean(2) if self.kind == "mean" else pairs.amax(2)
+        every = torch.ones(1, x.shape[1], dtype=torch.bool, device=x.device)
+        real = _pairs(every if padding is None else self._lined_up(padding), False)[..., None]  # [B or 1, M, 2, 1]
+        pairs = F.pad(x, (0, 0, 0, x.shape[1] % 2)).unflatten(1, (-1, 2))
+        if self.kind == "mean":
+            return pairs.masked_fill(~real, 0).sum(2) / real.sum(2).clamp(min=1)
+        highest = pairs.masked_fill(~real, torch.finfo(x.dtype).min).amax(2)
+        return highest.masked_fill(~real.any(2), 0)
+
+    def context(self, x: Tensor, context: Context) -> Context:
+        """The context of x: [B, T, C], once it is pooled: its positions, padding and segments."""
+        positions, padding, segments = places(x, context), context.padding, context.segments
+        if padding is not None:
+            pairs = _pairs(self._lined_up(padding), self.padding == "min")
+            padding = pairs.all(2) if self.padding == "min" else pairs.any(2)
+        if segments is not None:
+            segments = self._chosen(segments)
+        return replace(context, positions=self._positions(positions), padding=padding, segments=segments)
+
+    def _lined_up(self, x: Tensor) -> Tensor:
+        """[B, T, ...] -> [B, T or T + 1, ...], of which pairs are pooled."""
+        if not self.separate_first:
+            return x
+        return torch.cat([x[:, :1], x[:, :-1] if self.truncate else x], dim=1)
+
+    def _chosen(self, x: Tensor) -> Tensor:
+        """[B, T] -> [B, M], what stands at the first position of each pair."""
+        return self._lined_up(x)[:, ::2]
+
+    def _positions(self, positions: Tensor) -> Tensor:
+        """[T], evenly spaced -> [M], twice as far apart; the class token's keeps the others' distance from them."""
+        if not self.separate_first:
+            return positions[::2]
+        second = positions[1:2] if len(positions) > 1 else 1  # where it always stands
+        rest = positions[1:-1] if self.truncate else positions[1:]
+        return torch.cat([2 * positions[:1] - second, rest[::2]])
+
+
+def upsampled(x: Tensor, times: int, length: int, *, separate_first: bool) -> Tensor:
+    """[B, M, C] -> [B, length, C]: each position `times` over, but for a class token; zeros where that is too short."""
+    first, rest = (x[:, :1], x[:, 1:]) if separate_first else (x[:, :0], x)
+    whole = torch.cat([first, rest.repeat_interleave(times, dim=1)], dim=1) if times > 1 else x
+    return F.pad(whole[:, :length], (0, 0, 0, max(0, length - whole.shape[1])))
+
+
+def _pairs(real: Tensor, beyond: bool) -> Tensor:
+    """[B, T] -> [B, M, 2]; `beyond` stands where a last odd position has no partner."""
+    return F.pad(real, (0, real.shape[1] % 2), value=beyond).unflatten(1, (-1, 2))
