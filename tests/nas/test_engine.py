@@ -321,8 +321,8 @@ def test_baselines_are_the_first_trials_and_may_be_added_later(describe, search,
     def operators(**changes):
         return [row[3] for row in record(search(describe(**changes)))]
 
-    assert operators(baselines="[transformer_decoder]", budget="{trials: 3}") == ["baseline", "random", "random"]
-    more = operators(baselines="[transformer_decoder, transformer_modern]", budget="{trials: 5}")
+    assert operators(baselines="[transformer_decoder:small]", budget="{trials: 3}") == ["baseline", "random", "random"]
+    more = operators(baselines="[transformer_decoder:small, transformer_modern:small]", budget="{trials: 5}")
     assert more == ["baseline", "random", "random", "baseline", "random"]
 
 

@@ -21,7 +21,7 @@ def finals_of(result):
 
 
 def test_the_best_of_the_highest_rung_are_trained_again_and_then_the_transformer_of_the_winner(describe, search):
-    result = search(describe(scheduler=HALVING, finals=FINALS, baselines="[transformer_decoder]"))
+    result = search(describe(scheduler=HALVING, finals=FINALS, baselines="[transformer_decoder:small]"))
     ranked = result.store.best(result.study.id, states=("complete",), purposes=("search",), limit=None)
     candidates = [each for each in ranked if each.rung == 2 and each.number != 0]
     report, trials = result.report, finals_of(result)

@@ -48,7 +48,7 @@ class Disorderly:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("baselines", ["[]", "[transformer_decoder]"])
+@pytest.mark.parametrize("baselines", ["[]", "[transformer_decoder:small]"])
 def test_an_asynchronous_search_is_proposed_again(strategy, baselines, describe, table):
     config = describe(strategy=strategy, scheduler=HALVING, budget="{trials: 25}", baselines=baselines)
     result = launch.search(config, quiet=True, runner=Disorderly(table))

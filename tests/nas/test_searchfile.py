@@ -148,7 +148,7 @@ def test_what_the_users_own_task_raises_is_told_with_its_line(tmp_path):
 
 
 def test_a_study_keeps_all_that_it_needs(tmp_path):
-    config = searchfile.parse(GOOD + "baselines: [transformer_decoder]\n")
+    config = searchfile.parse(GOOD + "baselines: [transformer_decoder:small]\n")
     assert config.baselines[0].startswith("kind: decoder")
     again = SearchConfig.model_validate_json(config.model_dump_json())
     assert again == config

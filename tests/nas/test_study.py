@@ -119,4 +119,4 @@ def test_a_file_a_name_and_a_trial_are_built(opened, tmp_path, monkeypatch):
 
     for name in (tmp_path / "asked.yaml", "mine:0", f"mine:{asked.architecture.short}"):
         assert nas.build(name)(tokens).shape == (1, 4, 256)
-    assert nas.build("universal_transformer")(tokens).shape[:2] == (1, 4)
+    assert nas.build("universal_transformer:small")(tokens).shape[:2] == (1, 4)

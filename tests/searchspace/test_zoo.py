@@ -11,12 +11,9 @@ from searchspace.build import build, cost
 from searchspace.errors import SpaceError
 from searchspace.parts import configured_below
 
-SMALL = {"width": 32, "vocabulary": 50}
-
 
 def small(name: str) -> Architecture:
-    fields = zoo.load(name).root.fields
-    return zoo.load(name, **{key: value for key, value in SMALL.items() if fields.get(key) is not None})
+    return zoo.load(name, "tiny" if "tiny" in zoo.sizes(name) else zoo.BASE)
 
 
 def test_names_the_first_models() -> None:
@@ -57,9 +54,28 @@ def test_the_base_transformer_has_its_published_size() -> None:
     assert cost(zoo.load("transformer")).parameters == 37000 * C + layers  # 63 M; the paper says 65 M
 
 
+@pytest.mark.parametrize(
+    ("name", "size", "parameters"),
+    [
+        ("transformer_decoder", "base", 124_439_808),
+        ("transformer_modern", "base", 6_738_415_616),
+        ("transformer_modern", "llama_3_8b", 8_030_261_248),
+    ],
+)
+def test_language_models_have_the_parameters_of_the_released_weights(name: str, size: str, parameters: int) -> None:
+    assert cost(zoo.load(name, size)).parameters == parameters
+
+
+@pytest.mark.parametrize(
+    ("name", "millions"), [("evolved_transformer", 64), ("primer", 35), ("dynamic_convolution", 213)]
+)
+def test_models_have_the_size_that_their_papers_say(name: str, millions: int) -> None:
+    assert round(cost(zoo.load(name)).parameters / 1e6) == millions
+
+
 def test_fields_of_the_model_can_be_replaced() -> None:
-    architecture = zoo.load("transformer_decoder", width=64, vocabulary=100)
-    assert (architecture.root.fields["width"], architecture.root.fields["vocabulary"]) == (64, 100)
+    architecture = zoo.load("transformer_decoder", width=96, vocabulary=100)
+    assert (architecture.root.fields["width"], architecture.root.fields["vocabulary"]) == (96, 100)
     with pytest.raises(SpaceError, match="no field 'widht'"):
         zoo.load("transformer_decoder", widht=64)
 

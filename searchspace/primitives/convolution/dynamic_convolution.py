@@ -4,7 +4,8 @@ Wu et al. 2019, "Pay Less Attention with Lightweight and Dynamic Convolutions", 
 section 4 and figure 2c: u = a * sigmoid(g) with [a; g] = W1 x + b1 (the gate is the SECOND half, as in
 `torch.nn.functional.glu`), w_{i,h} = softmax_k(W_h u_i), o_{i,c} = sum_k w_{i,h,k} u_{i+k-left,c}, h = c // (C / H),
 out = W2 o + b2. The softmax runs over all K taps, those that fall off the sequence too, or with `renormalise` over
-those that meet a real position; DropConnect (`dropout`) falls on the normalised taps. left = K - 1 when causal, else K // 2; beyond the ends u is zero, and so it is at padding.
+those that meet a real position; DropConnect (`dropout`) falls on the normalised taps. left = K - 1 when causal, else
+K // 2; beyond the ends u is zero, and so it is at padding.
 B batch, T time, H heads, K taps (`kernel`), D channels of a head, C = H * D model width.
 """
 

@@ -80,7 +80,7 @@ def test_an_architecture_is_shown_alike_from_its_trial_its_hash_and_its_file(stu
 
 
 def test_a_tree_is_drawn_on_stdout(study, nas):
-    ended = nas("show", "transformer_modern", "--length", "32")
+    ended = nas("show", "transformer_modern:small", "--length", "32")
 
     assert "1 x 32 x 256" in ended.out
     assert ended.err == ""
@@ -159,7 +159,7 @@ def test_failures_are_counted_by_their_reason(files, nas):
 
 def test_a_picture_of_an_architecture_is_written_whole(nas, tmp_path):
     path = tmp_path / "picture.svg"
-    ended = nas("show", "transformer_modern", "--length", "32", "--svg", str(path))
+    ended = nas("show", "transformer_modern:small", "--length", "32", "--svg", str(path))
     assert (ended.code, ended.out) == (0, "")
     assert path.read_text().startswith("<svg ")
     assert nas("show", "transformer_modern", "--svg", str(tmp_path / "no" / "picture.svg")).code == 1
