@@ -1,8 +1,8 @@
 """Larger models that compute what a smaller one computes, so that a child starts where its parent had come to.
 
 Chen, Goodfellow & Shlens 2016, "Net2Net", https://arxiv.org/abs/1511.05641. deepened: layers are added whose residual
-sums add nothing yet. widened: hidden units are added that nothing reads yet. unshared: one set of weights becomes a copy
-for every step. Each gives the larger architecture and weights for it; at that moment the outputs are equal, and
+sums add nothing yet. widened: hidden units are added that nothing reads yet. unshared: one set of weights becomes a
+copy for every step. Each gives the larger architecture and weights for it; at that moment the outputs are equal, and
 gradients reach all that was added.
 """
 
@@ -60,7 +60,8 @@ def unshared(architecture: Architecture, weights: Weights, index: int, field: st
     blocks = _blocks(architecture, field)
     repeat = blocks[index] if 0 <= index < len(blocks) else None
     if repeat is None or repeat.name != "repeat" or not repeat.fields["share_weights"]:
-        raise ValueError(f"{field}[{index}] must be a repeat with share_weights: true, but is {repeat and repeat.name}.")
+        found = repeat and repeat.name
+        raise ValueError(f"{field}[{index}] must be a repeat with share_weights: true, but is {found}.")
     if repeat.fields["signal"] != "none":
         raise ValueError(f"{field}[{index}] tells its steps apart by a signal, which copies of their own do not get.")
     of: Any = repeat.fields["of"]
