@@ -1,8 +1,10 @@
-"""A residual connection with its norm before the inner blocks (pre) or after the sum (post).
+"""A residual connection with its norm before the inner blocks (pre), after the sum (post), or before both (normed).
 
 post: norm(x + drop(f(x))), Vaswani et al. 2017, "Attention Is All You Need", https://arxiv.org/abs/1706.03762.
 pre: x + drop(f(norm(x))), Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture",
 https://arxiv.org/abs/2002.04745; a model of pre-norm blocks ends with one more norm.
+normed: n + drop(f(n)) with n = norm(x), the attention of Zhu et al. 2021, "Long-Short Transformer",
+https://arxiv.org/abs/2107.02192, as its code has it.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from searchspace.registry import Blocks, Norm, named, primitive
 class ResidualConfig:
     dim: int = given()
     norm: Norm = named("layer_norm")
-    order: Literal["pre", "post"] = "pre"
+    order: Literal["pre", "post", "normed"] = "pre"
     dropout: float = 0.0
     of: Blocks
 
@@ -37,15 +39,21 @@ class ResidualConfig:
 class Residual(Composite, Primitive):
     def __init__(self, config: ResidualConfig) -> None:
         super().__init__()
-        self.pre = config.order == "pre"
+        self.order = config.order
         self.norm = config.norm.build()
         self.of = Stack(config.of)
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
-        if self.pre:
-            return x + self.dropout(self.of(self.norm(x, context), context))
-        return self.norm(x + self.dropout(self.of(x, context)), context)
+        if self.order == "post":
+            return self.norm(x + self.dropout(self.of(x, context)), context)
+        normed = self.norm(x, context)
+        return (x if self.order == "pre" else normed) + self.dropout(self.of(normed, context))
+
+    @property
+    def pre(self) -> bool:
+        """Whether sums in a row grow: neither those of normed inputs do nor those that are normalised."""
+        return self.order == "pre"
 
     @classmethod
     def parts(cls, config: ResidualConfig, shape: Shape) -> list[Part]:
@@ -54,4 +62,4 @@ class Residual(Composite, Primitive):
         if config.dropout:  # its mask is kept, one byte an element
             mask = Cost(activation_bytes=shape.rows * config.dim)
             blocks.append(Part(name="dropout", shape=shape, own=mask))
-        return [norm, *blocks] if config.order == "pre" else [*blocks, norm]
+        return [*blocks, norm] if config.order == "post" else [norm, *blocks]

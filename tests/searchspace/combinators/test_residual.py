@@ -2,7 +2,9 @@ import pytest
 import torch
 
 from searchspace.contract import Context, Given
+from searchspace.cost import Shape
 from searchspace.registry import configure
+from searchspace.testing import kept_bytes
 from searchspace.tree import Block
 
 DIM = 8
@@ -24,6 +26,27 @@ def test_post_normalises_the_sum() -> None:
     out = module(x, Context())
     torch.testing.assert_close(out, module.norm(x + module.of[0](x, Context()), Context()))
     torch.testing.assert_close(out.mean(-1), torch.zeros(2, 5), atol=1e-6, rtol=0)
+
+
+def test_normed_adds_to_the_normalised_input() -> None:
+    module, x = residual(order="normed"), torch.randn(2, 5, DIM)
+    normed = module.norm(x, Context())
+    torch.testing.assert_close(module(x, Context()), normed + module.of[0](normed, Context()))
+    assert not module.pre
+
+
+def test_normed_costs_what_pre_does() -> None:
+    fields = {"norm": Block("layer_norm", {}), "of": (Block("feed_forward", {}),)}
+    pre, normed = (
+        configure(Block("residual", {"order": order, **fields}), Given(dim=DIM)) for order in ("pre", "normed")
+    )
+    shape = Shape(batch=2, length=64)
+    assert normed.cost(shape) == pre.cost(shape)
+    kept = []
+    for configured in (pre, normed):
+        block, x = configured.build(), torch.randn(2, 64, DIM, requires_grad=True)
+        kept.append(kept_bytes(lambda: block(x, Context()), block.parameters()))  # noqa: B023
+    assert kept[0] == kept[1]
 
 
 def test_dropout_falls_on_the_blocks_and_not_on_the_input() -> None:
