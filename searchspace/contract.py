@@ -5,6 +5,7 @@ B batch, T time, C model width. A block maps [B, T, C] to [B, T, C]; what it nee
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field
 from typing import Any, ClassVar, Protocol
 
@@ -35,7 +36,9 @@ class Capabilities:
     """What a block can do. `causal`: never looks ahead when told so; `bidirectional`: can look both ways;
     `cross`: can attend to an encoder's output; `streaming`: can read its input in pieces; `source`: can read its keys
     from a longer sequence, and then clears `context.source`; `changes_length`: leaves the padding, the positions and
-    the segments of its shorter output in the context."""
+    the segments of its shorter output in the context; `selects`: chooses by content what a position reads. Then a
+    causal block lets no value and no gradient of the future reach the past, but what the past reads of itself may
+    depend on the future, and a rounding may change the choice."""
 
     causal: bool = True
     bidirectional: bool = True
@@ -43,6 +46,7 @@ class Capabilities:
     streaming: bool = True
     source: bool = False
     changes_length: bool = False
+    selects: bool = False
 
 
 class Streams:
@@ -103,6 +107,25 @@ class Source:
     segments: Tensor | None = None
 
 
+class Choices:
+    """What blocks chose by content, in the order of their calls, so that a second pass chooses alike."""
+
+    def __init__(self) -> None:
+        self._made: list[Tensor] = []
+        self._next: int | None = None
+
+    def rewind(self) -> None:
+        """From now on give what was chosen, from the first on."""
+        self._next = 0
+
+    def of(self, choose: Callable[[], Tensor]) -> Tensor:
+        if self._next is None:
+            self._made.append(choose())
+            return self._made[-1]
+        self._next += 1
+        return self._made[self._next - 1]
+
+
 @dataclass
 class Context:
     """What travels beside x through a model.
@@ -114,6 +137,7 @@ class Context:
     negative one belongs to all. source: a longer sequence whose keys the next attention reads instead of x's, where x
     was pooled from it; it takes it, so that those after it read x.
     finals: the last states of the encoder's recurrent blocks in order, which the decoder's may start from.
+    choices: what blocks choose by content, where a block calls others twice.
     """
 
     padding: Tensor | None = None
@@ -127,6 +151,7 @@ class Context:
     segments: Tensor | None = None
     source: Source | None = None
     finals: list[dict[str, Tensor]] = field(default_factory=list)
+    choices: Choices | None = None
 
     def take_source(self) -> Source | None:
         """The longer sequence to read keys from, if any; the next block reads its own input again."""
@@ -143,6 +168,10 @@ class Context:
         if not causal:
             raise ValueError("A block that looks both ways cannot read a sequence in pieces; only a causal one can.")
         return self.streams.slot()
+
+    def choose(self, choose: Callable[[], Tensor]) -> Tensor:
+        """What `choose` gives, a tensor without a gradient; in a second pass what it gave in the first."""
+        return choose() if self.choices is None else self.choices.of(choose)
 
     def report(self, name: str, value: Tensor) -> None:
         self.statistics.setdefault(name, []).append(value.detach())

@@ -8,7 +8,7 @@ from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
 import pytest
 import torch
 
-from searchspace.contract import Context, Given, Streams
+from searchspace.contract import Choices, Context, Given, Streams
 from searchspace.cost import Shape
 from searchspace.registry import block_types
 from searchspace.testing import count_flops, examples, kept_bytes, peak_bytes, primitives, scalar_defaults
@@ -60,6 +60,17 @@ def _context(x, **values):
     return Context(positions=positions, segments=(positions // 4 % 2).expand(x.shape[0], -1), **values)
 
 
+def _choices(configured):
+    """What a block that chooses by content chose in its first call, for calls that are to choose alike."""
+    return Choices() if configured.type.module.capabilities.selects else None
+
+
+def _again(choices):
+    if choices is not None:
+        choices.rewind()
+    return choices
+
+
 def _stream(block, x, pieces, streams=None, position=None):
     """Read x in pieces of these lengths, as a model does."""
     streams = Streams() if streams is None else streams
@@ -87,10 +98,10 @@ def test_nothing_of_the_future_reaches_the_past(configured):
     block = _built(configured)
     for length, cut in ((7, 3), (131, 70)):
         x = _input(length)
-        changed = torch.cat([x[:, :cut], _input(length - cut) * 9], dim=1)
-        torch.testing.assert_close(
-            block(x, _context(x))[:, :cut], block(changed, _context(x))[:, :cut], atol=1e-12, rtol=1e-12
-        )
+        changed, choices = torch.cat([x[:, :cut], _input(length - cut) * 9], dim=1), _choices(configured)
+        expected = block(x, _context(x, choices=choices))[:, :cut]
+        found = block(changed, _context(x, choices=_again(choices)))[:, :cut]
+        torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-12)
         x.requires_grad_()
         early = block(x, _context(x))[:, :cut]
         if early.requires_grad:
@@ -246,10 +257,10 @@ def test_memory_grows_no_faster_than_the_declared_work(configured):
 
 @pytest.mark.parametrize("configured", CAUSAL + BOTH_WAYS)
 def test_bfloat16_is_near_float64(configured):
-    block = _built(configured, torch.bfloat16)
+    block, choices = _built(configured, torch.bfloat16), _choices(configured)
     x = _input(131, torch.bfloat16)
-    y = block(x, _context(x))
-    wide, context = copy.deepcopy(block).double(), _context(x)
+    y = block(x, _context(x, choices=choices))
+    wide, context = copy.deepcopy(block).double(), _context(x, choices=_again(choices))
     expected = wide(x.double(), replace(context, memory=context.memory.double()))
     assert y.dtype == torch.bfloat16
     # 8 bits of mantissa, and a handful of roundings one after the other.
@@ -259,10 +270,10 @@ def test_bfloat16_is_near_float64(configured):
 @pytest.mark.parametrize("configured", CAUSAL + BOTH_WAYS)
 def test_trains_in_mixed_precision(configured):
     block, x = _built(configured, torch.float32), _input(70, torch.float32).requires_grad_()
-    padding = torch.rand(B, 70) < 0.8
-    expected = block(x, _context(x, padding=padding))
+    padding, choices = torch.rand(B, 70) < 0.8, _choices(configured)
+    expected = block(x, _context(x, padding=padding, choices=choices))
     with torch.autocast("cpu", torch.bfloat16):
-        y = block(x, _context(x, padding=padding))
+        y = block(x, _context(x, padding=padding, choices=_again(choices)))
     assert (y - expected)[padding].abs().max() <= 8 * 2**-8 * expected.abs().max()
     y.float().square().mean().backward()
     assert all(value.grad.isfinite().all() for value in (x, *block.parameters()))
