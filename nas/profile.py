@@ -148,7 +148,8 @@ def _encoder(module: nn.Module, config: Any, device: torch.device, batch: int, l
 
 
 def _encoder_decoder(module: Any, config: Any, device: torch.device, batch: int, length: int) -> _Job:
-    source, target = torch.randint(config.vocabulary, (2, batch, length), device=device)
+    source = torch.randint(config.source_vocabulary or config.vocabulary, (batch, length), device=device)
+    target = torch.randint(config.vocabulary, (batch, length), device=device)
     with torch.no_grad():
         memory = module.encode(source)
     return _Job(

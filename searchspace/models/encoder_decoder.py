@@ -1,8 +1,9 @@
 """Sequence to sequence: a decoder that also sees the output of an encoder, its memory.
 
 Vaswani et al. 2017, "Attention Is All You Need", https://arxiv.org/abs/1706.03762; source, target and logits share one
-table (section 3.4). The blocks of the decoder that look at the memory are those that say so, such as `attention` over
-it. B batch, S source time, T target time, C width, V vocabulary.
+table (section 3.4), unless `source_vocabulary` gives the source one of its own. The blocks of the decoder that look at
+the memory are those that say so, such as `attention` over it; recurrent ones may start from where the encoder ended
+(see `handover`). B batch, S source time, T target time, C width, V vocabulary.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from searchspace.contract import Context, Given
 from searchspace.cost import Cost, Shape
 from searchspace.models.embedding import TokenEmbedding, logits_part, token_part
 from searchspace.models.entry import cannot_stream, entered, left, position_parts
+from searchspace.models.handover import handed_over
 from searchspace.models.initialisation import scale_residual_outputs
 from searchspace.parts import Composite, Part, configured_below, in_order
 from searchspace.registry import Blocks, Configured, Norm, Position, named, primitive
@@ -26,8 +28,11 @@ from searchspace.registry import Blocks, Configured, Norm, Position, named, prim
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderDecoderConfig:
+    """`source_vocabulary`: of a source in another language, with a table of its own; else the table is shared."""
+
     width: int
     vocabulary: int
+    source_vocabulary: int | None = None
     position: Position = named("sinusoidal")
     tie_embeddings: bool = True
     scale_embedding: bool = True
@@ -38,9 +43,10 @@ class EncoderDecoderConfig:
     final_norm: Norm = named("layer_norm")
 
     def __post_init__(self) -> None:
-        at_least(1, width=self.width, vocabulary=self.vocabulary)
+        at_least(1, width=self.width, vocabulary=self.vocabulary, source_vocabulary=self.source_vocabulary)
         probability(dropout=self.dropout)
-        if not any(_reads_memory(block) for block in configured_below(self.decoder)):
+        started = handed_over(self.encoder, self.decoder)
+        if not started and not any(_reads_memory(block) for block in configured_below(self.decoder)):
             raise ValueError(
                 "no block of the decoder reads the encoder's output, so the encoder would have no effect; "
                 "give the decoder one that does, such as attention: {over: memory}."
@@ -54,6 +60,9 @@ class EncoderDecoder(Composite, nn.Module):
         self.embedding = TokenEmbedding(
             config.vocabulary, config.width, scale=config.scale_embedding, tied=config.tie_embeddings
         )
+        self.source = None
+        if config.source_vocabulary is not None:
+            self.source = TokenEmbedding(config.source_vocabulary, config.width, scale=config.scale_embedding)
         self.position: Any = config.position.build()
         self.dropout = nn.Dropout(config.dropout)
         self.encoder = Stack(config.encoder)
@@ -61,6 +70,7 @@ class EncoderDecoder(Composite, nn.Module):
         self.decoder = Stack(config.decoder)
         self.final_norm = config.final_norm.build()
         self.cannot_stream = cannot_stream(config.decoder)
+        self.started = handed_over(config.encoder, config.decoder)
         scale_residual_outputs(self.encoder)
         scale_residual_outputs(self.decoder)
 
@@ -73,26 +83,36 @@ class EncoderDecoder(Composite, nn.Module):
         return self.decode(target, replace(context, memory=self.encode(source, context)))
 
     def encode(self, source: Tensor, context: Context | None = None) -> Tensor:
-        """[B, S] -> the memory [B, S, C]; to stream, put it into `context.memory` once, then `decode` each piece."""
+        """[B, S] -> the memory [B, S, C]; to stream, put it into `context.memory` once, then `decode` each piece.
+
+        The last states of recurrent blocks go into `context.finals`, where a decoder may start from them.
+        """
         outer = Context() if context is None else context
         inner = replace(outer, padding=outer.memory_padding, streams=None, memory=None, memory_padding=None)
         inner = entered(inner, source, self.position)
-        return self.encoder_norm(self.encoder(self._embedded(source, inner), inner), inner)
+        x = self._embedded(source, inner, self.embedding if self.source is None else self.source)
+        return self.encoder_norm(self.encoder(x, inner), inner)
 
     def decode(self, target: Tensor, context: Context) -> Tensor:
         """[B, T] -> logits [B, T, V], with the memory in `context`; raises ValueError where a block cannot stream."""
         if context.memory is None:
             raise ValueError("context.memory must hold the encoder's output: context.memory = model.encode(source).")
+        first = context.streams is None or not context.streams.slots
+        if first and len(context.finals) < self.started:
+            raise ValueError(
+                "the decoder starts from where the encoder ended, so encode with the same context: "
+                "context.memory = model.encode(source, context)."
+            )
         context = entered(context, target, self.position)
         if context.streams is not None and self.cannot_stream:
             raise ValueError(f"This model cannot read its target in pieces: {', '.join(self.cannot_stream)} cannot.")
-        x = self.decoder(self._embedded(target, context), context)
+        x = self.decoder(self._embedded(target, context, self.embedding), context)
         x = self.final_norm(x, context)
         left(context)
         return self.embedding.logits(x)
 
-    def _embedded(self, tokens: Tensor, context: Context) -> Tensor:
-        return self.dropout(self.position.embed(self.embedding(tokens), context.positions))
+    def _embedded(self, tokens: Tensor, context: Context, embedding: nn.Module) -> Tensor:
+        return self.dropout(self.position.embed(embedding(tokens), context.positions))
 
     @classmethod
     def given(cls, fields: Mapping[str, Any]) -> dict[str, Given]:
@@ -112,10 +132,13 @@ class EncoderDecoder(Composite, nn.Module):
         target = replace(shape, memory=shape.memory or shape.length)
         source = replace(shape, length=target.memory, memory=0)
 
-        tokens = Cost(activation_bytes=source.rows * (8 + (config.width if config.dropout else 0)))
+        tokens = Cost(
+            activation_bytes=source.rows * (8 + (config.width if config.dropout else 0)),
+            parameters=(config.source_vocabulary or 0) * config.width,
+        )
         return [
             token_part(config.vocabulary, config.width, target),
-            Part(name="source", shape=source, own=tokens),  # its table and position are those of the target
+            Part(name="source", shape=source, own=tokens),  # its position, mostly its table too, is that of the target
             *position_parts(config.position, config.dropout, config.width, target),
             *in_order("encoder", config.encoder, source),
             Part(name="encoder_norm", shape=source, block=config.encoder_norm),

@@ -19,23 +19,37 @@ from torch import Tensor, nn
 from kernels.gru import gru
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Cost, Shape, linear, matmul
-from searchspace.primitives.recurrence.directions import by_batch, by_time, directions
+from searchspace.primitives.recurrence.directions import (
+    Directions,
+    Ends,
+    Start,
+    by_batch,
+    by_time,
+    check_start,
+    directions,
+)
 from searchspace.registry import primitive
 
 
 @dataclass(frozen=True, kw_only=True)
 class GRUConfig:
+    """`directions` of a block that may look ahead; `start`: "memory" is where the encoder ended (see `directions`)."""
+
     dim: int = given()
     causal: bool = given(False)
+    memory: bool = given(False)
     variant: Literal["torch", "cho"] = "torch"
+    directions: Directions = "both"
+    start: Start = "zeros"
 
     def __post_init__(self) -> None:
-        _ = self.directions
+        _ = self.layout
+        check_start(self.start, self.memory)
 
     @property
-    def directions(self) -> tuple[int, int]:
+    def layout(self) -> tuple[int, int]:
         """(N, H)."""
-        return directions(self.dim, causal=self.causal)
+        return directions(self.dim, forward=self.causal or self.directions == "forward")
 
 
 @primitive("gru", GRUConfig)
@@ -45,7 +59,8 @@ class GRU(Primitive):
     def __init__(self, config: GRUConfig) -> None:
         super().__init__()
         self.config = config
-        N, H = config.directions
+        self.ends = Ends(start=config.start, causal=config.causal, memory=config.memory)
+        N, H = config.layout
         self.input = nn.Linear(config.dim, N * 3 * H)
         self.recurrent = nn.Parameter(torch.empty(N, 3 * H, H))
         self.bias = nn.Parameter(torch.empty(N, H)) if config.variant == "torch" else None
@@ -53,19 +68,19 @@ class GRU(Primitive):
             nn.init.uniform_(weight, -(H**-0.5), H**-0.5)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
-        slot = context.slot(causal=self.config.causal)
+        N, H = self.config.layout
+        slot = context.slot(causal=N == 1)
         projected = self.input(x)
-        inputs, mask = by_time(projected, context.padding, self.config.directions[0])
-        h = slot["h"][None] if slot else inputs.new_zeros(*inputs.shape[1:3], self.config.directions[1])
+        inputs, mask = by_time(projected, context.padding, N)
+        (h,) = self.ends.first(("h",), inputs.new_zeros(*inputs.shape[1:3], H), context, slot)
         bias = None if self.bias is None else self.bias.to(inputs.dtype)
         hs = gru(inputs, self.recurrent.to(inputs.dtype), bias, h, mask)
-        if slot is not None:
-            slot["h"] = hs[-1, 0].clone()  # a copy: a slice would hold on to all
+        self.ends.last(context, slot, h=hs)
         return by_batch(hs, projected.dtype)
 
     @classmethod
     def cost(cls, config: GRUConfig, shape: Shape) -> Cost:
-        N, H = config.directions
+        N, H = config.layout
         wide, torchs = max(4, shape.element_bytes), config.variant == "torch"
         return (
             linear(shape, config.dim, N * 3 * H)
@@ -73,6 +88,6 @@ class GRU(Primitive):
             + Cost(
                 parameters=N * (3 * H * H + (H if torchs else 0)),
                 activation_bytes=shape.rows * N * (5 if torchs else 4) * H * wide,  # r, z, n, h; U_n h + b'
-                state_bytes=shape.batch * H * wide if config.causal else 0,
+                state_bytes=shape.batch * H * wide if N == 1 else 0,
             )
         )

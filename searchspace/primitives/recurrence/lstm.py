@@ -20,23 +20,37 @@ from torch import Tensor, nn
 from kernels.lstm import lstm
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Cost, Shape, linear, matmul
-from searchspace.primitives.recurrence.directions import by_batch, by_time, directions
+from searchspace.primitives.recurrence.directions import (
+    Directions,
+    Ends,
+    Start,
+    by_batch,
+    by_time,
+    check_start,
+    directions,
+)
 from searchspace.registry import primitive
 
 
 @dataclass(frozen=True, kw_only=True)
 class LSTMConfig:
+    """`directions` of a block that may look ahead; `start`: "memory" is where the encoder ended (see `directions`)."""
+
     dim: int = given()
     causal: bool = given(False)
+    memory: bool = given(False)
     forget_bias: float = 1.0
+    directions: Directions = "both"
+    start: Start = "zeros"
 
     def __post_init__(self) -> None:
-        _ = self.directions
+        _ = self.layout
+        check_start(self.start, self.memory)
 
     @property
-    def directions(self) -> tuple[int, int]:
+    def layout(self) -> tuple[int, int]:
         """(N, H)."""
-        return directions(self.dim, causal=self.causal)
+        return directions(self.dim, forward=self.causal or self.directions == "forward")
 
 
 @primitive("lstm", LSTMConfig)
@@ -46,7 +60,8 @@ class LSTM(Primitive):
     def __init__(self, config: LSTMConfig) -> None:
         super().__init__()
         self.config = config
-        N, H = config.directions
+        self.ends = Ends(start=config.start, causal=config.causal, memory=config.memory)
+        N, H = config.layout
         self.input = nn.Linear(config.dim, N * 4 * H)
         self.recurrent = nn.Parameter(torch.empty(N, 4 * H, H))
         for weight in (self.input.weight, self.recurrent):
@@ -55,19 +70,18 @@ class LSTM(Primitive):
             self.input.bias.zero_().view(N, 4, H)[:, 1] = config.forget_bias
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
-        slot = context.slot(causal=self.config.causal)
+        N, H = self.config.layout
+        slot = context.slot(causal=N == 1)
         inputs = self.input(x)
-        gates, mask = by_time(inputs, context.padding, self.config.directions[0])
-        empty = gates.new_zeros(*gates.shape[1:3], self.config.directions[1])
-        h, c = (slot["h"][None], slot["c"][None]) if slot else (empty, empty)
+        gates, mask = by_time(inputs, context.padding, N)
+        h, c = self.ends.first(("h", "c"), gates.new_zeros(*gates.shape[1:3], H), context, slot)
         hs, cs = lstm(gates, self.recurrent.to(gates.dtype), h, c, mask)
-        if slot is not None:
-            slot["h"], slot["c"] = hs[-1, 0].clone(), cs[-1, 0].clone()  # copies: slices would hold on to all
+        self.ends.last(context, slot, h=hs, c=cs)
         return by_batch(hs, inputs.dtype)
 
     @classmethod
     def cost(cls, config: LSTMConfig, shape: Shape) -> Cost:
-        N, H = config.directions
+        N, H = config.layout
         wide = max(4, shape.element_bytes)
         return (
             linear(shape, config.dim, N * 4 * H)
@@ -75,6 +89,6 @@ class LSTM(Primitive):
             + Cost(
                 parameters=N * 4 * H * H,
                 activation_bytes=shape.rows * N * 6 * H * wide,  # four gates, c and h
-                state_bytes=shape.batch * 2 * H * wide if config.causal else 0,
+                state_bytes=shape.batch * 2 * H * wide if N == 1 else 0,
             )
         )

@@ -37,7 +37,7 @@ def test_decoding_in_pieces_equals_decoding_at_once(seed: int, pieces: list[int]
         return
     source, target = tokens(2, sources), tokens(2, sum(pieces))
     context = Context(streams=Streams())
-    context.memory = model.encode(source)  # once
+    context.memory = model.encode(source, context)  # once
     logits = [model.decode(piece, context) for piece in target.split(pieces, dim=1)]
     torch.testing.assert_close(torch.cat(logits, dim=1), model(source, target))
 

@@ -24,7 +24,7 @@ def _built(kind, dim=6, **fields):
 
 def _as_torchs(kind, block):
     """The block's weights under the names that torch gives them."""
-    gates, (N, H) = KINDS[kind][3], block.config.directions
+    gates, (N, H) = KINDS[kind][3], block.config.layout
     weights = {}
     for n in range(N):
         rows, end = slice(n * gates * H, (n + 1) * gates * H), "_reverse" if n else ""
@@ -36,7 +36,7 @@ def _as_torchs(kind, block):
 
 
 def _torchs(kind, block, x, packed=False):
-    N, H = block.config.directions
+    N, H = block.config.layout
     oracle = KINDS[kind][2](N * H, H, batch_first=True, bidirectional=N == 2).double()
     if packed:
         x = pack_padded_sequence(x, LENGTHS, batch_first=True)
@@ -122,7 +122,7 @@ def test_the_two_variants_of_a_gru_differ():
 @pytest.mark.parametrize("causal", [True, False])
 def test_the_forget_gate_alone_starts_at_its_bias(causal):
     block = _built("lstm", causal=causal, forget_bias=2.5)
-    N, H = block.config.directions
+    N, H = block.config.layout
     assert block.input.bias.view(N, 4, H).mean((0, 2)).tolist() == [0, 2.5, 0, 0]
 
 
@@ -133,4 +133,4 @@ def test_refuses_a_width_that_two_directions_cannot_share(kind):
         ValueError, match="dim must be even, so that each of two directions has half of it, but got dim=5"
     ):
         config(dim=5)
-    assert config(dim=5, causal=True).directions == (1, 5)
+    assert config(dim=5, causal=True).layout == (1, 5)

@@ -1,0 +1,46 @@
+"""Which blocks of a decoder start where which blocks of the encoder ended.
+
+Sutskever et al. 2014, https://arxiv.org/abs/1409.3215, hand over the states of every layer, and nothing else. The k-th
+block of the decoder with `start: memory` starts from the k-th recurrent block of the encoder, both in the order they
+are built in; a block whose weights are shared is one block, and hands over what its last call left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any
+
+from searchspace.registry import Configured
+
+
+def handed_over(encoder: tuple[Configured, ...], decoder: tuple[Configured, ...]) -> int:
+    """How many blocks of `decoder` start from `encoder`. Raises ValueError when it has no such states."""
+    takers = [block for block in _recurrent(decoder) if block.config.start == "memory"]
+    givers = list(_recurrent(encoder))
+    if len(givers) < len(takers):
+        raise ValueError(
+            f"{len(takers)} blocks of the decoder start from the encoder, start: memory, but it has {len(givers)} "
+            "recurrent blocks; give it as many, or let others start: zeros."
+        )
+    for k, (giver, taker) in enumerate(zip(givers, takers, strict=False)):
+        if giver.type.name != taker.type.name:
+            raise ValueError(
+                f"block {k} of the decoder with start: memory is {taker.type.name}, but recurrent block {k} of the "
+                f"encoder is {giver.type.name}, whose states are others; make both the same."
+            )
+    return len(takers)
+
+
+def _recurrent(value: Any) -> Iterator[Configured]:
+    """The blocks in `value` that have a state to start from, in the order in which they are built."""
+    if isinstance(value, tuple):
+        for item in value:
+            yield from _recurrent(item)
+    elif isinstance(value, Configured):
+        if hasattr(value.config, "start"):
+            yield value
+            return
+        below = [block for field in fields(value.config) for block in _recurrent(getattr(value.config, field.name))]
+        copies = getattr(value.config, "times", 1) if getattr(value.config, "share_weights", True) is False else 1
+        yield from below * copies
