@@ -10,6 +10,7 @@ from searchspace.cost import Cost, Shape, total
 from searchspace.registry import Configured
 
 NOTHING = Cost()
+PROBE = Shape(length=64)  # long enough for every block that makes a sequence shorter to do so
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +91,23 @@ def after(blocks: Iterable[Configured], shape: Shape) -> Shape:
     for block in blocks:
         shape = replace(block.after(shape), source=0)
     return shape
+
+
+def check_lengths(blocks: Iterable[Configured]) -> None:
+    """Raises ValueError where a block that leaves fewer positions than it reads stands within another of `blocks`.
+
+    What is around it, such as a residual, would add up sequences of different lengths.
+    """
+    for block in blocks:
+        if block.type.name == "sequence":
+            check_lengths(block.config.of)
+            continue
+        for inner in configured_below(tuple(getattr(block.config, field.name) for field in fields(block.config))):
+            if inner.after(PROBE).length != PROBE.length:
+                raise ValueError(
+                    f"{inner.type.name} leaves fewer positions than it reads, so it cannot stand within "
+                    f"{block.type.name}; put it directly into the body of an encoder, or give it a decoder."
+                )
 
 
 def configured_below(value: Any) -> Iterator[Configured]:

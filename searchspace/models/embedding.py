@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -35,6 +36,31 @@ class TokenEmbedding(nn.Module):
     def logits(self, x: Tensor) -> Tensor:
         """[B, T, C] -> [B, T, V]."""
         return F.linear(x, self.table.weight if self.output is None else self.output.weight)
+
+
+class SegmentEmbedding(nn.Module):
+    """Adds to [B, T, C] a vector for the segment of each position; a negative segment gets none.
+
+    Devlin et al. 2019, "BERT", https://arxiv.org/abs/1810.04805, section 3: sentence A or sentence B.
+    """
+
+    def __init__(self, segments: int, width: int) -> None:
+        super().__init__()
+        self.table = nn.Parameter(INITIAL_STD * torch.randn(segments, width))
+
+    def forward(self, x: Tensor, segments: Tensor | None) -> Tensor:
+        """segments: [B, T] int64; None is all of the first. Raises ValueError for one beyond the table."""
+        if segments is None:
+            return x + self.table[0]
+        if not torch.compiler.is_compiling() and (last := int(segments.max())) >= len(self.table):
+            raise ValueError(f"Segments count from 0 to {len(self.table) - 1} here, but got {last}; set segments.")
+        return x + F.embedding(segments.clamp(min=0), self.table) * (segments >= 0)[:, :, None]
+
+
+def segment_part(segments: int, width: int, shape: Shape) -> Part:
+    """A look-up, which keeps the segments, eight bytes each, and which of them are real."""
+    own = Cost(parameters=segments * width, activation_bytes=9 * shape.rows)
+    return Part(name="segments", shape=shape, own=own)
 
 
 def token_part(vocabulary: int, width: int, shape: Shape) -> Part:

@@ -1,4 +1,4 @@
-"""How a call enters a model: positions, the pieces of a stream, dropout on the sum of embedding and position."""
+"""How a call enters a model: positions, the pieces of a stream, norm and dropout of what enters."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from searchspace.contract import Context, PositionModule
 from searchspace.cost import Cost, Shape
@@ -14,9 +15,10 @@ from searchspace.parts import Part, configured_below
 from searchspace.registry import Configured
 
 
-def entered(context: Context | None, inputs: Tensor, position: PositionModule) -> Context:
+def entered(context: Context | None, inputs: Tensor, position: PositionModule, *, front: int = 0) -> Context:
     """The context of one call on `inputs` [B, T, ...]: its positions follow those that a stream has read before.
 
+    `front` positions are put before the inputs; they are real, and belong to all segments.
     Losses and statistics of the call still reach the caller's context.
     """
     context = Context() if context is None else context
@@ -26,8 +28,13 @@ def entered(context: Context | None, inputs: Tensor, position: PositionModule) -
             raise ValueError("padding must be None while streaming: feed each piece without padding.")
         context.streams.rewind()
         start = context.streams.length
-    positions = torch.arange(start, start + inputs.shape[1], device=inputs.device)
-    return replace(context, positions=positions, position=position)
+    positions = torch.arange(start, start + front + inputs.shape[1], device=inputs.device)
+    padding, segments = context.padding, context.segments
+    if front and padding is not None:
+        padding = F.pad(padding, (front, 0), value=True)
+    if front and segments is not None:
+        segments = F.pad(segments, (front, 0), value=-1)
+    return replace(context, positions=positions, position=position, padding=padding, segments=segments)
 
 
 def left(context: Context) -> None:
@@ -46,9 +53,13 @@ def _streams(block: Configured) -> bool:
     return block.type.role != "block" or block.type.module.capabilities.streaming
 
 
-def position_parts(position: Configured, dropout: float, width: int, shape: Shape) -> list[Part]:
-    """The position and the mask of the dropout on the sum, one byte an element."""
+def position_parts(
+    position: Configured, dropout: float, width: int, shape: Shape, norm: Configured | None = None
+) -> list[Part]:
+    """The position, the norm of the sum and the mask of its dropout, one byte an element."""
     parts = [Part(name="position", shape=shape, block=position)]
+    if norm is not None:
+        parts.append(Part(name="input_norm", shape=shape, block=norm))
     if dropout:
         parts.append(Part(name="dropout", shape=shape, own=Cost(activation_bytes=shape.rows * width)))
     return parts

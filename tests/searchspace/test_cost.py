@@ -25,6 +25,8 @@ FIELDS = {
         {"vocabulary": VOCABULARY, "tokens": True},
         {"features": 3},
         {"features": 3, "classes": 5},
+        {"vocabulary": VOCABULARY, "tokens": True, "class_token": True, "segments": 2, "head": "hidden"},
+        {"features": 3, "classes": 5, "class_token": True, "pool": "first", "head": "hidden", "dropout": 0.1},
     ],
     "encoder_decoder": [{"vocabulary": VOCABULARY}, {"vocabulary": VOCABULARY, "tie_embeddings": False}],
 }
