@@ -28,8 +28,8 @@ from kernels.banded_attention import Band, Reading, band, banded_attention
 from searchspace.checks import at_least, probability
 from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, linear, matmul
-from searchspace.primitives.attention.compression import Compression, Norms, compression_cost, normed
 from searchspace.primitives.attention.distances import check_waves, falling, waves
+from searchspace.primitives.attention.dynamic_projection import DynamicProjection, Norms, normed, projection_cost
 from searchspace.primitives.attention.heads import check_heads, merge, split
 from searchspace.registry import primitive
 
@@ -90,7 +90,7 @@ class CausalLongShortAttention(Primitive):
         C, H = config.dim, config.heads
         self.query = nn.Linear(C, C, bias=config.bias)
         self.key_value = nn.Linear(C, 2 * C, bias=config.bias)
-        self.compression = Compression(C, H, config.slots)
+        self.projection = DynamicProjection(C, H, config.slots)
         self.near_norm, self.far_norm = (None if config.norms == "none" else nn.LayerNorm(C) for _ in range(2))
         self.near_position = nn.Linear(C, C, bias=False)  # W
         self.far_position = nn.Linear(C, C, bias=False)  # W'
@@ -136,7 +136,7 @@ class CausalLongShortAttention(Primitive):
         if slot is None and length < config.chunk:
             return x.new_zeros(x.shape[0], 0, 2 * config.dim), None
         source = x if config.compress == "hidden" else keys_values
-        material = torch.cat([source, self.compression.logits(x)], dim=2)
+        material = torch.cat([source, self.projection.logits(x)], dim=2)
         if slot is not None:
             material = torch.cat([slot["open"], material], dim=1) if slot else material
             length = material.shape[1]
@@ -154,7 +154,7 @@ class CausalLongShortAttention(Primitive):
     def _vectors(self, material: Tensor, padding: Tensor | None) -> Tensor:
         """material: [B, N, L, X + H * S], what is compressed and the logits of its P -> [B, N * S, 2 C]."""
         source, logits = material.tensor_split([self.config.source_width], dim=3)
-        far = self.compression(source, logits, padding=padding)
+        far = self.projection(source, logits, padding=padding)
         if self.config.compress == "hidden":
             far = self.key_value(far)
             far = normed(self.near_norm, far) if self.config.norms == "chained" else far
@@ -194,7 +194,7 @@ def _far_cost(config: CausalLongShortAttentionConfig, shape: Shape) -> Cost:
     C, chunks, vectors = config.dim, (shape.length - 1) // config.chunk, config.far(shape.length)
     if vectors is None:
         return Cost()
-    compressed = compression_cost(
+    compressed = projection_cost(
         C, config.heads, config.slots, shape, chunks=chunks, length=config.chunk, width=config.source_width
     )
     rows = shape.batch * chunks * config.slots

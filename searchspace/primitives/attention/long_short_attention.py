@@ -22,7 +22,7 @@ from kernels.long_short_attention import long_short_attention, segments
 from searchspace.checks import at_least, probability
 from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, linear, matmul
-from searchspace.primitives.attention.compression import Compression, Norms, compression_cost, normed
+from searchspace.primitives.attention.dynamic_projection import DynamicProjection, Norms, normed, projection_cost
 from searchspace.primitives.attention.heads import check_heads, merge, split
 from searchspace.registry import primitive
 
@@ -60,7 +60,7 @@ class LongShortAttention(Primitive):
         C = config.dim
         self.query = nn.Linear(C, C, bias=config.bias)
         self.key_value = nn.Linear(C, 2 * C, bias=config.bias)
-        self.compression = Compression(C, config.heads, config.slots)
+        self.projection = DynamicProjection(C, config.heads, config.slots)
         self.near_norm, self.far_norm = (None if config.norms == "none" else nn.LayerNorm(C) for _ in range(2))
         self.output = nn.Linear(C, C, bias=config.bias)
 
@@ -70,7 +70,7 @@ class LongShortAttention(Primitive):
         both = self.key_value(x)
         near = normed(self.near_norm, both)
         source = near if config.norms == "chained" else both
-        far = self.compression(source[:, None], self.compression.logits(x)[:, None], padding=padding)
+        far = self.projection(source[:, None], self.projection.logits(x)[:, None], padding=padding)
         k, v, far_k, far_v = (
             split(half, config.heads) for part in (near, normed(self.far_norm, far)) for half in part.chunk(2, dim=2)
         )
@@ -96,7 +96,7 @@ class LongShortAttention(Primitive):
         norms = 0 if config.norms == "none" else 2
         return (
             linear(shape, C, 3 * C, bias=config.bias)
-            + compression_cost(C, H, S, shape, chunks=1, length=T, width=2 * C)
+            + projection_cost(C, H, S, shape, chunks=1, length=T, width=2 * C)
             + matmul(cut.rows, C // H, 2 * columns, count=tiles * H)
             + kept(shape, tiles * (cut.rows * (2 * C + H) + columns * 2 * C))
             + kept(shape, norms * C * (shape.rows + shape.batch * S))

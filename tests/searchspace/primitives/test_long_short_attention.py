@@ -31,7 +31,7 @@ def _summary(block, x, y, slots, places):
     out = torch.zeros(slots, C, dtype=x.dtype)
     for h in range(H):
         for s in range(slots):
-            weights = (x[places] @ block.compression.logits.weight[h * slots + s]).exp()
+            weights = (x[places] @ block.projection.logits.weight[h * slots + s]).exp()
             weights = weights / weights.sum()
             row = torch.stack([w * y[t, h * D : (h + 1) * D] for w, t in zip(weights, places, strict=True)]).sum(0)
             out = out.index_put((torch.tensor([s] * D), torch.arange(h * D, (h + 1) * D)), row, accumulate=True)
@@ -179,7 +179,7 @@ def test_a_vector_for_every_position_beside_the_whole_window_is_full_attention()
     block = LongShortAttention(config).double()
     x = torch.eye(length, dtype=torch.float64)[None]  # position t has the input e_t, so slot s can ask for it
     with torch.no_grad():
-        block.compression.logits.weight.copy_(1e4 * torch.eye(length).repeat(H, 1))
+        block.projection.logits.weight.copy_(1e4 * torch.eye(length).repeat(H, 1))
     q = F.linear(x, block.query.weight)
     heads = [y.view(1, length, H, D).transpose(1, 2) for y in (q, *_keys_values(block, x))]
     full = F.scaled_dot_product_attention(*heads).transpose(1, 2).flatten(2)
