@@ -11,6 +11,7 @@ B batch, T time, H heads, D width of one head, M random features, C = H * D mode
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -26,6 +27,7 @@ from searchspace.cost import Cost, Shape, kept, linear, matmul
 from searchspace.primitives.attention.heads import check_heads, merge, split
 from searchspace.primitives.attention.random_features import gaussian_rows, orthogonal_rows
 from searchspace.registry import primitive
+from searchspace.sharing import numbered
 
 # Below every exponent, and still finite: the maximum of no key at all.
 NOTHING = -1e30
@@ -35,7 +37,8 @@ FORGOTTEN = -200.0
 
 @dataclass(frozen=True, kw_only=True)
 class FavorAttentionConfig:
-    """`redraw_every`: training steps after which W is drawn anew, 0 for never; evaluation keeps the last one."""
+    """`redraw_every`: training steps that a W serves, 0 for all; evaluation keeps the last one. `seed`: layers of a
+    model draw W of their own from it."""
 
     dim: int = given()
     causal: bool = given(False)
@@ -62,19 +65,23 @@ class FavorAttention(Primitive):
 
     projection: Tensor
     steps: Tensor
+    seen: Tensor
 
     def __init__(self, config: FavorAttentionConfig) -> None:
         super().__init__()
         self.config = config
         self.query_key_value = nn.Linear(config.dim, 3 * config.dim, bias=config.bias)
         self.output = nn.Linear(config.dim, config.dim, bias=config.bias)
+        self.layer = numbered("favor_attention")
         self.register_buffer("projection", self._draw(0))  # [M, D], the same for all heads
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+        # Weights that no optimiser has seen: every comparison with NaN says that they differ.
+        self.register_buffer("seen", torch.full((config.dim,), math.nan), persistent=False)
 
     def _draw(self, number: int) -> Tensor:
-        """The `number`-th random matrix of this block's seed, [M, D]."""
+        """The `number`-th random matrix of this block, [M, D]."""
         draw = orthogonal_rows if self.config.orthogonal else gaussian_rows
-        return draw(self.config.features, self.config.dim // self.config.heads, (self.config.seed, number))
+        return draw(self.config.features, self.config.dim // self.config.heads, (self.config.seed, self.layer, number))
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         if self.training and self.config.redraw_every:
@@ -88,11 +95,19 @@ class FavorAttention(Primitive):
         return self.output(merge(out.to(v.dtype)))
 
     def _count(self) -> None:
-        """One more training step, and a new random matrix when its time has come."""
+        """One more training step, if the weights have changed, and a new random matrix when its time has come.
+
+        What runs again within a step (a block that stands in a model twice, one that is recomputed for the backward
+        pass, batches that add up) finds the weights as they were, and so the same matrix.
+        """
+        weights = self.query_key_value.weight.detach()[0]
+        if torch.equal(weights, self.seen):
+            return
+        self.seen = weights.clone()
         self.steps += 1
-        if int(self.steps) % self.config.redraw_every == 0:
-            # Not in place: a block that stands in a model twice still needs the last one for its backward pass.
-            self.projection = self._draw(int(self.steps) // self.config.redraw_every).to(self.projection)
+        number, served = divmod(int(self.steps) - 1, self.config.redraw_every)
+        if number and not served:
+            self.projection = self._draw(number).to(self.projection)
 
     def _attend(
         self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, slot: dict[str, Tensor] | None

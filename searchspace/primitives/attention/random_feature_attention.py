@@ -25,6 +25,7 @@ from searchspace.cost import Cost, Shape, kept, linear, matmul
 from searchspace.primitives.attention.heads import check_heads, merge, split
 from searchspace.primitives.attention.random_features import gaussian_rows
 from searchspace.registry import primitive
+from searchspace.sharing import numbered
 
 SMALLEST = 1e-3
 # With fewer vectors the normaliser is so often near zero that the output is mostly noise.
@@ -33,7 +34,8 @@ FEWEST = 8
 
 @dataclass(frozen=True, kw_only=True)
 class RandomFeatureAttentionConfig:
-    """`pool`: matrices drawn once; a training step picks one for every head, evaluation always reads the first."""
+    """`pool`: matrices drawn once; a training step picks one for every head, evaluation always reads the first. Layers
+    of a model have pools of their own from one `seed`."""
 
     dim: int = given()
     causal: bool = given(False)
@@ -71,7 +73,8 @@ class RandomFeatureBlock(Primitive):
         self.query_key_value = nn.Linear(config.dim, 3 * config.dim, bias=config.bias)
         self.output = nn.Linear(config.dim, config.dim, bias=config.bias)
         self.scale = nn.Parameter(torch.ones(H, 1, D))
-        rows = [gaussian_rows(H * config.features, D, (config.seed, number)) for number in range(config.pool)]
+        layer = numbered("random_feature_attention")
+        rows = [gaussian_rows(H * config.features, D, (config.seed, layer, n)) for n in range(config.pool)]
         self.register_buffer("projections", torch.stack(rows).view(config.pool, H, config.features, D))
 
     def summed(
@@ -97,7 +100,10 @@ class RandomFeatureBlock(Primitive):
         return self.output(merge(out.to(v.dtype)))
 
     def _projection(self) -> Tensor:
-        """[H, M, D]: in training one of the pool for every head, else the first."""
+        """[H, M, D]: in training one of the pool for every head, else the first.
+
+        The choice is torch's random state, as dropout is: what replays that state chooses the same again.
+        """
         if not self.training or self.config.pool == 1:
             return self.projections[0]
         heads = torch.arange(self.config.heads, device=self.projections.device)

@@ -10,18 +10,20 @@ import torch
 from torch import Tensor
 
 
-def _generator(seed: tuple[int, int]) -> torch.Generator:
-    """A generator for the second-th matrix of the first seed; neighbouring seeds share no numbers in practice."""
-    first, second = seed
-    return torch.Generator().manual_seed((first * 1_000_003 + second) % 2**63)
+def _generator(seed: tuple[int, ...]) -> torch.Generator:
+    """A generator for these numbers in this order; neighbouring ones share nothing in practice."""
+    mixed = 0
+    for number in seed:
+        mixed = (mixed * 1_000_003 + number) % 2**63
+    return torch.Generator().manual_seed(mixed)
 
 
-def gaussian_rows(rows: int, width: int, seed: tuple[int, int]) -> Tensor:
-    """[rows, width] of independent N(0, 1), float32; the same for the same (seed, number)."""
+def gaussian_rows(rows: int, width: int, seed: tuple[int, ...]) -> Tensor:
+    """[rows, width] of independent N(0, 1), float32; the same for the same numbers in `seed`."""
     return torch.randn(rows, width, generator=_generator(seed), dtype=torch.float64).float()
 
 
-def orthogonal_rows(rows: int, width: int, seed: tuple[int, int]) -> Tensor:
+def orthogonal_rows(rows: int, width: int, seed: tuple[int, ...]) -> Tensor:
     """[rows, width], float32: each row has the law of a Gaussian vector; those of a block of `width` are orthogonal."""
     generator = _generator(seed)
     blocks = [_haar(width, generator) for _ in range(-(-rows // width))]

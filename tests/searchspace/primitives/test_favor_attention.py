@@ -1,11 +1,14 @@
 """FAVOR+ against its definition, written out pair by pair, and against the softmax that it estimates."""
 
+import itertools
 import math
 
 import pytest
 import torch
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
+from searchspace.build import build
 from searchspace.contract import Context
 from searchspace.primitives.attention.favor_attention import FavorAttention, FavorAttentionConfig
 from searchspace.primitives.attention.random_features import gaussian_rows, orthogonal_rows
@@ -126,31 +129,60 @@ def test_a_giant_key_later_on_leaves_the_past_to_the_bit(epsilon):
     assert expected[:, :40].abs().min() > 0
 
 
+def _step(block):
+    """What an optimiser does, to this test."""
+    with torch.no_grad():
+        block.query_key_value.weight.mul_(0.999)
+
+
 def test_draws_again_in_training_alone_and_carries_on_from_a_state_dict():
     config = FavorAttentionConfig(dim=8, causal=True, heads=2, redraw_every=3, seed=5)
     block, x = FavorAttention(config), torch.randn(1, 4, 8)
-    first, drawn = block.projection.clone(), []
-    for _ in range(7):
+    drawn = [block.projection.clone()]
+    for _ in range(8):
         block.train()(x, Context())
         drawn.append(block.projection.clone())
         block.eval()(x, Context())
         assert block.projection.equal(drawn[-1])
-    assert [not after.equal(before) for before, after in zip([first, *drawn], drawn, strict=False)] == [
-        False, False, True, False, False, True, False,
-    ]  # fmt: skip
+        _step(block)
+    changed = [not after.equal(before) for before, after in itertools.pairwise(drawn)]
+    assert changed == [False, False, False, True, False, False, True, False]
     resumed = FavorAttention(config)
     resumed.load_state_dict(block.state_dict())
     for model in (block, resumed):
         for _ in range(2):
             model.train()(x, Context())
+            _step(model)
     assert resumed.projection.equal(block.projection)
     assert not resumed.projection.equal(drawn[-1])
 
 
-def test_a_block_that_is_called_twice_in_a_step_may_draw_in_between():
-    block, x = FavorAttention(FavorAttentionConfig(dim=8, heads=2, redraw_every=1)), torch.randn(1, 4, 8)
-    block(block(x, Context()), Context()).sum().backward()
-    assert block.query_key_value.weight.grad.isfinite().all()
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_step_counts_once_however_often_a_block_runs_in_it(fused):
+    """Twice in a model, again for the backward pass, for two batches that add up: one matrix until the weights move."""
+    block, x = FavorAttention(FavorAttentionConfig(dim=8, heads=2, redraw_every=1)).train(), torch.randn(1, 4, 8)
+    optimiser = torch.optim.AdamW(block.parameters(), fused=fused)
+    used = []
+    for _ in range(3):
+        for _ in range(2):
+            found = block(block(x, Context()), Context())
+            again = checkpoint(lambda x: block(block(x, Context()), Context()), x, use_reentrant=False)
+            assert again.equal(found)
+            again.sum().backward()
+        used.append(block.projection.clone())
+        optimiser.step()
+    assert int(block.steps) == 3
+    assert not any(used[i].equal(used[j]) for i in range(3) for j in range(i))
+
+
+def test_layers_of_one_seed_draw_matrices_of_their_own_and_models_the_same_ones():
+    body = "{repeat: {times: 3, of: {favor_attention: {heads: 2, features: 4}}}}"
+    text = f"kind: decoder\nwidth: 8\nvocabulary: 5\nbody: {body}\n"
+    first, second = (
+        [layer.projection for layer in build(text).modules() if isinstance(layer, FavorAttention)] for _ in range(2)
+    )
+    assert not any(first[i].equal(first[j]) for i in range(3) for j in range(i))
+    assert all(a.equal(b) for a, b in zip(first, second, strict=True))
 
 
 def test_memory_grows_with_the_length_and_not_with_its_square():

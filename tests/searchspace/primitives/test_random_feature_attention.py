@@ -5,7 +5,9 @@ import math
 import pytest
 import torch
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
+from searchspace.build import build
 from searchspace.contract import Context
 from searchspace.primitives.attention.gated_random_feature_attention import (
     GatedRandomFeatureAttention,
@@ -131,6 +133,25 @@ def test_training_picks_from_the_pool_and_evaluation_reads_the_first():
         assert used == {0, 1, 2, 3}
     torch.manual_seed(0)
     assert all(block._projection().equal(W) for W in picked)
+
+
+def test_layers_of_one_seed_draw_matrices_of_their_own():
+    body = "[{random_feature_attention: {heads: 2}}, {gated_random_feature_attention: {heads: 2}}]"
+    model = build(f"kind: decoder\nwidth: 8\nvocabulary: 5\nbody: {{repeat: {{times: 2, of: {body}}}}}\n")
+    pools = [module.projections for module in model.modules() if hasattr(module, "projections")]
+    assert len(pools) == 4
+    assert not any(pools[i].equal(pools[j]) for i in range(4) for j in range(i))
+
+
+def test_what_replays_the_random_state_picks_the_same_matrices():
+    block = RandomFeatureAttention(RandomFeatureAttentionConfig(dim=8, heads=2, pool=16)).train()
+    x = torch.randn(1, 5, 8, requires_grad=True)
+    torch.manual_seed(1)
+    expected = torch.autograd.grad(block(x, Context()).square().sum(), x)
+    torch.manual_seed(1)
+    out = checkpoint(lambda x: block(x, Context()), x, use_reentrant=False)
+    torch.randn(3)  # the state moves on before the backward pass
+    torch.testing.assert_close(torch.autograd.grad(out.square().sum(), x), expected)
 
 
 def test_a_closed_gate_leaves_every_position_to_itself():
