@@ -34,6 +34,7 @@ def block_sparse_attention_reference(
     (B, H, Tq, D), Tk = q.shape, k.shape[2]
     N, n = blocks.shape[2:]
     read = torch.zeros(B, H, N * rows, -(-Tk // columns) * columns, dtype=torch.bool, device=q.device)
+    added = torch.zeros(read.shape, dtype=q.dtype, device=q.device)
     listed = blocks.expand(B, H, N, n)
     for place in range(n * columns):
         key = listed[..., place // columns] * columns + place % columns  # [B, H, N]
@@ -41,16 +42,17 @@ def block_sparse_attention_reference(
             may = torch.ones_like(key, dtype=torch.bool)
             if allowed is not None:
                 may = allowed.expand(B, H, N, rows, n * columns)[..., row, place]
-            band = read[:, :, row::rows]  # the same row of every block
-            band.scatter_(3, key[..., None], band.gather(3, key[..., None]) | may[..., None])
+            b, h, i = may.nonzero(as_tuple=True)
+            read[b, h, i * rows + row, key[b, h, i]] = True
+            if bias is not None:
+                value = bias.expand(B, H, N, rows, n * columns)[..., row, place]
+                added[b, h, i * rows + row, key[b, h, i]] = value[b, h, i]
     read = read[:, :, :Tq, :Tk]
     if keys is not None:
         read = read & keys[:, None, None, :]
     k, v = (heads.repeat_interleave(H // k.shape[1], dim=1) for heads in (k, v))
     scores = q @ k.transpose(2, 3) / math.sqrt(D)
-    if bias is not None:
-        distance = torch.arange(Tk, device=q.device) - torch.arange(Tq, device=q.device)[:, None]
-        scores = scores + bias[:, distance + Tq - 1]
+    scores = scores + added[:, :, :Tq, :Tk]
     weights = (scores - scores.amax(3, keepdim=True)).exp() * read
     total = weights.sum(3, keepdim=True)
     return weights / torch.where(total > 0, total, 1) @ v
@@ -74,8 +76,7 @@ def block_sparse_attention(
     blocks: [1 or B, 1 or H, N, n] int64, the key blocks (of `columns` keys) that each query block (of `rows` queries)
     reads; the last block of either kind may be short. allowed: [1 or B, 1 or H, 1 or N, 1 or R, n * S], True where a
     query may read a key that is listed for it; a block that is listed twice must be allowed once. keys: [B, Tk], True
-    where a key may be read. bias: [H, Tq - 1 + Tk], added to the scaled scores by the distance j - i, from 1 - Tq on.
-    A query without any key reads zeros.
+    where a key may be read. bias: as `allowed`, added to the scaled scores. A query without any key reads zeros.
     """
     (B, H, Tq, D), (G, Tk) = q.shape, k.shape[1:3]
     N, n = blocks.shape[2:]
@@ -83,7 +84,8 @@ def block_sparse_attention(
     if -(-Tq // R) != N:
         raise ValueError(f"blocks must list the keys of {-(-Tq // R)} blocks of {R} queries, but got {N} lists.")
     allowed = _readable(blocks, allowed, keys, Tk, S)
-    order, fold = _layout(B, H, N, apart=allowed is not None and allowed.shape[0] > 1)
+    apart = any(mask is not None and len(mask) > 1 for mask in (allowed, bias))
+    order, fold = _layout(B, H, N, apart=apart)
 
     head = torch.arange(H, device=q.device) // (H // G) + G * torch.arange(B, device=q.device)[:, None]  # [B, H]
     which = (head[:, :, None, None] * M + blocks).permute(order[:4]).flatten()
@@ -98,8 +100,7 @@ def block_sparse_attention(
     if bias is None:
         out = masked_attention(queries, listed(k), listed(v), mask, None, dropout=dropout)
     else:
-        near = _folded(_by_distance(bias, blocks, R, S, Tq, Tk), B, N, order)
-        out = biased_attention(queries, listed(k), listed(v), mask, near, dropout)
+        out = biased_attention(queries, listed(k), listed(v), mask, _folded(bias, B, N, order), dropout)
     sizes = [(B, H, N)[axis] for axis in order[:3]]
     back = [order.index(axis) for axis in range(5)]
     return out.view(*sizes, R, D).permute(back).reshape(B, H, N * R, D)[:, :, :Tq]
@@ -135,13 +136,17 @@ def _folded(mask: Tensor, B: int, N: int, order: tuple[int, ...]) -> Tensor:
     return mask.permute(order).flatten(1, 2)
 
 
-def _by_distance(bias: Tensor, blocks: Tensor, R: int, S: int, Tq: int, Tk: int) -> Tensor:
-    """[H, Tq - 1 + Tk] -> [1 or B, H, N, R, n * S]."""
-    N, H = blocks.shape[2], len(bias)
-    i = torch.arange(N * R, device=blocks.device).view(N, R, 1)
-    j = (blocks[..., None] * S + torch.arange(S, device=blocks.device)).flatten(3)[:, :, :, None]
-    place = (j - i + Tq - 1).clamp(0, Tq + Tk - 2)  # beyond the ends nothing is read
-    return bias[torch.arange(H, device=blocks.device)[:, None, None, None], place]
+def distances(blocks: Tensor, *, rows: int, columns: int) -> Tensor:
+    """[1 or B, 1 or H, N, R, n * S]: how far j - i lies each listed key from each query of a block."""
+    steps = torch.arange(blocks.shape[2] * rows, device=blocks.device).view(-1, rows, 1)
+    keys = (blocks[..., None] * columns + torch.arange(columns, device=blocks.device)).flatten(3)
+    return keys[:, :, :, None] - steps
+
+
+def by_distance(table: Tensor, place: Tensor) -> Tensor:
+    """table: [H, distances], place: [1 or B, 1 or H, ...] into it -> [1 or B, H, ...]; beyond its ends the ends."""
+    head = torch.arange(len(table), device=table.device).view(-1, *[1] * (place.dim() - 2))
+    return table[head, place.clamp(0, table.shape[1] - 1)]
 
 
 def biased_attention(

@@ -6,7 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.attention import attention_reference
-from kernels.block_sparse_attention import block_sparse_attention, block_sparse_attention_reference
+from kernels.block_sparse_attention import (
+    block_sparse_attention,
+    block_sparse_attention_reference,
+    by_distance,
+    distances,
+)
 
 
 def _lists(batch, heads, queries, keys, many):
@@ -33,7 +38,7 @@ def test_equals_its_definition(Tq, Tk, rows, columns, many, own, apart, masked, 
         "columns": columns,
         "allowed": torch.rand(*shapes[seed % 5], blocks.shape[3] * columns) < 0.6 if masked else None,
         "keys": torch.rand(2, Tk) < 0.6 if padded else None,
-        "bias": torch.randn(2, Tq - 1 + Tk, dtype=torch.float64) if biased else None,
+        "bias": torch.randn(*shapes[-seed % 5], blocks.shape[3] * columns, dtype=torch.float64) if biased else None,
     }
     found = block_sparse_attention(q, k, v, blocks, **options)
     expected = block_sparse_attention_reference(q, k, v, blocks, **options)
@@ -54,7 +59,7 @@ def test_a_query_without_keys_reads_zeros_and_passes_no_gradient():
     q, k, v = (torch.randn(2, 1, 8, 4, requires_grad=True) for _ in range(3))
     blocks = torch.tensor([[0], [1]]).view(1, 1, 2, 1)
     keys = torch.tensor([[True] * 8, [True] * 4 + [False] * 4])
-    for bias in (None, torch.zeros(1, 15)):
+    for bias in (None, torch.zeros(1, 1, 1, 1, 4)):
         out = block_sparse_attention(q, k, v, blocks, rows=4, columns=4, keys=keys, bias=bias)
         assert not out[1, :, 4:].any()
         for gradient in torch.autograd.grad(out.square().sum(), (q, k, v)):
@@ -67,3 +72,12 @@ def test_says_when_lists_and_queries_do_not_fit():
     q = k = v = torch.randn(1, 1, 9, 4)
     with pytest.raises(ValueError, match="the keys of 3 blocks of 4 queries, but got 2 lists"):
         block_sparse_attention(q, k, v, torch.zeros(1, 1, 2, 1, dtype=torch.int64), rows=4, columns=4)
+
+
+def test_a_table_is_read_by_distance():
+    table = torch.arange(13.0)[None] - 6  # of the distances from -6 to 6
+    blocks = torch.tensor([[[[1, 0], [0, 1]]]])
+    found = by_distance(table, distances(blocks, rows=4, columns=4) + 6)
+    assert found.shape == (1, 1, 2, 4, 8)
+    assert found[0, 0, 0, 1].tolist() == [3, 4, 5, 6, -1, 0, 1, 2]
+    assert found[0, 0, 1, 3].tolist() == [-6, -6, -5, -4, -3, -2, -1, 0]

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from kernels.attention import attention
-from kernels.block_sparse_attention import biased_attention, block_sparse_attention
+from kernels.block_sparse_attention import biased_attention, block_sparse_attention, by_distance, distances
 from searchspace.checks import at_least, probability
 from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, linear, matmul
@@ -89,8 +89,11 @@ class BigbirdAttention(Primitive):
         (B, H, T, D), b = q.shape, self.config.block
         bias = self._bias(T, context, q.device)
         pattern = self._pattern(T, context.padding, q.device)
+        near = None
+        if bias is not None:
+            near = by_distance(bias, distances(pattern.blocks, rows=b, columns=b) + T - 1)
         out = block_sparse_attention(
-            q, k, v, pattern.blocks, rows=b, columns=b, allowed=pattern.allowed, keys=context.padding, bias=bias,
+            q, k, v, pattern.blocks, rows=b, columns=b, allowed=pattern.allowed, keys=context.padding, bias=near,
             dropout=self._dropout,
         )  # fmt: skip
         ends = pattern.ends[:, None, :, None, None].expand(B, H, 2, b, D)
@@ -107,8 +110,7 @@ class BigbirdAttention(Primitive):
             return attention(q, k, v, keys=padding, dropout=self._dropout)
         T, b = k.shape[2], self.config.block
         i = (ends[:, :, None] * b + torch.arange(b, device=q.device)).flatten(1)  # [1 or B, 2 b]
-        distance = torch.arange(T, device=q.device) - i[:, :, None].clamp(max=T - 1)
-        near = bias[:, distance + T - 1].transpose(0, 1)  # [1 or B, H, 2 b, T]
+        near = by_distance(bias, (torch.arange(T, device=q.device) - i[:, :, None])[:, None] + T - 1)
         return biased_attention(q, k, v, None if padding is None else padding[:, None, None], near, self._dropout)
 
     def _bias(self, length: int, context: Context, device: torch.device) -> Tensor | None:

@@ -1,0 +1,101 @@
+"""What a position reads in a Sparse Transformer: two sets of earlier positions, and how heads put them together.
+
+Child et al. 2019, "Generating Long Sequences with Sparse Transformers", https://arxiv.org/abs/1904.10509, section 4.
+Strided: A1 the last l positions, itself among them, A2 every l-th before it. Fixed: A1 the positions of its block of l,
+A2 the last c of every block. H heads, T positions, l the stride, c the summary.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Part = Literal["union", "first", "second"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparsePattern:
+    """`inclusive`: the strided A1 has l + 1 positions, as the paper's formula; its figures and code have l.
+
+    `by_head`: head h reads the h-th run of c positions from the end of each block, not all of them the last.
+    """
+
+    name: Literal["strided", "fixed"]
+    stride: int
+    summary: int
+    inclusive: bool
+    by_head: bool
+
+    @property
+    def window(self) -> int:
+        """Positions that the strided A1 reads."""
+        return self.stride + self.inclusive
+
+    def reads(self, part: Part, i: Tensor, j: Tensor, head: Tensor) -> Tensor:
+        """Whether i reads j; all of them broadcast: positions, and the numbers of the heads."""
+        if self.name == "strided":
+            first, second = i - j < self.window, (i - j) % self.stride == 0
+        else:
+            from_end = self.stride - 1 - j % self.stride - (head * self.summary if self.by_head else 0)
+            first, second = i // self.stride == j // self.stride, (from_end >= 0) & (from_end < self.summary)
+        read = {"union": first | second, "first": first, "second": second}[part]
+        return read & (j <= i)
+
+    def held(self, part: Part, length: int, heads: range) -> Tensor:
+        """[1 or heads, n], in order: which of the first `length` positions may be read after them."""
+        steps = torch.arange(length)
+        if self.name == "strided":
+            return steps[None, max(0, length - self.window + 1) :] if part == "first" else steps[None]
+        begun = steps[length - length % self.stride :]  # the block that is not complete
+        if part == "first":
+            return begun[None]
+        ends = (torch.arange(length // self.stride) + 1) * self.stride
+        shift = (torch.tensor(heads if self.by_head else [0]) + 1) * self.summary
+        summaries = (ends - shift[:, None])[..., None] + torch.arange(self.summary)
+        return torch.cat([summaries.flatten(1), begun.expand(len(shift), -1)], dim=1)
+
+    def held_count(self, part: Part, length: int) -> int:
+        """How many positions `held` has."""
+        if self.name == "strided":
+            return min(length, self.window - 1) if part == "first" else length
+        complete = 0 if part == "first" else length // self.stride * self.summary
+        return complete + length % self.stride
+
+    @property
+    def piece(self) -> int:
+        """Columns of the key blocks that make up A1 and A2 of the fixed pattern."""
+        return math.gcd(self.stride, self.summary)
+
+    def listed(self, part: Part, length: int) -> int:
+        """Keys that a block of queries lists in the fixed pattern."""
+        blocks = -(-length // self.stride)
+        summaries = {"union": blocks - 1, "first": 0, "second": blocks}[part]
+        return (part != "second") * self.stride + summaries * self.summary
+
+    def lists(self, part: Part, length: int, heads: Tensor) -> tuple[Tensor, Tensor]:
+        """The fixed pattern as blocks [1, 1 or H, N, n] of `piece` keys, and which keys of these each query may read."""
+        blocks, piece = -(-length // self.stride), self.piece
+        own, end = self.stride // piece, self.summary // piece
+        n, device = torch.arange(blocks, device=heads.device), heads.device
+        lists, earlier = [], []
+        if part != "second":
+            lists.append((n[:, None] * own + torch.arange(own, device=device))[None])  # [1, N, own]
+            earlier.append(torch.ones(blocks, self.stride, dtype=torch.bool, device=device))
+        if part != "first":
+            read = n[:-1] if part == "union" else n  # the union has the last block's summary only in its own block
+            shift = ((heads if self.by_head else torch.zeros_like(heads[:1])) + 1) * end
+            summaries = ((read + 1) * own - shift[:, None])[..., None] + torch.arange(end, device=device)
+            lists.append(summaries.flatten(1)[:, None].expand(-1, blocks, -1))  # [1 or H, N, .]
+            before = read < n[:, None] if part == "union" else read <= n[:, None]
+            earlier.append(before.repeat_interleave(self.summary, dim=1))
+        many = max(len(each) for each in lists)
+        listed = torch.cat([each.expand(many, -1, -1) for each in lists], dim=2)
+        keys = (listed[..., None] * piece + torch.arange(piece, device=device)).flatten(2)  # [1 or H, N, n * piece]
+        queries = torch.arange(blocks * self.stride, device=device).view(blocks, self.stride, 1)
+        allowed = (keys[:, :, None] <= queries) & torch.cat(earlier, dim=1)[:, None]
+        # Where a query reads its own block and what ends before it, all heads read under one mask.
+        return listed[None], allowed[None, :1] if part == "union" else allowed[None]
