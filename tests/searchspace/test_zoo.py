@@ -67,7 +67,8 @@ def test_language_models_have_the_parameters_of_the_released_weights(name: str, 
 
 
 @pytest.mark.parametrize(
-    ("name", "millions"), [("evolved_transformer", 64), ("primer", 35), ("dynamic_convolution", 213)]
+    ("name", "millions"),
+    [("evolved_transformer", 64), ("primer", 35), ("dynamic_convolution", 213), ("adaptive_span", 39)],
 )
 def test_models_have_the_size_that_their_papers_say(name: str, millions: int) -> None:
     assert round(cost(zoo.load(name)).parameters / 1e6) == millions
