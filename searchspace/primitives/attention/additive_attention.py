@@ -118,7 +118,7 @@ class AdditiveAttention(Primitive):
         if projected:
             products += matmul(rows, C, C) + linear(shape, C, C, bias=config.bias, rows=0) + matmul(shape.rows, C, C)
             products += Cost(parameters=C * C + (C if config.bias else 0))
-            held += shape.rows * C
+            held += shape.rows * C if H > 1 else 0  # with one head the last map reads the result itself
         if not over_self:
             held += rows * C  # the memory
         streamed = rows * (W + C) if config.causal or not over_self else 0

@@ -1,0 +1,162 @@
+"""Nadaraya-Watson attention: a mean of the values, weighted by how near their keys are to the query.
+
+Nadaraya 1964, "On Estimating Regression", https://doi.org/10.1137/1109020; Watson 1964, "Smooth Regression Analysis":
+f(q) = sum_j K((q - k_j) / h) v_j / sum_j K((q - k_j) / h), a head's K a function of the length u of its argument:
+gaussian exp(-u^2 / 2), and for u up to 1 boxcar 1, epanechnikov 1 - u^2, triangular 1 - u; zeros where nothing is near.
+The bandwidth h is a number, or `learned` as w = 1 / h, one a head or one a dimension of a head. Without `project`
+queries, keys and values are the input itself, each head a slice of it: no parameters, the regression as it was
+published. With it they are maps of the input, and a map follows, as in multi-head attention. A boxcar's weights do not
+change with what they depend on, so it can learn neither. Rotary positions and ALiBi do not reach a distance.
+B batch, T time, S positions of the memory, H heads, D width of one head, C = H * D model width.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from kernels.kernel_attention import kernel_attention
+from searchspace.contract import Capabilities, Context, Primitive, given
+from searchspace.cost import Cost, Shape, matmul
+from searchspace.primitives.attention.heads import check_heads, merge, split
+from searchspace.registry import primitive
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelAttentionConfig:
+    """`over`: "self" reads the sequence itself, "memory" the encoder's output.
+
+    `bandwidth`: h, from which learning starts; sqrt(2 D) unless given, the usual distance of two normalised inputs.
+    """
+
+    dim: int = given()
+    causal: bool = given(False)
+    memory: bool = given(False)
+    heads: int = 4
+    kernel: Literal["gaussian", "boxcar", "epanechnikov", "triangular"] = "gaussian"
+    bandwidth: float | None = None
+    learned: Literal["none", "head", "dimension"] = "none"
+    project: bool = False
+    over: Literal["self", "memory"] = "self"
+
+    def __post_init__(self) -> None:
+        check_heads(self.dim, self.heads)
+        if self.bandwidth is not None and not self.bandwidth > 0:
+            raise ValueError(f"bandwidth must be above 0, but got {self.bandwidth}.")
+        if self.over == "memory" and not self.memory:
+            raise ValueError("over='memory' reads an encoder's output, but this model has no encoder; use over='self'.")
+        if self.kernel == "boxcar" and (self.project or self.learned != "none"):
+            raise ValueError(
+                "a boxcar passes no gradient to distances, so it needs learned='none' and project=false, "
+                f"but got learned={self.learned!r}, project={self.project}; use another kernel to learn them."
+            )
+
+    @property
+    def h(self) -> float:
+        """The bandwidth."""
+        return math.sqrt(2 * self.dim / self.heads) if self.bandwidth is None else self.bandwidth
+
+
+@primitive("kernel_attention", KernelAttentionConfig)
+class KernelAttention(Primitive):
+    """Kernel regression over the sequence or the memory; streaming keeps the keys, and the values where they differ."""
+
+    capabilities = Capabilities(cross=True)
+
+    def __init__(self, config: KernelAttentionConfig) -> None:
+        super().__init__()
+        self.config = config
+        C, H, project = config.dim, config.heads, config.project
+        self.query = nn.Linear(C, C, bias=False) if project else None
+        self.key_value = nn.Linear(C, 2 * C, bias=False) if project else None
+        self.output = nn.Linear(C, C, bias=False) if project else None
+        width = C // H if config.learned == "dimension" else 1
+        learned = config.learned != "none"
+        self.inverse = nn.Parameter(torch.full((H, 1, width), 1 / config.h)) if learned else None
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        over_self = self.config.over == "self"
+        slot = context.slot(causal=self.config.causal or not over_self)
+        read, keys = self._self(x, context, slot) if over_self else self._memory(context, slot)
+        q = x if self.query is None else self.query(x)
+        wide = torch.promote_types(q.dtype, torch.float32)
+        with torch.autocast(x.device.type, enabled=False):
+            q, *read = (split(part.to(wide), self.config.heads) for part in (q, *read))
+            factor = 1 / self.config.h if self.inverse is None else self.inverse.to(wide)
+            out = kernel_attention(
+                q * factor,
+                read[0] * factor,
+                read[-1],
+                self.config.kernel,
+                keys,
+                causal=over_self and self.config.causal,
+            )
+        means = merge(out).to(x.dtype)
+        return means if self.output is None else self.output(means)
+
+    def _self(self, x: Tensor, context: Context, slot: dict[str, Tensor] | None) -> tuple[list[Tensor], Tensor | None]:
+        read = self._keys_values(x)
+        if slot is not None:
+            names = ("k", "v")[: len(read)]
+            read = [
+                torch.cat([slot[name], new], dim=1) if name in slot else new.clone()
+                for name, new in zip(names, read, strict=True)
+            ]
+            slot |= dict(zip(names, read, strict=True))
+        return read, context.padding
+
+    def _memory(self, context: Context, slot: dict[str, Tensor] | None) -> tuple[list[Tensor], Tensor | None]:
+        """The keys and values of the memory are computed once while streaming, with its padding, and kept."""
+        if slot:
+            return [slot[name] for name in ("k", "v") if name in slot], slot.get("padding")
+        if context.memory is None:
+            raise ValueError("over='memory' needs the encoder's output in the context, but context.memory is None.")
+        read = self._keys_values(context.memory)
+        if slot is not None:
+            slot |= dict(zip(("k", "v"), (part.clone() for part in read), strict=False))
+            slot |= {} if context.memory_padding is None else {"padding": context.memory_padding}
+        return read, context.memory_padding
+
+    def _keys_values(self, y: Tensor) -> list[Tensor]:
+        """The keys and the values, or what is both."""
+        return [y] if self.key_value is None else list(self.key_value(y).chunk(2, dim=2))
+
+    @classmethod
+    def cost(cls, config: KernelAttentionConfig, shape: Shape) -> Cost:
+        """Weights are counted for every pair, the masked ones too; a distance as the product it could be."""
+        C, H, wide = config.dim, config.heads, max(4, shape.element_bytes)
+        over_self, width = config.over == "self", _width(config)
+        keys = shape.length if over_self else shape.memory
+        rows = shape.batch * keys
+        streamed = rows * C * (2 if config.project else 1) if config.causal or not over_self else 0
+        cost = matmul(shape.length, width, 2 * keys, count=shape.batch * H) + Cost(
+            parameters={"none": 0, "head": H, "dimension": C}[config.learned],
+            activation_bytes=_kept(config, shape.rows, rows) * wide,
+            state_bytes=streamed * shape.element_bytes,
+        )
+        if not config.project:
+            return cost
+        maps = matmul(shape.rows, C, C, count=2) + matmul(rows, C, 2 * C)
+        return cost + maps + Cost(parameters=4 * C * C)
+
+
+def _width(config: KernelAttentionConfig) -> int:
+    """Of a head in the products: a Gaussian's have one column more, those of the values too."""
+    return config.dim // config.heads + (1 if config.kernel == "gaussian" else 0)
+
+
+def _kept(config: KernelAttentionConfig, rows: int, keys: int) -> int:
+    """Numbers that the backward pass needs, for so many queries and keys."""
+    C, learned, wide = config.dim, config.learned != "none", config.heads * _width(config)
+    held = rows * (2 * wide + config.heads) + keys * wide  # scaled queries, results, normalisers; scaled keys
+    if config.kernel == "gaussian":
+        held += keys * (wide + C)  # the values with their column more, and the keys of |k|^2
+    entered = rows if config.over == "self" else rows + keys
+    raw = learned or config.kernel != "gaussian"  # unscaled keys and values are read, not only their copies
+    if config.project:  # the input, what the last map reads, [k; v], and the queries for the gradient of w
+        return held + (entered + rows + 2 * raw * keys + learned * rows) * C
+    return held + (raw * keys if config.over == "self" else learned * rows + raw * keys) * C
