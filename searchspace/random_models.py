@@ -36,12 +36,12 @@ def random_block(rng: random.Random, given: Given, role: Role = "block", depth: 
     below = {f.name: _blocks(rng, f, given, depth - 1) for f in kind.fields.values() if f.role is not None}
     scalars = [field for field in kind.fields.values() if field.role is None]
     for _ in range(TRIES):
-        values = {field.name: _scalar(rng, field) for field in scalars}
+        values = {field.name: _scalar(rng, field, role) for field in scalars}
         try:
             return Configured(kind, kind.config(**surroundings, **below, **values))
         except ValueError:
             continue  # values that do not fit together: draw again
-    needed = {field.name: _scalar(rng, field) for field in scalars if field.default is MISSING}
+    needed = {field.name: _scalar(rng, field, role) for field in scalars if field.default is MISSING}
     return Configured(kind, kind.config(**surroundings, **below, **needed))
 
 
@@ -53,7 +53,7 @@ def _blocks(rng: random.Random, field: Field, given: Given, depth: int) -> Any:
     return tuple((random_block(rng, given, "block", depth),) * rng.randint(1, 2) for _ in range(2))
 
 
-def _scalar(rng: random.Random, field: Field) -> Any:
+def _scalar(rng: random.Random, field: Field, role: Role) -> Any:
     if get_origin(field.type) is Literal:
         return rng.choice(get_args(field.type))
     if field.type is bool:
@@ -61,8 +61,8 @@ def _scalar(rng: random.Random, field: Field) -> Any:
     if field.default is MISSING:
         return rng.randint(2, 3)
     whole = field.type is int or NoneType in get_args(field.type)
-    # Small numbers find most mistakes; a field with a large default is a table, which must hold a whole sequence.
-    small = not isinstance(field.default, int) or field.default < 100
+    # Small numbers find most mistakes; a table must hold a whole sequence: those of positions, and large defaults.
+    small = role != "position" and (not isinstance(field.default, int) or field.default < 100)
     return rng.choice((field.default, 1, 2, 3)) if whole and small else field.default
 
 

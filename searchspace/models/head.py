@@ -40,8 +40,10 @@ class TokenHead(nn.Module):
 
     def __init__(self, vocabulary: int, width: int, *, hidden: bool) -> None:
         super().__init__()
-        self.hidden = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.LayerNorm(width, eps=EPS)) if hidden else None
-        self.bias = nn.Parameter(torch.zeros(vocabulary)) if hidden else None
+        self.hidden, self.bias = None, None
+        if hidden:
+            self.hidden = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.LayerNorm(width, eps=EPS))
+            self.bias = nn.Parameter(torch.zeros(vocabulary))
 
     def forward(self, x: Tensor, embedding: TokenEmbedding) -> Tensor:
         logits = embedding.logits(x if self.hidden is None else self.hidden(x))

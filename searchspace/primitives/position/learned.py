@@ -1,12 +1,15 @@
 """Learned positions: one trained vector a position is added to the input.
 
 Gehring et al. 2017, "Convolutional Sequence to Sequence Learning", https://arxiv.org/abs/1705.03122, section 3.1. The
-table has `length` rows; a longer sequence is refused, because nothing was learned for it.
+table has `length` rows; a longer sequence is refused, because nothing was learned for it. The positions of an image's
+patches are interpolated for one of another size (`resized`): Dosovitskiy et al. 2021, "An Image is Worth 16x16 Words",
+https://arxiv.org/abs/2010.11929, section 3.2.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +20,8 @@ from searchspace.contract import given
 from searchspace.cost import Cost, Shape
 from searchspace.primitives.position.none import NoPosition
 from searchspace.registry import primitive
+
+Mode = Literal["bilinear", "bicubic"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +50,28 @@ class Learned(NoPosition):
             )
         return x + F.embedding(positions, self.table)
 
+    def resize(self, old: tuple[int, int], new: tuple[int, int], mode: Mode = "bicubic") -> None:
+        """From now on for images of `new` rows and columns of patches instead of `old`; see `resized`."""
+        self.table = nn.Parameter(resized(self.table.detach(), old, new, mode))
+        self.config = replace(self.config, length=len(self.table))
+
     @classmethod
     def cost(cls, config: LearnedConfig, shape: Shape) -> Cost:
         """The positions are kept, eight bytes each."""
         return Cost(parameters=config.length * config.dim, activation_bytes=8 * shape.length)
+
+
+def resized(table: Tensor, old: tuple[int, int], new: tuple[int, int], mode: Mode = "bicubic") -> Tensor:
+    """table: [R * S, C] or [1 + R * S, C] of a grid of `old` = (R, S) -> the same of `new`, interpolated in 2-D.
+
+    A row before those of the grid is the class token's, and is kept. Raises ValueError for a table of another grid.
+    """
+    rows, columns = old
+    front = len(table) - rows * columns
+    if front not in (0, 1):
+        raise ValueError(
+            f"{len(table)} learned positions are no grid of {rows} x {columns}, with or without a class token in front."
+        )
+    grid = table[front:].T.unflatten(1, old)[None]  # [1, C, R, S]
+    grid = F.interpolate(grid, size=new, mode=mode, align_corners=False)
+    return torch.cat([table[:front], grid[0].flatten(1).T])

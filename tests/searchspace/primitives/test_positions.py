@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from searchspace.primitives.position.alibi import Alibi, AlibiConfig, slopes
-from searchspace.primitives.position.learned import Learned, LearnedConfig
+from searchspace.primitives.position.grid import Grid, GridConfig
+from searchspace.primitives.position.learned import Learned, LearnedConfig, resized
 from searchspace.primitives.position.none import NoPosition, NoPositionConfig
 from searchspace.primitives.position.rotary import Rotary, RotaryConfig
 from searchspace.primitives.position.sinusoidal import Sinusoidal, SinusoidalConfig, sinusoid
@@ -105,3 +106,62 @@ def test_none_leaves_everything_alone():
     assert none.embed(x, PLACES) is x
     assert none.rotate(heads, PLACES) is heads
     assert none.bias(2, PLACES, PLACES) is None
+
+
+@pytest.mark.parametrize("front", [0, 1])
+def test_positions_of_patches_are_interpolated_for_another_resolution(front):
+    learned = Learned(LearnedConfig(dim=2, length=front + 6)).double()
+    rows, columns = torch.meshgrid(torch.arange(2.0), torch.arange(3.0), indexing="ij")
+    plane = torch.stack([rows.flatten(), columns.flatten()], dim=1).double()  # each patch says where it stands
+    with torch.no_grad():
+        learned.table[front:] = plane
+    class_position = learned.table[:front].clone()
+    learned.resize((2, 3), (4, 6), mode="bilinear")
+    assert learned.config.length == len(learned.table) == front + 24
+    assert learned.table[:front].equal(class_position)
+    grid = learned.table[front:].view(4, 6, 2)
+    # Twice as fine: a new patch stands a quarter of an old one from the middle of it, and none beyond the last middle.
+    assert grid[:, 0, 0].tolist() == pytest.approx([0, 0.25, 0.75, 1])
+    assert grid[0, :, 1].tolist() == pytest.approx([0, 0.25, 0.75, 1.25, 1.75, 2])
+    learned.embed(torch.zeros(1, front + 24, 2, dtype=torch.float64), torch.arange(front + 24))
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_interpolated_positions_are_torchs_and_the_same_resolution_changes_nothing(mode):
+    table = torch.randn(1 + 12, 5, dtype=torch.float64)
+    image = table[1:].view(3, 4, 5).permute(2, 0, 1)[None]
+    expected = torch.nn.functional.interpolate(image, size=(7, 2), mode=mode)
+    torch.testing.assert_close(resized(table, (3, 4), (7, 2), mode)[1:], expected[0].permute(1, 2, 0).reshape(14, 5))
+    torch.testing.assert_close(resized(table, (3, 4), (3, 4), mode), table)
+    with pytest.raises(ValueError, match="13 learned positions are no grid of 3 x 3"):
+        resized(table, (3, 3), (7, 2), mode)
+
+
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("kind", ["learned", "sinusoidal"])
+def test_a_place_on_a_grid_is_its_row_and_its_column(kind, first):
+    grid = Grid(GridConfig(dim=8, rows=2, columns=3, kind=kind, first=first)).double()
+    length = 6 + first
+    embedded = grid.embed(torch.zeros(1, length, 8, dtype=torch.float64), torch.arange(length))[0]
+    for t in range(length):
+        if first and t == 0:
+            assert embedded[0].abs().max() == 0
+            continue
+        row, column = divmod(t - first, 3)
+        if kind == "learned":
+            expected = grid.rows[row] + grid.columns[column]
+        else:
+            angles = [place * 10000.0 ** (-2 * m / 4) for place in (row, column) for m in range(2)]
+            expected = torch.tensor([f(a) for a in angles for f in (math.sin, math.cos)], dtype=torch.float64)
+        torch.testing.assert_close(embedded[t], expected, atol=1e-12, rtol=0)
+
+
+def test_a_grid_refuses_what_lies_beyond_it():
+    grid, x = Grid(GridConfig(dim=4, rows=2, columns=3, first=True)), torch.zeros(1, 8, 4)
+    grid.embed(x[:, :7], torch.arange(7))
+    with pytest.raises(ValueError, match=r"Position 6 of the grid .* lies beyond its 2 rows of 3 columns"):
+        grid.embed(x, torch.arange(8))
+    with pytest.raises(ValueError, match="multiple of 4, but got 6"):
+        GridConfig(dim=6, kind="sinusoidal")
+    with pytest.raises(ValueError, match="rows must be at least 1"):
+        GridConfig(dim=4, rows=0)
