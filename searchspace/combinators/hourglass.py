@@ -61,6 +61,13 @@ class HourglassConfig:
         return Pooling(self.pool, self.separate_first, self.truncate, self.pooled_padding)
 
     @property
+    def hides_padding(self) -> bool:
+        """Whether real positions are as they would be without any padding after them."""
+        return len(self.stages) == 1 or (
+            self.pooled_padding == "max" and not (self.separate_first and self.truncate)
+        )
+
+    @property
     def is_short(self) -> bool:
         """Whether it gives fewer positions than it reads."""
         return len(self.stages) > 1 and len(self.decoder) == 0

@@ -22,7 +22,7 @@ from searchspace.models.embedding import TokenEmbedding, logits_part, token_part
 from searchspace.models.entry import cannot_stream, entered, left, position_parts
 from searchspace.models.handover import handed_over
 from searchspace.models.initialisation import scale_residual_outputs
-from searchspace.parts import Composite, Part, configured_below, in_order
+from searchspace.parts import PROBE, Composite, Part, after, check_lengths, configured_below, in_order
 from searchspace.registry import Blocks, Configured, Norm, Position, named, primitive
 
 
@@ -45,6 +45,12 @@ class EncoderDecoderConfig:
     def __post_init__(self) -> None:
         at_least(1, width=self.width, vocabulary=self.vocabulary, source_vocabulary=self.source_vocabulary)
         probability(dropout=self.dropout)
+        check_lengths(self.encoder)
+        if after(self.encoder, PROBE).length != PROBE.length:
+            raise ValueError(
+                "the encoder leaves fewer positions than the source has, and the decoder reads its padding at those; "
+                "give its hourglass a decoder of its own."
+            )
         started = handed_over(self.encoder, self.decoder)
         if not started and not any(_reads_memory(block) for block in configured_below(self.decoder)):
             raise ValueError(

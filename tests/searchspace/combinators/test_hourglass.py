@@ -192,7 +192,9 @@ def test_layers_of_a_stage_may_be_used_several_times():
 @pytest.mark.parametrize("separate", [True, False])
 def test_padding_is_invisible_where_a_pair_is_real_as_soon_as_one_is(separate):
     for length in range(1, 9):
-        _, block = _hourglass(3, 1, pooled_padding="max", truncate=False, separate_first=separate)
+        fields = {"pooled_padding": "max", "truncate": False, "separate_first": separate}
+        configured, block = _hourglass(3, 1, **fields)
+        assert configured.config.hides_padding
         x = torch.randn(1, length + 5, C, dtype=torch.float64)
         padding = torch.arange(length + 5)[None] < length
         found = block(x, Context(padding=padding))[:, :length]

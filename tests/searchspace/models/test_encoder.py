@@ -6,13 +6,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from searchspace.build import build, cost
-from searchspace.combinators.hourglass import HourglassConfig
 from searchspace.contract import Context, Streams
 from searchspace.errors import SpaceError
 from searchspace.models.encoder import mean_position
 from searchspace.parts import configured_below
 from searchspace.random_models import random_model
-from searchspace.registry import Configured
 from searchspace.testing import count_flops
 
 FIELDS = [
@@ -33,21 +31,13 @@ def inputs(fields: dict, batch: int, length: int) -> torch.Tensor:
     return torch.randint(0, 13, (batch, length))
 
 
-def pairs_the_end(block: Configured) -> bool:
-    """Whether a pooled position may be of a real and a padded one and count as padding, or the last be left out."""
-    config = block.config
-    if not isinstance(config, HourglassConfig):
-        return False
-    return config.pooled_padding == "min" or (config.separate_first and config.truncate)
-
-
 @given(st.integers(0, 10**9), st.sampled_from(FIELDS), st.integers(1, 6))
 @settings(max_examples=30)
 @torch.no_grad()
 def test_padding_changes_nothing(seed: int, fields: dict, length: int) -> None:
     torch.manual_seed(seed)
     configured = random_model(random.Random(seed), "encoder", **fields)
-    assume(not any(pairs_the_end(block) for block in configured_below(configured)))
+    assume(all(getattr(block.config, "hides_padding", True) for block in configured_below(configured)))
     model = configured.build().double().eval()
     alone = inputs(fields, 2, length)
     padded = torch.cat([alone, inputs(fields, 2, 3)], dim=1)

@@ -2,7 +2,7 @@ import random
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from searchspace import zoo
@@ -47,6 +47,8 @@ def test_decoding_in_pieces_equals_decoding_at_once(seed: int, pieces: list[int]
 @torch.no_grad()
 def test_padding_on_either_side_changes_nothing(seed: int, length: int) -> None:
     model, source, target = drawn(seed), tokens(2, length + 2), tokens(2, 7)
+    configs = [getattr(module, "config", None) for module in model.modules()]
+    assume(all(getattr(config, "hides_padding", True) for config in configs))
     real = torch.arange(length + 2).expand(2, -1) < length
     seen = torch.arange(7).expand(2, -1) < 4
     context = Context(memory_padding=real, padding=seen)
@@ -95,3 +97,10 @@ def test_an_encoder_that_looks_at_a_memory_is_refused() -> None:
     text = f"kind: encoder_decoder\nwidth: 8\nvocabulary: 13\nencoder: {cross}\ndecoder: {cross}\n"
     with pytest.raises(SpaceError, match="this model has no encoder"):
         build(text)
+
+
+def test_an_encoder_that_leaves_fewer_positions_is_refused() -> None:
+    text = "kind: encoder_decoder\nwidth: 8\nvocabulary: 9\ndecoder: {attention: {over: memory}}\nencoder: {hourglass: "
+    with pytest.raises(SpaceError, match="the encoder leaves fewer positions than the source has"):
+        build(text + "{stages: [attention, attention], decoder: []}}\n")
+    build(text + "{stages: [attention, attention], decoder: [attention]}}\n")
