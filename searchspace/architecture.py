@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from searchspace import canonical, fitting, language, registry, schema
+from searchspace import canonical, fitting, language, registry, schema, window_growth
 from searchspace.errors import Problem, SpaceError
 from searchspace.registry import Configured
 from searchspace.tree import Block, Choice, Floats, Integers, Same, Value
@@ -48,7 +48,10 @@ class Architecture:
             raise SpaceError([Problem(f"Expected a model, one of {models}, found {block.name!r}.", block.mark)])
         if problems := _holes(block, ""):
             raise SpaceError(problems)
-        return cls(canonical.canonical(schema.complete(block)))
+        complete = schema.complete(block)
+        if problems := window_growth.problems(complete):
+            raise SpaceError(problems)
+        return cls(canonical.canonical(complete))
 
     @classmethod
     def _described(cls, description: language.Description) -> Architecture:

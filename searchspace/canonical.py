@@ -1,8 +1,8 @@
 """The one form of an architecture that all its spellings share, and the short form that reads well.
 
 Canonical: a `sequence` within a list of blocks is spliced into it, a `repeat` without shared weights is written out as
-its copies, and a `repeat` of one step is its body. `compressed` goes the other way: a run of equal blocks becomes a
-`repeat`. Trees here are complete (see `schema.complete`) and have no holes.
+its copies (each with its own windows where they grow), and a `repeat` of one step is its body. `compressed` goes the
+other way: a run of equal blocks becomes a `repeat`. Trees here are complete (see `schema.complete`) and have no holes.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 from searchspace import registry, schema
 from searchspace.errors import Problem, SpaceError
 from searchspace.tree import Block, Value
+from searchspace.window_growth import factors, grown
 
 MAX_BLOCKS = 20_000  # after repeats are written out
 MAX_PERIOD = 32  # the longest body that `compressed` looks for
@@ -62,26 +63,26 @@ class _Writer:
     def spliced(self, blocks: tuple[Any, ...]) -> tuple[Block, ...]:
         done: list[Block] = []
         for block in blocks:
-            stands_for, times = _stands_for(self.block(block))
+            stands_for, times, growth = _stands_for(self.block(block))
             self.room -= len(stands_for) * times
             if self.room < 0:
                 raise _too_many(block)
-            done += stands_for * times
+            done += [copy for factor in factors(growth, times) for copy in grown(stands_for, factor)]
         return tuple(done)
 
 
-def _stands_for(block: Block) -> tuple[tuple[Block, ...], int]:
-    """The blocks that `block` stands for within a list, and how many times over."""
+def _stands_for(block: Block) -> tuple[tuple[Block, ...], int, int]:
+    """The blocks that `block` stands for within a list, how many times over, and how their windows grow."""
     if block.name == "sequence" and block.fields.keys() == {"of"}:
         of: Any = block.fields["of"]
-        return _without_nothing(of), 1
-    if block.name != "repeat" or schema.written(block).keys() - {"times", "share_weights", "of"}:
-        return (block,), 1
+        return _without_nothing(of), 1, 1
+    if block.name != "repeat" or schema.written(block).keys() - {"times", "share_weights", "window_growth", "of"}:
+        return (block,), 1, 1
     fields: Mapping[str, Any] = block.fields
-    times, of = fields["times"], fields["of"]
-    if times < 1 or not of or (fields["share_weights"] and times > 1):
-        return (block,), 1
-    return _without_nothing(of), times
+    times, growth, of = fields["times"], fields["window_growth"], fields["of"]
+    if times < 1 or growth < 1 or not of or (fields["share_weights"] and times > 1):
+        return (block,), 1, 1
+    return _without_nothing(of), times, growth
 
 
 def _without_nothing(of: tuple[Block, ...]) -> tuple[Block, ...]:

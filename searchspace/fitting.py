@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from searchspace import registry, schema
+from searchspace import registry, schema, window_growth
 from searchspace.contract import Given
 from searchspace.errors import Problem
 from searchspace.references import PathOf
@@ -13,7 +13,7 @@ from searchspace.tree import Block, Choice, Value, has_holes
 def problems(
     block: Block, path_of: PathOf = lambda _: "", given: Given | None = None, role: Role = "model"
 ) -> list[Problem]:
-    """What the configurations below `block` say against their values; blocks with holes are left to sampling."""
+    """What the configurations below `block` say against their values; blocks with holes are mostly left to sampling."""
     kind = registry.block_type(block.name, role)
     handed: dict[str, Given | None] = {}
     if kind.role == "model":
@@ -26,6 +26,8 @@ def problems(
         below_role = schema.accepts(kind.fields[name].type).role or "block"
         for below in _blocks_in(value):
             found += problems(below, path_of, handed.get(name, given), below_role)
+    if not found and has_holes(block) and window_growth.in_vain(block):
+        found.append(Problem(window_growth.NO_WINDOW, block.mark, path_of(block)))
     if not found and not has_holes(block) and _is_known(kind, given):
         try:
             registry.configure(block, given, role)

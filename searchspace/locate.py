@@ -8,6 +8,8 @@ states apart, so states that differ in nothing else are merged and long lists ta
 
 from __future__ import annotations
 
+import itertools
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -16,6 +18,7 @@ from searchspace import registry, schema
 from searchspace.holes import admits, labels, same_scalar
 from searchspace.traversal import BODY, REPEAT, Outline, body_path, field_path, option_path
 from searchspace.tree import Block, Choice, Floats, Hole, Integers, Same, Scalar, Value
+from searchspace.window_growth import GROWTH, largest_window, shrunk
 
 History = tuple  # (earlier history or None, path, choice): a list that grows at its end and shares its beginning
 
@@ -87,6 +90,7 @@ class _Matcher:
     def __init__(self, outline: Outline):
         self.outline = outline
         self._lengths: dict[int, int] = {}
+        self._smaller: dict[tuple[int, int], tuple[tuple[Value, ...], tuple[Value, ...]]] = {}  # see `_shrunk`
 
     def block(self, pattern: Block, block: Block, spot: Spot, state: State) -> list[State]:
         """Ways to match a block field by field; `spot` is the block's own."""
@@ -217,11 +221,13 @@ class _Matcher:
         differs = self.outline.differs(item)
         longest = self.outline.highest(item.fields["times"])
         found: list[Read] = []
-        for shared in (False, True):
-            reads = [(read[0], state) for state in self._own_fields(item, shared, spot, read[1])]
+        growths = self._numbers(item.fields[GROWTH], largest_window(blocks))
+        for shared, growth in itertools.product((False, True), sorted(growths)):
+            reads = [(read[0], state) for state in self._own_fields(item, shared, growth, spot, read[1])]
             for copy in range(1, (1 if shared else longest) + 1):
                 before = reads
-                reads = self._items(_body(item), blocks, reads, spot.body(copy if differs else None), after)
+                body = spot.body(copy if differs else None)
+                reads = self._items(_body(item), self._shrunk(blocks, growth ** (copy - 1)), reads, body, after)
                 for end, state in reads:
                     times = self._value(item.fields["times"], copy, spot.field("times"), state)
                     found += [(end, s) for s in times]
@@ -229,12 +235,33 @@ class _Matcher:
                     break
         return _merged(found)
 
-    def _own_fields(self, item: Block, shared: bool, spot: Spot, state: State) -> list[State]:
+    def _numbers(self, value: Value, most: int) -> set[int]:
+        """The whole numbers that a field can be filled with; of a range only those up to `most`, and the next."""
+        match value:
+            case Same():
+                return self._numbers(self.outline.homes[value.name].hole, most)
+            case Choice():
+                return {number for option in value.options for number in self._numbers(option, most)}
+            case Integers():
+                within = range(value.low, value.high + 1, value.step)
+                return set(within[: bisect_right(within, most) + 1])
+        return {value} if isinstance(value, int) else set()
+
+    def _shrunk(self, blocks: tuple[Value, ...], factor: int) -> tuple[Value, ...]:
+        """What `blocks` were before their windows grew by `factor`."""
+        if factor == 1:
+            return blocks
+        key = id(blocks), factor
+        if key not in self._smaller:  # with `blocks`, which keeps their id theirs
+            self._smaller[key] = blocks, tuple(shrunk(block, factor) for block in blocks)
+        return self._smaller[key][1]
+
+    def _own_fields(self, item: Block, shared: bool, growth: int, spot: Spot, state: State) -> list[State]:
         """Ways to fill the fields of a repeat, `times` aside, so that it is written out."""
         known = registry.block_type(REPEAT).fields
         pattern = _without(item, "times", BODY)
         defaults = {name: schema.default(known[name]) for name in pattern.fields}
-        return self.block(pattern, Block(REPEAT, {**defaults, "share_weights": shared}), spot, state)
+        return self.block(pattern, Block(REPEAT, {**defaults, "share_weights": shared, GROWTH: growth}), spot, state)
 
     def _least(self, item: Value) -> int:
         """The fewest blocks that an item of a list can stand for."""

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from searchspace import build, language, schema, variation
+from searchspace import build, language, schema, variation, window_growth
 from searchspace.architecture import Architecture
 from searchspace.canonical import canonical
 from searchspace.constraints import Constraint
@@ -81,6 +81,8 @@ class Space:
         self.root = schema.complete(root)
         self.constraints = tuple(constraints)
         self.length = length
+        if problems := window_growth.problems(self.root):
+            raise SpaceError(problems)
         self.outline = Outline(self.root)
 
     @classmethod

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from searchspace import window_growth
 from searchspace.errors import Problem, SpaceError, nearest
 from searchspace.holes import admits, describe, labels, option
 from searchspace.tree import Block, Choice, Floats, Hole, Integers, Same, Scalar, Value, has_holes
@@ -271,8 +272,15 @@ class Walk:
         ]
         if own["share_weights"]:
             return Block(block.name, {**own, BODY: bodies[0]}, block.mark)
-        # A copy that holds nothing is left out: `each` may skip a layer.
-        return tuple(Block(block.name, {**own, "times": 1, BODY: body}, block.mark) for body in bodies if body)
+        # A copy that holds nothing is left out: `each` may skip a layer, which still counts where windows grow.
+        alone = {**own, "times": 1, window_growth.GROWTH: 1}
+        growth: Any = own[window_growth.GROWTH]
+        growing = zip(bodies, window_growth.factors(growth, len(bodies)), strict=True)
+        return tuple(
+            Block(block.name, {**alone, BODY: window_growth.grown(body, factor)}, block.mark)
+            for body, factor in growing
+            if body
+        )
 
     def _hole(self, hole: Hole, path: str, each: str) -> Value:
         if path not in self.choices:

@@ -2,7 +2,8 @@
 
 With `share_weights` it is the depth recurrence of Dehghani et al. 2019, "Universal Transformers",
 https://arxiv.org/abs/1807.03819; `signal` then tells the blocks which step they are in. Depth recurrence that stops by
-itself, position by position, is the block `halting`.
+itself, position by position, is the block `halting`. With `window_growth` the windows of the blocks grow from copy to
+copy; see `searchspace.window_growth`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from searchspace.combinators.step_signal import Signal, StepSignal, check_signal
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Shape
 from searchspace.parts import Composite, Part, in_order
-from searchspace.registry import Blocks, primitive
+from searchspace.registry import Blocks, Configured, primitive
+from searchspace.window_growth import NO_WINDOW, factors, grown, may_have_window
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +28,7 @@ class RepeatConfig:
     times: int
     share_weights: bool = False
     signal: Signal = "none"
+    window_growth: int = 1
     of: Blocks
 
     def __post_init__(self) -> None:
@@ -37,6 +40,27 @@ class RepeatConfig:
                 f"signal must be 'none' where weights are not shared, but got {self.signal!r}: copies with their own "
                 "weights know which step they are. Set share_weights: true."
             )
+        self._check_growth()
+
+    def _check_growth(self) -> None:
+        at_least(1, window_growth=self.window_growth)
+        if self.window_growth == 1:
+            return
+        if self.share_weights and self.times > 1:
+            raise ValueError(
+                f"window_growth must be 1 where weights are shared, but got {self.window_growth}: one set of blocks "
+                "has one window. Set share_weights: false."
+            )
+        if not may_have_window(self.of):
+            raise ValueError(NO_WINDOW)
+        factors(self.window_growth, self.times)
+
+    @property
+    def sets(self) -> list[tuple[Configured, ...]]:
+        """The blocks of every set of weights."""
+        if self.share_weights:
+            return [self.of]
+        return [grown(self.of, factor) for factor in factors(self.window_growth, self.times)]
 
 
 @primitive("repeat", RepeatConfig)
@@ -44,8 +68,7 @@ class Repeat(Composite, Primitive):
     def __init__(self, config: RepeatConfig) -> None:
         super().__init__()
         self.times = config.times
-        sets = 1 if config.share_weights else config.times
-        self.of = nn.ModuleList(Stack(config.of) for _ in range(sets))
+        self.of = nn.ModuleList(map(Stack, config.sets))
         self.signal = StepSignal(config.signal, config.dim)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
@@ -55,6 +78,10 @@ class Repeat(Composite, Primitive):
 
     @classmethod
     def parts(cls, config: RepeatConfig, shape: Shape) -> list[Part]:
+        if config.window_growth > 1:  # copies that differ
+            blocks = [block for copy in config.sets for block in copy]
+            later = in_order("of", blocks, replace(shape, source=0))[len(config.of) :]
+            return in_order("of", config.of, shape) + later
         if not shape.source:
             return in_order("of", config.of, shape, count=config.times, shared=config.share_weights)
         first, rest = in_order("of", config.of, shape), config.times - 1

@@ -1,9 +1,9 @@
-"""A residual connection with its norm before the inner blocks (pre), after the sum (post), or before both (normed).
+"""A residual connection with its norm before the inner blocks (pre), after the sum (post), or on the stream (stream).
 
 post: norm(x + drop(f(x))), Vaswani et al. 2017, "Attention Is All You Need", https://arxiv.org/abs/1706.03762.
 pre: x + drop(f(norm(x))), Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture",
 https://arxiv.org/abs/2002.04745; a model of pre-norm blocks ends with one more norm.
-normed: n + drop(f(n)) with n = norm(x), the attention of Zhu et al. 2021, "Long-Short Transformer",
+stream: n + drop(f(n)) with n = norm(x), the attention of Zhu et al. 2021, "Long-Short Transformer",
 https://arxiv.org/abs/2107.02192, as its code has it.
 """
 
@@ -26,7 +26,7 @@ from searchspace.registry import Blocks, Norm, named, primitive
 class ResidualConfig:
     dim: int = given()
     norm: Norm = named("layer_norm")
-    order: Literal["pre", "post", "normed"] = "pre"
+    order: Literal["pre", "post", "stream"] = "pre"
     dropout: float = 0.0
     of: Blocks
 
@@ -52,7 +52,7 @@ class Residual(Composite, Primitive):
 
     @property
     def pre(self) -> bool:
-        """Whether sums in a row grow: neither those of normed inputs do nor those that are normalised."""
+        """Whether sums in a row grow: those of a normalised stream do not, nor those that are normalised."""
         return self.order == "pre"
 
     @classmethod

@@ -177,7 +177,7 @@ def test_a_file_is_one_model(text, expected):
         ("[attention: 4]", "Expected the fields of attention (heads, key_value_heads,"),
         ("[residual: {dropout: .nan, of: attention}]", "Expected a finite number, found nan."),
         ("[residual: {dropout: 1e400, of: attention}]", "Expected a finite number, found inf."),
-        ("[residual: {order: prenorm, of: attention}]", "Expected one of 'pre', 'post', found the text 'prenorm'. Did you mean 'pre'?"),
+        ("[residual: {order: prenorm, of: attention}]", "Expected one of 'pre', 'post', 'stream', found the text 'prenorm'. Did you mean 'pre'?"),
         ("[residual: {norm: attention, of: attention}]", "body[0].residual.norm: Expected a norm, but attention is a block. Known: layer_norm,"),
         ("[residual: {norm: [layer_norm], of: attention}]", "Expected a norm, found a list."),
         ("[residual: {norm: layer_norm}]", "body[0].residual: residual needs 'of' (blocks)."),

@@ -28,22 +28,22 @@ def test_post_normalises_the_sum() -> None:
     torch.testing.assert_close(out.mean(-1), torch.zeros(2, 5), atol=1e-6, rtol=0)
 
 
-def test_normed_adds_to_the_normalised_input() -> None:
-    module, x = residual(order="normed"), torch.randn(2, 5, DIM)
+def test_on_the_stream_the_blocks_add_to_the_normalised_input() -> None:
+    module, x = residual(order="stream"), torch.randn(2, 5, DIM)
     normed = module.norm(x, Context())
     torch.testing.assert_close(module(x, Context()), normed + module.of[0](normed, Context()))
     assert not module.pre
 
 
-def test_normed_costs_what_pre_does() -> None:
+def test_a_norm_on_the_stream_costs_what_one_before_the_blocks_does() -> None:
     fields = {"norm": Block("layer_norm", {}), "of": (Block("feed_forward", {}),)}
-    pre, normed = (
-        configure(Block("residual", {"order": order, **fields}), Given(dim=DIM)) for order in ("pre", "normed")
+    pre, stream = (
+        configure(Block("residual", {"order": order, **fields}), Given(dim=DIM)) for order in ("pre", "stream")
     )
     shape = Shape(batch=2, length=64)
-    assert normed.cost(shape) == pre.cost(shape)
+    assert stream.cost(shape) == pre.cost(shape)
     kept = []
-    for configured in (pre, normed):
+    for configured in (pre, stream):
         block, x = configured.build(), torch.randn(2, 64, DIM, requires_grad=True)
         kept.append(kept_bytes(lambda: block(x, Context()), block.parameters()))  # noqa: B023
     assert kept[0] == kept[1]
