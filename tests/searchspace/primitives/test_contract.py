@@ -150,9 +150,11 @@ def test_a_wholly_padded_sequence_and_memory_give_no_nan(configured):
 
 @pytest.mark.parametrize("configured", CAUSAL + BOTH_WAYS)
 def test_gradients_reach_every_parameter_and_the_input(configured):
-    block, x = _built(configured), _input(7).requires_grad_()
-    y = block(x, _context(x))
-    (y * torch.randn_like(y)).sum().backward()
+    # Long enough for what begins late, and with the losses of parameters that learn from nothing else.
+    block, x = _built(configured), _input(131).requires_grad_()
+    context = _context(x)
+    y = block(x, context)
+    ((y * torch.randn_like(y)).sum() + context.loss()).backward()
     for name, value in (("x", x), *block.named_parameters()):
         assert value.grad is not None, name
         assert value.grad.isfinite().all(), name
@@ -221,8 +223,13 @@ def test_declared_parameters_and_flops_are_those_of_the_built_module(configured)
         context.memory.requires_grad_()
         cost = configured.cost(Shape(batch=B, length=length, memory=S))
         assert cost.parameters == sum(parameter.numel() for parameter in block.parameters())
-        # A sum of its own, so that a block which returns its input has a backward pass too.
-        assert (cost.flops, cost.training_flops) == count_flops(lambda: block(x, context) * 1.0)  # noqa: B023
+
+        def call():
+            used = replace(context, losses=[])  # noqa: B023
+            # A product of its own, so that a block which returns its input has a backward pass too.
+            return block(x, used).sum() * 1.0 + used.loss()  # noqa: B023
+
+        assert (cost.flops, cost.training_flops) == count_flops(call)
         assert cost.expected_flops == cost.flops
 
 
@@ -272,10 +279,11 @@ def test_trains_in_mixed_precision(configured):
     block, x = _built(configured, torch.float32), _input(70, torch.float32).requires_grad_()
     padding, choices = torch.rand(B, 70) < 0.8, _choices(configured)
     expected = block(x, _context(x, padding=padding, choices=choices))
+    context = _context(x, padding=padding, choices=_again(choices))
     with torch.autocast("cpu", torch.bfloat16):
-        y = block(x, _context(x, padding=padding, choices=_again(choices)))
+        y = block(x, context)
     assert (y - expected)[padding].abs().max() <= 8 * 2**-8 * expected.abs().max()
-    y.float().square().mean().backward()
+    (y.float().square().mean() + context.loss()).backward()
     assert all(value.grad.isfinite().all() for value in (x, *block.parameters()))
 
 
