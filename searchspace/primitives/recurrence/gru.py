@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from kernels.gru import gru
+from searchspace.checks import probability
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Cost, Shape, linear, matmul
 from searchspace.primitives.recurrence.directions import (
@@ -33,7 +34,10 @@ from searchspace.registry import primitive
 
 @dataclass(frozen=True, kw_only=True)
 class GRUConfig:
-    """`directions` of a block that may look ahead; `start`: "memory" is where the encoder ended (see `directions`)."""
+    """`directions` of a block that may look ahead; `start`: "memory" is where the encoder ended (see `directions`).
+
+    `dropout` falls on what leaves the block, not on the state (Zaremba et al. 2014, https://arxiv.org/abs/1409.2329).
+    """
 
     dim: int = given()
     causal: bool = given(False)
@@ -41,10 +45,12 @@ class GRUConfig:
     variant: Literal["torch", "cho"] = "torch"
     directions: Directions = "both"
     start: Start = "zeros"
+    dropout: float = 0.0
 
     def __post_init__(self) -> None:
         _ = self.layout
         check_start(self.start, self.memory)
+        probability(dropout=self.dropout)
 
     @property
     def layout(self) -> tuple[int, int]:
@@ -60,6 +66,7 @@ class GRU(Primitive):
         super().__init__()
         self.config = config
         self.ends = Ends(start=config.start, causal=config.causal, memory=config.memory)
+        self.dropout = nn.Dropout(config.dropout)
         N, H = config.layout
         self.input = nn.Linear(config.dim, N * 3 * H)
         self.recurrent = nn.Parameter(torch.empty(N, 3 * H, H))
@@ -76,7 +83,7 @@ class GRU(Primitive):
         bias = None if self.bias is None else self.bias.to(inputs.dtype)
         hs = gru(inputs, self.recurrent.to(inputs.dtype), bias, h, mask)
         self.ends.last(context, slot, h=hs)
-        return by_batch(hs, projected.dtype)
+        return self.dropout(by_batch(hs, projected.dtype))
 
     @classmethod
     def cost(cls, config: GRUConfig, shape: Shape) -> Cost:
@@ -85,6 +92,7 @@ class GRU(Primitive):
         return (
             linear(shape, config.dim, N * 3 * H)
             + matmul(shape.batch, H, 3 * H, count=N * shape.length)
+            + Cost(activation_bytes=shape.rows * config.dim if config.dropout else 0)  # a mask, one byte an element
             + Cost(
                 parameters=N * (3 * H * H + (H if torchs else 0)),
                 activation_bytes=shape.rows * N * (5 if torchs else 4) * H * wide,  # r, z, n, h; U_n h + b'

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from kernels.lstm import lstm
+from searchspace.checks import probability
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Cost, Shape, linear, matmul
 from searchspace.primitives.recurrence.directions import (
@@ -34,7 +35,10 @@ from searchspace.registry import primitive
 
 @dataclass(frozen=True, kw_only=True)
 class LSTMConfig:
-    """`directions` of a block that may look ahead; `start`: "memory" is where the encoder ended (see `directions`)."""
+    """`directions` of a block that may look ahead; `start`: "memory" is where the encoder ended (see `directions`).
+
+    `dropout` falls on what leaves the block, not on the state (Zaremba et al. 2014, https://arxiv.org/abs/1409.2329).
+    """
 
     dim: int = given()
     causal: bool = given(False)
@@ -42,10 +46,12 @@ class LSTMConfig:
     forget_bias: float = 1.0
     directions: Directions = "both"
     start: Start = "zeros"
+    dropout: float = 0.0
 
     def __post_init__(self) -> None:
         _ = self.layout
         check_start(self.start, self.memory)
+        probability(dropout=self.dropout)
 
     @property
     def layout(self) -> tuple[int, int]:
@@ -61,6 +67,7 @@ class LSTM(Primitive):
         super().__init__()
         self.config = config
         self.ends = Ends(start=config.start, causal=config.causal, memory=config.memory)
+        self.dropout = nn.Dropout(config.dropout)
         N, H = config.layout
         self.input = nn.Linear(config.dim, N * 4 * H)
         self.recurrent = nn.Parameter(torch.empty(N, 4 * H, H))
@@ -77,7 +84,7 @@ class LSTM(Primitive):
         h, c = self.ends.first(("h", "c"), gates.new_zeros(*gates.shape[1:3], H), context, slot)
         hs, cs = lstm(gates, self.recurrent.to(gates.dtype), h, c, mask)
         self.ends.last(context, slot, h=hs, c=cs)
-        return by_batch(hs, inputs.dtype)
+        return self.dropout(by_batch(hs, inputs.dtype))
 
     @classmethod
     def cost(cls, config: LSTMConfig, shape: Shape) -> Cost:
@@ -86,6 +93,7 @@ class LSTM(Primitive):
         return (
             linear(shape, config.dim, N * 4 * H)
             + matmul(shape.batch, H, 4 * H, count=N * shape.length)
+            + Cost(activation_bytes=shape.rows * config.dim if config.dropout else 0)  # a mask, one byte an element
             + Cost(
                 parameters=N * 4 * H * H,
                 activation_bytes=shape.rows * N * 6 * H * wide,  # four gates, c and h
