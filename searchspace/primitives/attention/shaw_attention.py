@@ -82,12 +82,12 @@ class ShawAttention(Primitive):
         rows, states = 2 * config.clip + 1, shape.batch * config.heads
         read = config.clip + 1 if config.causal else rows
         streamed = 2 * shape.rows * C if config.causal else 0
-        masks = T * T * (1 + config.tables if config.causal else 2 * config.tables)  # of the clipped sides, and causal
+        masks = T * T * (2 if config.causal else 1 + config.tables)  # of the clipped sides, and of the future
         return (
             linear(shape, C, 3 * C, bias=config.bias)
             + matmul(T, D, 2 * T, count=states)
             + matmul(states * T, D, read, count=config.tables)
-            + kept(shape, 3 * shape.rows * C + states * T * (T + (read if config.values else 0)))
+            + kept(shape, 4 * shape.rows * C + states * T * (T + (read if config.values else 0)))  # queries twice
             + Cost(activation_bytes=masks)
             + linear(shape, C, C, bias=config.bias)
             + Cost(parameters=config.tables * rows * D, state_bytes=streamed * shape.element_bytes)
