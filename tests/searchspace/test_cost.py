@@ -121,7 +121,13 @@ def test_a_halting_block_expects_the_steps_that_were_measured(steps: float | Non
 
 @pytest.mark.parametrize(
     ("name", "size"),
-    [("transformer_decoder", "small"), ("transformer_encoder", "base"), ("universal_transformer", "small")],
+    [
+        ("transformer_decoder", "small"),
+        ("transformer_encoder", "tiny"),
+        ("vit", "tiny"),
+        ("funnel_decoder", "tiny"),
+        ("universal_transformer", "small"),
+    ],
 )
 def test_activation_bytes_are_near_what_autograd_keeps(name: str, size: str) -> None:
     architecture = zoo.load(name, size, width=32)

@@ -62,7 +62,7 @@ def test_columns_are_aligned_and_named() -> None:
 
 
 def test_the_last_line_of_a_classifier_is_its_classes() -> None:
-    assert rows(zoo.load("transformer_encoder"), SHAPE)[-1].output == (1, 1, 10)
+    assert rows(zoo.load("vit", "tiny"), SHAPE)[-1].output == (1, 1, 10)
 
 
 def test_numbers_are_short() -> None:

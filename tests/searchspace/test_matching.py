@@ -48,8 +48,10 @@ def test_a_plain_transformer_is_matched_by_one_of_its_own_proportions() -> None:
 
 
 def test_it_reads_and_answers_as_the_architecture_does() -> None:
-    like = transformer_like(zoo.load("transformer_encoder"), LENGTH).root
+    like = transformer_like(zoo.load("vit", "tiny"), LENGTH).root
     assert (like.fields["features"], like.fields["classes"], like.fields["vocabulary"]) == (4, 10, None)
+    tokens = transformer_like(zoo.load("transformer_encoder", "tiny"), LENGTH).root
+    assert (tokens.fields["tokens"], tokens.fields["classes"], tokens.fields["vocabulary"]) == (True, None, 256)
     untied = transformer_like(zoo.load("transformer_modern", "small"), LENGTH)
     assert untied.root.fields["tie_embeddings"] is False
     assert sum(p.numel() for p in build(untied).parameters()) == cost(untied).parameters

@@ -35,8 +35,10 @@ def test_the_first_loss_is_near_that_of_guessing(name: str) -> None:
     model = build(architecture).eval()
     config = architecture.configured.config
     if architecture.root.name == "encoder":
-        answers = config.classes
-        logits, target = model(torch.randn(64, 16, config.features)), torch.randint(0, answers, (64,))
+        answers, vectors = config.vocabulary if config.tokens else config.classes, config.features
+        batch = torch.randn(64, 16, vectors) if vectors else torch.randint(0, config.vocabulary, (64, 16))
+        logits = model(batch).flatten(0, -2)
+        target = torch.randint(0, answers, logits.shape[:1])
     else:
         answers = config.vocabulary
         tokens, target = torch.randint(0, answers, (8, 33)), None
@@ -60,15 +62,26 @@ def test_the_base_transformer_has_its_published_size() -> None:
         ("transformer_decoder", "base", 124_439_808),
         ("transformer_modern", "base", 6_738_415_616),
         ("transformer_modern", "llama_3_8b", 8_030_261_248),
+        ("transformer_encoder", "base", 109_514_298),
+        ("transformer_encoder", "large", 335_174_458),
+        ("vit", "base", 86_567_656),
+        ("vit", "large", 304_326_632),
+        ("vit", "huge", 632_045_800),
     ],
 )
-def test_language_models_have_the_parameters_of_the_released_weights(name: str, size: str, parameters: int) -> None:
+def test_models_have_the_parameters_of_the_released_weights(name: str, size: str, parameters: int) -> None:
     assert cost(zoo.load(name, size)).parameters == parameters
 
 
 @pytest.mark.parametrize(
     ("name", "millions"),
-    [("evolved_transformer", 64), ("primer", 35), ("dynamic_convolution", 213), ("adaptive_span", 39)],
+    [
+        ("evolved_transformer", 64),
+        ("primer", 35),
+        ("dynamic_convolution", 213),
+        ("adaptive_span", 39),
+        ("funnel_decoder", 131),
+    ],
 )
 def test_models_have_the_size_that_their_papers_say(name: str, millions: int) -> None:
     assert round(cost(zoo.load(name)).parameters / 1e6) == millions
