@@ -19,7 +19,6 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from kernels.remembered_linear import remembered_linear
 from searchspace.checks import at_least, probability
@@ -29,6 +28,7 @@ from searchspace.primitives.attention.distances import check_waves
 from searchspace.primitives.attention.heads import check_heads, merge, split
 from searchspace.primitives.attention.relative_scores import (
     RelativeScores,
+    cut,
     parameters_cost,
     reach_back,
     reading_cost,
@@ -168,17 +168,15 @@ class RelativeAttention(Primitive):
         """Queries of segments from the start of the first, all of them at once; see `windows`."""
         B, T, S, M = q.shape[0], q.shape[2], self.config.segment, self.config.memory
         assert S is not None
-        cut = partial(windows, segment=S, memory=M)
-        k, v = (cut(*parts) for parts in zip(present, memory, remembered, strict=True))
+        read = partial(windows, segment=S, memory=M)
+        k, v = (read(*parts) for parts in zip(present, memory, remembered, strict=True))
         real = q.new_ones(1, 1, T, 1, dtype=torch.bool) if padding is None else padding[:, None, :, None]
-        real = cut(real, real.new_ones(real.shape[0], 1, memory[0].shape[2], 1), real).transpose(2, 3)  # [G, 1, 1, K]
+        real = read(real, real.new_ones(real.shape[0], 1, memory[0].shape[2], 1), real).transpose(2, 3)  # [G, 1, 1, K]
         allowed = real & self._near(S, S + M, q.device)
         if padding is None:
             allowed = allowed.repeat(B, 1, 1, 1)
-        N = segments(T, S)
-        queries = F.pad(q, (0, 0, 0, N * S - T)).unflatten(2, (N, S)).transpose(1, 2).flatten(0, 1)  # [G, H, S, D]
-        out = self._scored(queries, k, v, distances(S, S + M), allowed, padding)
-        return out.unflatten(0, (B, N)).transpose(1, 2).flatten(2, 3)[:, :, :T]
+        out = self._scored(cut(q, S).flatten(0, 1), k, v, distances(S, S + M), allowed, padding)
+        return out.unflatten(0, (B, -1)).transpose(1, 2).flatten(2, 3)[:, :, :T]
 
     def _scored(
         self, q: Tensor, k: Tensor, v: Tensor, r: Tensor, allowed: Tensor | None, padding: Tensor | None

@@ -117,20 +117,33 @@ def segments(T: int, segment: int) -> int:
     return -(-T // segment)
 
 
+def newest(y: Tensor, size: int, step: int, count: int) -> Tensor:
+    """The last `size` entries of y before each of `count` places, `step` entries apart, the last of them y's end.
+
+    y: [B, H, L, D] -> [B, count, H, size, D]; where y has not begun it is zero.
+    """
+    B, H, L, D = y.shape
+    if size == 0:
+        return y.new_zeros(B, count, H, 0, D)
+    padded = F.pad(y, (0, 0, size + (count - 1) * step - L, 0))
+    return padded.unfold(2, size, step).permute(0, 2, 1, 4, 3)
+
+
+def cut(y: Tensor, segment: int) -> Tensor:
+    """[B, H, T, D] -> [B, N, H, S, D], zeros behind the end."""
+    N = segments(y.shape[2], segment)
+    return F.pad(y, (0, 0, 0, N * segment - y.shape[2])).unflatten(2, (N, segment)).transpose(1, 2)
+
+
 def windows(present: Tensor, past: Tensor, remembered: Tensor, *, segment: int, memory: int) -> Tensor:
     """What the segments of a sequence may read, their own positions after the newest of the memory: [B * N, H, K, D].
 
     present: [B, H, T, D]; past: [B, H, p, D], p <= memory, what came before it; remembered: as present, but as the
     memory of later segments. K = memory + segment; where there is nothing it is zero.
     """
-    T = present.shape[2]
-    N = segments(T, segment)
-    own = F.pad(present, (0, 0, 0, N * segment - T)).unflatten(2, (N, segment)).transpose(1, 2)  # [B, N, H, S, D]
-    if memory == 0:
-        return own.flatten(0, 1)
+    N = segments(present.shape[2], segment)
     before = torch.cat([past, remembered[:, :, : (N - 1) * segment]], dim=2)
-    before = F.pad(before, (0, 0, memory - past.shape[2], 0)).unfold(2, memory, segment)  # [B, H, N, D, M]
-    return torch.cat([before.permute(0, 2, 1, 4, 3), own], dim=3).flatten(0, 1)
+    return torch.cat([newest(before, memory, segment, N), cut(present, segment)], dim=3).flatten(0, 1)
 
 
 def reach_back(queries: int, keys: int, device: torch.device) -> Tensor:

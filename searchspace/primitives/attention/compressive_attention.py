@@ -1,0 +1,321 @@
+"""Compressive attention: what falls out of the memory is not forgotten but compressed, and still read.
+
+Rae et al. 2020, "Compressive Transformers", https://arxiv.org/abs/1911.05507, algorithm 1. To the segments, memory and
+relative scores of `relative_attention` it adds a compressed memory: keys and values are made of [compressed, memory,
+x], and distances count along that row. After each segment the oldest inputs that the memory has no room for are
+compressed, `rate` to one, and the newest `compressed` results are kept. No gradient of the task reaches the
+compression. It learns from its own loss, |A(h, old) - A(h, compressed(old))|^2, the mean over all numbers, A(h, y) =
+softmax(h Wq (y Wk)^T / sqrt(D)) y Wv per head without positions, h the segment that just ended, and everything but the
+compression constant. What is compressed depends on inputs alone, so all segments of a long input are read at once.
+
+The loss, times `reconstruction_weight`, joins the context's wherever gradients are recorded; of streams only in those
+begun in training. They keep inputs, as the paper does; one begun in evaluation keeps keys and values, and compresses
+as soon as it has read `rate` inputs, so that no step is slower than others. Places are distances alone: the position of
+the model does not reach this block.
+B batch, T time, S segment, M memory, c rate, H heads, D width of one head, C = H * D model width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from kernels.remembered_linear import remembered_linear
+from searchspace.checks import at_least, probability
+from searchspace.contract import Capabilities, Context, Primitive, given
+from searchspace.cost import Cost, Shape, kept, linear, matmul
+from searchspace.primitives.attention.distances import check_waves
+from searchspace.primitives.attention.heads import check_heads, merge, split
+from searchspace.primitives.attention.memory_compression import (
+    Compression,
+    CompressionKind,
+    compression_cost,
+    reconstruction,
+)
+from searchspace.primitives.attention.relative_scores import (
+    RelativeScores,
+    cut,
+    newest,
+    parameters_cost,
+    reach_back,
+    reading_cost,
+    segments,
+)
+from searchspace.registry import primitive
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompressiveAttentionConfig:
+    """`memory` counts inputs, `compressed` results of the compression. `share_biases`: one u and v for all blocks."""
+
+    dim: int = given()
+    heads: int = 4
+    segment: int = 16
+    memory: int = 16
+    compressed: int = 16
+    rate: int = 2
+    compression: CompressionKind = "convolution"
+    reconstruction_weight: float = 1.0
+    share_biases: bool = False
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_heads(self.dim, self.heads)
+        check_waves(self.dim)
+        probability(dropout=self.dropout)
+        at_least(1, segment=self.segment, compressed=self.compressed, rate=self.rate)
+        at_least(0, memory=self.memory)
+        for name, length in (("segment", self.segment), ("memory", self.memory)):
+            if length % self.rate:
+                raise ValueError(
+                    f"{name} must be a multiple of rate, so that all that falls out of the memory is compressed, "
+                    f"but got {name}={length}, rate={self.rate}."
+                )
+        if self.reconstruction_weight < 0:
+            raise ValueError(f"reconstruction_weight must not be negative, but got {self.reconstruction_weight}.")
+
+    @property
+    def reconstructs(self) -> bool:
+        """Whether there is something to learn for the compression, and a wish to."""
+        return self.compression == "convolution" and self.reconstruction_weight > 0
+
+    def fallen(self, length: int) -> int:
+        """How many of `length` positions have fallen out of the memory: all segments that ended, but its M newest."""
+        return max(0, length - length % self.segment - self.memory)
+
+    def readable(self, length: int) -> int:
+        """How many results of the compression the next position reads."""
+        return min(self.compressed, self.fallen(length) // self.rate)
+
+    def held(self, length: int) -> int:
+        """How many positions are in the memory and in the segment that goes on."""
+        return length - self.fallen(length)
+
+    def alone(self, length: int) -> bool:
+        """Whether there is no more than one segment, and nothing falls out when it ends."""
+        return length <= self.segment and not self.losses(0, length)
+
+    def losses(self, past: int, length: int) -> int:
+        """How many segments that end within `length` positions, with `past` before them, let something fall out."""
+        return max(0, length // self.segment - (self.memory - past) // self.segment)
+
+
+Pair = tuple[Tensor, Tensor]  # keys and values, each [B, H, positions, D]
+
+
+@primitive("compressive_attention", CompressiveAttentionConfig)
+class CompressiveAttention(Primitive):
+    capabilities = Capabilities(bidirectional=False)
+
+    def __init__(self, config: CompressiveAttentionConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.query = nn.Linear(config.dim, config.dim, bias=False)
+        self.key_value = nn.Linear(config.dim, 2 * config.dim, bias=False)
+        self.scores = RelativeScores(config.dim, config.heads, clamp=None, share=config.share_biases)
+        self.compression = Compression(config.compression, config.rate, config.dim)
+        self.output = nn.Linear(config.dim, config.dim, bias=False)
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        slot = context.slot()
+        q = split(self.query(x), self.config.heads)
+        heads = self._whole(q, x, context) if slot is None else self._piece(q, x, slot, context)
+        return self.output(merge(heads))
+
+    def _heads(self, y: Tensor) -> Pair:
+        """[B, T, 2 * C] -> keys and values."""
+        k, v = (split(half, self.config.heads) for half in y.chunk(2, dim=2))
+        return k, v
+
+    def _whole(self, q: Tensor, x: Tensor, context: Context) -> Tensor:
+        """All segments of a sequence at once."""
+        config, T, padding = self.config, x.shape[1], context.padding
+        if config.alone(T):
+            k, v = self._heads(self.key_value(x))
+            allowed = None if padding is None else padding[:, None, None, :]
+            return self._scored(q, k, v, self.scores.distances(T, T, q), allowed)
+        present, remembered = (self._heads(y) for y in remembered_linear(x, self.key_value.weight))
+        fallen = config.fallen((segments(T, config.segment) - 1) * config.segment)  # before the last segment
+        needed = max(fallen, config.fallen(T)) if self._relearns else fallen
+        real = None if padding is None else padding[:, :needed]
+        packed = self.compression(x.detach()[:, :needed], real)
+        if self._relearns and config.losses(0, T):
+            constant = (q.detach(), remembered[0].detach(), remembered[1].detach())
+            self._relearn(*constant, packed, context, past=0)
+        old = self._heads(self.key_value(packed.detach()[:, : fallen // config.rate]))
+        k, v = (self._windows(*parts) for parts in zip(present, remembered, old, strict=True))
+        r = self.scores.distances(config.segment, k.shape[2], q)
+        out = self._scored(cut(q, config.segment).flatten(0, 1), k, v, r, self._readable(q, padding, fallen))
+        return out.unflatten(0, (q.shape[0], -1)).transpose(1, 2).flatten(2, 3)[:, :, :T]
+
+    def _windows(self, present: Tensor, remembered: Tensor, packed: Tensor) -> Tensor:
+        """What every segment reads, [compressed, memory, x]: [B * N, H, K, D], zeros where there is nothing."""
+        config, S = self.config, self.config.segment
+        N = segments(present.shape[2], S)
+        compressed = newest(packed, config.compressed, S // config.rate, N)
+        memory = newest(remembered[:, :, : (N - 1) * S], config.memory, S, N)
+        return torch.cat([compressed, memory, cut(present, S)], dim=3).flatten(0, 1)
+
+    def _readable(self, q: Tensor, padding: Tensor | None, fallen: int) -> Tensor:
+        """[G, 1, S, K], True where there is a key, it is real, and it is no later than the query."""
+        (B, _, T, _), S = q.shape, self.config.segment
+        real = q.new_ones(1, T, dtype=torch.bool) if padding is None else padding
+        packed = self.compression.readable(real[:, :fallen])
+        there = self._windows(real[:, None, :, None], real[:, None, :, None], packed[:, None, :, None]).transpose(2, 3)
+        allowed = there & (reach_back(S, there.shape[3], q.device) >= 0)
+        return allowed if padding is not None else allowed.repeat(B, 1, 1, 1)
+
+    def _scored(self, q: Tensor, k: Tensor, v: Tensor, r: Tensor, real: Tensor | None) -> Tensor:
+        """real: [G, 1, 1 or n, K]; the causal mask is added where it is for keys alone."""
+        n, K = q.shape[2], k.shape[2]
+        allowed = real
+        if n > 1 and (real is None or real.shape[2] == 1):
+            past = (reach_back(n, K, q.device) >= 0)[None, None]
+            allowed = past if real is None else real & past
+        dropout = self.config.dropout if self.training else 0.0
+        return self.scores(q, k, v, r, allowed, dropout=dropout, may_be_empty=real is not None)
+
+    def _relearn(self, q: Tensor, k: Tensor, v: Tensor, packed: Tensor, context: Context, *, past: int) -> None:
+        """Add the loss of the segments that end in q, k and v, [B, H, past + T, D], and make something fall out.
+
+        packed: [B, E, C], what the first of them became.
+        """
+        config, S, c = self.config, self.config.segment, self.config.rate
+        N = config.losses(past, q.shape[2] - past)
+        end = q.shape[2] - (q.shape[2] - past) % S
+        fallen = end - config.memory
+
+        def each(y: Tensor, size: int) -> Tensor:
+            """[B, H, so many, D] -> [B * N, H, size, D], the last of them for each segment."""
+            return newest(y, size, size, N).flatten(0, 1)
+
+        k, v = (each(y[:, :, :fallen], S) for y in (k, v))
+        results = F.linear(packed[:, : fallen // c], self.key_value.weight.detach())
+        K, V = (each(y, S // c) for y in self._heads(results))
+        real = None
+        if context.padding is not None or (config.memory - past) % S:  # the first of these drops less than a segment
+            there = q.new_ones(q.shape[0], q.shape[2], dtype=torch.bool) if context.padding is None else context.padding
+            lost = there[:, None, :fallen, None]
+            left = self.compression.readable(there[:, :fallen])[:, None, :, None]
+            wide = (each(there[:, None, :end, None], S), each(lost, S), each(left, S // c))
+            real = (wide[0][:, 0, :, 0], wide[1][:, 0, :, 0], wide[2][:, 0, :, 0])
+        loss = reconstruction(each(q[:, :, :end], S), (k, v), (K, V), real)
+        context.losses.append(config.reconstruction_weight * loss)
+
+    def _piece(self, q: Tensor, x: Tensor, slot: dict[str, Tensor], context: Context) -> Tensor:
+        """Segment after segment, as far as the piece goes."""
+        config, begin = self.config, context.streams.length if context.streams else 0
+        keeps_inputs = "inputs" in slot if slot else self.training
+        within = self._within_inputs if keeps_inputs else self._within_keys
+        seen = torch.cat([slot["inputs"], x], dim=1).detach() if keeps_inputs and slot else x.detach()
+        outs: list[Tensor] = []
+        done = 0
+        while not outs or done < x.shape[1]:
+            left = min(x.shape[1] - done, config.segment - (begin + done) % config.segment)
+            outs.append(within(q.narrow(2, done, left), x.narrow(1, done, left), slot, begin + done))
+            done += left
+        past = config.held(begin) - begin % config.segment
+        if keeps_inputs and self._relearns and config.losses(past, seen.shape[1] - past):
+            self._relearn_inputs(seen, context, past)
+        return torch.cat(outs, dim=2)
+
+    def _relearn_inputs(self, inputs: Tensor, context: Context, past: int) -> None:
+        """As `_relearn`, of inputs."""
+        fallen = inputs.shape[1] - (inputs.shape[1] - past) % self.config.segment - self.config.memory
+        q = split(F.linear(inputs, self.query.weight.detach()), self.config.heads)
+        k, v = self._heads(F.linear(inputs, self.key_value.weight.detach()))
+        self._relearn(q, k, v, self.compression(inputs[:, :fallen]), context, past=past)
+
+    @property
+    def _relearns(self) -> bool:
+        return self.config.reconstructs and torch.is_grad_enabled()
+
+    def _within_inputs(self, q: Tensor, x: Tensor, slot: dict[str, Tensor], start: int) -> Tensor:
+        """Read positions of one segment, after `start`; the slot keeps inputs, and what became of others."""
+        config, stop = self.config, start + x.shape[1]
+        fresh, nothing = not slot, x[:, :0].detach()
+        inputs, packed = slot.get("inputs", nothing), slot.get("packed", nothing)
+        old = self._heads(self.key_value(torch.cat([packed, inputs], dim=1)))
+        slot["inputs"] = torch.cat([inputs, x.detach()], dim=1)
+        if fell := config.fallen(stop) - config.fallen(start):
+            results = self.compression(slot["inputs"][:, :fell]).detach()
+            slot["packed"] = _last(torch.cat([packed, results], dim=1), config.readable(stop), dim=1)
+            slot["inputs"] = _last(slot["inputs"], config.held(stop), dim=1)
+        else:
+            slot["packed"] = packed
+        k, v = (torch.cat(parts, dim=2) for parts in zip(old, self._heads(self.key_value(x)), strict=True))
+        return self._scored(q, k, v, self._distances(q, k, fresh), None)
+
+    def _within_keys(self, q: Tensor, x: Tensor, slot: dict[str, Tensor], start: int) -> Tensor:
+        """The same with keys and values, of [compressed, memory, x] and of results that wait to be among these."""
+        c, fresh, begun, stop = self.config.rate, not slot, x.detach(), start + x.shape[1]
+        if not fresh:
+            begun = torch.cat([slot["begun"], begun], dim=1)
+        slot["begun"] = _last(begun, stop % c, dim=1)
+        results = self.compression(begun[:, : (stop // c - start // c) * c])
+        (k, v), (late_k, late_v) = self._heads(self.key_value(x)), self._heads(self.key_value(results).detach())
+        k, v = self._turned(slot, "k", k, late_k, start), self._turned(slot, "v", v, late_v, start)
+        return self._scored(q, k, v, self._distances(q, k, fresh), None)
+
+    def _turned(self, slot: dict[str, Tensor], name: str, new: Tensor, results: Tensor, start: int) -> Tensor:
+        """All that may be read; where a segment ends, the slot keeps what the next one may read."""
+        config, stop, wait = self.config, start + new.shape[2], f"waiting_{name}"
+        row = torch.cat([slot.get(name, new[:, :, :0]), new], dim=2)
+        waiting = torch.cat([slot.get(wait, results[:, :, :0]), results], dim=2)
+        slot[name], slot[wait] = row.detach(), waiting
+        if stop % config.segment == 0:
+            fell = (config.fallen(stop) - config.fallen(start)) // config.rate
+            packed = torch.cat([row[:, :, : config.readable(start)], waiting[:, :, :fell]], dim=2)
+            packed = packed[:, :, packed.shape[2] - config.readable(stop) :]
+            slot[name] = torch.cat([packed, row[:, :, row.shape[2] - config.held(stop) :]], dim=2).detach()
+            slot[wait] = waiting[:, :, fell:].clone()
+        return row
+
+    def _distances(self, q: Tensor, k: Tensor, fresh: bool) -> Tensor:
+        most = self.config.compressed + self.config.memory + self.config.segment
+        return self.scores.remembered_distances(q.shape[2], k.shape[2], q, most=most, fresh=fresh)
+
+    @classmethod
+    def cost(cls, config: CompressiveAttentionConfig, shape: Shape) -> Cost:
+        """Every key of a window is counted, the masked ones too; the loss as well, which only training computes."""
+        B, T, C, S, c = shape.batch, shape.length, config.dim, config.segment, config.rate
+        N = segments(T, S)
+        queries, keys = (T, T) if config.alone(T) else (S, config.compressed + config.memory + S)
+        fallen = config.fallen((N - 1) * S)
+        needed = max(fallen, config.fallen(T)) if config.reconstructs else fallen
+        state = 2 * C * (config.readable(T) + config.held(T) + T // c - config.fallen(T) // c) + C * (T % c)
+        return (
+            linear(shape, C, 3 * C, bias=False)
+            + parameters_cost(C, config.heads, share=config.share_biases)
+            + compression_cost(config.compression, c, C, shape, B * needed // c)
+            + matmul(B * fallen // c, C, 2 * C, backward=1)
+            + kept(shape, B * fallen // c * C)
+            + reading_cost(C, config.heads, shape, groups=B * N, queries=queries, keys=keys)
+            + kept(shape, 2 * B * N * keys * C)  # keys and values
+            + (_loss_cost(config, shape) if config.reconstructs else Cost())
+            + linear(shape, C, C, bias=False)
+            + Cost(state_bytes=B * state * shape.element_bytes)
+        )
+
+
+def _loss_cost(config: CompressiveAttentionConfig, shape: Shape) -> Cost:
+    """What `_relearn` adds: no gradient goes to the queries, nor to what the old attention reads."""
+    B, C, S, E = shape.batch, config.dim, config.segment, config.segment // config.rate
+    D, N = C // config.heads, config.losses(0, shape.length)
+    results = B * config.fallen(shape.length) // config.rate if N else 0
+    count = B * N * config.heads
+    return (
+        matmul(results, C, 2 * C, backward=1)
+        + matmul(S, D, 2 * S, count=count, backward=0)
+        + matmul(S, D, E, count=count, backward=1)
+        + matmul(S, E, D, count=count)
+        + kept(shape, B * N * (3 * S + 2 * E) * C)
+    )
+
+
+def _last(y: Tensor, length: int, dim: int) -> Tensor:
+    """The last `length` positions; a copy, where a slice would hold on to more."""
+    return y if y.shape[dim] == length else y.narrow(dim, y.shape[dim] - length, length).clone()
