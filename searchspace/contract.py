@@ -5,7 +5,7 @@ B batch, T time, C model width. A block maps [B, T, C] to [B, T, C]; what it nee
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field
 from typing import Any, ClassVar, Protocol
 
@@ -24,11 +24,15 @@ def given(default: Any = MISSING) -> Any:
 
 @dataclass(frozen=True)
 class Given:
-    """What a model hands down to the blocks in it: width, whether they may not look ahead, an encoder or none."""
+    """What a model hands down to the blocks in it: width, whether they may not look ahead, an encoder or none.
+
+    widens: its last block may leave an output wider than its input.
+    """
 
     dim: int
     causal: bool = False
     memory: bool = False
+    widens: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +114,8 @@ class Source:
 class Choices:
     """What blocks chose by content, in the order of their calls, so that a second pass chooses alike."""
 
-    def __init__(self) -> None:
+    def __init__(self, outer: Choices | None = None) -> None:
+        self._outer = outer  # asked before anything is chosen anew, where a second pass has one of its own
         self._made: list[Tensor] = []
         self._next: int | None = None
 
@@ -120,7 +125,7 @@ class Choices:
 
     def of(self, choose: Callable[[], Tensor]) -> Tensor:
         if self._next is None:
-            self._made.append(choose())
+            self._made.append(choose() if self._outer is None else self._outer.of(choose))
             return self._made[-1]
         self._next += 1
         return self._made[self._next - 1]
@@ -198,3 +203,8 @@ class Primitive(nn.Module):
     def after(cls, config: Any, shape: Shape) -> Shape:
         """The shape of its output."""
         return shape
+
+    @classmethod
+    def widening(cls, fields: Mapping[str, Any]) -> int:
+        """How many times as wide as its input its output is, by the fields of its configuration."""
+        return 1

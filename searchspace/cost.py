@@ -39,6 +39,7 @@ class Cost:
     backward. expected_flops: forward, with halting blocks at the depth they are expected to use. activation_bytes:
     what the forward pass keeps for the backward pass. state_bytes: what streaming keeps after `length` positions.
     common: those of the parameters, by key, that blocks share; they count once however often they are added.
+    choosing_flops: those of `flops` that choose what to read, which a second pass takes over from the first.
     """
 
     parameters: int = 0
@@ -48,25 +49,27 @@ class Cost:
     activation_bytes: int = 0
     state_bytes: int = 0
     common: frozenset[tuple[Hashable, int]] = field(default=frozenset(), repr=False)
+    choosing_flops: int = field(default=0, repr=False)
 
     def __add__(self, other: Cost) -> Cost:
-        sums = {name: number + getattr(other, name) for name, number in self.numbers().items()}
+        sums = {name: getattr(self, name) + getattr(other, name) for name in ADDED}
         sums["parameters"] -= _numbers(self.common & other.common)
         return Cost(**sums, common=self.common | other.common)
 
     def numbers(self) -> dict[str, int]:
-        """All but `common`, by name."""
+        """What people ask for, by name."""
         return {name: getattr(self, name) for name in NUMBERS}
 
     def times(self, count: int, *, shared: bool = False) -> Cost:
         """`count` of these one after another; with `shared` they use one set of parameters."""
-        products = {name: number * count for name, number in self.numbers().items()}
+        products = {name: getattr(self, name) * count for name in ADDED}
         once = self.parameters if shared else _numbers(self.common)
         products["parameters"] = once + (self.parameters - once) * count
         return Cost(**products, common=self.common)
 
 
-NUMBERS = tuple(f.name for f in fields(Cost) if f.name != "common")
+ADDED = tuple(f.name for f in fields(Cost) if f.name != "common")
+NUMBERS = tuple(name for name in ADDED if name != "choosing_flops")
 
 
 def _numbers(common: Iterable[tuple[Hashable, int]]) -> int:

@@ -5,8 +5,9 @@ Radford et al. 2018, "Improving Language Understanding by Generative Pre-Trainin
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -18,13 +19,17 @@ from searchspace.cost import Shape
 from searchspace.models.embedding import TokenEmbedding, logits_part, token_part
 from searchspace.models.entry import cannot_stream, entered, left, position_parts
 from searchspace.models.initialisation import scale_residual_outputs
-from searchspace.parts import Composite, Part, in_order
-from searchspace.registry import Blocks, Norm, Position, named, primitive
+from searchspace.parts import Composite, Part, configured_below, in_order
+from searchspace.registry import Blocks, Configured, Norm, Position, block_type, named, primitive
+from searchspace.tree import Block
 
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderConfig:
-    """`final_norm: none` suits bodies of post-norm blocks, which end with a norm of their own."""
+    """`final_norm: none` suits bodies of post-norm blocks, which end with a norm of their own.
+
+    The last block of the body may leave a width of its own; the final norm and the logits then have that width.
+    """
 
     width: int
     vocabulary: int
@@ -38,6 +43,34 @@ class DecoderConfig:
     def __post_init__(self) -> None:
         at_least(1, width=self.width, vocabulary=self.vocabulary)
         probability(dropout=self.dropout)
+        self._check_width()
+
+    @property
+    def width_after(self) -> int:
+        """That of the body's output."""
+        return self.width * math.prod(_widening(block) for block in self.body[-1:])
+
+    def _check_width(self) -> None:
+        wide = [block.type.name for block in configured_below(self.body) if _widening(block) > 1]
+        if wide and (len(wide) > 1 or _widening(self.body[-1]) == 1):
+            raise ValueError(
+                f"{wide[0]} leaves a wider output than its input, so only the last block of the body may be of its "
+                "kind; let it merge to the width it had."
+            )
+        if wide and self.tie_embeddings:
+            raise ValueError(
+                f"the table of tokens is {self.width} wide, but {wide[0]} at the end of the body leaves "
+                f"{self.width_after}, so the logits need a table of their own; set tie_embeddings: false."
+            )
+        if getattr(self.final_norm.config, "dim", self.width_after) != self.width_after:
+            raise ValueError(
+                f"final_norm must be as wide as the body's output, {self.width_after}, "
+                f"but it is {self.final_norm.config.dim} wide."
+            )
+
+
+def _widening(block: Configured) -> int:
+    return block.type.module.widening(vars(block.config)) if block.type.role == "block" else 1
 
 
 @primitive("decoder", DecoderConfig, role="model")
@@ -45,7 +78,11 @@ class Decoder(Composite, nn.Module):
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
         self.embedding = TokenEmbedding(
-            config.vocabulary, config.width, scale=config.scale_embedding, tied=config.tie_embeddings
+            config.vocabulary,
+            config.width,
+            scale=config.scale_embedding,
+            tied=config.tie_embeddings,
+            output_width=config.width_after,
         )
         self.position: Any = config.position.build()
         self.dropout = nn.Dropout(config.dropout)
@@ -70,7 +107,18 @@ class Decoder(Composite, nn.Module):
 
     @classmethod
     def given(cls, fields: Mapping[str, Any]) -> dict[str, Given]:
-        return dict.fromkeys(("position", "body", "final_norm"), Given(dim=fields["width"], causal=True))
+        width, body = fields["width"], fields.get("body")
+        last = body[-1] if isinstance(body, tuple) and body else body
+        if isinstance(last, Block):
+            after = width * block_type(last.name, "block").module.widening(last.fields)
+        else:
+            after = width
+        within = Given(dim=width, causal=True)
+        return {
+            "position": within,
+            "body": replace(within, widens=True),
+            "final_norm": replace(within, dim=after),
+        }
 
     @classmethod
     def parts(cls, config: DecoderConfig, shape: Shape) -> list[Part]:
@@ -79,5 +127,5 @@ class Decoder(Composite, nn.Module):
             *position_parts(config.position, config.dropout, config.width, shape),
             *in_order("body", config.body, shape),
             Part(name="final_norm", shape=shape, block=config.final_norm),
-            logits_part(config.vocabulary, config.width, shape, tied=config.tie_embeddings),
+            logits_part(config.vocabulary, config.width_after, shape, tied=config.tie_embeddings),
         ]

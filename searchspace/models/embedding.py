@@ -19,12 +19,17 @@ INITIAL_STD = 0.02  # of the table: logits start small, so that the first loss i
 
 
 class TokenEmbedding(nn.Module):
-    """[B, T] tokens -> [B, T, C], times sqrt(C) with `scale`; `logits` goes back, by the same table when `tied`."""
+    """[B, T] tokens -> [B, T, C], times sqrt(C) with `scale`; `logits` goes back, by the same table when `tied`.
 
-    def __init__(self, vocabulary: int, width: int, *, scale: bool, tied: bool = True) -> None:
+    A table of its own may read another width than C, `output_width`.
+    """
+
+    def __init__(
+        self, vocabulary: int, width: int, *, scale: bool, tied: bool = True, output_width: int | None = None
+    ) -> None:
         super().__init__()
         self.table = nn.Embedding(vocabulary, width)
-        self.output = None if tied else nn.Linear(width, vocabulary, bias=False)
+        self.output = None if tied else nn.Linear(output_width or width, vocabulary, bias=False)
         self.factor = math.sqrt(width) if scale else 1.0
         for module in (self.table, self.output):
             if module is not None:

@@ -16,6 +16,7 @@ from searchspace.combinators.halting import Halting
 from searchspace.combinators.parallel import Parallel
 from searchspace.combinators.repeat import Repeat
 from searchspace.combinators.residual import Residual
+from searchspace.combinators.reversible import Branch
 from searchspace.combinators.sequence import Sequence, Stack
 
 
@@ -24,9 +25,16 @@ def scale_residual_outputs(body: Stack) -> None:
     """Divide the last projection of every pre-norm residual in `body` by the square root of their number of calls."""
     calls = residual_calls(body)
     for module in body.modules():
-        if isinstance(module, Residual) and module.pre:
-            for output in last_projections(module.of):
+        if (added := _added(module)) is not None:
+            for output in last_projections(added):
                 output.weight.div_(math.sqrt(calls))
+
+
+def _added(module: nn.Module) -> nn.Module | None:
+    """What `module` adds to its unnormalised input, if it does: a pre-norm residual, or one of a reversible pair."""
+    if isinstance(module, Residual) and module.pre:
+        return module.of
+    return module.block if isinstance(module, Branch) else None
 
 
 def residual_calls(module: nn.Module) -> int:
@@ -36,7 +44,7 @@ def residual_calls(module: nn.Module) -> int:
         calls *= module.times // len(module.of)
     elif isinstance(module, Halting):
         calls *= module.config.times
-    return calls + int(isinstance(module, Residual) and module.pre)
+    return calls + int(_added(module) is not None)
 
 
 def last_projections(module: nn.Module) -> Iterator[nn.Linear]:

@@ -15,7 +15,7 @@ B batch, T time, H heads, D width of one head, R rounds, C = H * D model width.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -164,9 +164,10 @@ class LshAttention(Primitive):
         rows, seen = heads * how.ring * how.size, how.views * how.size
         hashed = sum(config.columns(how.chunks)) if shape.length > config.chunk else 0
         held = shape.rows * (2 * C + 2 * config.heads)
+        hashing = matmul(heads * shape.length, D, config.rounds * hashed, backward=0)
         return (
             linear(shape, C, 2 * C, bias=config.bias)
-            + matmul(heads * shape.length, D, config.rounds * hashed, backward=0)
+            + replace(hashing, choosing_flops=hashing.flops)
             + matmul(how.size, D, 2 * seen, count=heads * how.ring)
             + kept(shape, held + rows * (D + seen) + rows * how.views * 2 * D + shape.rows * (C + config.heads))
             + Cost(activation_bytes=8 * (rows + rows * how.views + heads * how.rounds * shape.length))

@@ -1,0 +1,218 @@
+"""Reversible residual layers: two streams whose inputs follow from their outputs, so that nothing in between is kept.
+
+Gomez et al. 2017, "The Reversible Residual Network", https://arxiv.org/abs/1707.04585; Kitaev, Kaiser, Levskaya 2020,
+"Reformer", https://arxiv.org/abs/2001.04451, section 3: y1 = x1 + f(norm(x2)), y2 = x2 + g(norm(y1)), pair after pair,
+from x1 = x2 = x. The backward pass goes from the last pair to the first: x2 = y2 - g(norm(y1)), x1 = y1 - f(norm(x2)),
+and differentiates each block where it has just been computed again. Activations take two streams, however deep it is.
+
+Dropout, autocast and choices by content are replayed (see `replay`). The streams are in float32 or wider, because every
+subtraction rounds. Without gradients, in pieces of a stream and in a compiled or exported graph the pairs are computed
+as they stand; a compiled graph keeps what it chooses to keep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from searchspace.checks import at_least, not_empty, probability
+from searchspace.combinators.replay import Beside, Replay, call, cut_off, outside
+from searchspace.contract import Context, Primitive, given
+from searchspace.cost import Cost, Shape
+from searchspace.parts import Composite, Part, in_order
+from searchspace.registry import Blocks, Configured, Norm, named, primitive
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReversibleConfig:
+    """`of`: f, g, f, g, ...; all of them `times` times, with weights of their own. `merge`: of the two streams at the
+    end; "concatenate" leaves twice the width, as published, and may stand only where a model ends."""
+
+    dim: int = given()
+    widens: bool = given(False)
+    times: int = 1
+    norm: Norm = named("layer_norm")
+    dropout: float = 0.0
+    merge: Literal["mean", "sum", "concatenate"] = "mean"
+    of: Blocks
+
+    def __post_init__(self) -> None:
+        at_least(1, times=self.times)
+        probability(dropout=self.dropout)
+        not_empty(of=self.of)
+        if len(self.of) % 2:
+            raise ValueError(
+                f"of must hold pairs of blocks, each read by one stream in turn, but got {len(self.of)}; "
+                "put several into one with sequence."
+            )
+        if self.merge == "concatenate" and not self.widens:
+            raise ValueError(
+                "merge='concatenate' leaves twice the width, which only the last block of a decoder's body may; "
+                "use merge='mean' or 'sum' here."
+            )
+
+    @property
+    def branches(self) -> tuple[Configured, ...]:
+        """The blocks of all pairs in order."""
+        return self.of * self.times
+
+
+class Branch(nn.Module):
+    """drop(f(norm(x))), one of the two blocks of a pair."""
+
+    def __init__(self, norm: Configured, block: Configured, dropout: float) -> None:
+        super().__init__()
+        self.norm = norm.build()
+        self.block = block.build()
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        return self.dropout(self.block(self.norm(x, context), context))
+
+
+@primitive("reversible", ReversibleConfig)
+class Reversible(Composite, Primitive):
+    def __init__(self, config: ReversibleConfig) -> None:
+        super().__init__()
+        self.merge = config.merge
+        self.of = nn.ModuleList(Branch(config.norm, block, config.dropout) for block in config.branches)
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        """[B, T, C] -> [B, T, C], or [B, T, 2 C] with "concatenate"."""
+        start = x.to(torch.promote_types(x.dtype, torch.float32))
+        if context.streams is None and torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            first, second = self._reversibly(start, x.dtype, context)
+        else:
+            first, second = self._plainly(start, x.dtype, context)
+        if self.merge == "concatenate":
+            return torch.cat([first, second], dim=2).to(x.dtype)
+        total = first + second
+        return (total / 2 if self.merge == "mean" else total).to(x.dtype)
+
+    def _plainly(self, x: Tensor, dtype: torch.dtype, context: Context) -> list[Tensor]:
+        streams = [x, x]
+        for i, branch in enumerate(self.of):
+            streams[i % 2] = streams[i % 2] + branch(streams[1 - i % 2].to(dtype), context)
+        return streams
+
+    def _reversibly(self, x: Tensor, dtype: torch.dtype, context: Context) -> list[Tensor]:
+        position = context.position
+        learned = [*self.parameters(), *(position.parameters() if isinstance(position, nn.Module) else ())]
+        parameters: list[Tensor] = list(dict.fromkeys(p for p in learned if p.requires_grad))
+        run = _Run(self.of, parameters, dtype, context)
+        first, second, *tensors = _Pairs.apply(run, x, *run.inputs)
+        left = iter(tensors)
+        for beside in run.besides:
+            beside.holding(left).hand_to(context)
+        context.source = run.context.source
+        return [first, second]
+
+    @classmethod
+    def widening(cls, fields: Mapping[str, Any]) -> int:
+        return 2 if fields.get("merge") == "concatenate" else 1
+
+    @classmethod
+    def parts(cls, config: ReversibleConfig, shape: Shape) -> list[Part]:
+        streams = Cost(activation_bytes=2 * shape.rows * config.dim * max(4, shape.element_bytes))
+        norms = Part(name="norm", shape=shape, block=config.norm, count=len(config.branches), recomputed=True)
+        width = config.dim * cls.widening(vars(config))
+        return [norms, *_branches(config, shape), Part(name="streams", shape=shape, own=streams, width=width)]
+
+
+def _branches(config: ReversibleConfig, shape: Shape) -> list[Part]:
+    first, rest = in_order("of", config.of, shape, recomputed=True), config.times - 1
+    if not shape.source or not rest:
+        return [replace(part, count=config.times) for part in first]
+    return first + in_order("of", config.of, replace(shape, source=0), recomputed=True, count=rest)
+
+
+class _Run:
+    """One pass through the branches that keeps nothing of them, and what its backward pass must know.
+
+    inputs: the parameters that any branch may use, then the tensors of the context that a gradient may flow into.
+    """
+
+    def __init__(self, branches: nn.ModuleList, parameters: list[Tensor], dtype: torch.dtype, context: Context) -> None:
+        self.branches, self.parameters, self.dtype = branches, parameters, dtype
+        # Copies: what this run leaves goes to the caller's lists, which it would otherwise hold and be held by.
+        self.context = replace(context, losses=[], finals=list(context.finals))
+        self.inputs = parameters + outside(context)
+        self.replays: list[Replay] = []
+        self.besides: list[Beside] = []
+        inside = {id(parameter) for parameter in branches.parameters()}
+        self.shared = {id(parameter) for parameter in parameters} - inside  # those of the positions
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        """x: [B, T, C] -> both streams."""
+        streams = [x, x]
+        for i, branch in enumerate(self.branches):
+            read = streams[1 - i % 2].to(self.dtype)
+            replay = Replay(branch, read, self.context)
+            with replay.precision():
+                y, beside = call(branch, read, context := replace(self.context, choices=replay.choices))
+            self.context.source = context.source
+            streams[i % 2] = streams[i % 2] + y
+            self.replays.append(replay)
+            self.besides.append(beside)
+        return streams
+
+    def backward(self, streams: list[Tensor], gradients: list[Tensor], besides: list[Tensor]) -> list[Tensor | None]:
+        """Both streams at the end with their gradients, and those of what the calls left, to the gradients of `inputs`.
+
+        `gradients` become those of the streams at the start.
+        """
+        sums: list[Tensor | None] = [None for _ in self.inputs]
+        for i in reversed(range(len(self.branches))):
+            count = len(self.besides[i].tensors())
+            besides, own = besides[: len(besides) - count], besides[len(besides) - count :]
+            for k, gradient in self._through(i, streams, gradients, own):
+                before = sums[k]
+                sums[k] = gradient if before is None else before + gradient
+        return sums
+
+    def _through(
+        self, i: int, streams: list[Tensor], gradients: list[Tensor], besides: list[Tensor]
+    ) -> list[tuple[int, Tensor]]:
+        """Undo branch i; gives (which of `inputs`, its gradient)."""
+        branch, replay = self.branches[i], self.replays[i]
+        write, read = i % 2, 1 - i % 2
+        with torch.enable_grad(), replay.again():
+            context, leaves = cut_off(replay.context)
+            x = streams[read].detach().requires_grad_()
+            y, beside = call(branch, x.view_as(x).to(self.dtype), context)
+        mine = self.shared | {id(parameter) for parameter in branch.parameters()}
+        places = [k for k, parameter in enumerate(self.parameters) if id(parameter) in mine]
+        outs = [(y, gradients[write].to(y.dtype)), *zip(beside.tensors(), besides, strict=True)]
+        outs = [(out, gradient) for out, gradient in outs if out.requires_grad]
+        wanted = [x, *(self.parameters[k] for k in places), *leaves]
+        found = torch.autograd.grad(
+            [out for out, _ in outs], wanted, [gradient for _, gradient in outs], allow_unused=True
+        )
+        streams[write] = streams[write] - y.detach()
+        if found[0] is not None:
+            gradients[read] = gradients[read] + found[0]
+        places += range(len(self.parameters), len(self.parameters) + len(leaves))
+        return [(k, gradient) for k, gradient in zip(places, found[1:], strict=True) if gradient is not None]
+
+
+class _Pairs(torch.autograd.Function):
+    """A whole run as one operation: (run, x, *inputs) -> both streams, and what its calls left beside them."""
+
+    @staticmethod
+    def forward(ctx: Any, run: _Run, x: Tensor, *_inputs: Tensor) -> tuple[Tensor, ...]:
+        first, second = run.forward(x)
+        ctx.run = run
+        ctx.save_for_backward(first, second)
+        return first, second, *(tensor for beside in run.besides for tensor in beside.tensors())
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, first: Tensor, second: Tensor, *besides: Tensor) -> tuple[Tensor | None, ...]:
+        gradients = [first, second]
+        sums = ctx.run.backward(list(ctx.saved_tensors), gradients, list(besides))
+        return None, gradients[0] + gradients[1], *sums

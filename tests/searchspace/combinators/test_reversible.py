@@ -1,0 +1,348 @@
+"""Reversible pairs give the values and gradients of the plain computation, and keep two streams however deep."""
+
+import gc
+import weakref
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from searchspace.build import build, cost
+from searchspace.combinators.reversible import Reversible
+from searchspace.contract import Context, Given, Source, Streams
+from searchspace.cost import Shape
+from searchspace.errors import SpaceError
+from searchspace.models.initialisation import residual_calls
+from searchspace.primitives.attention.attention import Attention
+from searchspace.primitives.position.none import NoPosition, NoPositionConfig
+from searchspace.registry import Configured, block_type, configure
+from searchspace.sharing import one_model
+from searchspace.testing import count_flops, kept_bytes, peak_bytes
+from searchspace.tree import Block
+
+DIM, LENGTH = 8, 21
+ATTENTION, FEED_FORWARD = Block("attention", {}), Block("feed_forward", {"expand": 2})
+NORM = Block("layer_norm", {})
+LSH = Block("lsh_attention", {"heads": 2, "chunk": 4})
+
+
+def reversible(*blocks: Block, dim: int = DIM, causal: bool = False, memory: bool = False, **fields) -> Configured:
+    fields = {"times": 3, "norm": NORM, **fields}
+    tree = Block("reversible", {**fields, "of": blocks or (ATTENTION, FEED_FORWARD)})
+    return configure(tree, Given(dim=dim, causal=causal, memory=memory, widens=True))
+
+
+def built(*blocks: Block, **fields) -> Reversible:
+    torch.manual_seed(0)
+    with one_model():
+        return reversible(*blocks, **fields).build().double()
+
+
+def inputs() -> Tensor:
+    return torch.randn(2, LENGTH, DIM, dtype=torch.float64, requires_grad=True)
+
+
+def plainly(module: Reversible, x: Tensor, context: Context) -> Tensor:
+    """The definition."""
+    first = second = x
+    for f, g in zip(module.of[::2], module.of[1::2], strict=True):
+        first = first + f.dropout(f.block(f.norm(second, context), context))
+        second = second + g.dropout(g.block(g.norm(first, context), context))
+    if module.merge == "concatenate":
+        return torch.cat([first, second], dim=2)
+    return (first + second) / 2 if module.merge == "mean" else first + second
+
+
+def check(module: Reversible, x: Tensor, others: tuple[Tensor, ...] = (), **context) -> None:
+    """Values, losses, statistics and all gradients are those of the definition."""
+    results = []
+    for compute in (module, lambda x, context: plainly(module, x, context)):
+        torch.manual_seed(5)
+        here = Context(**context)
+        y = compute(x, here)
+        loss = (y * torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view_as(y)).sum() + 3 * here.loss()
+        wanted = [x, *module.parameters(), *others]
+        results.append((y, here, torch.autograd.grad(loss, wanted, retain_graph=True, materialize_grads=True)))
+    (found, here, gradients), (expected, there, wanted) = results
+    torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-9)
+    torch.testing.assert_close(here.losses, there.losses)
+    torch.testing.assert_close(here.statistics, there.statistics)
+    for gradient, want in zip(gradients, wanted, strict=True):
+        torch.testing.assert_close(gradient, want, atol=1e-9, rtol=1e-9)
+
+
+@pytest.mark.parametrize("merge", ["mean", "sum", "concatenate"])
+@pytest.mark.parametrize("norm", ["layer_norm", "rms_norm", "none"])
+def test_equals_the_plain_computation(merge: str, norm: str) -> None:
+    check(built(merge=merge, norm=Block(norm, {})), inputs())
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+def test_blocks_that_choose_by_content_choose_alike_again(causal: bool, padded: bool) -> None:
+    padding = torch.arange(LENGTH) < torch.tensor([[LENGTH], [13]]) if padded else None
+    check(built(LSH, FEED_FORWARD, causal=causal), inputs(), padding=padding)
+
+
+def test_dropout_falls_on_the_same_places_again() -> None:
+    dropped = Block("attention", {"dropout": 0.3}), Block("feed_forward", {"dropout": 0.3})
+    module = built(*dropped, dropout=0.3)
+    check(module, inputs())
+    check(module.eval(), inputs())
+    x = inputs()
+    assert not module.train()(x, Context()).equal(module(x, Context()))
+
+
+def test_what_the_backward_pass_draws_again_moves_no_other_random_number() -> None:
+    module = built(dropout=0.5)
+    torch.manual_seed(1)
+    y = module(inputs(), Context())
+    expected = torch.get_rng_state()
+    y.sum().backward()
+    assert torch.get_rng_state().equal(expected)
+
+
+def test_losses_of_inner_blocks_have_their_gradients_and_statistics_are_reported_once() -> None:
+    halting = Block("halting", {"times": 3, "ponder_weight": 0.1, "of": (FEED_FORWARD,)})
+    module, context = built(ATTENTION, halting), Context()
+    check(module, inputs())
+    module(inputs(), context).sum().backward()
+    assert len(context.losses) == len(context.statistics["halting_steps"]) == 3
+
+
+def test_a_random_projection_that_is_drawn_anew_is_replayed() -> None:
+    module = built(Block("favor_attention", {"redraw_every": 2, "features": 8}), FEED_FORWARD)
+    state = {name: value.clone() for name, value in module.state_dict().items()}
+    module(inputs(), Context())
+    module.load_state_dict(state)  # the step that draws anew is the next one
+    x, runs = inputs(), []
+    for compute in (module, lambda x, context: plainly(module, x, context)):
+        module.load_state_dict(state)
+        for _ in range(2):
+            y = compute(x, Context())
+        runs.append((y, *torch.autograd.grad(y.square().sum(), [x, *module.parameters()]), *module.buffers()))
+    torch.testing.assert_close(*runs, atol=1e-9, rtol=1e-9)
+
+
+def test_the_encoder_s_output_gets_its_gradient() -> None:
+    module = built(Block("attention", {"over": "memory"}), FEED_FORWARD, memory=True)
+    table = torch.randn(2, 5, DIM, dtype=torch.float64, requires_grad=True)
+    check(module, inputs(), (table,), memory=table * 2)
+
+
+class Learned(NoPosition):
+    def __init__(self) -> None:
+        super().__init__(NoPositionConfig(dim=DIM))
+        self.table = nn.Parameter(torch.randn(4, dtype=torch.float64))
+
+    def bias(self, heads: int, queries: Tensor, keys: Tensor) -> Tensor:
+        return self.table[:, None, None] * (queries[:, None] - keys[None, :]).abs()
+
+
+def test_positions_that_are_learned_get_their_gradient() -> None:
+    position = Learned()
+    check(built(), inputs(), (position.table,), position=position)
+
+
+def test_the_first_attention_reads_the_longer_source_and_passes_its_gradient() -> None:
+    module, table = built(), torch.randn(2, 30, DIM, dtype=torch.float64, requires_grad=True)
+    found = []
+    for compute in (module, lambda x, context: plainly(module, x, context)):
+        x, context = torch.ones(2, LENGTH, DIM, dtype=torch.float64), Context()
+        context.source = Source(table * 2, torch.arange(30))
+        y = compute(x, context)
+        assert context.source is None
+        found.append((y, *torch.autograd.grad(y.square().sum(), [table, *module.parameters()])))
+    torch.testing.assert_close(*found, atol=1e-9, rtol=1e-9)
+    shape = Shape(batch=2, length=LENGTH, source=30)
+    fresh = built().float()
+    x, source = torch.randn(2, LENGTH, DIM, requires_grad=True), torch.randn(2, 30, DIM, requires_grad=True)
+    expected = count_flops(lambda: fresh(x, Context(source=Source(source, torch.arange(30)))))
+    declared = reversible().cost(shape)
+    assert (declared.flops, declared.training_flops) == expected
+
+
+def test_one_parameter_in_all_layers_sums_its_gradients() -> None:
+    module = built()
+    for branch in module.of[2:]:
+        if isinstance(branch.block, Attention):
+            branch.block.query.weight = module.of[0].block.query.weight
+    check(module, inputs())
+
+
+def test_pairs_within_a_pair_are_right_too() -> None:
+    inner = Block("reversible", {"times": 2, "norm": NORM, "dropout": 0.2, "of": (LSH, FEED_FORWARD)})
+    check(built(inner, FEED_FORWARD, times=2), inputs())
+
+
+def test_frozen_parameters_and_inputs_without_a_gradient() -> None:
+    module, x = built(), inputs().detach()
+    for parameter in module.of[0].parameters():
+        parameter.requires_grad_(False)
+    module(x, Context()).square().sum().backward()
+    found = [parameter.grad for parameter in module.parameters()]
+    module.zero_grad()
+    plainly(module, x, Context()).square().sum().backward()
+    for gradient, parameter in zip(found, module.parameters(), strict=True):
+        torch.testing.assert_close(gradient, parameter.grad)
+
+
+def test_the_backward_pass_may_be_repeated() -> None:
+    module, x = built(LSH, FEED_FORWARD, dropout=0.1), inputs()
+    y = module(x, Context()).square().sum()
+    first = torch.autograd.grad(y, x, retain_graph=True)
+    torch.testing.assert_close(torch.autograd.grad(y, x), first)
+
+
+@pytest.mark.parametrize("times", [1, 12])
+def test_keeps_two_streams_however_deep_it_is(times: int) -> None:
+    configured = reversible(dropout=0.1, times=times)
+    module, x = configured.build(), torch.randn(2, LENGTH, DIM, requires_grad=True)
+    streams = 2 * 2 * LENGTH * DIM * 4
+    assert kept_bytes(lambda: module(x, Context()), module.parameters()) == streams
+    assert configured.cost(Shape(batch=2, length=LENGTH)).activation_bytes == streams
+
+
+def test_the_peak_of_training_does_not_grow_with_depth() -> None:
+    def peak(times: int) -> int:
+        module, x = reversible(times=times, dim=16).build(), torch.randn(2, 200, 16)
+        for parameter in module.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        gradients = 2 * sum(parameter.nbytes for parameter in module.parameters())
+        return peak_bytes(lambda: module(x, Context()).sum().backward()) - gradients
+
+    assert peak(12) <= 1.1 * peak(2)
+
+
+@pytest.mark.parametrize("blocks", [(), (LSH, FEED_FORWARD)], ids=["attention", "lsh_attention"])
+def test_declared_costs_count_what_is_computed_again(blocks: tuple[Block, ...]) -> None:
+    configured, shape = reversible(*blocks), Shape(batch=2, length=LENGTH)
+    module, x = configured.build(), torch.randn(2, LENGTH, DIM, requires_grad=True)
+    declared = configured.cost(shape)
+    assert (declared.flops, declared.training_flops) == count_flops(lambda: module(x, Context()))
+    assert declared.parameters == sum(parameter.numel() for parameter in module.parameters())
+
+
+def test_nothing_is_held_after_the_backward_pass() -> None:
+    module, context, x = built(Block("halting", {"times": 2, "of": (FEED_FORWARD,)}), FEED_FORWARD), Context(), inputs()
+    gc.disable()
+    try:
+        y = module(x, context)
+        (y.sum() + context.loss()).backward()
+        kept = weakref.ref(y)
+        del y, context
+        assert kept() is None
+    finally:
+        gc.enable()
+
+
+def test_reading_in_pieces_equals_reading_at_once() -> None:
+    module = built(causal=True)
+    x, streams, outs = inputs(), Streams(), []
+    for piece in x.split([4, 1, 9, 7], dim=1):
+        streams.rewind()
+        outs.append(module(piece, Context(streams=streams)))
+        streams.length += piece.shape[1]
+    torch.testing.assert_close(torch.cat(outs, dim=1), module(x, Context()), atol=1e-9, rtol=1e-9)
+    with torch.no_grad():
+        torch.testing.assert_close(module(x, Context()), torch.cat(outs, dim=1), atol=1e-9, rtol=1e-9)
+
+
+def test_half_precision_inverts_in_single() -> None:
+    torch.manual_seed(0)
+    module = reversible(times=6).build().bfloat16()
+    x = torch.randn(2, LENGTH, DIM, dtype=torch.bfloat16, requires_grad=True)
+    found = torch.autograd.grad(module(x, Context()).float().square().sum(), x)[0]
+    with torch.no_grad():
+        assert module(x, Context()).dtype == torch.bfloat16
+    wide = reversible(times=6).build().double()
+    wide.load_state_dict(module.state_dict())
+    far = x.detach().double().requires_grad_()
+    expected = torch.autograd.grad(wide(far, Context()).square().sum(), far)[0]
+    assert (found.double() - expected).abs().max() <= 12 * 2**-8 * expected.abs().max()
+
+
+def test_mixed_precision_is_replayed() -> None:
+    module, x = built(LSH, FEED_FORWARD, dropout=0.2).float(), inputs().detach().float().requires_grad_()
+    runs = []
+    for compute in (module, lambda x, context: plainly(module, x, context)):
+        torch.manual_seed(2)
+        with torch.autocast("cpu", torch.bfloat16):
+            y = compute(x, Context())
+            tail = nn.functional.linear(y, module.of[1].block.inner.weight).float()  # a weight that was used within
+        runs.append((y, *torch.autograd.grad(tail.square().sum(), [x, *module.parameters()])))
+    for found, expected in zip(*runs, strict=True):
+        assert (found - expected).abs().max() <= 4 * 2**-8 * expected.abs().max()  # sums of gradients round
+
+
+def test_a_compiled_copy_agrees() -> None:
+    torch.compiler.reset()
+    module, x = built(times=1), inputs()
+    compiled = torch.compile(module, backend="aot_eager", fullgraph=True)
+    found = torch.autograd.grad(compiled(x, Context()).square().sum(), x)[0]
+    torch.testing.assert_close(found, torch.autograd.grad(module(x, Context()).square().sum(), x)[0])
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"of": (ATTENTION,)}, "must hold pairs of blocks"),
+        ({"of": ()}, "at least one block"),
+        ({"times": 0}, "times must be at least 1"),
+        ({"dropout": 1.0}, "dropout must lie"),
+    ],
+)
+def test_refuses_values_that_make_no_sense(fields: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        replace(reversible().config, **fields)
+
+
+BODY = "{reversible: {merge: concatenate, of: [{attention: {heads: 2}}, feed_forward]}}"
+DECODER = "kind: decoder\nwidth: 8\nvocabulary: 11\n"
+
+
+def test_a_decoder_may_end_twice_as_wide() -> None:
+    text = f"{DECODER}tie_embeddings: false\nbody: [feed_forward, {BODY}]\n"
+    model, tokens = build(text), torch.randint(0, 11, (2, 9))
+    assert model(tokens).shape == (2, 9, 11)
+    assert next(model.final_norm.parameters()).shape == (16,)
+    assert model.embedding.output.weight.shape == (11, 16)
+    declared = cost(text, batch=2, length=9)
+    assert declared.parameters == sum(parameter.numel() for parameter in model.parameters())
+    assert (declared.flops, declared.training_flops) == count_flops(lambda: model(tokens))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f"{DECODER}body: {BODY}\n", "set tie_embeddings: false"),
+        (f"{DECODER}tie_embeddings: false\nbody: [{BODY}, feed_forward]\n", "only the last block"),
+        (f"{DECODER}tie_embeddings: false\nbody: {{residual: {{of: {BODY}}}}}\n", "only the last block"),
+        (f"{DECODER}tie_embeddings: false\nbody: [{BODY}, {BODY}]\n", "only the last block"),
+        (f"kind: encoder\nwidth: 8\nvocabulary: 11\nbody: {BODY}\n", "use merge='mean'"),
+    ],
+)
+def test_a_wider_output_is_refused_where_it_cannot_stand(text: str, message: str) -> None:
+    with pytest.raises(SpaceError, match=message):
+        build(text)
+
+
+def test_a_final_norm_of_another_width_is_refused() -> None:
+    config = block_type("decoder").config
+    last = reversible(merge="concatenate")
+    norm = configure(Block("layer_norm", {}), Given(dim=DIM), "norm")
+    position = configure(Block("none", {}), Given(dim=DIM), "position")
+    with pytest.raises(ValueError, match="final_norm must be as wide"):
+        config(width=DIM, vocabulary=5, tie_embeddings=False, position=position, body=(last,), final_norm=norm)
+
+
+def test_outputs_start_smaller_the_deeper_it_is() -> None:
+    def spread(times: int) -> float:
+        torch.manual_seed(0)
+        model = build(f"kind: decoder\nwidth: 64\nvocabulary: 9\nbody: {{reversible: {{times: {times}, {OF}}}}}\n")
+        assert residual_calls(model.body) == 2 * times
+        return model.body[0].of[0].block.output.weight.std().item()
+
+    OF = "of: [{attention: {heads: 2}}, feed_forward]"
+    assert spread(16) == pytest.approx(spread(1) / 4)
