@@ -1,0 +1,93 @@
+"""What every tuning strategy promises, and what the default is worth."""
+
+import numpy as np
+import pytest
+
+from tuner import strategies
+from tuner.recorded import synthetic
+from tuner.replay import expected_random, fraction_of_optimum, replay, score
+from tuner.space import TuningSpace
+
+NAMES = sorted(strategies.STRATEGIES)
+RECORDED = synthetic(0)
+SMALL = TuningSpace.product({"x": [1, 2, 3, 5], "y": [1, 2, 4], "z": [False, True]}, [lambda c: c["x"] * c["y"] < 20])
+
+
+def milliseconds(configuration):
+    """Fails for a third of the space."""
+    x, y = configuration["x"], configuration["y"]
+    return None if configuration["z"] and y == 2 else abs(x - 3) + 2 * abs(y - 2) + 1.0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_configuration_is_proposed_once_and_then_none(name):
+    strategy = strategies.make(name, SMALL, seed=3)
+    order = []
+    while (number := strategy.ask()) is not None:
+        order.append(number)
+        strategy.tell(number, milliseconds(SMALL.configuration(number)))
+    assert sorted(order) == list(range(len(SMALL)))
+    assert SMALL.configuration(strategy.best)["x"] == 3
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_seed_decides_everything(name):
+    one, again, other = (replay(RECORDED, name, 30, seed) for seed in (1, 1, 2))
+    assert one.order == again.order
+    assert name == "exhaustive" or one.order != other.order
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_to_come_first_comes_first_and_what_is_known_is_not_asked_for(name):
+    strategy = strategies.make(name, SMALL, seed=0, first=(5, 2, 5, 7))
+    strategy.tell(2, 1.5)
+    asked = [strategy.ask() for _ in range(1)]
+    strategy.tell(5, 2.0)
+    assert asked == [5]
+    assert strategy.ask() == 7
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_space_where_everything_fails_is_gone_through(name):
+    strategy = strategies.make(name, SMALL, seed=0)
+    for _ in range(len(SMALL)):
+        strategy.tell(strategy.ask(), None)
+    assert strategy.ask() is None
+    assert strategy.best is None
+
+
+def test_random_search_scores_zero_within_two_standard_errors():
+    for evaluations in (5, 20, 60):
+        runs = [replay(RECORDED, "random", evaluations, seed) for seed in range(300)]
+        mean, error = score(RECORDED, runs, evaluations)
+        assert abs(mean) <= 2 * error
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_default_finds_far_better_configurations_than_random_search(seed):
+    recorded = synthetic(seed)
+    found = [fraction_of_optimum(recorded, replay(recorded, "surrogate", 60, run), 60) for run in range(4)]
+    assert np.mean(found) > 0.9
+    assert np.mean(found) > recorded.best / expected_random(recorded, 60) + 0.05
+
+
+def test_a_large_space_is_modelled_by_a_part_of_it(monkeypatch):
+    from tuner.strategies import surrogate
+
+    monkeypatch.setattr(surrogate, "CANDIDATES", 300)
+    strategy = strategies.make("surrogate", RECORDED.space, seed=0)
+    strategy.tell(len(RECORDED.space) - 1, 50.0)  # told by somebody else
+    for step in range(60):
+        number = strategy.ask()
+        assert number not in strategy.results
+        value = RECORDED.times[number]
+        strategy.tell(number, None if np.isnan(value) else float(value))
+        if step == 30:
+            unknown = int(strategy.unknown()[0])
+            strategy.tell(unknown, 80.0)  # in the middle, perhaps outside of the part
+    assert RECORDED.best / strategy.results[strategy.best] > 0.7
+
+
+def test_an_unknown_strategy_is_answered_with_the_nearest():
+    with pytest.raises(ValueError, match=r"no tuning strategy is called 'surogate'\. Did you mean 'surrogate'"):
+        strategies.make("surogate", SMALL)

@@ -1,0 +1,136 @@
+"""The configurations of a kernel that can be tried: every combination of parameter values that its constraints allow.
+
+A configuration is known by its number. Its features are what a model sees of it, each from 0 to 1: sizes by their
+logarithm, since tiles and threads work by factors, and by how often 2 divides them, since hardware is built in powers
+of two; the logarithm of the product of every two sizes, such as the threads of a block; other values by their place.
+N configurations, P parameters, F features.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+Value = bool | int | float | str
+Configuration = Mapping[str, Value]
+Constraint = Callable[[Configuration], bool]
+
+
+PRODUCT_WEIGHT = 0.5  # a product is less likely to matter than a size, so distances in it count half
+
+
+class TuningSpace:
+    """parameters: the values of each. places: [N, P], for each configuration the place of each value in its list."""
+
+    def __init__(self, parameters: Mapping[str, Sequence[Value]], places: np.ndarray) -> None:
+        if not len(places):
+            raise ValueError("no configuration is left: the constraints rule all of them out.")
+        self.parameters = {name: tuple(values) for name, values in parameters.items()}
+        self.places = np.asarray(places, dtype=np.int64)
+        self._numbers = {tuple(row): number for number, row in enumerate(self.places.tolist())}
+        if len(self._numbers) != len(self.places):
+            raise ValueError("a configuration stands twice in the space.")
+
+    @classmethod
+    def product(cls, parameters: Mapping[str, Sequence[Value]], constraints: Iterable[Constraint] = ()) -> TuningSpace:
+        """Every combination that all `constraints` allow. Raises ValueError when none is left."""
+        constraints = tuple(constraints)
+        for name, values in parameters.items():
+            if not values or len(set(values)) != len(values):
+                raise ValueError(f"parameter {name!r} needs values, each once, but got {list(values)}.")
+        kept = [
+            combination
+            for combination in itertools.product(*(range(len(values)) for values in parameters.values()))
+            if all(allows(_configuration(parameters, combination)) for allows in constraints)
+        ]
+        return cls(parameters, np.array(kept, dtype=np.int64).reshape(len(kept), len(parameters)))
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def configuration(self, number: int) -> dict[str, Value]:
+        """The values of configuration `number`."""
+        return _configuration(self.parameters, self.places[number].tolist())
+
+    def number(self, configuration: Configuration) -> int:
+        """The number of `configuration`. Raises ValueError naming the parameter or value that is not of this space."""
+        if missing := [name for name in self.parameters if name not in configuration]:
+            raise ValueError(f"the configuration lacks {', '.join(missing)}.")
+        places = []
+        for name in configuration:
+            if name not in self.parameters:
+                raise ValueError(f"there is no parameter {name!r}.{_nearest(name, self.parameters)}")
+        for name, values in self.parameters.items():
+            if configuration[name] not in values:
+                raise ValueError(f"{name} must be one of {list(values)}, but got {configuration[name]!r}.")
+            places.append(values.index(configuration[name]))
+        number = self._numbers.get(tuple(places))
+        if number is None:
+            raise ValueError(f"the constraints of the space rule out {dict(configuration)}.")
+        return number
+
+    @cached_property
+    def varied(self) -> list[int]:
+        """The parameters that have more than one value among the configurations."""
+        return [column for column in range(self.places.shape[1]) if np.ptp(self.places[:, column])]
+
+    @cached_property
+    def features(self) -> np.ndarray:
+        """[N, F] of float64."""
+        sizes = {column: values for column in self.varied if (values := self._sizes(column)) is not None}
+        columns = [self.places[:, column].astype(np.float64) for column in self.varied if column not in sizes]
+        logarithms = [np.log2(values)[self.places[:, column]] for column, values in sizes.items()]
+        divided = [_twos(values)[self.places[:, column]] for column, values in sizes.items() if not _powers(values)]
+        products = [one + other for one, other in itertools.combinations(logarithms, 2)]
+        weighted = [(1.0, columns + logarithms + divided), (PRODUCT_WEIGHT, products)]
+        return np.stack([weight * _unit(f) for weight, kind in weighted for f in kind] or [np.zeros(len(self))], axis=1)
+
+    def _sizes(self, column: int) -> np.ndarray | None:
+        """The values of a parameter that counts something: more than two numbers, all above zero."""
+        values = list(self.parameters.values())[column]
+        if len(values) > 2 and all(type(value) in (int, float) and value > 0 for value in values):  # type: ignore[operator]
+            return np.array(values, dtype=np.float64)
+        return None
+
+    def neighbours(self, number: int) -> list[int]:
+        """The configurations that differ from `number` in one parameter, in order."""
+        place = self.places[number].tolist()
+        found = []
+        for column in self.varied:
+            for other in range(len(list(self.parameters.values())[column])):
+                if other != place[column]:
+                    near = self._numbers.get((*place[:column], other, *place[column + 1 :]))
+                    if near is not None:
+                        found.append(near)
+        return found
+
+
+def _unit(values: np.ndarray) -> np.ndarray:
+    """From 0 to 1."""
+    width = np.ptp(values)
+    return (values - values.min()) / width if width else np.zeros(len(values))
+
+
+def _twos(values: np.ndarray) -> np.ndarray:
+    """How often 2 divides each of `values`; never where one is no whole number."""
+    return np.array([math.log2(int(value) & -int(value)) if value == int(value) else 0.0 for value in values])
+
+
+def _powers(values: np.ndarray) -> bool:
+    """Whether all are powers of two, so that their logarithms say as much."""
+    return bool(np.allclose(_twos(values), np.log2(values)))
+
+
+def _configuration(parameters: Mapping[str, Sequence[Value]], places: Sequence[int]) -> dict[str, Value]:
+    return {name: values[place] for (name, values), place in zip(parameters.items(), places, strict=True)}
+
+
+def _nearest(name: str, known: Iterable[Any]) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f" Did you mean {close[0]!r}?" if close else f" Known: {', '.join(known)}."

@@ -1,0 +1,52 @@
+"""What a tuning strategy promises: which configuration to measure next, given those that were.
+
+Pure: seeded, no I/O, the same answers for the same results. A configuration is its number in the space.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+from tuner.space import TuningSpace
+
+
+class Strategy(ABC):
+    """`first`: configurations to measure before any of its own choice, such as the default and other devices' best."""
+
+    def __init__(self, space: TuningSpace, seed: int = 0, first: tuple[int, ...] = ()) -> None:
+        self.space = space
+        self.rng = np.random.default_rng(seed)
+        self.first = list(dict.fromkeys(first))
+        self.results: dict[int, float | None] = {}  # milliseconds by number, None for one that failed
+
+    def ask(self) -> int | None:
+        """The next configuration, never one that is known; None when all are."""
+        while self.first:
+            if (number := self.first.pop(0)) not in self.results:
+                return number
+        return self.propose() if len(self.results) < len(self.space) else None
+
+    def tell(self, number: int, milliseconds: float | None) -> None:
+        """What came of a configuration; None when it did not compile, was wrong, or crashed."""
+        self.results[number] = milliseconds
+
+    @abstractmethod
+    def propose(self) -> int:
+        """A configuration that is not known; there is one."""
+
+    @property
+    def best(self) -> int | None:
+        """The fastest so far."""
+        valid = {number: value for number, value in self.results.items() if value is not None}
+        return min(valid, key=lambda number: (valid[number], number)) if valid else None
+
+    def unknown(self) -> np.ndarray:
+        """The configurations that are not known, in order."""
+        mask = np.ones(len(self.space), dtype=bool)
+        mask[list(self.results)] = False
+        return np.flatnonzero(mask)
+
+    def random_unknown(self) -> int:
+        return int(self.rng.choice(self.unknown()))
