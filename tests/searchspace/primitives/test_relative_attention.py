@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from searchspace import zoo
 from searchspace.architecture import Architecture
 from searchspace.build import build, cost
 from searchspace.contract import Context, Streams
@@ -199,3 +200,8 @@ def test_says_what_does_not_fit():
     ):
         with pytest.raises(ValueError, match=message):
             RelativeAttentionConfig(**{"dim": 8, **fields})
+
+
+@pytest.mark.parametrize(("size", "millions"), [("base", 151), ("enwik8", 41)])
+def test_the_published_models_have_the_size_that_their_paper_says(size, millions):
+    assert round(cost(zoo.load("transformer_xl", size)).parameters / 1e6) == millions
