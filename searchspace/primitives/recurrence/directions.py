@@ -64,13 +64,13 @@ class Ends:
         return [final[name].to(zeros.dtype).unflatten(1, (len(zeros), -1)).transpose(0, 1) for name in names]
 
     def last(self, context: Context, slot: dict[str, Tensor] | None, **states: Tensor) -> None:
-        """Every state, [T, N, B, H]: the last stays for the next piece, or for the decoder."""
+        """The states after the last position, [N, B, H], stay for the next piece, or for the decoder."""
         if slot is not None:  # copies: slices would hold on to all
-            slot |= {name: every[-1, 0].clone() for name, every in states.items()}
+            slot |= {name: state[0].clone() for name, state in states.items()}
         if self.ends:
             missing = self.number + 1 - len(context.finals)
             context.finals.extend({} for _ in range(missing))
-            context.finals[self.number] = {n: s[-1].transpose(0, 1).flatten(1).clone() for n, s in states.items()}
+            context.finals[self.number] = {n: s.transpose(0, 1).flatten(1).clone() for n, s in states.items()}
 
 
 def by_time(inputs: Tensor, padding: Tensor | None, count: int) -> tuple[Tensor, Tensor | None]:

@@ -82,7 +82,7 @@ class GRU(Primitive):
         (h,) = self.ends.first(("h",), inputs.new_zeros(*inputs.shape[1:3], H), context, slot)
         bias = None if self.bias is None else self.bias.to(inputs.dtype)
         hs = gru(inputs, self.recurrent.to(inputs.dtype), bias, h, mask)
-        self.ends.last(context, slot, h=hs)
+        self.ends.last(context, slot, h=hs[-1])
         return self.dropout(by_batch(hs, projected.dtype))
 
     @classmethod

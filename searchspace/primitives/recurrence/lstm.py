@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from kernels.lstm import lstm
+from kernels.lstm import fused_lstm, lstm
 from searchspace.checks import probability
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Cost, Shape, linear, matmul
@@ -79,12 +79,24 @@ class LSTM(Primitive):
     def forward(self, x: Tensor, context: Context) -> Tensor:
         N, H = self.config.layout
         slot = context.slot(causal=N == 1)
-        inputs = self.input(x)
-        gates, mask = by_time(inputs, context.padding, N)
-        h, c = self.ends.first(("h", "c"), gates.new_zeros(*gates.shape[1:3], H), context, slot)
-        hs, cs = lstm(gates, self.recurrent.to(gates.dtype), h, c, mask)
-        self.ends.last(context, slot, h=hs, c=cs)
-        return self.dropout(by_batch(hs, inputs.dtype))
+        zeros = x.new_zeros(N, len(x), H, dtype=torch.promote_types(x.dtype, torch.float32))
+        h, c = self.ends.first(("h", "c"), zeros, context, slot)
+        if self._fuses(x, context):
+            out, h, c = fused_lstm(x, self.input.weight, self.input.bias, self.recurrent, h, c)
+        else:
+            inputs = self.input(x)
+            gates, mask = by_time(inputs, context.padding, N)
+            hs, cs = lstm(gates, self.recurrent.to(gates.dtype), h, c, mask)
+            out, h, c = by_batch(hs, inputs.dtype), hs[-1], cs[-1]
+        self.ends.last(context, slot, h=h, c=c)
+        return self.dropout(out)
+
+    def _fuses(self, x: Tensor, context: Context) -> bool:
+        """Whether torch's own layer does the same, and faster."""
+        if torch.compiler.is_compiling() or torch.is_grad_enabled():
+            return False
+        plain = x.device.type == "cpu" and not torch.is_autocast_enabled("cpu") and context.padding is None
+        return plain and x.shape[1] > 1 and x.dtype == self.recurrent.dtype == torch.float32
 
     @classmethod
     def cost(cls, config: LSTMConfig, shape: Shape) -> Cost:

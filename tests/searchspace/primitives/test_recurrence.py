@@ -8,7 +8,7 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from searchspace.contract import Context
+from searchspace.contract import Context, Streams
 from searchspace.primitives.recurrence.gru import GRU, GRUConfig
 from searchspace.primitives.recurrence.lstm import LSTM, LSTMConfig
 
@@ -134,3 +134,53 @@ def test_refuses_a_width_that_two_directions_cannot_share(kind):
     ):
         config(dim=5)
     assert config(dim=5, causal=True).layout == (1, 5)
+
+
+@pytest.mark.parametrize("length", [1, 2, 9])
+@pytest.mark.parametrize(("causal", "directions"), [(True, "both"), (False, "both"), (False, "forward")])
+def test_an_lstm_without_gradients_takes_torchs_own_layer_and_gives_the_same(causal, directions, length):
+    torch.manual_seed(0)
+    block = LSTM(LSTMConfig(dim=6, causal=causal, directions=directions))
+    x, ends, quiet_ends = torch.randn(3, length, 6), Context(), Context()
+    expected = block(x, ends)
+    with torch.no_grad():
+        torch.testing.assert_close(block(x, quiet_ends), expected)
+    torch.testing.assert_close(quiet_ends.finals, ends.finals)
+
+
+@torch.no_grad()
+def test_an_lstm_without_gradients_reads_in_pieces_what_it_reads_at_once():
+    torch.manual_seed(0)
+    block, x, streams = LSTM(LSTMConfig(dim=6, causal=True)), torch.randn(2, 9, 6), Streams()
+    found = []
+    for piece in x.split([4, 1, 1, 3], dim=1):
+        streams.rewind()
+        found.append(block(piece, Context(streams=streams)))
+    torch.testing.assert_close(torch.cat(found, dim=1), block(x, Context()))
+    padding = torch.arange(9).expand(2, -1) < torch.tensor([[9], [4]])
+    torch.testing.assert_close(block(x, Context(padding=padding))[1, :4], block(x[1:, :4], Context())[0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_dropout_falls_on_the_output_and_never_on_the_state(kind):
+    torch.manual_seed(0)
+    block, x = _built(kind, causal=True, dropout=0.5).train(), torch.randn(2, 30, 6, dtype=torch.float64)
+    whole, dropped = block.eval()(x, Context()), block.train()(x, Context())
+    kept = dropped != 0
+    assert 0.3 < kept.double().mean() < 0.7
+    torch.testing.assert_close(dropped[kept], 2 * whole[kept])
+    with pytest.raises(ValueError, match="dropout must lie in"):
+        KINDS[kind][1](dim=6, dropout=1.0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_refuses_to_start_from_an_encoder_that_is_not_there(kind):
+    with pytest.raises(ValueError, match="start='memory' is where an encoder ended, but this model has no encoder"):
+        KINDS[kind][1](dim=6, start="memory")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_reads_forward_alone_where_it_is_told_to(agrees, kind):
+    block = _built(kind, directions="forward")
+    x = torch.randn(3, 7, 6, dtype=torch.float64)
+    agrees(block, lambda x: _torchs(kind, block, x, packed=True), x, Context(padding=PADDING))
