@@ -3,8 +3,10 @@
 Xiong et al. 2021, "Nystromformer", https://arxiv.org/abs/2102.03902, eq. 13-14: F A^+ (B V), F = softmax(Q K'^T s),
 A = softmax(Q' K'^T s), B = softmax(Q' K^T s), s = D^-1/2, Q' and K' the means of contiguous segments, A^+ by iteration,
 and a depthwise convolution of V beside it. The iteration starts from A^T / |A|_1 of each matrix itself; the released
-code takes one maximum over the batch and all heads, which couples samples. The segments divide the real positions
-evenly, so padding changes nothing. There are no scores of pairs: rotary positions and ALiBi do not reach it.
+code takes one maximum over the batch and all heads, which couples samples. Where M does not divide the length, segments
+are as even as can be ("balanced") or of one length but for the last, as if the end were padded to a multiple of M, and
+empty landmarks are dropped ("padded"); only real positions count, so padding changes nothing. There are no scores of
+pairs: rotary positions and ALiBi do not reach it.
 B batch, T time, H heads, D width of one head, M landmarks, C = H * D model width.
 """
 
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +37,7 @@ class NystromAttentionConfig:
     landmarks: int = 64
     iterations: int = 6
     kernel: int = 33
+    segments: Literal["balanced", "padded"] = "balanced"
     bias: bool = False
 
     def __post_init__(self) -> None:
@@ -42,6 +46,11 @@ class NystromAttentionConfig:
         at_least(0, kernel=self.kernel)
         if self.kernel and self.kernel % 2 == 0:
             raise ValueError(f"kernel must be odd, or 0 for no convolution, but got {self.kernel}.")
+
+    def used(self, length: int) -> int:
+        """The landmarks of so many positions."""
+        most = min(self.landmarks, length)
+        return most if self.segments == "balanced" else -(-length // -(-length // most))
 
 
 @primitive("nystrom_attention", NystromAttentionConfig)
@@ -91,22 +100,28 @@ class NystromAttention(Primitive):
     def _segments(self, x: Tensor, padding: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """The matrices that take the means of the segments, [B or 1, M, T], and which of them hold anything, [B, M]."""
         T = x.shape[1]
-        M = min(self.config.landmarks, T)
+        M = self.config.used(T) if padding is None else min(self.config.landmarks, T)
         numbers = torch.arange(M, device=x.device)
         if padding is None:
-            segment = torch.arange(T, device=x.device)[None] * M // T
+            segment = self._segment(torch.arange(T, device=x.device)[None], M, T)
             member = segment[:, None, :] == numbers[:, None]
         else:
             rank, count = padding.cumsum(1) - 1, padding.sum(1, keepdim=True).clamp(min=1)
-            segment = rank * M // count
+            segment = self._segment(rank, M, count)
             member = (segment[:, None, :] == numbers[:, None]) & padding[:, None, :]
         sizes = member.sum(2, keepdim=True)
         return member.to(x.dtype) / sizes.clamp(min=1), None if padding is None else sizes[:, :, 0] > 0
 
+    def _segment(self, rank: Tensor, landmarks: int, count: Any) -> Tensor:
+        """Which of so many landmarks each of `count` positions belongs to."""
+        if self.config.segments == "balanced":
+            return rank * landmarks // count
+        return rank // -(-count // landmarks)
+
     @classmethod
     def cost(cls, config: NystromAttentionConfig, shape: Shape) -> Cost:
         C, D, T = config.dim, config.dim // config.heads, shape.length
-        M, states = min(config.landmarks, T), shape.batch * config.heads
+        M, states = config.used(T), shape.batch * config.heads
         numbers = states * (T * (2 * M + 4 * D) + M * (4 * D + M * (6 * config.iterations + 2))) + M * T
         return (
             linear(shape, C, 3 * C, bias=config.bias)

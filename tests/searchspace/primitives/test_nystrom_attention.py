@@ -41,6 +41,9 @@ def _plain(block, x, padding=None):
         count = len(places)
         landmarks = min(config.landmarks, T)
         groups = [[t for t in range(count) if t * landmarks // count == m] for m in range(landmarks)]
+        if config.segments == "padded":
+            length = next(n for n in range(1, count + 1) if n * landmarks >= count)
+            groups = [list(range(start, min(start + length, count))) for start in range(0, count, length)]
         groups = [group for group in groups if group]
         for h in range(H):
             q, k, v = projected.view(B, T, 3, H, D)[b, places, :, h].unbind(1)
@@ -57,16 +60,26 @@ def _plain(block, x, padding=None):
     return F.linear(out.flatten(2), block.output.weight, block.output.bias)
 
 
+@pytest.mark.parametrize("segments", ["balanced", "padded"])
 @pytest.mark.parametrize("kernel", [0, 5])
 @pytest.mark.parametrize(("length", "landmarks"), [(1, 4), (3, 4), (12, 4), (14, 4), (9, 1)])
-def test_equals_its_formula(agrees, length, landmarks, kernel):
-    config = NystromAttentionConfig(dim=8, heads=2, landmarks=landmarks, kernel=kernel, bias=True)
+def test_equals_its_formula(agrees, length, landmarks, kernel, segments):
+    config = NystromAttentionConfig(dim=8, heads=2, landmarks=landmarks, kernel=kernel, segments=segments, bias=True)
     block = NystromAttention(config).double()
     x = torch.randn(2, length, 8, dtype=torch.float64)
     agrees(block, lambda x: _plain(block, x), x)
     padding = torch.rand(2, length) < 0.6
     padding[0, 0] = True
     agrees(block, lambda x: _plain(block, x, padding), x, Context(padding=padding))
+
+
+def test_both_kinds_of_segments_are_the_same_where_the_landmarks_divide_the_length():
+    blocks, x = [], torch.randn(2, 12, 8, dtype=torch.float64)
+    for segments in ("balanced", "padded"):
+        torch.manual_seed(0)
+        blocks.append(NystromAttention(NystromAttentionConfig(dim=8, landmarks=4, segments=segments)).double())
+    assert blocks[0](x, Context()).equal(blocks[1](x, Context()))
+    assert not torch.allclose(blocks[0](x[:, :10], Context()), blocks[1](x[:, :10], Context()))
 
 
 def test_a_landmark_for_every_position_is_full_attention():
