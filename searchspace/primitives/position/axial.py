@@ -1,0 +1,78 @@
+"""Axial positions: a learned vector for the row and one for the column of a position, so that long tables stay small.
+
+Kitaev, Kaiser, Levskaya 2020, "Reformer", https://arxiv.org/abs/2001.04451, after Ho et al. 2019, "Axial Attention",
+https://arxiv.org/abs/1912.12180: position p stands in row p // columns and column p % columns of a grid. "concatenate"
+gives the first `row_share` of the channels to the row and the others to the column, "sum" adds two whole vectors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from searchspace.checks import at_least, probability
+from searchspace.contract import given
+from searchspace.cost import Cost, Shape
+from searchspace.primitives.position.none import NoPosition
+from searchspace.registry import primitive
+
+
+@dataclass(frozen=True, kw_only=True)
+class AxialConfig:
+    """The grid holds `rows` * `columns` positions."""
+
+    dim: int = given()
+    rows: int = 32
+    columns: int = 32
+    combine: Literal["concatenate", "sum"] = "concatenate"
+    row_share: float = 0.5
+
+    def __post_init__(self) -> None:
+        at_least(1, rows=self.rows, columns=self.columns)
+        probability(row_share=self.row_share)
+        if min(self.widths) < 1:
+            raise ValueError(
+                f"row_share must leave channels to the rows and to the columns, but {self.row_share} of "
+                f"{self.dim} is {self.widths[0]}; use another share or combine: sum."
+            )
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        """Channels of the two tables."""
+        if self.combine == "sum":
+            return self.dim, self.dim
+        first = round(self.row_share * self.dim)
+        return first, self.dim - first
+
+
+@primitive("axial", AxialConfig, role="position")
+class Axial(NoPosition):
+    def __init__(self, config: AxialConfig) -> None:
+        super().__init__(config)
+        first, second = config.widths
+        self.rows = nn.Parameter(0.02 * torch.randn(config.rows, first))
+        self.columns = nn.Parameter(0.02 * torch.randn(config.columns, second))
+
+    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
+        """x: [B, T, C], positions: [T] -> [B, T, C]. Raises ValueError beyond the grid."""
+        config = self.config
+        # A compiled graph cannot look at values; there the look-up itself fails.
+        last = 0 if torch.compiler.is_compiling() else int(positions.max())
+        if last >= config.rows * config.columns:
+            raise ValueError(
+                f"Position {last} (counted from 0) lies beyond the {config.rows} x {config.columns} axial positions. "
+                f"Set position: axial: {{rows: ..., columns: ...}} to hold the longest sequence."
+            )
+        row = F.embedding(positions // config.columns, self.rows)
+        column = F.embedding(positions % config.columns, self.columns)
+        return x + (row + column if config.combine == "sum" else torch.cat([row, column], dim=1))
+
+    @classmethod
+    def cost(cls, config: AxialConfig, shape: Shape) -> Cost:
+        """The rows and columns of the positions are kept, eight bytes each."""
+        first, second = config.widths
+        return Cost(parameters=config.rows * first + config.columns * second, activation_bytes=16 * shape.length)
