@@ -67,7 +67,8 @@ class AdaptiveSpanAttentionConfig:
 class AdaptiveSpanAttention(Primitive):
     """Attention under a learned span; streaming keeps the keys and values of the last S positions.
 
-    Where no gradient is wanted, spans that are known beforehand cut work and memory to the largest z + R, exactly.
+    Where no gradient is wanted, spans that are known beforehand cut the work to the largest z + R, exactly. The state
+    keeps S all the same, so that it takes the bytes that the cost declares.
     """
 
     capabilities = Capabilities(bidirectional=False)
@@ -91,14 +92,13 @@ class AdaptiveSpanAttention(Primitive):
         z = self._spans(x)
         if self.training:
             context.losses.append(config.span_weight * self._mean(z, context.padding))
-        width = self._width(z)
         if slot is not None:
-            k, v = _remember(slot, "k", k, width), _remember(slot, "v", v, width)
+            k, v = _remember(slot, "k", k, config.span), _remember(slot, "v", v, config.span)
         out = span_attention(
             q,
             k,
             v,
-            self.places[:width],
+            self.places[: self._width(z)],
             z,
             ramp=config.ramp,
             zeros=config.before == "zeros",
@@ -157,10 +157,10 @@ class AdaptiveSpanAttention(Primitive):
         )
 
 
-def _remember(slot: dict[str, Tensor], name: str, new: Tensor, width: int) -> Tensor:
+def _remember(slot: dict[str, Tensor], name: str, new: Tensor, span: int) -> Tensor:
     """The keys (or values) that the new positions may read; the slot keeps those the next ones may."""
     near = torch.cat([slot[name], new], dim=2) if name in slot else new
-    length = min(near.shape[2], width)
+    length = min(near.shape[2], span)
     # A copy: a slice would hold on to everything that was read in this piece.
     slot[name] = near.narrow(2, near.shape[2] - length, length).clone()
     return near
