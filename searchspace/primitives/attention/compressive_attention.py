@@ -255,23 +255,28 @@ class CompressiveAttention(Primitive):
         if not fresh:
             begun = torch.cat([slot["begun"], begun], dim=1)
         slot["begun"] = _last(begun, stop % c, dim=1)
-        results = self.compression(begun[:, : (stop // c - start // c) * c])
-        (k, v), (late_k, late_v) = self._heads(self.key_value(x)), self._heads(self.key_value(results).detach())
-        k, v = self._turned(slot, "k", k, late_k, start), self._turned(slot, "v", v, late_v, start)
+        k, v = self._heads(self.key_value(x))
+        late = None
+        if fresh or stop // c > start // c:
+            results = self.compression(begun[:, : (stop // c - start // c) * c])
+            late = self._heads(self.key_value(results).detach())
+        k = self._turned(slot, "k", k, None if late is None else late[0], start)
+        v = self._turned(slot, "v", v, None if late is None else late[1], start)
         return self._scored(q, k, v, self._distances(q, k, fresh), None)
 
-    def _turned(self, slot: dict[str, Tensor], name: str, new: Tensor, results: Tensor, start: int) -> Tensor:
+    def _turned(self, slot: dict[str, Tensor], name: str, new: Tensor, results: Tensor | None, start: int) -> Tensor:
         """All that may be read; where a segment ends, the slot keeps what the next one may read."""
         config, stop, wait = self.config, start + new.shape[2], f"waiting_{name}"
         row = torch.cat([slot.get(name, new[:, :, :0]), new], dim=2)
-        waiting = torch.cat([slot.get(wait, results[:, :, :0]), results], dim=2)
-        slot[name], slot[wait] = row.detach(), waiting
+        slot[name] = row.detach()
+        if results is not None:
+            slot[wait] = torch.cat([slot.get(wait, results[:, :, :0]), results], dim=2)
         if stop % config.segment == 0:
             fell = (config.fallen(stop) - config.fallen(start)) // config.rate
-            packed = torch.cat([row[:, :, : config.readable(start)], waiting[:, :, :fell]], dim=2)
+            packed = torch.cat([row[:, :, : config.readable(start)], slot[wait][:, :, :fell]], dim=2)
             packed = packed[:, :, packed.shape[2] - config.readable(stop) :]
             slot[name] = torch.cat([packed, row[:, :, row.shape[2] - config.held(stop) :]], dim=2).detach()
-            slot[wait] = waiting[:, :, fell:].clone()
+            slot[wait] = slot[wait][:, :, fell:].clone()
         return row
 
     def _distances(self, q: Tensor, k: Tensor, fresh: bool) -> Tensor:

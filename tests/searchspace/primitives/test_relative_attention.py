@@ -9,6 +9,7 @@ from searchspace.architecture import Architecture
 from searchspace.build import build, cost
 from searchspace.contract import Context, Streams
 from searchspace.cost import Shape
+from searchspace.primitives.attention import relative_scores
 from searchspace.primitives.attention.relative_attention import RelativeAttention, RelativeAttentionConfig
 
 
@@ -205,3 +206,12 @@ def test_says_what_does_not_fit():
 @pytest.mark.parametrize(("size", "millions"), [("base", 151), ("enwik8", 41)])
 def test_the_published_models_have_the_size_that_their_paper_says(size, millions):
     assert round(cost(zoo.load("transformer_xl", size)).parameters / 1e6) == millions
+
+
+def test_a_few_groups_at_a_time_read_what_all_at_once_do(agrees, monkeypatch):
+    monkeypatch.setattr(relative_scores, "CPU_SCORES", 100)
+    for fields in ({"segment": 4, "memory": 4}, {"segment": None}, {"causal": False}):
+        block, x = _block(**fields), _x(11)
+        agrees(block, lambda x: _plain(block, x), x)  # noqa: B023
+        padding = torch.rand(2, 11) < 0.6
+        agrees(block, lambda x: _plain(block, x, padding), x, Context(padding=padding))  # noqa: B023
