@@ -75,8 +75,15 @@ class FunnelAttention(Primitive):
         _check_spacing(queries, source.positions, step)
         q = split(self.query(x), self.config.heads)
         k, v = (split(half, self.config.heads) for half in self.key_value(source.x).chunk(2, dim=2))
-        scores = (q + self.content_bias) @ k.transpose(2, 3) + self._relations(q, queries, source, step, context)
-        return self.output(merge(self._read(scores * q.shape[3] ** -0.5, v, source.padding)))
+        relations = self._relations(q, queries, source, step, context)
+        # One product that adds up: every pass over all pairs that is saved is felt.
+        content = self._scaled(q, self.content_bias).flatten(0, 1)
+        scores = torch.baddbmm(relations.flatten(0, 1), content, k.transpose(2, 3).flatten(0, 1))
+        return self.output(merge(self._read(scores.unflatten(0, q.shape[:2]), v, source.padding)))
+
+    def _scaled(self, q: Tensor, bias: Tensor) -> Tensor:
+        """(q + bias) / sqrt(D): [B, H, T, D]."""
+        return (q + bias) * q.shape[3] ** -0.5
 
     def _relations(self, q: Tensor, queries: Tensor, source: Source, step: int, context: Context) -> Tensor:
         """[B, H, T, S], the terms of distance and of segment: zero for the class token."""
@@ -85,7 +92,7 @@ class FunnelAttention(Primitive):
         falling = torch.arange(columns(T, S, causal=False, step=step), device=q.device)
         distances = queries[-1] - source.positions[0] - unit * falling
         keys = self.distance(waves(distances, self.config.dim, q.dtype)).unflatten(1, (self.config.heads, -1))
-        terms = relative_shift(torch.einsum("bhid,rhd->bhir", q + self.distance_bias, keys), S, step)
+        terms = relative_shift(torch.einsum("bhid,rhd->bhir", self._scaled(q, self.distance_bias), keys), S, step)
         if self.config.segments:
             terms = terms + self._segments(q, context.segments, source.segments)
         if self.config.separate_first:
@@ -95,7 +102,7 @@ class FunnelAttention(Primitive):
 
     def _segments(self, q: Tensor, queries: Tensor | None, keys: Tensor | None) -> Tensor:
         """[B, H, T, S], or [B, H, T, 1] where nobody says which segment is whose: all are one."""
-        different, equal = torch.einsum("bhid,nhd->nbhi", q + self.segment_bias, self.segment)
+        different, equal = torch.einsum("bhid,nhd->nbhi", self._scaled(q, self.segment_bias), self.segment)
         if queries is None or keys is None:
             return equal[..., None]
         either = (queries < 0)[:, :, None] | (keys < 0)[:, None, :]
