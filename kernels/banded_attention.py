@@ -133,19 +133,15 @@ class Reading:
     real: Tensor | None = None
 
     def scores(self) -> Tensor:
-        """[B, H, Tq, K]; the lowest number where a query may not read."""
+        """[B, H, N, R, K]; the lowest number where a query may not read."""
         band = self.band
         far = band.query_tiles(self.p).flatten(2, 3) @ self.r.transpose(1, 2)
         scores = band.query_tiles(self.q) @ band.key_tiles(self.k).transpose(3, 4)
         scores = scores + band.by_key(far)
-        if self.real is not None or band.count > 1:
-            there = self.k.new_ones(1, self.k.shape[2], dtype=torch.bool) if self.real is None else self.real
-            scores = scores.masked_fill(~band.real_tiles(there), torch.finfo(scores.dtype).min)
-        return band.by_query(scores)
-
-    def values(self, weights: Tensor) -> Tensor:
-        """weights: [B, H, Tq, K] -> [B, H, Tq, D]."""
-        return self.band.by_query(self.band.query_tiles(weights) @ self.band.key_tiles(self.v))
+        if self.real is None and band.count == 1:
+            return scores
+        there = self.k.new_ones(1, self.k.shape[2], dtype=torch.bool) if self.real is None else self.real
+        return scores.masked_fill(~band.real_tiles(there), torch.finfo(scores.dtype).min)
 
 
 def banded_attention_reference(readings: Sequence[Reading], *, queries: Tensor | None = None) -> Tensor:
@@ -176,8 +172,13 @@ def banded_attention(readings: Sequence[Reading], *, queries: Tensor | None = No
     queries: [B, Tq], True where a query is real: it reads something; others read zeros.
     """
     scores = [reading.scores() for reading in readings]
-    weights = F.dropout(torch.cat(scores, dim=3).softmax(3), dropout)
-    parts = weights.split([part.shape[3] for part in scores], dim=3)
-    first, *others = (reading.values(part) for reading, part in zip(readings, parts, strict=True))
-    out = sum(others, first)
+    # One maximum for all bands, and no matrix of all their scores side by side.
+    tops = [read.band.by_query(score.detach().amax(4, keepdim=True)) for read, score in zip(readings, scores)]
+    top = torch.stack(tops).amax(0)  # [B, H, Tq, 1]
+    totals, outs = [], []
+    for read, score in zip(readings, scores):
+        weights = (score - read.band.query_tiles(top)).exp()
+        totals.append(read.band.by_query(weights.sum(4, keepdim=True)))
+        outs.append(read.band.by_query(F.dropout(weights, dropout) @ read.band.key_tiles(read.v)))
+    out = sum(outs[1:], outs[0]) / sum(totals[1:], totals[0])
     return out if queries is None else out.masked_fill(~queries[:, None, :, None], 0)

@@ -204,10 +204,10 @@ def _far_cost(config: CausalLongShortAttentionConfig, shape: Shape) -> Cost:
 
 def _band_cost(config: CausalLongShortAttentionConfig, read: Band, shape: Shape) -> Cost:
     C, D, count = config.dim, config.dim // config.heads, shape.batch * config.heads
-    scores = shape.rows * config.heads * read.columns
+    tiles = count * read.count
     return (
         matmul(read.distances, C, C, backward=1)
         + matmul(read.count * read.rows, D, read.distances, count=count)
-        + matmul(read.rows, D, 2 * read.columns, count=count * read.count)
-        + kept(shape, 2 * scores + 2 * count * read.count * (read.rows + read.columns) * D)
+        + matmul(read.rows, D, 2 * read.columns, count=tiles)
+        + kept(shape, tiles * (read.rows * read.columns + 2 * (read.rows + read.columns) * D))
     )
