@@ -90,8 +90,10 @@ class AdaptiveSpanAttention(Primitive):
         slot = context.slot(causal=config.causal)
         q, k, v = (split(part, config.heads) for part in self.query_key_value(x).chunk(3, dim=2))
         z = self._spans(x)
+        mean = self._mean(z, context.padding)
+        context.report("attention_span", mean)
         if self.training:
-            context.losses.append(config.span_weight * self._mean(z, context.padding))
+            context.losses.append(config.span_weight * mean)
         if slot is not None:
             k, v = _remember(slot, "k", k, config.span), _remember(slot, "v", v, config.span)
         out = span_attention(

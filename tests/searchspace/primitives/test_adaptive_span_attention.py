@@ -110,6 +110,7 @@ def test_the_loss_is_the_mean_span_and_only_while_training(dynamic):
     else:
         expected = torch.tensor(0.5 * 20 * 0.25, dtype=torch.float64)
     torch.testing.assert_close(context.loss(), expected, atol=1e-12, rtol=1e-12)
+    assert [0.5 * span for span in context.statistics["attention_span"]] == pytest.approx([expected.item()] * 2)
 
 
 def test_spans_grow_from_zero_and_come_back_from_beyond_their_bounds():
