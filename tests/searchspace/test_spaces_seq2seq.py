@@ -42,9 +42,9 @@ def space() -> Space:
     return Space.load("examples/spaces/seq2seq.yaml")
 
 
-@pytest.mark.parametrize("size", ["tiny", "base"])
-def test_both_published_cells_are_points(space: Space, size: str) -> None:
-    assert space.contains(zoo.load("evolved_transformer", size, vocabulary=256))
+@pytest.mark.parametrize("width", [64, 512])
+def test_both_published_cells_are_points(space: Space, width: int) -> None:
+    assert space.contains(zoo.load("evolved_transformer", width=width, vocabulary=256))
 
 
 def test_the_transformer_that_the_search_started_from_is_a_point(space: Space) -> None:
