@@ -85,7 +85,7 @@ def block_sparse_attention(
         raise ValueError(f"blocks must list the keys of {-(-Tq // R)} blocks of {R} queries, but got {N} lists.")
     allowed = _readable(blocks, allowed, keys, Tk, S)
     apart = any(mask is not None and len(mask) > 1 for mask in (allowed, bias))
-    order, fold = _layout(B, H, N, apart=apart)
+    order, fold = layout(B, H, N, apart=apart)
 
     head = torch.arange(H, device=q.device) // (H // G) + G * torch.arange(B, device=q.device)[:, None]  # [B, H]
     which = (head[:, :, None, None] * M + blocks).permute(order[:4]).flatten()
@@ -96,17 +96,17 @@ def block_sparse_attention(
         return flat.index_select(0, which).view(*fold, n * S, D)
 
     queries = F.pad(q, (0, 0, 0, N * R - Tq)).unflatten(2, (N, R)).permute(order).reshape(*fold, R, D)
-    mask = None if allowed is None else _folded(allowed, B, N, order)
+    mask = None if allowed is None else folded(allowed, B, N, order)
     if bias is None:
         out = masked_attention(queries, listed(k), listed(v), mask, None, dropout=dropout)
     else:
-        out = biased_attention(queries, listed(k), listed(v), mask, _folded(bias, B, N, order), dropout)
+        out = biased_attention(queries, listed(k), listed(v), mask, folded(bias, B, N, order), dropout)
     sizes = [(B, H, N)[axis] for axis in order[:3]]
     back = [order.index(axis) for axis in range(5)]
     return out.view(*sizes, R, D).permute(back).reshape(B, H, N * R, D)[:, :, :Tq]
 
 
-def _layout(B: int, H: int, N: int, *, apart: bool) -> tuple[tuple[int, ...], tuple[int, int]]:
+def layout(B: int, H: int, N: int, *, apart: bool) -> tuple[tuple[int, ...], tuple[int, int]]:
     """How [B, H, N, ..] becomes the batch and the heads of one call: the order of the axes, and the two sizes.
 
     Unless the masks of the sequences lie `apart`, blocks alone are the batch: one mask then serves all sequences.
@@ -126,7 +126,7 @@ def _readable(blocks: Tensor, allowed: Tensor | None, keys: Tensor | None, Tk: i
     return near if allowed is None else allowed & near
 
 
-def _folded(mask: Tensor, B: int, N: int, order: tuple[int, ...]) -> Tensor:
+def folded(mask: Tensor, B: int, N: int, order: tuple[int, ...]) -> Tensor:
     """[1 or B, 1 or H, 1 or N, 1 or R, K] -> what broadcasts to the scores of one call."""
     mask = mask.expand(-1, -1, N, -1, -1)
     if order[0] == 0:

@@ -77,7 +77,7 @@ class SparsePattern:
         return (part != "second") * self.stride + summaries * self.summary
 
     def lists(self, part: Part, length: int, heads: Tensor) -> tuple[Tensor, Tensor]:
-        """The fixed pattern as blocks [1, 1 or H, N, n] of `piece` keys, and which keys of these each query may read."""
+        """The fixed pattern as blocks [1, 1 or H, N, n] of `piece` keys, and which of those keys each query reads."""
         blocks, piece = -(-length // self.stride), self.piece
         own, end = self.stride // piece, self.summary // piece
         n, device = torch.arange(blocks, device=heads.device), heads.device
