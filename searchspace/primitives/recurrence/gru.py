@@ -96,6 +96,6 @@ class GRU(Primitive):
             + Cost(
                 parameters=N * (3 * H * H + (H if torchs else 0)),
                 activation_bytes=shape.rows * N * (5 if torchs else 4) * H * wide,  # r, z, n, h; U_n h + b'
-                state_bytes=shape.batch * H * wide if N == 1 else 0,
+                state_bytes=shape.batch * H * wide if config.causal else 0,
             )
         )

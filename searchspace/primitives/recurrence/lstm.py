@@ -109,6 +109,6 @@ class LSTM(Primitive):
             + Cost(
                 parameters=N * 4 * H * H,
                 activation_bytes=shape.rows * N * 6 * H * wide,  # four gates, c and h
-                state_bytes=shape.batch * 2 * H * wide if N == 1 else 0,
+                state_bytes=shape.batch * 2 * H * wide if config.causal else 0,
             )
         )
