@@ -22,16 +22,17 @@ from torch.autograd.function import once_differentiable
 
 from searchspace.checks import at_least, not_empty, probability
 from searchspace.combinators.replay import Beside, Replay, call, cut_off, outside
+from searchspace.combinators.sequence import SequenceConfig, Stack
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Cost, Shape
 from searchspace.parts import Composite, Part, in_order
-from searchspace.registry import Blocks, Configured, Norm, named, primitive
+from searchspace.registry import Branches, Configured, Norm, block_type, named, primitive
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReversibleConfig:
-    """`of`: f, g, f, g, ...; all of them `times` times, with weights of their own. `merge`: of the two streams at the
-    end; "concatenate" leaves twice the width, as published, and may stand only where a model ends."""
+    """`of`: f, g, f, g, ..., each a block or a list of them; all of it `times` times, with weights of their own.
+    `merge`: of the two streams at the end; "concatenate" leaves twice the width, as published, where a model ends."""
 
     dim: int = given()
     widens: bool = given(False)
@@ -39,7 +40,7 @@ class ReversibleConfig:
     norm: Norm = named("layer_norm")
     dropout: float = 0.0
     merge: Literal["mean", "sum", "concatenate"] = "mean"
-    of: Blocks
+    of: Branches
 
     def __post_init__(self) -> None:
         at_least(1, times=self.times)
@@ -47,8 +48,8 @@ class ReversibleConfig:
         not_empty(of=self.of)
         if len(self.of) % 2:
             raise ValueError(
-                f"of must hold pairs of blocks, each read by one stream in turn, but got {len(self.of)}; "
-                "put several into one with sequence."
+                f"of must hold pairs of branches, f and g in turn, but got {len(self.of)}; "
+                "a branch of several blocks is a list of its own, [f, [g, h]]."
             )
         if self.merge == "concatenate" and not self.widens:
             raise ValueError(
@@ -57,22 +58,22 @@ class ReversibleConfig:
             )
 
     @property
-    def branches(self) -> tuple[Configured, ...]:
-        """The blocks of all pairs in order."""
+    def branches(self) -> tuple[tuple[Configured, ...], ...]:
+        """Those of all pairs in order."""
         return self.of * self.times
 
 
 class Branch(nn.Module):
-    """drop(f(norm(x))), one of the two blocks of a pair."""
+    """drop(f(norm(x))), one half of a pair."""
 
-    def __init__(self, norm: Configured, block: Configured, dropout: float) -> None:
+    def __init__(self, norm: Configured, blocks: tuple[Configured, ...], dropout: float) -> None:
         super().__init__()
         self.norm = norm.build()
-        self.block = block.build()
+        self.of = Stack(blocks)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
-        return self.dropout(self.block(self.norm(x, context), context))
+        return self.dropout(self.of(self.norm(x, context), context))
 
 
 @primitive("reversible", ReversibleConfig)
@@ -80,7 +81,7 @@ class Reversible(Composite, Primitive):
     def __init__(self, config: ReversibleConfig) -> None:
         super().__init__()
         self.merge = config.merge
-        self.of = nn.ModuleList(Branch(config.norm, block, config.dropout) for block in config.branches)
+        self.of = nn.ModuleList(Branch(config.norm, branch, config.dropout) for branch in config.branches)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """[B, T, C] -> [B, T, C], or [B, T, 2 C] with "concatenate"."""
@@ -125,10 +126,14 @@ class Reversible(Composite, Primitive):
 
 
 def _branches(config: ReversibleConfig, shape: Shape) -> list[Part]:
-    first, rest = in_order("of", config.of, shape, recomputed=True), config.times - 1
+    branches = [
+        branch[0] if len(branch) == 1 else Configured(block_type("sequence"), SequenceConfig(of=branch))
+        for branch in config.of
+    ]
+    first, rest = in_order("of", branches, shape, recomputed=True), config.times - 1
     if not shape.source or not rest:
         return [replace(part, count=config.times) for part in first]
-    return first + in_order("of", config.of, replace(shape, source=0), recomputed=True, count=rest)
+    return first + in_order("of", branches, replace(shape, source=0), recomputed=True, count=rest)
 
 
 class _Run:

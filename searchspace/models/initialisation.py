@@ -32,9 +32,7 @@ def scale_residual_outputs(body: Stack) -> None:
 
 def _added(module: nn.Module) -> nn.Module | None:
     """What `module` adds to its unnormalised input, if it does: a pre-norm residual, or one of a reversible pair."""
-    if isinstance(module, Residual) and module.pre:
-        return module.of
-    return module.block if isinstance(module, Branch) else None
+    return module.of if isinstance(module, Branch) or (isinstance(module, Residual) and module.pre) else None
 
 
 def residual_calls(module: nn.Module) -> int:

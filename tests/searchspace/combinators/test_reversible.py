@@ -1,6 +1,7 @@
 """Reversible pairs give the values and gradients of the plain computation, and keep two streams however deep."""
 
 import gc
+import random
 import weakref
 from dataclasses import replace
 
@@ -8,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from searchspace.architecture import Architecture
 from searchspace.build import build, cost
 from searchspace.combinators.reversible import Reversible
 from searchspace.contract import Context, Given, Source, Streams
@@ -18,6 +20,7 @@ from searchspace.primitives.attention.attention import Attention
 from searchspace.primitives.position.none import NoPosition, NoPositionConfig
 from searchspace.registry import Configured, block_type, configure
 from searchspace.sharing import one_model
+from searchspace.space import Space
 from searchspace.testing import count_flops, kept_bytes, peak_bytes
 from searchspace.tree import Block
 
@@ -27,9 +30,13 @@ NORM = Block("layer_norm", {})
 LSH = Block("lsh_attention", {"heads": 2, "chunk": 4})
 
 
-def reversible(*blocks: Block, dim: int = DIM, causal: bool = False, memory: bool = False, **fields) -> Configured:
+def _branches(blocks: tuple[Block | tuple[Block, ...], ...]) -> tuple[tuple[Block, ...], ...]:
+    return tuple(block if isinstance(block, tuple) else (block,) for block in blocks)
+
+
+def reversible(*blocks, dim: int = DIM, causal: bool = False, memory: bool = False, **fields) -> Configured:
     fields = {"times": 3, "norm": NORM, **fields}
-    tree = Block("reversible", {**fields, "of": blocks or (ATTENTION, FEED_FORWARD)})
+    tree = Block("reversible", {**fields, "of": _branches(blocks or (ATTENTION, FEED_FORWARD))})
     return configure(tree, Given(dim=dim, causal=causal, memory=memory, widens=True))
 
 
@@ -47,8 +54,8 @@ def plainly(module: Reversible, x: Tensor, context: Context) -> Tensor:
     """The definition."""
     first = second = x
     for f, g in zip(module.of[::2], module.of[1::2], strict=True):
-        first = first + f.dropout(f.block(f.norm(second, context), context))
-        second = second + g.dropout(g.block(g.norm(first, context), context))
+        first = first + f.dropout(f.of(f.norm(second, context), context))
+        second = second + g.dropout(g.of(g.norm(first, context), context))
     if module.merge == "concatenate":
         return torch.cat([first, second], dim=2)
     return (first + second) / 2 if module.merge == "mean" else first + second
@@ -163,16 +170,26 @@ def test_the_first_attention_reads_the_longer_source_and_passes_its_gradient() -
     assert (declared.flops, declared.training_flops) == expected
 
 
+def test_a_branch_may_hold_several_blocks() -> None:
+    module = built((ATTENTION, FEED_FORWARD), (Block("convolution", {}), FEED_FORWARD))
+    check(module, inputs())
+    configured = reversible((ATTENTION, FEED_FORWARD), FEED_FORWARD)
+    shape, x = Shape(batch=2, length=LENGTH), torch.randn(2, LENGTH, DIM, requires_grad=True)
+    fresh = configured.build()
+    declared = configured.cost(shape)
+    assert (declared.flops, declared.training_flops) == count_flops(lambda: fresh(x, Context()))
+
+
 def test_one_parameter_in_all_layers_sums_its_gradients() -> None:
     module = built()
     for branch in module.of[2:]:
-        if isinstance(branch.block, Attention):
-            branch.block.query.weight = module.of[0].block.query.weight
+        if isinstance(branch.of[0], Attention):
+            branch.of[0].query.weight = module.of[0].of[0].query.weight
     check(module, inputs())
 
 
 def test_pairs_within_a_pair_are_right_too() -> None:
-    inner = Block("reversible", {"times": 2, "norm": NORM, "dropout": 0.2, "of": (LSH, FEED_FORWARD)})
+    inner = Block("reversible", {"times": 2, "norm": NORM, "dropout": 0.2, "of": ((LSH,), (FEED_FORWARD,))})
     check(built(inner, FEED_FORWARD, times=2), inputs())
 
 
@@ -270,7 +287,7 @@ def test_mixed_precision_is_replayed() -> None:
         torch.manual_seed(2)
         with torch.autocast("cpu", torch.bfloat16):
             y = compute(x, Context())
-            tail = nn.functional.linear(y, module.of[1].block.inner.weight).float()  # a weight that was used within
+            tail = nn.functional.linear(y, module.of[1].of[0].inner.weight).float()  # a weight that was used within
         runs.append((y, *torch.autograd.grad(tail.square().sum(), [x, *module.parameters()])))
     for found, expected in zip(*runs, strict=True):
         assert (found - expected).abs().max() <= 4 * 2**-8 * expected.abs().max()  # sums of gradients round
@@ -287,7 +304,7 @@ def test_a_compiled_copy_agrees() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"of": (ATTENTION,)}, "must hold pairs of blocks"),
+        ({"of": ((ATTENTION,),)}, "must hold pairs of branches"),
         ({"of": ()}, "at least one block"),
         ({"times": 0}, "times must be at least 1"),
         ({"dropout": 1.0}, "dropout must lie"),
@@ -328,6 +345,30 @@ def test_a_wider_output_is_refused_where_it_cannot_stand(text: str, message: str
         build(text)
 
 
+def test_spellings_of_branches_are_one_architecture_and_stay_apart() -> None:
+    def architecture(branches: str) -> Architecture:
+        return Architecture.parse(f"{DECODER}body: {{reversible: {{times: 2, of: {branches}}}}}\n")
+
+    nested = architecture("[{sequence: {of: [convolution, feed_forward]}}, {sequence: {of: [feed_forward]}}]")
+    assert nested == architecture("[[convolution, feed_forward], feed_forward]")
+    alike = architecture("[feed_forward, feed_forward]")
+    assert Architecture.parse(alike.text()) == alike
+    assert len(alike.configured.config.body[0].config.of) == 2
+    with pytest.raises(SpaceError, match="must hold pairs"):
+        architecture("[{repeat: {times: 2, of: feed_forward}}]").configured.build()
+
+
+def test_a_space_may_search_how_the_streams_merge() -> None:
+    body = "{reversible: {merge: !choice [mean, sum, concatenate], of: [{attention: {heads: 2}}, feed_forward]}}"
+    space = Space.parse(f"{DECODER}tie_embeddings: false\nbody: {body}\n")
+    found = set()
+    for seed in range(20):
+        model = space.sample(random.Random(seed)).architecture.configured.build()
+        found.add(next(model.final_norm.parameters()).shape[0])
+        assert model(torch.randint(0, 11, (1, 5))).shape == (1, 5, 11)
+    assert found == {8, 16}
+
+
 def test_a_final_norm_of_another_width_is_refused() -> None:
     config = block_type("decoder").config
     last = reversible(merge="concatenate")
@@ -342,7 +383,7 @@ def test_outputs_start_smaller_the_deeper_it_is() -> None:
         torch.manual_seed(0)
         model = build(f"kind: decoder\nwidth: 64\nvocabulary: 9\nbody: {{reversible: {{times: {times}, {OF}}}}}\n")
         assert residual_calls(model.body) == 2 * times
-        return model.body[0].of[0].block.output.weight.std().item()
+        return model.body[0].of[0].of[0].output.weight.std().item()
 
     OF = "of: [{attention: {heads: 2}}, feed_forward]"
     assert spread(16) == pytest.approx(spread(1) / 4)
