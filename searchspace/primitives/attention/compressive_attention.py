@@ -236,7 +236,7 @@ class CompressiveAttention(Primitive):
     def _within_inputs(self, q: Tensor, x: Tensor, slot: dict[str, Tensor], start: int) -> Tensor:
         """Read positions of one segment, after `start`; the slot keeps inputs, and what became of others."""
         config, stop = self.config, start + x.shape[1]
-        fresh, nothing = not slot, x[:, :0].detach()
+        nothing = x[:, :0].detach()
         inputs, packed = slot.get("inputs", nothing), slot.get("packed", nothing)
         old = self._heads(self.key_value(torch.cat([packed, inputs], dim=1)))
         slot["inputs"] = torch.cat([inputs, x.detach()], dim=1)
@@ -247,7 +247,7 @@ class CompressiveAttention(Primitive):
         else:
             slot["packed"] = packed
         k, v = (torch.cat(parts, dim=2) for parts in zip(old, self._heads(self.key_value(x)), strict=True))
-        return self._scored(q, k, v, self._distances(q, k, fresh), None)
+        return self._scored(q, k, v, self._distances(q, k, fresh=True), None)
 
     def _within_keys(self, q: Tensor, x: Tensor, slot: dict[str, Tensor], start: int) -> Tensor:
         """The same with keys and values, of [compressed, memory, x] and of results that wait to be among these."""

@@ -108,7 +108,7 @@ class RelativeAttention(Primitive):
         distances: Distances = partial(self.scores.distances, like=q, causal=config.causal)
         if slot is not None:
             most = config.memory + config.segment if config.segment else None
-            distances = partial(self.scores.remembered_distances, like=q, most=most, fresh=not slot)
+            distances = partial(self.scores.remembered_distances, like=q, most=most, fresh=not slot or "inputs" in slot)
             whole = self._remembered(slot, x, whole, start)
         return self.output(merge(self._read(q, whole, remembered, left, distances, context.padding)))
 

@@ -80,13 +80,15 @@ class RelativeScores(nn.Module):
     def remembered_distances(self, _queries: int, keys: int, like: Tensor, *, most: int | None, fresh: bool) -> Tensor:
         """The same while reading in pieces, of causal groups of at most `most` keys, from a table.
 
-        A stream makes its table when it begins (`fresh`), as it makes its keys, and again only when it is too short.
+        It is made anew where the stream makes its keys anew (`fresh`), at its beginning at least, and when it is short.
         """
         most = most or 1 << keys.bit_length()
-        table = self._table
-        if torch.is_grad_enabled() or torch.compiler.is_compiling():
+        if torch.compiler.is_compiling():
             return self._projected(keys - 1, keys + 1, like.device)
-        if fresh or table is None or table.shape[2] <= keys or (table.dtype, table.device) != (like.dtype, like.device):
+        table = self._table = None if fresh else self._table
+        if torch.is_grad_enabled():
+            return self._projected(keys - 1, keys + 1, like.device)
+        if table is None or table.shape[2] <= keys or (table.dtype, table.device) != (like.dtype, like.device):
             table = self._table = self._projected(max(most, keys) - 1, max(most, keys) + 1, like.device)
         return table[:, :, table.shape[2] - keys - 1 :]
 

@@ -163,6 +163,28 @@ def test_reads_in_pieces_from_one_table_of_distances(segment, same_length):
     assert {name: state.shape for name, state in streams.slots[0].items()} == dict.fromkeys("kv", (3, 2, held, 4))
 
 
+@pytest.mark.parametrize("train", [False, True])
+def test_a_table_is_never_older_than_the_keys_beside_it(train):
+    block, x = _block(segment=4, memory=5).train(train), _x(12)
+    with torch.no_grad():
+        _fed(block, x, [12])  # leaves a table behind
+        block.scores.distance.weight.data.mul_(2)
+    streams = Streams()
+    for recorded, piece in zip((True, False), x.split([5, 7], dim=1), strict=True):
+        streams.rewind()
+        with torch.set_grad_enabled(recorded):
+            y = block(piece, Context(streams=streams))
+        streams.length += piece.shape[1]
+    torch.testing.assert_close(y, block(x, Context())[:, 5:], atol=1e-12, rtol=1e-12)
+    with torch.no_grad():
+        block.scores.distance.weight.data.mul_(2)
+        streams.rewind()
+        found = block(x[:, :1], Context(streams=streams))
+    if train:  # whose keys are made of inputs in every piece
+        expected = block(torch.cat([x, x[:, :1]], dim=1), Context())[:, 12:]
+        torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-12)
+
+
 def test_a_copy_in_another_precision_makes_its_own_table():
     block, x = _block(segment=4, memory=5), _x(9)
     with torch.no_grad():
