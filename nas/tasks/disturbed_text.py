@@ -1,6 +1,7 @@
 """Tell how a piece of text was disturbed: one class for a whole sequence of tokens, from text alone.
 
-As written, backwards, or with its symbols in a random order: no single symbol tells, neighbours do. B batch, T length.
+As written, every symbol the next one of the alphabet, or all in a random order: counts of symbols tell the second, and
+neighbours alone the third. B batch, T length.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from nas.tasks.registry import task
 from searchspace.contract import Context
 from searchspace.tree import Scalar
 
-CLASSES = ("as written", "backwards", "shuffled")
+CLASSES = ("as written", "shifted", "shuffled")
 Labelled = tuple[Tensor, Tensor]  # tokens [B, T], classes [B]
 
 
@@ -40,7 +41,7 @@ class DisturbedText(OfText):
     def examples(self, text: Tensor, random: np.random.Generator) -> Labelled:
         classes = torch.from_numpy(random.integers(len(CLASSES), size=len(text)))
         order = torch.from_numpy(random.random(text.shape)).argsort(dim=1)
-        kinds = torch.stack([text, text.flip(1), text.gather(1, order)])  # in the order of CLASSES
+        kinds = torch.stack([text, (text + 1) % self.symbols, text.gather(1, order)])  # in the order of CLASSES
         return kinds[classes, torch.arange(len(text))], classes
 
     def answers(self, model: nn.Module, batch: Labelled, context: Context) -> tuple[Tensor, Tensor]:
