@@ -11,7 +11,7 @@ compression constant. What is compressed depends on inputs alone, so all segment
 The loss, times `reconstruction_weight`, joins the context's wherever gradients are recorded; of streams only in those
 begun in training. They keep inputs, as the paper does; one begun in evaluation keeps keys and values, and compresses
 as soon as it has read `rate` inputs, so that no step is slower than others. Places are distances alone: the position of
-the model does not reach this block.
+the model does not reach this block. Behind a pre-norm it remembers and compresses what the norm gives.
 B batch, T time, S segment, M memory, c rate, H heads, D width of one head, C = H * D model width.
 """
 

@@ -1,6 +1,6 @@
 """How old memories become fewer: every `rate` of them, one after another in time, become one.
 
-Rae et al. 2020, "Compressive Transformers", https://arxiv.org/abs/1911.05507, section 3.2 and table 6. "convolution":
+Rae et al. 2020, "Compressive Transformers", https://arxiv.org/abs/1911.05507, section 3.2. "convolution":
 a convolution of kernel and stride `rate`, which is a linear map of `rate` inputs side by side, the oldest first;
 "mean" and "max", of every channel, learn nothing. Padding counts as zero in the convolution and not at all in the
 others. B batch, E results, c rate, C width.
