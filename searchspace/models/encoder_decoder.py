@@ -20,7 +20,7 @@ from searchspace.contract import Context, Given
 from searchspace.cost import Cost, Shape
 from searchspace.models.embedding import TokenEmbedding, logits_part, token_part
 from searchspace.models.entry import cannot_stream, entered, left, position_parts
-from searchspace.models.handover import handed_over
+from searchspace.models.handover import check_nothing_is_lost, handed_over
 from searchspace.models.initialisation import scale_residual_outputs
 from searchspace.parts import PROBE, Composite, Part, after, check_lengths, configured_below, in_order
 from searchspace.registry import Blocks, Configured, Norm, Position, named, primitive
@@ -52,11 +52,14 @@ class EncoderDecoderConfig:
                 "give its hourglass a decoder of its own."
             )
         started = handed_over(self.encoder, self.decoder)
-        if not started and not any(_reads_memory(block) for block in configured_below(self.decoder)):
+        if any(_reads_memory(block) for block in configured_below(self.decoder)):
+            return
+        if not started:
             raise ValueError(
                 "no block of the decoder reads the encoder's output, so the encoder would have no effect; "
                 "give the decoder one that does, such as attention: {over: memory}."
             )
+        check_nothing_is_lost(self.encoder, self.encoder_norm, started)
 
 
 @primitive("encoder_decoder", EncoderDecoderConfig, role="model")

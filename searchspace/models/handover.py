@@ -32,6 +32,29 @@ def handed_over(encoder: tuple[Configured, ...], decoder: tuple[Configured, ...]
     return len(takers)
 
 
+def check_nothing_is_lost(encoder: tuple[Configured, ...], norm: Configured, started: int) -> None:
+    """Raises ValueError when a part of `encoder` reaches no state that is handed over, where nothing else is read."""
+    givers = len(list(_recurrent(encoder)))
+    if started < givers:
+        raise ValueError(
+            f"the decoder takes nothing from the encoder but the states of {started} of its {givers} recurrent blocks, "
+            "so the others would have no effect; let as many blocks of the decoder start: memory."
+        )
+    if not _ends_recurrent(encoder) or norm.type.name != "none":
+        raise ValueError(
+            "the decoder takes nothing from the encoder but states of recurrent blocks, so what stands behind the last "
+            "of them would have no effect; end the encoder with it, with encoder_norm: none."
+        )
+
+
+def _ends_recurrent(blocks: tuple[Configured, ...]) -> bool:
+    last = blocks[-1]
+    if hasattr(last.config, "start"):
+        return True
+    plain = last.type.name in ("repeat", "sequence") or getattr(last.config, "order", None) == "pre"
+    return plain and bool(last.config.of) and _ends_recurrent(last.config.of)
+
+
 def _recurrent(value: Any) -> Iterator[Configured]:
     """The blocks in `value` that have a state to start from, in the order in which they are built."""
     if isinstance(value, tuple):

@@ -145,6 +145,13 @@ def test_says_what_does_not_fit():
         build(_text("lstm").replace("lstm: {directions: forward}", "attention: {heads: 2}"))
     with pytest.raises(SpaceError, match="block 0 of the decoder with start: memory is lstm, but recurrent block 0"):
         build(_text("lstm").replace("lstm: {directions: forward}", "gru: {directions: forward}"))
+    with pytest.raises(SpaceError, match="states of 2 of its 3 recurrent blocks, so the others would have no effect"):
+        build(_text("lstm").replace("times: 2", "times: 3", 1))
+    for behind in ("encoder_norm: layer_norm", "encoder: [{repeat: {times: 2, of: lstm}}, {attention: {heads: 2}}]"):
+        key = behind.split(":")[0]
+        lines = [behind if line.startswith(key + ":") else line for line in _text("lstm").splitlines()]
+        with pytest.raises(SpaceError, match="what stands behind the last of them would have no effect"):
+            build("\n".join(lines))
     with pytest.raises(SpaceError, match="start='memory' is where an encoder ended, but this model has no encoder"):
         build("kind: decoder\nwidth: 6\nvocabulary: 13\nbody: {gru: {start: memory}}\n")
     with pytest.raises(SpaceError, match="source_vocabulary must be at least 1, but got 0"):
