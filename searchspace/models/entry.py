@@ -58,7 +58,7 @@ def position_parts(
 ) -> list[Part]:
     """The position, the norm of the sum and the mask of its dropout, one byte an element."""
     parts = [Part(name="position", shape=shape, block=position)]
-    if norm is not None:
+    if norm is not None and norm.type.name != "none":  # nearly no model has one
         parts.append(Part(name="input_norm", shape=shape, block=norm))
     if dropout:
         parts.append(Part(name="dropout", shape=shape, own=Cost(activation_bytes=shape.rows * width)))
