@@ -94,7 +94,7 @@ def _training() -> tuple[bool, str]:
     from searchspace import zoo
     from searchspace.build import build
 
-    model = build(zoo.load("transformer_decoder", width=32))
+    model = build(zoo.load("transformer_decoder", "tiny"))
     model(torch.zeros(1, 8, dtype=torch.long)).sum().backward()
     return True, "a tiny Transformer builds, runs and has gradients"
 

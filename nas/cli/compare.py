@@ -23,7 +23,7 @@ def compare(
 ) -> None:
     """How two architectures differ: what was changed, what each costs, and for trials what each scored.
 
-    Example: nas compare transformer_decoder quickstart:17
+    Example: nas compare transformer_decoder:small quickstart:17
     """
     from nas import architectures
     from searchspace.architecture import diff

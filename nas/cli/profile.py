@@ -27,7 +27,7 @@ def profile(
 ) -> None:
     """Measure prefill, decode step and train step of ARCHITECTURE: median milliseconds and their 95% interval.
 
-    Example: nas profile transformer_modern --length 512 --threads 1
+    Example: nas profile transformer_modern:small --length 512 --threads 1
     """
     from nas import architectures
     from nas import profile as profiling

@@ -24,7 +24,7 @@ def show(
 ) -> None:
     """Draw ARCHITECTURE as a tree, with shapes and costs a line; of a trial also what became of it.
 
-    Example: nas show transformer_decoder --length 512 --svg transformer.svg
+    Example: nas show transformer_decoder:small --length 512 --svg transformer.svg
     """
     from nas import architectures, overview
     from nas.export import write_whole

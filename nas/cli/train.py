@@ -37,7 +37,7 @@ def train(
 ) -> None:
     """Train ARCHITECTURE and evaluate it on held-out data.
 
-    Example: nas train transformer_modern --data 'texts/*.txt' --steps 500
+    Example: nas train transformer_modern:small --data 'texts/*.txt' --steps 500
     """
     from nas import architectures
     from nas.training import standalone

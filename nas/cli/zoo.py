@@ -45,7 +45,7 @@ def list_(as_json: AsJson = False) -> None:
 def show(name: Name, size: Size = "base", as_json: AsJson = False) -> None:
     """The file of NAME, ready to be copied and changed.
 
-    Example: nas zoo show transformer_modern > mine.yaml
+    Example: nas zoo show transformer_modern --size small > mine.yaml
     """
     from searchspace import zoo
 
