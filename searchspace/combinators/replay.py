@@ -60,7 +60,8 @@ def outside(context: Context) -> list[Tensor]:
 def cut_off(context: Context) -> tuple[Context, list[Tensor]]:
     """The context with leaves in place of `outside`, and these leaves in the same order; to be called with gradients.
 
-    It holds views of them: who follows the gradients of a module's inputs by hooks cannot do so at a leaf.
+    It holds views of them: who follows the gradients of a module's inputs by hooks cannot do so at a leaf. What the
+    context collects is apart.
     """
     leaves: list[Tensor] = []
 
@@ -74,6 +75,20 @@ def cut_off(context: Context) -> tuple[Context, list[Tensor]]:
     finals = [{name: leaf(state) for name, state in final.items()} for final in context.finals]
     source = None if context.source is None else replace(context.source, x=leaf(context.source.x))
     return replace(context, memory=memory, finals=finals, source=source, losses=[], statistics={}), leaves
+
+
+@contextmanager
+def keeping_nothing() -> Iterator[None]:
+    """Inside, blocks compute as they do in training, but no tensor is kept for a backward pass.
+
+    Without gradients some would compute otherwise: by a fused kernel that rounds differently, or without their loss.
+    """
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(lambda _: None, _lost):
+        yield
+
+
+def _lost(_: None) -> Tensor:
+    raise RuntimeError("What was computed without keeping anything cannot be differentiated; this is a defect.")
 
 
 class Replay:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from searchspace.checks import at_least, not_empty, probability
-from searchspace.combinators.replay import Beside, Replay, call, cut_off, outside
+from searchspace.combinators.replay import Beside, Replay, call, cut_off, keeping_nothing, outside
 from searchspace.combinators.sequence import SequenceConfig, Stack
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Cost, Shape
@@ -156,12 +156,14 @@ class _Run:
         """x: [B, T, C] -> both streams."""
         streams = [x, x]
         for i, branch in enumerate(self.branches):
-            read = streams[1 - i % 2].to(self.dtype)
-            replay = Replay(branch, read, self.context)
-            with replay.precision():
-                y, beside = call(branch, read, context := replace(self.context, choices=replay.choices))
-            self.context.source = context.source
-            streams[i % 2] = streams[i % 2] + y
+            replay = Replay(branch, x, self.context)
+            with keeping_nothing(), replay.precision():
+                context, _ = cut_off(replay.context)
+                context.statistics = self.context.statistics
+                y, beside = call(branch, _entering(streams[1 - i % 2], self.dtype)[1], context)
+            self.context.source = self.context.source if context.source is not None else None
+            streams[i % 2] = streams[i % 2] + y.detach()
+            beside = beside.holding(tensor.detach() for tensor in beside.tensors())
             self.replays.append(replay)
             self.besides.append(beside)
         return streams
@@ -188,8 +190,8 @@ class _Run:
         write, read = i % 2, 1 - i % 2
         with torch.enable_grad(), replay.again():
             context, leaves = cut_off(replay.context)
-            x = streams[read].detach().requires_grad_()
-            y, beside = call(branch, x.view_as(x).to(self.dtype), context)
+            x, entering = _entering(streams[read], self.dtype)
+            y, beside = call(branch, entering, context)
         mine = self.shared | {id(parameter) for parameter in branch.parameters()}
         places = [k for k, parameter in enumerate(self.parameters) if id(parameter) in mine]
         outs = [(y, gradients[write].to(y.dtype)), *zip(beside.tensors(), besides, strict=True)]
@@ -203,6 +205,12 @@ class _Run:
             gradients[read] = gradients[read] + found[0]
         places += range(len(self.parameters), len(self.parameters) + len(leaves))
         return [(k, gradient) for k, gradient in zip(places, found[1:], strict=True) if gradient is not None]
+
+
+def _entering(stream: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """A leaf in place of the stream, and what a branch reads of it, which is no leaf (see `cut_off`)."""
+    leaf = stream.detach().requires_grad_()
+    return leaf, leaf.view_as(leaf).to(dtype)
 
 
 class _Pairs(torch.autograd.Function):

@@ -18,6 +18,7 @@ from searchspace.errors import SpaceError
 from searchspace.models.initialisation import residual_calls
 from searchspace.primitives.attention.attention import Attention
 from searchspace.primitives.position.none import NoPosition, NoPositionConfig
+from searchspace.random_models import random_block
 from searchspace.registry import Configured, block_type, configure
 from searchspace.sharing import one_model
 from searchspace.space import Space
@@ -178,6 +179,31 @@ def test_a_branch_may_hold_several_blocks() -> None:
     fresh = configured.build()
     declared = configured.cost(shape)
     assert (declared.flops, declared.training_flops) == count_flops(lambda: fresh(x, Context()))
+
+
+@pytest.mark.parametrize("name", ["lstm", "compressive_attention"])
+def test_blocks_that_compute_otherwise_without_gradients_compute_as_in_training(name: str) -> None:
+    short = {"compressive_attention": {"segment": 4, "memory": 4, "compressed": 2, "rate": 2}}
+    other = Block(name, short.get(name, {}))
+    module, context = built(other, FEED_FORWARD, causal=True), Context()
+    check(module, inputs())
+    module(inputs(), context)
+    assert len(context.losses) == (3 if name == "compressive_attention" else 0)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_any_blocks_may_stand_in_pairs(seed: int) -> None:
+    rng, blocks = random.Random(seed), []
+    surroundings = Given(dim=DIM, causal=bool(seed % 2), memory=True)
+    while len(blocks) < 2:
+        drawn = random_block(rng, surroundings)
+        if drawn.after(Shape(length=64)).length == 64:
+            blocks.append((drawn,))
+    torch.manual_seed(seed)
+    with one_model():
+        module = Reversible(replace(reversible(times=2).config, of=tuple(blocks))).double()
+    memory = torch.randn(2, 5, DIM, dtype=torch.float64, requires_grad=True)
+    check(module.eval(), inputs(), (memory,), memory=memory * 2, positions=torch.arange(LENGTH))
 
 
 def test_one_parameter_in_all_layers_sums_its_gradients() -> None:
