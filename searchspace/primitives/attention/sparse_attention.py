@@ -52,11 +52,10 @@ class SparseAttentionConfig:
         check_heads(self.dim, self.heads)
         probability(dropout=self.dropout)
         at_least(1, stride=self.stride, summary=self.summary)
-        columns = self.summary * (self.heads if self.summary_by_head else 1)
-        if self.pattern == "fixed" and columns > self.stride:
+        if self.pattern == "fixed" and self.summary > self.stride:
             raise ValueError(
-                f"the summaries of a block must fit into it, but they take {columns} positions of "
-                f"stride={self.stride}; make stride larger or summary={self.summary} smaller."
+                f"summary must be at most stride, but got summary={self.summary}, stride={self.stride}: it is a part of "
+                "each block of stride positions."
             )
         if self.composition == "heads" and self.heads == 1:
             raise ValueError("composition='heads' needs two heads or more, but got heads=1.")

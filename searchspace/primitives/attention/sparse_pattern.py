@@ -21,7 +21,8 @@ Part = Literal["union", "first", "second"]
 class SparsePattern:
     """`inclusive`: the strided A1 has l + 1 positions, as the paper's formula; its figures and code have l.
 
-    `by_head`: head h reads the h-th run of c positions from the end of each block, not all of them the last.
+    `by_head`: head h reads the h-th run of c positions from the end of each block, not all of them the last; when there
+    are more heads than runs, they begin again at the end.
     """
 
     name: Literal["strided", "fixed"]
@@ -40,10 +41,14 @@ class SparsePattern:
         if self.name == "strided":
             first, second = i - j < self.window, (i - j) % self.stride == 0
         else:
-            from_end = self.stride - 1 - j % self.stride - (head * self.summary if self.by_head else 0)
+            from_end = self.stride - 1 - j % self.stride - self.run(head) * self.summary
             first, second = i // self.stride == j // self.stride, (from_end >= 0) & (from_end < self.summary)
         read = {"union": first | second, "first": first, "second": second}[part]
         return read & (j <= i)
+
+    def run(self, head: Tensor) -> Tensor:
+        """Which run of positions from the end of a block each head reads."""
+        return head % (self.stride // self.summary) if self.by_head else torch.zeros_like(head[:1])
 
     def held(self, part: Part, length: int, heads: range) -> Tensor:
         """[1 or heads, n], in order: which of the first `length` positions may be read after them."""
@@ -54,7 +59,7 @@ class SparsePattern:
         if part == "first":
             return begun[None]
         ends = (torch.arange(length // self.stride) + 1) * self.stride
-        shift = (torch.tensor(heads if self.by_head else [0]) + 1) * self.summary
+        shift = (self.run(torch.tensor(heads)) + 1) * self.summary
         summaries = (ends - shift[:, None])[..., None] + torch.arange(self.summary)
         return torch.cat([summaries.flatten(1), begun.expand(len(shift), -1)], dim=1)
 
@@ -87,7 +92,7 @@ class SparsePattern:
             earlier.append(torch.ones(blocks, self.stride, dtype=torch.bool, device=device))
         if part != "first":
             read = n[:-1] if part == "union" else n  # the union has the last block's summary only in its own block
-            shift = ((heads if self.by_head else torch.zeros_like(heads[:1])) + 1) * end
+            shift = (self.run(heads) + 1) * end
             summaries = ((read + 1) * own - shift[:, None])[..., None] + torch.arange(end, device=device)
             lists.append(summaries.flatten(1)[:, None].expand(-1, blocks, -1))  # [1 or H, N, .]
             before = read < n[:, None] if part == "union" else read <= n[:, None]
