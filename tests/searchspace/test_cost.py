@@ -85,7 +85,7 @@ def test_flops_equal_what_pytorch_counts(name: str, seed: int, batch: int, lengt
 def test_state_bytes_equal_what_streaming_keeps(name: str, seed: int, length: int) -> None:
     configured = drawn(name, seed)
     shape = Shape(batch=2, length=length, memory=3)
-    model, arguments = built(configured), inputs(configured, shape)
+    model, arguments = built(configured).eval(), inputs(configured, shape)
     if model.cannot_stream:
         return
     context = Context(streams=Streams())
