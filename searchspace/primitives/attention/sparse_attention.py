@@ -54,8 +54,8 @@ class SparseAttentionConfig:
         at_least(1, stride=self.stride, summary=self.summary)
         if self.pattern == "fixed" and self.summary > self.stride:
             raise ValueError(
-                f"summary must be at most stride, but got summary={self.summary}, stride={self.stride}: it is a part of "
-                "each block of stride positions."
+                f"summary must be at most stride, but got summary={self.summary}, stride={self.stride}: it is a part "
+                "of each block of stride positions."
             )
         if self.composition == "heads" and self.heads == 1:
             raise ValueError("composition='heads' needs two heads or more, but got heads=1.")
