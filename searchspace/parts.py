@@ -20,7 +20,8 @@ class Part:
     name: where it stands (`of.0`, `norm`, `logits`). shape: its input. count: how often it is called one after another.
     shared: the calls use one set of parameters. expected: the calls expected on average, when fewer than `count`.
     again: an earlier part has counted the parameters. recomputed: the backward pass calls it once more, so that nothing
-    it keeps is kept. width: of its output, where it is not the model's.
+    it keeps is kept. whole: it reads its input as a whole, so nothing of it is kept while the model streams.
+    width: of its output, where it is not the model's.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Part:
     expected: float | None = None
     again: bool = False
     recomputed: bool = False
+    whole: bool = False
     width: int | None = None
 
     def scaled(self, cost: Cost) -> Cost:
@@ -39,6 +41,8 @@ class Part:
         every = cost.times(self.count, shared=self.shared)
         if self.again:
             every = replace(every, parameters=0, common=frozenset())
+        if self.whole:
+            every = replace(every, state_bytes=0)
         if self.recomputed:
             again = every.flops - every.choosing_flops
             every = replace(every, activation_bytes=0, training_flops=every.training_flops + again)

@@ -154,7 +154,7 @@ class Encoder(Composite, nn.Module):
         return [
             *_input_parts(config, shape),
             *position_parts(config.position, config.dropout, config.width, inner, config.input_norm),
-            *in_order("body", config.body, inner),
+            *in_order("body", config.body, inner, whole=True),
             Part(name="final_norm", shape=short, block=config.final_norm),
             *_head_parts(config, shape),
         ]

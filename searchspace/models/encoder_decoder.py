@@ -149,7 +149,7 @@ class EncoderDecoder(Composite, nn.Module):
             token_part(config.vocabulary, config.width, target),
             Part(name="source", shape=source, own=tokens),  # its position, mostly its table too, is that of the target
             *position_parts(config.position, config.dropout, config.width, target),
-            *in_order("encoder", config.encoder, source),
+            *in_order("encoder", config.encoder, source, whole=True),
             Part(name="encoder_norm", shape=source, block=config.encoder_norm),
             *in_order("decoder", config.decoder, target),
             Part(name="final_norm", shape=target, block=config.final_norm),
