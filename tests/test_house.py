@@ -153,3 +153,12 @@ def test_the_readme_names_every_command():
     missing = [name for name, command in commands.items() if not command.hidden and f"nas {name}" not in text]
 
     assert not missing, f"README.md does not mention: {', '.join(missing)}"
+
+
+def test_the_readme_says_what_every_model_of_the_zoo_is_for():
+    from searchspace import zoo
+
+    rows = [line for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+
+    assert not set(zoo.names()) - named
