@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
 from torch import Tensor, nn
 
 from kernels.attention import attention
@@ -19,6 +18,7 @@ from searchspace.checks import probability
 from searchspace.contract import Capabilities, Context, Primitive, Source, given
 from searchspace.cost import Cost, Shape, kept, linear, matmul
 from searchspace.primitives.attention.heads import check_heads, merge, places, split
+from searchspace.primitives.attention.kept_keys import attend_to_kept, bias_of_kept, remember
 from searchspace.registry import primitive
 
 
@@ -78,12 +78,10 @@ class Attention(Primitive):
         if context.position is not None:
             q, k = context.position.rotate(q, queries), context.position.rotate(k, queries)
         if slot is not None:
-            k, v = (torch.cat([slot[name], new], dim=2) if slot else new.clone() for name, new in (("k", k), ("v", v)))
-            slot["k"], slot["v"] = k, v
-        bias = None
-        if context.position is not None:
-            keys = queries[-1] + torch.arange(1 - k.shape[2], 1, device=x.device) if slot else queries
-            bias = context.position.bias(self.config.heads, queries, keys)
+            parts = remember(slot, k, v)
+            bias = bias_of_kept(context, self.config.heads, queries, parts)
+            return attend_to_kept(q, parts, bias=bias, dropout=self._dropout)
+        bias = None if context.position is None else context.position.bias(self.config.heads, queries, queries)
         return attention(q, k, v, causal=self.config.causal, keys=context.padding, bias=bias, dropout=self._dropout)
 
     def _source(self, x: Tensor, source: Source, context: Context) -> Tensor:

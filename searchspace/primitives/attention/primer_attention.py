@@ -20,6 +20,7 @@ from searchspace.checks import at_least, probability
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, linear, matmul
 from searchspace.primitives.attention.heads import check_heads, merge, places, split
+from searchspace.primitives.attention.kept_keys import attend_to_kept, bias_of_kept, remember
 from searchspace.primitives.convolution.neighbours import before, tail_cost, with_neighbours
 from searchspace.registry import primitive
 
@@ -76,14 +77,12 @@ class PrimerAttention(Primitive):
         slot, queries = context.slot(causal=config.causal), places(x, context)
         if context.position is not None:
             q, k = context.position.rotate(q, queries), context.position.rotate(k, queries)
-        if slot is not None:
-            k, v = (torch.cat([slot[name], new], dim=2) if slot else new.clone() for name, new in (("k", k), ("v", v)))
-            slot["k"], slot["v"] = k, v
-        bias = None
-        if context.position is not None:
-            keys = queries[-1] + torch.arange(1 - k.shape[2], 1, device=x.device) if slot else queries
-            bias = context.position.bias(config.heads, queries, keys)
         dropout = config.dropout if self.training else 0.0
+        if slot is not None:
+            parts = remember(slot, k, v)
+            bias = bias_of_kept(context, config.heads, queries, parts)
+            return self.output(merge(attend_to_kept(q, parts, bias=bias, dropout=dropout)))
+        bias = None if context.position is None else context.position.bias(config.heads, queries, queries)
         out = attention(q, k, v, causal=config.causal, keys=context.padding, bias=bias, dropout=dropout)
         return self.output(merge(out))
 

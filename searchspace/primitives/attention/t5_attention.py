@@ -21,6 +21,7 @@ from searchspace.checks import probability
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Cost, Shape, common, kept, linear, matmul
 from searchspace.primitives.attention.heads import check_heads, merge, split
+from searchspace.primitives.attention.kept_keys import attend_to_kept, count, remember
 from searchspace.registry import primitive
 from searchspace.sharing import shared
 
@@ -84,19 +85,14 @@ class T5Attention(Primitive):
         config = self.config
         slot = context.slot(causal=config.causal)
         q, k, v = (split(part, config.heads) for part in self.query_key_value(x).chunk(3, dim=2))
+        dropout, scale = config.dropout if self.training else 0.0, None if config.scale else 1.0
         if slot is not None:
-            k, v = (torch.cat([slot[name], new], dim=2) if slot else new.clone() for name, new in (("k", k), ("v", v)))
-            slot["k"], slot["v"] = k, v
-        out = attention(
-            q,
-            k,
-            v,
-            causal=config.causal,
-            keys=context.padding,
-            bias=self._bias(q.shape[2], k.shape[2]),
-            dropout=config.dropout if self.training else 0.0,
-            scale=None if config.scale else 1.0,
-        )
+            parts = remember(slot, k, v)
+            bias = self._bias(q.shape[2], count(parts))
+            out = attend_to_kept(q, parts, bias=bias, dropout=dropout, scale=scale)
+        else:
+            bias, keys = self._bias(q.shape[2], k.shape[2]), context.padding
+            out = attention(q, k, v, causal=config.causal, keys=keys, bias=bias, dropout=dropout, scale=scale)
         return self.output(merge(out))
 
     def _bias(self, queries: int, keys: int) -> Tensor:
