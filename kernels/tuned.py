@@ -119,11 +119,31 @@ def explain(operation: Operation, problem: Problem) -> Served:
 
 def launch(operation: Operation, problem: Problem, config: Choice | None, *args: Any, **kwargs: Any) -> Any:
     """Call the implementation that serves `problem`, or the one that `config` names."""
-    choice = choose(operation, problem) if config is None else config
     if config is not None:
         operation.check(config, problem)
+        choice = config
+    elif torch.compiler.is_compiling():
+        choice = _traced(operation, problem.device, problem.dtype, _expected(problem.sizes), problem.flags)
+    else:
+        choice = choose(operation, problem)
     implementation = operation.implementations[choice.implementation]
     return implementation.call(*args, **kwargs, **{**implementation.default, **dict(choice.configuration)})
+
+
+def _traced(operation: Operation, device: str, dtype: str, sizes: tuple, flags: tuple) -> Choice:
+    return choose(operation, Problem(operation.name, device, dtype, sizes, flags))
+
+
+# What torch.compiler.assume_constant_result sets, which would load the compiler now: a trace calls it, and keeps what
+# it returned instead of following it into files and dictionaries.
+_traced._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+def _expected(sizes: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
+    """Plain numbers: for a size that a traced graph leaves open, the one it is traced with."""
+    from torch.fx.experimental.symbolic_shapes import guarding_hint_or_throw
+
+    return tuple([(name, guarding_hint_or_throw(size)) for name, size in sizes])
 
 
 def table(device: str) -> Table:
