@@ -1,6 +1,7 @@
 """The study database: the only truth about a study."""
 
 from nas.store.endings import Ending
+from nas.store.measurements import Measurement
 from nas.store.records import (
     Owner,
     RankedTrial,
@@ -21,6 +22,7 @@ from nas.store.store import Store, open_store
 
 __all__ = [
     "Ending",
+    "Measurement",
     "Owner",
     "RankedTrial",
     "Refusal",

@@ -14,9 +14,10 @@ from typing import Any, Self, TypeVar
 from sqlalchemy import Connection
 
 from nas.errors import StoreError
-from nas.store import endings, leases, queries, ranking, studies, trials
+from nas.store import endings, leases, measurements, queries, ranking, studies, trials
 from nas.store.endings import Ending
 from nas.store.engine import RETRY_SECONDS, WAIT_SECONDS, Database, file_of, parse
+from nas.store.measurements import Measurement
 from nas.store.migrate import HEAD, migrate, version_of
 from nas.store.records import (
     NewTrial,
@@ -332,6 +333,21 @@ class Store:
     def architecture(self, prefix: str) -> tuple[str, str]:
         """(hash, text) of the one architecture whose hash begins with `prefix`."""
         return self._read(queries.architecture_by_prefix, prefix)
+
+    def add_measurements(self, device: Mapping[str, Any], measured: Sequence[Measurement]) -> None:
+        """Record what the tuner measured on `device` (a fingerprint with its `key`): all of it or nothing."""
+        token = _token()
+        self.database.write(lambda connection: measurements.add(connection, device, measured, token))
+
+    def measurements(
+        self, operation: str | None = None, *, device: str | None = None, problem: str | None = None
+    ) -> list[Measurement]:
+        """What was measured, oldest first: of an operation, on the device with this key, on this problem."""
+        return self._read(measurements.known, operation, device, problem)
+
+    def devices(self) -> dict[str, dict[str, Any]]:
+        """The fingerprint of every device that something was measured on, by its key."""
+        return self._read(measurements.devices)
 
     def _read(self, query: Callable[..., T], *arguments: Any) -> T:
         def work(connection: Connection) -> T:

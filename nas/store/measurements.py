@@ -1,0 +1,88 @@
+"""What the tuner measured: rows are added, never changed, and read in the order they came."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, insert, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from nas.store.device_models import device, measurement
+from nas.store.types import now, storable
+
+_KEEP_DEVICE = {
+    "sqlite": sqlite.insert(device).on_conflict_do_nothing(),
+    "postgresql": postgresql.insert(device).on_conflict_do_nothing(),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """One configuration on one problem: milliseconds with their samples, or the kind of failure and its message.
+
+    problem, configuration: canonical JSON. source: hash of the code that ran. turns: equal for measurements whose
+    samples were taken in turns. device: the key of the device, filled in when it is read.
+    """
+
+    operation: str
+    problem: str
+    dtype: str
+    implementation: str
+    configuration: str
+    source: str
+    milliseconds: float | None = None
+    low: float | None = None
+    high: float | None = None
+    samples: tuple[float, ...] = ()
+    failure: str | None = None
+    message: str | None = None
+    turns: str | None = None
+    device: str = ""
+
+
+def add(connection: Connection, fingerprint: Mapping[str, Any], measured: Sequence[Measurement], token: str) -> None:
+    """Insert the device, unless it is known, and the measurements; a retry of the same call inserts nothing."""
+    if connection.execute(select(measurement.c.id).where(measurement.c.token == token).limit(1)).first():
+        return
+    known = select(device.c.id).where(device.c.hash == fingerprint["key"])
+    if (found := connection.execute(known).scalar()) is None:
+        row = {"hash": fingerprint["key"], "fingerprint": dict(fingerprint)}
+        connection.execute(_KEEP_DEVICE[connection.dialect.name], row)
+        found = connection.execute(known).scalar_one()
+    for each in measured:
+        values = {name: getattr(each, name) for name in _COPIED}
+        values |= {"samples": list(each.samples) or None, "device_id": found, "token": token, "created_at": now()}
+        values["message"] = None if each.message is None else storable(each.message)
+        connection.execute(insert(measurement).values(values))
+
+
+_COPIED = (
+    *("operation", "problem", "dtype", "implementation", "configuration", "source"),
+    *("milliseconds", "low", "high", "failure", "turns"),
+)
+
+
+def known(
+    connection: Connection, operation: str | None, device_key: str | None, problem: str | None
+) -> list[Measurement]:
+    """The measurements of an operation, of a device, of a problem; None is any."""
+    columns = [measurement.c[name] for name in (*_COPIED, "samples", "message")]
+    query = select(*columns, device.c.hash.label("device")).join(device, device.c.id == measurement.c.device_id)
+    for column, wanted in (
+        (measurement.c.operation, operation),
+        (device.c.hash, device_key),
+        (measurement.c.problem, problem),
+    ):
+        if wanted is not None:
+            query = query.where(column == wanted)
+    rows = connection.execute(query.order_by(measurement.c.id)).mappings()
+    return [
+        Measurement(**{**row, "samples": tuple(row["samples"] or ()), "dtype": row["dtype"] or ""}) for row in rows
+    ]
+
+
+def devices(connection: Connection) -> dict[str, dict[str, Any]]:
+    """Every fingerprint by its key."""
+    return {row.hash: row.fingerprint for row in connection.execute(select(device.c.hash, device.c.fingerprint))}
