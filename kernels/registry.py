@@ -10,11 +10,13 @@ from __future__ import annotations
 import difflib
 import hashlib
 import importlib
+import importlib.util
 import inspect
 import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 Value = bool | int | float | str
@@ -73,7 +75,8 @@ class Implementation:
 
     parameters: the values to choose among; empty where nothing is to be chosen. constraints: what a configuration for a
     problem must keep. default: a documented configuration that works everywhere it runs. refuses: why it cannot run a
-    problem, None where it can. gradients: whether autograd passes through it.
+    problem, None where it can. gradients: whether autograd passes through it. files: modules beside that of `call` that
+    hold what it runs, such as kernels that are imported when they are first used.
     """
 
     name: str
@@ -83,17 +86,19 @@ class Implementation:
     default: Configuration = field(default_factory=dict)
     refuses: Callable[[Problem], str | None] = anywhere
     gradients: bool = True
+    files: tuple[str, ...] = ()
 
     @property
     def source(self) -> str:
-        """A hash of the file that defines it: measurements of another source are not valid any more."""
-        return _file_hash(inspect.unwrap(self.call).__module__)
+        """A hash of the files that define it: measurements of another source are not valid any more."""
+        return _files_hash(inspect.unwrap(self.call).__module__, *self.files)
 
 
 @dataclass(frozen=True)
 class Operation:
     """inputs: makes the arguments of a call (positional, keyword) for a problem from a seed, on its device.
     problems: the named shapes that `nas tune` starts with. default: the implementation for a problem that nobody tuned.
+    sizes, flags: what those of its problems are called, in order.
     """
 
     name: str
@@ -102,6 +107,13 @@ class Operation:
     inputs: Callable[[Problem, int], tuple[tuple[Any, ...], dict[str, Any]]]
     problems: Callable[[str], Mapping[str, Problem]]
     default: Callable[[Problem], str]
+    sizes: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+
+    def problem(self, device: str, dtype: str, sizes: tuple[int, ...], flags: tuple[Value, ...] = ()) -> Problem:
+        """The problem with these sizes and flags, in the operation's order."""
+        named = tuple(zip(self.sizes, sizes, strict=True)), tuple(zip(self.flags, flags, strict=True))
+        return Problem(self.name, device, dtype, *named)
 
     def choices(self, problem: Problem) -> list[str]:
         """The implementations that can run `problem`."""
@@ -145,12 +157,18 @@ def register(operation: Operation) -> Operation:
     return operation
 
 
+def registered(name: str) -> Operation:
+    """The operation called `name`, whose file has been imported."""
+    return _operations[name]
+
+
 @cache
 def _discover() -> None:
     import kernels
 
     for module in pkgutil.iter_modules(kernels.__path__, "kernels."):
-        importlib.import_module(module.name)
+        if not module.name.endswith("_triton"):  # kernels alone, which need Triton and are imported when they run
+            importlib.import_module(module.name)
 
 
 def operations() -> dict[str, Operation]:
@@ -168,9 +186,13 @@ def operation(name: str) -> Operation:
 
 
 @cache
-def _file_hash(module: str) -> str:
-    source = inspect.getsource(importlib.import_module(module))
-    return hashlib.sha256(source.encode()).hexdigest()[:16]
+def _files_hash(*modules: str) -> str:
+    sources = hashlib.sha256()
+    for module in modules:
+        found = importlib.util.find_spec(module)
+        assert found is not None and found.origin is not None, module
+        sources.update(Path(found.origin).read_bytes())
+    return sources.hexdigest()[:16]
 
 
 def _nearest(name: str, known: Mapping[str, Any]) -> str:
