@@ -2,11 +2,11 @@
 
 Xiong et al. 2021, "Nystromformer", https://arxiv.org/abs/2102.03902, eq. 13-14: F A^+ (B V), F = softmax(Q K'^T s),
 A = softmax(Q' K'^T s), B = softmax(Q' K^T s), s = D^-1/2, Q' and K' the means of contiguous segments, A^+ by iteration,
-and a depthwise convolution of V beside it. The iteration starts from A^T / |A|_1 of each matrix itself; the released
-code takes one maximum over the batch and all heads, which couples samples. Where M does not divide the length, segments
-are as even as can be ("balanced") or of one length but for the last, as if the end were padded to a multiple of M, and
-empty landmarks are dropped ("padded"); only real positions count, so padding changes nothing. There are no scores of
-pairs: rotary positions and ALiBi do not reach it.
+and a depthwise convolution of V beside it. The iteration starts from A^T / |A|_1 of each matrix itself. Where M does
+not divide the length, segments are as even as can be ("balanced") or of one length but for the last, as if the end were
+padded to a multiple of M, and empty landmarks are dropped ("padded"); only real positions count, so padding changes
+nothing. The released code (`released: true`) takes one maximum over the batch and all heads, which couples samples, and
+hides padding from the softmax of B alone. There are no scores of pairs: rotary positions and ALiBi do not reach it.
 B batch, T time, H heads, D width of one head, M landmarks, C = H * D model width.
 """
 
@@ -38,6 +38,7 @@ class NystromAttentionConfig:
     iterations: int = 6
     kernel: int = 33
     segments: Literal["balanced", "padded"] = "balanced"
+    released: bool = False
     bias: bool = False
 
     def __post_init__(self) -> None:
@@ -46,6 +47,11 @@ class NystromAttentionConfig:
         at_least(0, kernel=self.kernel)
         if self.kernel and self.kernel % 2 == 0:
             raise ValueError(f"kernel must be odd, or 0 for no convolution, but got {self.kernel}.")
+
+    @property
+    def hides_padding(self) -> bool:
+        """Whether real positions are as they would be without any padding after them."""
+        return not self.released
 
     def used(self, length: int) -> int:
         """The landmarks of so many positions."""
@@ -79,20 +85,20 @@ class NystromAttention(Primitive):
 
     def _attend(self, projected: Tensor, padding: Tensor | None) -> Tensor:
         """projected: [B, T, 3 C], queries, keys and values -> [B, H, T, D]."""
-        C, H = self.config.dim, self.config.heads
-        means, real = self._segments(projected, padding)
+        C, H, released = self.config.dim, self.config.heads, self.config.released
+        means, real = self._segments(projected, None if released else padding)
         landmarks = means @ projected[:, :, : 2 * C]  # [B, M, 2 C]
         Ql, Kl = (split(part, H) for part in landmarks.chunk(2, dim=2))
         q, k, v = (split(part, H) for part in projected.chunk(3, dim=2))
         scale = q.shape[3] ** -0.5
-        if padding is not None:
+        if padding is not None and not released:
             v = v.masked_fill(~padding[:, None, :, None], 0)
         F = _softmax(q * scale @ Kl.transpose(2, 3), real)
         A = _softmax(Ql * scale @ Kl.transpose(2, 3), real)
         if real is not None:
             A = A * real[:, None, :, None]
         B = _softmax(Ql * scale @ k.transpose(2, 3), padding)
-        out = F @ (pseudo_inverse(A, self.config.iterations) @ (B @ v))
+        out = F @ (pseudo_inverse(A, self.config.iterations, coupled=released) @ (B @ v))
         if self.taps is None:
             return out
         return out + functional.conv2d(v, self.taps.to(v.dtype), padding=(self.config.kernel // 2, 0), groups=H)
@@ -146,12 +152,13 @@ def _softmax(scores: Tensor, columns: Tensor | None) -> Tensor:
     return scores.masked_fill(~(allowed | empty), -math.inf).softmax(3).masked_fill(empty, 0)
 
 
-def pseudo_inverse(A: Tensor, iterations: int) -> Tensor:
+def pseudo_inverse(A: Tensor, iterations: int, *, coupled: bool = False) -> Tensor:
     """The Moore-Penrose inverse of softmax matrices [.., M, M], nearly: the paper's iteration of third order.
 
-    |A|_inf, the largest sum of a row, is one; |A|_1, the largest sum of a column, is taken of each matrix by itself.
+    |A|_inf, the largest sum of a row, is one; |A|_1, the largest sum of a column, is taken of each matrix by itself, or
+    of all together where they are `coupled`.
     """
-    largest = A.sum(-2).amax(-1)[..., None, None]
+    largest = A.sum(-2).amax() if coupled else A.sum(-2).amax(-1)[..., None, None]
     Z = A.transpose(-2, -1) / torch.where(largest > 0, largest, 1)
     identity = torch.eye(A.shape[-1], dtype=A.dtype, device=A.device)
     for _ in range(iterations):

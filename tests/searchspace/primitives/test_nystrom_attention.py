@@ -18,9 +18,9 @@ def _softmax(scores):
     return weights / weights.sum(1, keepdim=True)
 
 
-def _inverse(A, iterations):
-    """The published iteration, with both norms as they are written."""
-    Z = A.T / (A.abs().sum(0).max() * A.abs().sum(1).max())
+def _inverse(A, iterations, norm=None):
+    """The published iteration, with both norms as they are written, or with another."""
+    Z = A.T / (A.abs().sum(0).max() * A.abs().sum(1).max() if norm is None else norm)
     one = torch.eye(len(A), dtype=A.dtype)
     for _ in range(iterations):
         Z = 0.25 * Z @ (13 * one - A @ Z @ (15 * one - A @ Z @ (7 * one - A @ Z)))
@@ -71,6 +71,31 @@ def test_equals_its_formula(agrees, length, landmarks, kernel, segments):
     padding = torch.rand(2, length) < 0.6
     padding[0, 0] = True
     agrees(block, lambda x: _plain(block, x, padding), x, Context(padding=padding))
+
+
+def _released(block, x, padding):
+    """Padding is hidden from B alone, and all matrices start from the largest column of any."""
+    config, (B, T, C) = block.config, x.shape
+    H, D, M = config.heads, C // config.heads, config.landmarks
+    q, k, v = F.linear(x, block.query_key_value.weight).view(B, T, 3, H, D).permute(2, 0, 3, 1, 4)
+    Ql, Kl = (part.unflatten(2, (M, T // M)).mean(3) for part in (q, k))
+    middle = [[_softmax(Ql[b, h] @ Kl[b, h].T / D**0.5) for h in range(H)] for b in range(B)]
+    norm = max(A.sum(0).max() for heads in middle for A in heads)
+    out = F.conv2d(v, block.taps, padding=(config.kernel // 2, 0), groups=H)
+    for b in range(B):
+        for h in range(H):
+            keys = (Ql[b, h] @ k[b, h].T / D**0.5).masked_fill(~padding[b], -torch.inf)
+            left = _softmax(q[b, h] @ Kl[b, h].T / D**0.5) @ _inverse(middle[b][h], config.iterations, norm)
+            out[b, h] = out[b, h] + left @ _softmax(keys) @ v[b, h]
+    return F.linear(out.transpose(1, 2).flatten(2), block.output.weight)
+
+
+def test_as_released_one_sample_starts_the_iteration_of_all_and_padding_is_hidden_from_the_values_sums_alone(agrees):
+    config = NystromAttentionConfig(dim=8, heads=2, landmarks=4, kernel=5, released=True)
+    block, x = NystromAttention(config).double(), torch.randn(3, 12, 8, dtype=torch.float64)
+    padding = torch.rand(3, 12) < 0.6
+    padding[:, 0] = True
+    agrees(block, lambda x: _released(block, x, padding), x, Context(padding=padding))
 
 
 def test_both_kinds_of_segments_are_the_same_where_the_landmarks_divide_the_length():
