@@ -29,6 +29,7 @@ class DecoderConfig:
     """`final_norm: none` suits bodies of post-norm blocks, which end with a norm of their own.
 
     The last block of the body may leave a width of its own; the final norm and the logits then have that width.
+    `logits_bias`: every token's logit has one.
     """
 
     width: int
@@ -39,6 +40,7 @@ class DecoderConfig:
     dropout: float = 0.0
     body: Blocks
     final_norm: Norm = named("layer_norm")
+    logits_bias: bool = False
 
     def __post_init__(self) -> None:
         at_least(1, width=self.width, vocabulary=self.vocabulary)
@@ -83,6 +85,7 @@ class Decoder(Composite, nn.Module):
             scale=config.scale_embedding,
             tied=config.tie_embeddings,
             output_width=config.width_after,
+            bias=config.logits_bias,
         )
         self.position: Any = config.position.build()
         self.dropout = nn.Dropout(config.dropout)
@@ -127,5 +130,11 @@ class Decoder(Composite, nn.Module):
             *position_parts(config.position, config.dropout, config.width, shape),
             *in_order("body", config.body, shape),
             Part(name="final_norm", shape=shape, block=config.final_norm),
-            logits_part(config.vocabulary, config.width_after, shape, tied=config.tie_embeddings),
+            logits_part(
+                config.vocabulary,
+                config.width_after,
+                shape,
+                tied=config.tie_embeddings,
+                bias=config.logits_bias,
+            ),
         ]

@@ -21,15 +21,23 @@ INITIAL_STD = 0.02  # of the table: logits start small, so that the first loss i
 class TokenEmbedding(nn.Module):
     """[B, T] tokens -> [B, T, C], times sqrt(C) with `scale`; `logits` goes back, by the same table when `tied`.
 
-    A table of its own may read another width than C, `output_width`.
+    A table of its own may read another width than C, `output_width`. `bias`: of every token's logit.
     """
 
     def __init__(
-        self, vocabulary: int, width: int, *, scale: bool, tied: bool = True, output_width: int | None = None
+        self,
+        vocabulary: int,
+        width: int,
+        *,
+        scale: bool,
+        tied: bool = True,
+        output_width: int | None = None,
+        bias: bool = False,
     ) -> None:
         super().__init__()
         self.table = nn.Embedding(vocabulary, width)
         self.output = None if tied else nn.Linear(output_width or width, vocabulary, bias=False)
+        self.bias = nn.Parameter(torch.zeros(vocabulary)) if bias else None
         self.factor = math.sqrt(width) if scale else 1.0
         for module in (self.table, self.output):
             if module is not None:
@@ -40,7 +48,7 @@ class TokenEmbedding(nn.Module):
 
     def logits(self, x: Tensor) -> Tensor:
         """[B, T, C] -> [B, T, V]."""
-        return F.linear(x, self.table.weight if self.output is None else self.output.weight)
+        return F.linear(x, self.table.weight if self.output is None else self.output.weight, self.bias)
 
 
 class SegmentEmbedding(nn.Module):
@@ -73,11 +81,11 @@ def token_part(vocabulary: int, width: int, shape: Shape) -> Part:
     return Part(name="embedding", shape=shape, own=Cost(parameters=vocabulary * width, activation_bytes=8 * shape.rows))
 
 
-def logits_part(vocabulary: int, width: int, shape: Shape, *, tied: bool) -> Part:
+def logits_part(vocabulary: int, width: int, shape: Shape, *, tied: bool, bias: bool = False) -> Part:
     """The product with the table, which keeps its input, and the logits, which the loss keeps."""
     own = matmul(shape.rows, width, vocabulary) + kept(shape, shape.rows * (width + vocabulary))
-    table = Cost() if tied else Cost(parameters=vocabulary * width)
-    return Part(name="logits", shape=shape, own=own + table, width=vocabulary)
+    own += Cost(parameters=(0 if tied else vocabulary * width) + (vocabulary if bias else 0))
+    return Part(name="logits", shape=shape, own=own, width=vocabulary)
 
 
 def features_part(features: int, width: int, shape: Shape) -> Part:

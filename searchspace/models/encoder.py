@@ -27,7 +27,7 @@ from searchspace.models.embedding import (
     token_part,
 )
 from searchspace.models.entry import entered, position_parts
-from searchspace.models.head import ClassHead, Kind, TokenHead, class_parts, token_parts
+from searchspace.models.head import EPS, Activation, ClassHead, Kind, TokenHead, class_parts, token_parts
 from searchspace.models.initialisation import scale_residual_outputs
 from searchspace.parts import PROBE, Composite, Part, after, check_lengths, in_order
 from searchspace.registry import Blocks, Norm, Position, named, primitive
@@ -39,7 +39,9 @@ class EncoderConfig:
 
     tokens: it gives the logits of a token at every position, by the table that it reads them with. class_token: a
     learned vector stands in front and is position 0. segments: how many parts of the input `Context.segments` tells
-    apart by a vector each. pool: the class is read from the mean of all positions, or from the first.
+    apart by a vector each. pool: the class is read from the mean of all positions, or from the first. head: what comes
+    before the logits; head_activation, head_eps: of the hidden layer before those of tokens, each of which then has a
+    bias, as it has with logits_bias.
     """
 
     width: int
@@ -57,6 +59,9 @@ class EncoderConfig:
     final_norm: Norm = named("layer_norm")
     pool: Literal["mean", "first"] = "mean"
     head: Kind = "linear"
+    head_activation: Activation = "gelu"
+    head_eps: float = EPS
+    logits_bias: bool = False
 
     def __post_init__(self) -> None:
         at_least(1, width=self.width, vocabulary=self.vocabulary, features=self.features, classes=self.classes)
@@ -80,6 +85,10 @@ class EncoderConfig:
             )
         if self.head == "hidden" and not self.tokens and self.classes is None:
             raise ValueError("head: hidden is a layer before logits, so it needs tokens: true or classes.")
+        if not self.head_eps > 0:
+            raise ValueError(f"head_eps must be above 0, but got head_eps={self.head_eps}.")
+        if self.logits_bias and not self.tokens:
+            raise ValueError("logits_bias is one of the logits of tokens, so it needs tokens: true.")
         if self.tokens and after(self.body, PROBE).length != PROBE.length:
             raise ValueError(
                 "tokens: true gives logits at every position, but the body leaves fewer positions than it reads; "
@@ -110,7 +119,14 @@ class Encoder(Composite, nn.Module):
     def _head(self) -> Any:
         config, hidden = self.config, self.config.head == "hidden"
         if config.tokens:
-            return TokenHead(config.vocabulary or 0, config.width, hidden=hidden)
+            return TokenHead(
+                config.vocabulary or 0,
+                config.width,
+                hidden=hidden,
+                bias=config.logits_bias,
+                activation=config.head_activation,
+                eps=config.head_eps,
+            )
         if config.classes is not None:
             return ClassHead(config.width, config.classes, hidden=hidden, dropout=config.dropout)
         return None
@@ -175,7 +191,7 @@ def _input_parts(config: EncoderConfig, shape: Shape) -> list[Part]:
 def _head_parts(config: EncoderConfig, shape: Shape) -> list[Part]:
     hidden = config.head == "hidden"
     if config.tokens:
-        return token_parts(config.vocabulary or 0, config.width, shape, hidden=hidden)
+        return token_parts(config.vocabulary or 0, config.width, shape, hidden=hidden, bias=config.logits_bias)
     if config.classes is None:
         return []
     one = replace(shape, length=1)

@@ -1,7 +1,8 @@
 """What an encoder's logits are made from: its vectors alone, or a hidden layer over them, as BERT has.
 
 Devlin et al. 2019, "BERT", https://arxiv.org/abs/1810.04805, and its released code. Classes: tanh(W x + b), dropout,
-then the linear map. Tokens: LN(gelu(W x + b)), then the product with the table and a bias for every token.
+then the linear map. Tokens: LN(gelu(W x + b)), then the product with the table and a bias for every token. Released
+models of this shape differ in the form of gelu and in the epsilon of the norm, and some have the bias alone.
 B batch, T time, C width, K classes, V vocabulary.
 """
 
@@ -19,6 +20,7 @@ from searchspace.parts import Part
 EPS = 1e-12  # of the layer norm, as released
 
 Kind = Literal["linear", "hidden"]
+Activation = Literal["gelu", "gelu_tanh"]
 
 
 class ClassHead(nn.Linear):
@@ -38,12 +40,22 @@ class ClassHead(nn.Linear):
 class TokenHead(nn.Module):
     """[B, T, C] -> [B, T, V], by the table that the tokens were read with."""
 
-    def __init__(self, vocabulary: int, width: int, *, hidden: bool) -> None:
+    def __init__(
+        self,
+        vocabulary: int,
+        width: int,
+        *,
+        hidden: bool,
+        bias: bool = False,
+        activation: Activation = "gelu",
+        eps: float = EPS,
+    ) -> None:
         super().__init__()
-        self.hidden, self.bias = None, None
+        self.hidden = None
         if hidden:
-            self.hidden = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.LayerNorm(width, eps=EPS))
-            self.bias = nn.Parameter(torch.zeros(vocabulary))
+            gelu = nn.GELU("tanh" if activation == "gelu_tanh" else "none")
+            self.hidden = nn.Sequential(nn.Linear(width, width), gelu, nn.LayerNorm(width, eps=eps))
+        self.bias = nn.Parameter(torch.zeros(vocabulary)) if hidden or bias else None
 
     def forward(self, x: Tensor, embedding: TokenEmbedding) -> Tensor:
         logits = embedding.logits(x if self.hidden is None else self.hidden(x))
@@ -61,10 +73,9 @@ def class_parts(classes: int, width: int, shape: Shape, *, hidden: bool, dropout
     return [Part(name="hidden", shape=shape, own=own), head]
 
 
-def token_parts(vocabulary: int, width: int, shape: Shape, *, hidden: bool) -> list[Part]:
-    logits = logits_part(vocabulary, width, shape, tied=True)
+def token_parts(vocabulary: int, width: int, shape: Shape, *, hidden: bool, bias: bool = False) -> list[Part]:
+    logits = logits_part(vocabulary, width, shape, tied=True, bias=hidden or bias)
     if not hidden:
         return [logits]
     layer = linear(shape, width, width) + kept(shape, shape.rows * (2 * width + 2))  # before gelu and before the norm
-    own = layer + Cost(parameters=2 * width + vocabulary)
-    return [Part(name="hidden", shape=shape, own=own), logits]
+    return [Part(name="hidden", shape=shape, own=layer + Cost(parameters=2 * width)), logits]

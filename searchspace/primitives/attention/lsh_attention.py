@@ -1,7 +1,8 @@
 """LSH attention (Reformer): queries that are their own keys, read among those that hash alike; the cost grows as T.
 
 Kitaev, Kaiser, Levskaya 2020, "Reformer", https://arxiv.org/abs/2001.04451, section 2. k = q / |q|, scores
-q k / sqrt(D) (the released code does not divide: `scale: false`), a bucket is argmax [q R, -q R] for a Gaussian R of
+q k / sqrt(D) (the released code does not divide: `scale: false`; its |q| is sqrt(D (mean(q^2) + key_eps)), `key_eps`
+1e-6), a bucket is argmax [q R, -q R] for a Gaussian R of
 every round and layer, fixed by `seed` for good. How positions are sorted and read: `kernels.lsh_attention`.
 
 What is read is chosen by content: chunks begin and end where the number of positions that hash below says, those of the
@@ -43,6 +44,7 @@ class LshAttentionConfig:
     buckets: int | None = 8
     factorised: bool = False
     scale: bool = True
+    key_eps: float = 0.0
     same_bucket: bool = False
     exact_counts: bool = False
     seed: int = 0
@@ -54,6 +56,8 @@ class LshAttentionConfig:
         probability(dropout=self.dropout)
         at_least(1, chunk=self.chunk, rounds=self.rounds)
         at_least(0, seed=self.seed)
+        if self.key_eps < 0:
+            raise ValueError(f"key_eps must be at least 0, but got key_eps={self.key_eps}.")
         if self.buckets is not None and (self.buckets < 2 or self.buckets % 2):
             raise ValueError(f"buckets must be even and at least 2, or null to follow the length, not {self.buckets}.")
         if self.factorised and self.buckets is not None and self.buckets % 4:
@@ -99,7 +103,7 @@ class LshAttention(Primitive):
         config = self.config
         if context.position is not None:
             q = context.position.rotate(q, places(x, context))
-        k = F.normalize(q, dim=3)
+        k = F.normalize(q, dim=3) if config.key_eps == 0 else _nearly_normalised(q, config.key_eps)
         long = x.shape[1] > config.chunk
         return lsh_attention(
             q,
@@ -173,3 +177,8 @@ class LshAttention(Primitive):
             + Cost(activation_bytes=8 * (rows + rows * how.views + heads * how.rounds * shape.length))
             + linear(shape, C, C, bias=config.bias)
         )
+
+
+def _nearly_normalised(q: Tensor, eps: float) -> Tensor:
+    """q / sqrt(D (mean(q^2) + eps)), which is short where q is."""
+    return q * (q.shape[3] * (q.square().mean(3, keepdim=True) + eps)).rsqrt()

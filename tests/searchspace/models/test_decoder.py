@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from searchspace.build import build
+from searchspace.build import build, cost
 from searchspace.combinators.sequence import SequenceConfig
 from searchspace.contract import Capabilities, Context, Primitive, Streams
 from searchspace.errors import SpaceError
@@ -114,6 +114,19 @@ def test_a_tied_table_is_one_parameter_and_serves_both_ends() -> None:
     hidden = torch.randn(2, 3, 32)
     torch.testing.assert_close(tied.embedding.logits(hidden), hidden @ table.T)
     torch.testing.assert_close(tied.embedding(torch.tensor([[4]]))[0, 0], table[4] * math.sqrt(32))
+
+
+@pytest.mark.parametrize("tied", ["true", "false"])
+def test_logits_may_have_a_bias(tied: str) -> None:
+    plain, sequence = modern(tied), tokens(2, 5)
+    text = MODERN.format(tied=tied) + "logits_bias: true\n"
+    model = build(text).eval()
+    assert model.load_state_dict(plain.state_dict(), strict=False).missing_keys == ["embedding.bias"]
+    assert model(sequence).equal(plain(sequence))
+    torch.nn.init.normal_(model.embedding.bias)
+    torch.testing.assert_close(model(sequence), plain(sequence) + model.embedding.bias)
+    declared = cost(text, batch=2, length=5)
+    assert declared.parameters == sum(parameter.numel() for parameter in model.parameters())
 
 
 def test_gradients_reach_every_parameter_and_the_halting_loss_joins_in() -> None:

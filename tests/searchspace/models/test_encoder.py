@@ -19,6 +19,7 @@ FIELDS = [
     {"features": 3, "classes": 4},
     {"vocabulary": 13, "classes": 4},
     {"vocabulary": 13, "tokens": True},
+    {"vocabulary": 13, "tokens": True, "logits_bias": True},
     {"vocabulary": 13, "tokens": True, "class_token": True, "segments": 2, "head": "hidden"},
     {"features": 3, "classes": 4, "class_token": True, "pool": "first", "head": "hidden", "dropout": 0.1},
     {"features": 3, "class_token": True},
@@ -157,6 +158,26 @@ def test_a_hidden_head_is_berts() -> None:
     torch.testing.assert_close(model(tokens), pooled @ model.head.weight.T + model.head.bias)
 
 
+def test_a_hidden_head_may_be_of_another_gelu_and_epsilon() -> None:
+    torch.manual_seed(0)
+    head = "tokens: true\nhead: hidden\nhead_activation: gelu_tanh\nhead_eps: 0.1\n"
+    vectors, model = build(BERT).double().eval(), build(BERT + head).double().eval()
+    model.load_state_dict(vectors.state_dict(), strict=False)
+    tokens, functional = torch.randint(0, 13, (2, 7)), torch.nn.functional
+    hidden = functional.gelu(model.head.hidden[0](vectors(tokens)), approximate="tanh")
+    hidden = functional.layer_norm(hidden, (8,), eps=0.1)
+    torch.testing.assert_close(model(tokens), hidden @ model.input.table.weight.T, atol=1e-9, rtol=1e-9)
+
+
+def test_logits_of_tokens_may_have_a_bias_without_a_hidden_layer() -> None:
+    torch.manual_seed(0)
+    plain, tokens = build(BERT + "tokens: true\n").eval(), torch.randint(0, 13, (2, 7))
+    model = build(BERT + "tokens: true\nlogits_bias: true\n").eval()
+    assert model.load_state_dict(plain.state_dict(), strict=False).missing_keys == ["head.bias"]
+    torch.nn.init.normal_(model.head.bias)
+    torch.testing.assert_close(model(tokens), plain(tokens) + model.head.bias)
+
+
 def test_a_class_token_stands_in_front_and_is_position_zero() -> None:
     torch.manual_seed(0)
     text = "kind: encoder\nwidth: 8\nfeatures: 3\nposition: {learned: {length: 6}}\nfinal_norm: none\n"
@@ -208,7 +229,17 @@ def test_an_encoder_may_leave_fewer_positions_and_its_mean_is_over_the_real_ones
     torch.testing.assert_close(classes(tokens, Context(padding=padding)), classes.head(mean))
 
 
-@pytest.mark.parametrize("fields", ["", "classes: 3", "tokens: true", "classes: 3\npool: first\nhead: hidden"])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        "",
+        "classes: 3",
+        "tokens: true",
+        "tokens: true\nlogits_bias: true",
+        "tokens: true\nhead: hidden",
+        "classes: 3\npool: first\nhead: hidden",
+    ],
+)
 @pytest.mark.parametrize("length", [1, 6, 9])
 def test_costs_follow_a_sequence_that_grows_and_shrinks(fields: str, length: int) -> None:
     text = FUNNEL.format(fields=fields, decoder="[attention]" if "tokens" in fields else "[]")
@@ -228,6 +259,8 @@ def test_costs_follow_a_sequence_that_grows_and_shrinks(fields: str, length: int
             "hourglass leaves fewer positions than it reads, so it cannot stand within residual",
         ),
         ("kind: encoder\nwidth: 8\nvocabulary: 9\nhead: hidden\nbody: attention\n", "needs tokens: true or classes"),
+        ("kind: encoder\nwidth: 8\nvocabulary: 9\nlogits_bias: true\nbody: attention\n", "so it needs tokens: true"),
+        ("kind: encoder\nwidth: 8\nvocabulary: 9\nhead_eps: 0.0\nbody: attention\n", "head_eps must be above 0"),
         ("kind: encoder\nwidth: 8\nvocabulary: 9\nsegments: 0\nbody: attention\n", "segments must be at least 1"),
     ],
 )

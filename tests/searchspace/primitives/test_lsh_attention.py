@@ -81,7 +81,8 @@ def plain(module: LshAttention, x: torch.Tensor, context: Context) -> torch.Tens
                 outs, sums = [], []
                 for keys in rounds:
                     j = torch.tensor(keys[i])
-                    k = q[b, h, j] / q[b, h, j].norm(dim=1, keepdim=True)
+                    length = (q[b, h, j].pow(2).mean(1, keepdim=True) + config.key_eps) * DIM / HEADS
+                    k = q[b, h, j] / length.sqrt()
                     scores = k @ q[b, h, i] / (math.sqrt(DIM // HEADS) if config.scale else 1) + bias[h, i, j]
                     if config.exact_counts:
                         scores = scores - torch.tensor([counts[i][key] for key in keys[i]]).double().log()
@@ -99,6 +100,7 @@ VARIANTS = [
     {"buckets": 8, "factorised": True},
     {"buckets": None, "factorised": True},
     {"scale": False},
+    {"scale": False, "key_eps": 0.1},
     {"same_bucket": True},
     {"exact_counts": True},
     {"exact_counts": True, "same_bucket": True},
@@ -245,6 +247,7 @@ def test_dropout_takes_keys_away_and_keeps_the_mean() -> None:
         ({"buckets": 0}, "buckets must be even"),
         ({"buckets": 6, "factorised": True}, "multiple of 4"),
         ({"seed": -1}, "seed must be at least 0"),
+        ({"key_eps": -0.1}, "key_eps must be at least 0"),
         ({"dropout": 1.0}, "dropout must lie"),
     ],
 )
