@@ -43,9 +43,10 @@ def replay(
     *,
     noisy: bool = False,
     first: tuple[int, ...] = (),
+    hints: np.ndarray | None = None,
 ) -> Run:
     """Run the strategy called `strategy` for so many evaluations, or until all is known."""
-    asked = strategies.make(strategy, recorded.space, seed, first)
+    asked = strategies.make(strategy, recorded.space, seed, first, hints)
     rng = np.random.default_rng([seed, 1])
     order: list[int] = []
     seen: list[float] = []

@@ -54,7 +54,7 @@ def test_a_configuration_that_is_not_in_the_space_is_an_error(monkeypatch):
         def propose(self) -> int:
             return 17
 
-    monkeypatch.setattr(strategies, "make", lambda name, space, seed, first: Wrong(space, seed, first))
+    monkeypatch.setattr(strategies, "make", lambda name, *arguments: Wrong(*arguments))
     with pytest.raises(ValueError, match="asked for configuration 17, but there are 6"):
         replay(TINY, "wrong", 3)
 

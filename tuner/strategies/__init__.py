@@ -6,7 +6,7 @@ import difflib
 from importlib import import_module
 
 from tuner.space import TuningSpace
-from tuner.strategies.contract import Strategy
+from tuner.strategies.contract import Hints, Strategy
 
 DEFAULT = "surrogate"
 STRATEGIES = {  # the module and class of each, imported when asked for: some need a large library
@@ -20,11 +20,13 @@ STRATEGIES = {  # the module and class of each, imported when asked for: some ne
 }
 
 
-def make(name: str, space: TuningSpace, seed: int = 0, first: tuple[int, ...] = ()) -> Strategy:
+def make(
+    name: str, space: TuningSpace, seed: int = 0, first: tuple[int, ...] = (), hints: Hints | None = None
+) -> Strategy:
     """The strategy called `name`, ready to be asked. Raises ValueError with the nearest known name."""
     if name not in STRATEGIES:
         close = difflib.get_close_matches(name, STRATEGIES, n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
         raise ValueError(f"no tuning strategy is called {name!r}.{hint} Known: {', '.join(STRATEGIES)}.")
     module, _, kind = STRATEGIES[name].partition(".")
-    return getattr(import_module(f"tuner.strategies.{module}"), kind)(space, seed, first)
+    return getattr(import_module(f"tuner.strategies.{module}"), kind)(space, seed, first, hints)

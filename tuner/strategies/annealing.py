@@ -9,15 +9,17 @@ from __future__ import annotations
 import math
 
 from tuner.space import TuningSpace
-from tuner.strategies.contract import Strategy
+from tuner.strategies.contract import Hints, Strategy
 
 WARM, COLD, COOLING = 0.5, 0.005, 0.97  # temperatures, and their ratio from one step to the next
 PATIENCE = 30  # known neighbours in a row before the walk starts elsewhere
 
 
 class Annealing(Strategy):
-    def __init__(self, space: TuningSpace, seed: int = 0, first: tuple[int, ...] = ()) -> None:
-        super().__init__(space, seed, first)
+    def __init__(
+        self, space: TuningSpace, seed: int = 0, first: tuple[int, ...] = (), hints: Hints | None = None
+    ) -> None:
+        super().__init__(space, seed, first, hints)
         self.place: int | None = None
         self.temperature = WARM
 

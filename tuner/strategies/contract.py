@@ -11,12 +11,20 @@ import numpy as np
 
 from tuner.space import TuningSpace
 
+Hints = np.ndarray  # [N]: low for configurations that were fast elsewhere, standardised; see `tuner.transfer`
+
 
 class Strategy(ABC):
-    """`first`: configurations to measure before any of its own choice, such as the default and other devices' best."""
+    """first: configurations to measure before any of its own choice, such as the default. hints: what other devices
+    say, which a strategy may use; nothing is served because of it."""
 
-    def __init__(self, space: TuningSpace, seed: int = 0, first: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self, space: TuningSpace, seed: int = 0, first: tuple[int, ...] = (), hints: Hints | None = None
+    ) -> None:
+        if hints is not None and hints.shape != (len(space),):
+            raise ValueError(f"hints must be one number for each of {len(space)} configurations, got {hints.shape}.")
         self.space = space
+        self.hints = hints
         self.rng = np.random.default_rng(seed)
         self.first = list(dict.fromkeys(first))
         self.results: dict[int, float | None] = {}  # milliseconds by number, None for one that failed

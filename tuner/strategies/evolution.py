@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections import deque
 
 from tuner.space import TuningSpace
-from tuner.strategies.contract import Strategy
+from tuner.strategies.contract import Hints, Strategy
 
 POPULATION, TOURNAMENT, CROSSOVER, TRIES = 16, 4, 0.3, 20
 
 
 class Evolution(Strategy):
-    def __init__(self, space: TuningSpace, seed: int = 0, first: tuple[int, ...] = ()) -> None:
-        super().__init__(space, seed, first)
+    def __init__(
+        self, space: TuningSpace, seed: int = 0, first: tuple[int, ...] = (), hints: Hints | None = None
+    ) -> None:
+        super().__init__(space, seed, first, hints)
         self.population: deque[int] = deque(maxlen=POPULATION)
 
     def propose(self) -> int:

@@ -6,12 +6,14 @@ A neighbour differs in one parameter. Neighbours are tried in a random order.
 from __future__ import annotations
 
 from tuner.space import TuningSpace
-from tuner.strategies.contract import Strategy
+from tuner.strategies.contract import Hints, Strategy
 
 
 class LocalSearch(Strategy):
-    def __init__(self, space: TuningSpace, seed: int = 0, first: tuple[int, ...] = ()) -> None:
-        super().__init__(space, seed, first)
+    def __init__(
+        self, space: TuningSpace, seed: int = 0, first: tuple[int, ...] = (), hints: Hints | None = None
+    ) -> None:
+        super().__init__(space, seed, first, hints)
         self.centre: int | None = None
         self.around: list[int] = []
 

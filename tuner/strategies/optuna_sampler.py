@@ -11,18 +11,23 @@ from typing import Any
 import numpy as np
 
 from tuner.space import TuningSpace
-from tuner.strategies.contract import Strategy
+from tuner.strategies.contract import Hints, Strategy
 
 TRIES = 20
 
 
 class OptunaSampler(Strategy):
     def __init__(
-        self, space: TuningSpace, seed: int = 0, first: tuple[int, ...] = (), sampler: Any | None = None
+        self,
+        space: TuningSpace,
+        seed: int = 0,
+        first: tuple[int, ...] = (),
+        hints: Hints | None = None,
+        sampler: Any | None = None,
     ) -> None:
         import optuna
 
-        super().__init__(space, seed, first)
+        super().__init__(space, seed, first, hints)
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.distributions: dict[str, Any] = {
             name: optuna.distributions.CategoricalDistribution(list(values))
