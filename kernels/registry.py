@@ -7,6 +7,7 @@ The tuner finds the operations here, makes inputs for a problem, and compares ev
 
 from __future__ import annotations
 
+import ast
 import difflib
 import hashlib
 import importlib
@@ -21,6 +22,8 @@ from typing import Any
 
 Value = bool | int | float | str
 Configuration = Mapping[str, Value]
+
+THREADS = "threads"  # may stand in any configuration for a CPU: the launcher computes on at most so many
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,10 @@ class Implementation:
 
     @property
     def source(self) -> str:
-        """A hash of the files that define it: measurements of another source are not valid any more."""
+        """A hash of the code of the files that define it: measurements of another source are not valid any more.
+
+        A value more to choose among changes no measurement that was made without it, nor does a comment.
+        """
         return _files_hash(inspect.unwrap(self.call).__module__, *self.files)
 
 
@@ -136,6 +142,8 @@ class Operation:
             raise ValueError(f"{self.name}: {choice.implementation} cannot run {problem}: {reason}.")
         for name, value in choice.configuration:
             values = implementation.parameters.get(name)
+            if name == THREADS and values is None and problem.device == "cpu" and type(value) is int and value > 0:
+                continue
             if values is None:
                 raise ValueError(
                     f"{self.name}: {choice.implementation} has no parameter {name!r}."
@@ -191,8 +199,26 @@ def _files_hash(*modules: str) -> str:
     for module in modules:
         found = importlib.util.find_spec(module)
         assert found is not None and found.origin is not None, module
-        sources.update(Path(found.origin).read_bytes())
+        sources.update(_code(Path(found.origin).read_text(encoding="utf-8")).encode())
     return sources.hexdigest()[:16]
+
+
+def _code(text: str) -> str:
+    """What a file computes. A comment says nothing of it, nor does what there is to choose among."""
+    return "\n".join(ast.dump(each) for each in ast.parse(text).body if not _describes(each))
+
+
+def _describes(statement: ast.stmt) -> bool:
+    """Whether a statement of a module is its docstring, or describes implementations."""
+    if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+        return False
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+        return True
+    calls = (each.func for each in ast.walk(statement) if isinstance(each, ast.Call))
+    return any(isinstance(called, ast.Name) and called.id in _DESCRIBING for called in calls)
+
+
+_DESCRIBING = {"register", "Operation", "Implementation"}
 
 
 def _nearest(name: str, known: Mapping[str, Any]) -> str:
