@@ -1,25 +1,21 @@
-"""What the tasks made of pieces of text share: where the text comes from, and how answers are scored.
-
-B batch, T length, N answers in a batch, V what an answer is one of.
-"""
+"""What the tasks made of pieces of text share: where the text comes from. B batch, T length."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from nas.tasks.contract import Batch, Split, Task
+from nas.tasks.answers import Answered
+from nas.tasks.contract import Batch, Split
 from nas.tasks.language_model import LanguageModel
-from searchspace.contract import Context
 
 
-class OfText(Task):
+class OfText(Answered):
     """The options are those of `language_model`: data, level, length, batch, evaluation."""
 
     def __init__(self, **options: Any) -> None:
@@ -46,28 +42,9 @@ class OfText(Task):
     def examples(self, text: Tensor, random: np.random.Generator) -> Batch:
         """text: [B, T] -> a batch; `random` decides what is to be decided."""
 
-    @abstractmethod
-    def answers(self, model: nn.Module, batch: Batch, context: Context) -> tuple[Tensor, Tensor]:
-        """The logits that the model gives, [N, V], and what is right, [N]."""
-
     def draw(self, split: Split, seed: int, index: int) -> Batch:
         return self.examples(self.source.draw(split, seed, index)[0], np.random.default_rng([seed, index, 1]))
 
     def held_out(self, split: Split) -> Iterator[Batch]:
         for index, windows in enumerate(self.source.held_out(split)):
             yield self.examples(windows[0], np.random.default_rng([0, index, 2]))
-
-    def loss(self, model: nn.Module, batch: Batch, context: Context) -> Tensor:
-        """Mean nats an answer."""
-        logits, right = self.answers(model, batch, context)
-        return F.cross_entropy(logits.float(), right)
-
-    def metrics(self, model: nn.Module, batches: Iterable[Batch]) -> dict[str, float]:
-        """error: the fraction of answers that is wrong. loss: nats an answer."""
-        nats = wrong = total = 0.0
-        for batch in batches:
-            logits, right = self.answers(model, batch, Context())
-            nats += float(F.cross_entropy(logits.float(), right, reduction="sum"))
-            wrong += int((logits.argmax(1) != right).sum())
-            total += len(right)
-        return {"error": wrong / total, "loss": nats / total}

@@ -1,0 +1,34 @@
+"""Remember a few symbols over a long gap: only what reaches or carries across all of it can answer.
+
+A window, or segments whose memory is shorter than the gap, never see what is asked.
+Hochreiter and Schmidhuber 1997, "Long Short-Term Memory", https://doi.org/10.1162/neco.1997.9.8.1735, section 5, has
+gaps of this kind; so does Arjovsky et al. 2016, https://arxiv.org/abs/1511.06464, section 5.1. B batch.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nas.tasks.options import whole_number
+from nas.tasks.recollection import Recollection
+from nas.tasks.registry import task
+
+
+@task("long_copy")
+class LongCopy(Recollection):
+    """remembered: symbols at the start. gap: fillers after them, the last of which asks. symbols: how many kinds."""
+
+    def __init__(self, remembered: int = 4, gap: int = 72, symbols: int = 8, batch: int = 32) -> None:
+        whole_number("remembered", remembered)
+        whole_number("gap", gap)
+        whole_number("symbols", symbols, low=2)
+        super().__init__(symbols + 2, 2 * remembered + gap - 1, batch)
+        self.remembered, self.gap, self.symbols = remembered, gap, symbols
+        self.asked = range(remembered + gap, 2 * remembered + gap)
+
+    def sequences(self, random: np.random.Generator) -> np.ndarray:
+        """w, fillers, the symbol that asks, w."""
+        word = random.integers(self.symbols, size=(self.batch, self.remembered))
+        between = np.full((self.batch, self.gap), self.symbols)
+        between[:, -1] += 1
+        return np.concatenate([word, between, word], axis=1)
