@@ -38,12 +38,16 @@ def load(name: str, size: str = BASE, **fields: Any) -> Architecture:
 
     Raises SpaceError when there is no such name, size or field.
     """
+    root = tree(name, size)
+    return Architecture.from_block(Block(root.name, {**root.fields, **fields}))
+
+
+def tree(name: str, size: str = BASE) -> Block:
+    """The tree of the architecture called `name`, as it is written. Raises SpaceError for no such name or size."""
     if size not in (known := sizes(name)):
         raise SpaceError(f"{name} has no size {size!r}.{nearest(size, known)} It has: {', '.join(known)}.")
     root = language.load(path(name)).root
-    if size != BASE:
-        root = _resized(root, _changes()[name][size])
-    return Architecture.from_block(Block(root.name, {**root.fields, **fields}))
+    return root if size == BASE else changed(root, _changes()[name][size])
 
 
 def description(name: str) -> str:
@@ -68,8 +72,11 @@ def _changes() -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
     return yaml.safe_load((FOLDER / SIZES).read_text(encoding="utf-8"))
 
 
-def _resized(root: Block, changes: Mapping[str, Any]) -> Block:
-    """`root` with each field of `changes` set wherever it stands. Raises SpaceError for one that stands nowhere."""
+def changed(root: Block, changes: Mapping[str, Any]) -> Block:
+    """`root` with each field of `changes` set wherever it stands, or, as `block.field`, in the blocks of that name.
+
+    Raises SpaceError for one that stands nowhere.
+    """
     used: set[str] = set()
 
     def resized(value: Value) -> Any:
@@ -81,13 +88,14 @@ def _resized(root: Block, changes: Mapping[str, Any]) -> Block:
 
     def field(block: str, name: str, old: Value) -> Any:
         for key in (f"{block}.{name}", name):
-            # A field that is null says that the block has no such thing, such as an encoder of vectors no vocabulary.
-            if key in changes and old is not None:
+            # A field that is null says that the block has no such thing, such as an encoder of vectors no vocabulary;
+            # only one who names the block gives it that.
+            if key in changes and (old is not None or "." in key):
                 used.add(key)
                 return changes[key]
         return resized(old)
 
     done = resized(root)
     if missing := changes.keys() - used:
-        raise SpaceError(f"{SIZES} sets {', '.join(sorted(missing))}, but no block of {root.name} has such a field.")
+        raise SpaceError(f"No block of this {root.name} has a field {', '.join(sorted(missing))} to set.")
     return done

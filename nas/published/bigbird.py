@@ -1,0 +1,35 @@
+"""BigBird as Hugging Face names it, https://github.com/huggingface/transformers:
+`models/big_bird/modeling_big_bird.py`.
+
+Which blocks a block reads at random is no weight: ours are drawn from a seed, theirs from a generator in training and
+are none, but the first block once more, at evaluation. Up to (5 + 2 r) b positions all read all in both, and the
+numbers are the same; beyond that they are where the draws are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from nas.published import bert
+from nas.published.layout import Layout, Rule, Weights, each, tensor
+
+
+def _fields(weights: Weights) -> dict[str, Any]:
+    own = {"learned.length": weights.rows(bert.POSITIONS), "feed_forward.hidden": weights.rows(bert.INNER)}
+    return bert.sizes(weights) | own | bert.head(weights, "cls.predictions.bias")
+
+
+def _rules(weights: Weights) -> Iterator[Rule]:
+    yield from (*bert.EMBEDDINGS, *tensor("position.table", bert.POSITIONS), *bert.TOKENS)
+    yield from each((*bert.FUSED_ATTENTION, *bert.AROUND), weights.count("encoder.layer."))
+
+
+LAYOUT = Layout(
+    zoo=("bigbird",),
+    prefix="bert.",
+    fields=_fields,
+    rules=_rules,
+    left_out=(bert.BUFFERS, bert.NEXT_SENTENCE, r"pooler\.(weight|bias)"),
+    tied=bert.TIED,
+)
