@@ -42,7 +42,8 @@ class Capabilities:
     from a longer sequence, and then clears `context.source`; `changes_length`: leaves the padding, the positions and
     the segments of its shorter output in the context; `selects`: chooses by content what a position reads. Then a
     causal block lets no value and no gradient of the future reach the past, but what the past reads of itself may
-    depend on the future, and a rounding may change the choice."""
+    depend on the future, and a rounding may change the choice; `pointwise`: reads each position by itself and nothing
+    of the context. A block that holds others is so when they are."""
 
     causal: bool = True
     bidirectional: bool = True
@@ -51,6 +52,7 @@ class Capabilities:
     source: bool = False
     changes_length: bool = False
     selects: bool = False
+    pointwise: bool = False
 
 
 class Streams:

@@ -8,6 +8,9 @@ last step, with the remainder of its probability, and halts. The published varia
 halted: "copied" keeps the state of a halted position as the paper says; "live" goes on changing it as its code does.
 update: "published" out = w state + (1 - w) out; "accumulated" out = out + w state, Graves' weighted mean.
 remainder: of a position that `times` cut off: "published" none, its weights do not sum to one; "graves" 1 - sum of p.
+
+In evaluation what nobody reads is left out: sequences of a batch that have halted at every position, and, where halted
+states are copied, halted positions in the blocks behind the last that mixes positions. The numbers are the same.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from torch import Tensor, nn
 
 from searchspace.checks import at_least, not_empty, probability
 from searchspace.combinators.sequence import Stack
+from searchspace.combinators.skipping import at_positions, behind_mixers, hands_over, of_sequences, separable
 from searchspace.combinators.step_signal import Signal, StepSignal, check_signal
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, matmul
@@ -72,6 +76,8 @@ class Halting(Composite, Primitive):
         self.halt = nn.Linear(config.dim, 1)
         nn.init.constant_(self.halt.bias, INITIAL_BIAS)
         self.of = Stack(config.of)
+        self.mixers = len(config.of) - behind_mixers(config.of)
+        self.hands_over = hands_over(config.of)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         config = self.config
@@ -99,7 +105,7 @@ class Halting(Composite, Primitive):
             halting = halting + p * going
             remainder = remainder + left
             steps = steps + running
-            stepped = self.of(entered, context)
+            stepped = self._step(entered, running, context)
             ran = running.unsqueeze(-1)
             state = stepped if config.halted == "live" else torch.where(ran, stepped, state)
             old = out * (1 - weight) if config.update == "published" else out
@@ -113,6 +119,25 @@ class Halting(Composite, Primitive):
         if context.streams is not None or torch.compiler.is_compiling():
             return False
         return not running.any()
+
+    def _step(self, entered: Tensor, running: Tensor, context: Context) -> Tensor:
+        """The blocks applied to the state, in evaluation where it will be read; elsewhere it is of no meaning."""
+        if torch.is_grad_enabled() or self.training or torch.compiler.is_compiling():
+            return self.of(entered, context)
+        rows = running.any(dim=1)
+        if rows.all() or self.hands_over or not separable(context):
+            return self._needed(entered, running, context)
+        some = rows.nonzero().squeeze(1)
+        stepped = self._needed(entered[some], running[some], of_sequences(context, some))
+        return entered.to(stepped.dtype).index_copy(0, some, stepped)
+
+    def _needed(self, x: Tensor, running: Tensor, context: Context) -> Tensor:
+        """A live state is read by others after it has halted; of a copied one only those before the last mixer."""
+        blocks = list(self.of)
+        before = len(blocks) if self.config.halted == "live" or running.all() else self.mixers
+        for block in blocks[:before]:
+            x = block(x, context)
+        return at_positions(blocks[before:], x, running, context) if before < len(blocks) else x
 
     def _account(self, steps: Tensor, remainder: Tensor, real: Tensor, context: Context) -> None:
         count = real.sum().clamp(min=1)

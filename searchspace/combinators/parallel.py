@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from searchspace.checks import not_empty
 from searchspace.combinators.sequence import SequenceConfig, Stack
-from searchspace.contract import Context, Primitive, given
+from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Shape, linear
 from searchspace.parts import Composite, Part, in_order
 from searchspace.registry import Branches, Configured, block_type, primitive
@@ -32,6 +32,8 @@ class ParallelConfig:
 
 @primitive("parallel", ParallelConfig)
 class Parallel(Composite, Primitive):
+    capabilities = Capabilities(pointwise=True)
+
     def __init__(self, config: ParallelConfig) -> None:
         super().__init__()
         self.combine = config.combine

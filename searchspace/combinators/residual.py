@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from searchspace.checks import not_empty, probability
 from searchspace.combinators.sequence import Stack
-from searchspace.contract import Context, Primitive, given
+from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape
 from searchspace.parts import Composite, Part, in_order
 from searchspace.registry import Blocks, Norm, named, primitive
@@ -37,6 +37,8 @@ class ResidualConfig:
 
 @primitive("residual", ResidualConfig)
 class Residual(Composite, Primitive):
+    capabilities = Capabilities(pointwise=True)
+
     def __init__(self, config: ResidualConfig) -> None:
         super().__init__()
         self.order = config.order

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from searchspace.contract import Context, Primitive
+from searchspace.contract import Capabilities, Context, Primitive
 from searchspace.cost import Shape
 from searchspace.parts import Composite, Part, after, in_order
 from searchspace.registry import Blocks, Configured, primitive
@@ -35,6 +35,8 @@ class SequenceConfig:
 
 @primitive("sequence", SequenceConfig)
 class Sequence(Composite, Primitive):
+    capabilities = Capabilities(pointwise=True)
+
     def __init__(self, config: SequenceConfig) -> None:
         super().__init__()
         self.of = Stack(config.of)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from searchspace.checks import at_least, probability
-from searchspace.contract import Context, Primitive, given
+from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, linear, matmul
 from searchspace.primitives.feedforward.hidden import ACTIVATIONS, dropped
 from searchspace.registry import primitive
@@ -51,6 +51,8 @@ class FeedForwardConfig:
 @primitive("feed_forward", FeedForwardConfig)
 class FeedForward(Primitive):
     """Two linear maps with an activation between; dropout falls on the hidden layer, before its norm."""
+
+    capabilities = Capabilities(pointwise=True)
 
     def __init__(self, config: FeedForwardConfig) -> None:
         super().__init__()

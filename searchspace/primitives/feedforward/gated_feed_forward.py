@@ -15,7 +15,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from searchspace.checks import at_least, probability
-from searchspace.contract import Context, Primitive, given
+from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, linear
 from searchspace.primitives.feedforward.hidden import ACTIVATIONS, dropped
 from searchspace.registry import primitive
@@ -47,6 +47,8 @@ class GatedFeedForwardConfig:
 @primitive("gated_feed_forward", GatedFeedForwardConfig)
 class GatedFeedForward(Primitive):
     """A gated hidden layer; dropout falls on the gated product."""
+
+    capabilities = Capabilities(pointwise=True)
 
     def __init__(self, config: GatedFeedForwardConfig) -> None:
         super().__init__()

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from searchspace.checks import probability
-from searchspace.contract import Context, Primitive, given
+from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, linear
 from searchspace.primitives.feedforward.hidden import dropped
 from searchspace.registry import primitive
@@ -32,6 +32,8 @@ class GatedLinearUnitConfig:
 @primitive("gated_linear_unit", GatedLinearUnitConfig)
 class GatedLinearUnit(Primitive):
     """Values times their gates; dropout falls on the product."""
+
+    capabilities = Capabilities(pointwise=True)
 
     def __init__(self, config: GatedLinearUnitConfig) -> None:
         super().__init__()

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from searchspace.contract import Context, Primitive, given
+from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept
 from searchspace.registry import primitive
 
@@ -30,6 +30,8 @@ class LayerNormConfig:
 
 @primitive("layer_norm", LayerNormConfig, role="norm")
 class LayerNorm(Primitive):
+    capabilities = Capabilities(pointwise=True)
+
     def __init__(self, config: LayerNormConfig) -> None:
         super().__init__()
         self.config = config

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from searchspace.contract import Context, Primitive, given
+from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape
 from searchspace.registry import primitive
 
@@ -18,6 +18,8 @@ class NoNormConfig:
 
 @primitive("none", NoNormConfig, role="norm")
 class NoNorm(Primitive):
+    capabilities = Capabilities(pointwise=True)
+
     def __init__(self, config: NoNormConfig) -> None:
         super().__init__()
 

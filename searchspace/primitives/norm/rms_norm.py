@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from searchspace.contract import Context, Primitive, given
+from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept
 from searchspace.registry import primitive
 
@@ -29,6 +29,8 @@ class RmsNormConfig:
 
 @primitive("rms_norm", RmsNormConfig, role="norm")
 class RmsNorm(Primitive):
+    capabilities = Capabilities(pointwise=True)
+
     def __init__(self, config: RmsNormConfig) -> None:
         super().__init__()
         self.config = config
