@@ -2,9 +2,10 @@
 `models/funnel/modeling_funnel.py`.
 
 [CLS] is a token like any other there, so the loaded model has no class token of its own: the first token of its input
-is it, and its segment is -1. Layers that are used twice are those of `funnel_shared`. A decoder is read where the
-architecture has one (`funnel_decoder`), with the head of its logits where there is one; the head that tells real tokens
-from replaced ones is left out.
+is it, and its segment is -1. Padding is pooled as it is there (`pool_padding`, which this layout sets); two positions
+are pooled here, and no further there. Layers that are used twice are those of `funnel_shared`. A decoder is read where
+the architecture has one (`funnel_decoder`), with the head of its logits where there is one; the head that tells real
+tokens from replaced ones is left out.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ def _fields(weights: Weights) -> dict[str, Any]:
         "vocabulary": vocabulary,
         "heads": weights.rows("encoder.blocks.0.0.attention.r_w_bias"),
         **hidden(width, weights.rows("encoder.blocks.0.0.ffn.linear_1.weight")),
+        "hourglass.pool_padding": True,
         "encoder.class_token": False,
         "encoder.tokens": tokens,
         "encoder.logits_bias": tokens,

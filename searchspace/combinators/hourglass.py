@@ -8,7 +8,8 @@ separate_first: the first position is a class token and is never mixed: [x_0, x_
 0 is the class token and pooled t is of x_{2t - 1} and x_{2t}. With `truncate` the last position is left out of it.
 pool_query_only: false lets that first attention read keys of the pooled sequence too.
 pooled_padding: a pooled position is real where both its members are ("min", as published) or where one is ("max",
-which makes padding invisible at any length when nothing is truncated). Padded members are no part of a mean.
+which makes padding invisible at any length when nothing is truncated). Padded members are no part of a mean, unless
+`pool_padding` pools them like real ones, as the released code does; a decoder then sees the last of them.
 decoder: where it is not empty, each position of the last stage is repeated until the length is full again (zeros
 where truncation left none), the output of the first stage is added, and these blocks follow. With `decoder: []` the
 output is short. B batch, T time, C width.
@@ -42,6 +43,7 @@ class HourglassConfig:
     truncate: bool = True
     pool_query_only: bool = True
     pooled_padding: Padding = "min"
+    pool_padding: bool = False
     decoder: Blocks
 
     def __post_init__(self) -> None:
@@ -63,9 +65,8 @@ class HourglassConfig:
     @property
     def hides_padding(self) -> bool:
         """Whether real positions are as they would be without any padding after them."""
-        return len(self.stages) == 1 or (
-            self.pooled_padding == "max" and not (self.separate_first and self.truncate)
-        )
+        everywhere = self.pooled_padding == "max" and not self.pool_padding
+        return len(self.stages) == 1 or (everywhere and not (self.separate_first and self.truncate))
 
     @property
     def is_short(self) -> bool:
@@ -104,7 +105,7 @@ class Hourglass(Composite, Primitive):
         inner = self.pooling.context(x, context)
         if self.config.pool_query_only:
             inner = replace(inner, source=Source(x, places(x, context), context.padding, context.segments))
-        return self.pooling.sequence(x, context.padding), inner
+        return self.pooling.sequence(x, None if self.config.pool_padding else context.padding), inner
 
     @classmethod
     def parts(cls, config: HourglassConfig, shape: Shape) -> list[Part]:

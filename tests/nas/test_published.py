@@ -180,11 +180,12 @@ def test_funnel_with_and_without_its_decoder(transformers: Any, model: str, name
     agree(ours(x, Context(segments=inside)), whole(x, token_type_ids=segments)[0], SINGLE)
 
 
+@pytest.mark.parametrize("count", [1, 4, 6])
 @torch.no_grad()
-def test_funnel_does_not_see_padding_that_is_pooled_apart(transformers: Any) -> None:
+def test_funnel_pools_padding_too(transformers: Any, count: int) -> None:
     source = shaken(transformers.FunnelForMaskedLM(transformers.FunnelConfig(**FUNNEL, block_sizes=[1, 1, 1])))
     ours = load_published("funnel_decoder", source.state_dict(), "funnel")
-    x, padding = words(), padded(T, 4)  # [CLS] and two quadruples are real
+    x, padding = words(), padded(T, count)
     found, expected = ours(x, Context(padding=padding)), source(x, attention_mask=padding.long()).logits
     agree(found[padding], expected[padding], SINGLE)
 

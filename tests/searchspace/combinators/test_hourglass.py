@@ -87,7 +87,8 @@ def _funnel(block, x, segments, padding):
             members = _members(x.shape[1], config.separate_first, config.truncate)
             pooled = []
             for group in members:
-                real = [[n for n in dict.fromkeys(group) if padding[i, n]] for i in range(len(x))]
+                every = config.pool_padding
+                real = [[n for n in dict.fromkeys(group) if every or padding[i, n]] for i in range(len(x))]
                 rows = [x[i, near] if near else torch.zeros(1, C, dtype=x.dtype) for i, near in enumerate(real)]
                 pooled.append(torch.stack([r.mean(0) if config.pool == "mean" else r.amax(0) for r in rows]))
             if config.separate_first:
@@ -122,6 +123,7 @@ CASES = [
     {"pool": "max"},
     {"pool_query_only": False},
     {"pooled_padding": "max"},
+    {"pool_padding": True},
     {"separate_first": False, "pool": "max", "pooled_padding": "max"},
 ]
 
