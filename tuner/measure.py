@@ -112,9 +112,9 @@ def measure(
     prepare = prepare or {}
     _check(candidates, prepare, warmup, repeats)
     clock = clock or clock_of(device)
-    deadline = math.inf if budget_seconds is None else clock.now() + budget_seconds
     samples: dict[str, list[float]] = {name: [] for name in candidates}
     with _collector_off():
+        deadline = math.inf if budget_seconds is None else clock.now() + budget_seconds
         for _ in range(warmup):
             if clock.now() < deadline:
                 _round(candidates, prepare, clock)

@@ -1,0 +1,77 @@
+"""Measurements as a file, to carry them between machines: JSON lines, gzipped where the name ends so.
+
+The first line is a header, the next are devices by their key, the rest measurements.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nas.store import Store
+
+FORMAT = "tessera measurements 1"
+
+
+def export(store: Store, path: Path, operation: str | None = None) -> int:
+    """Write the measurements of an operation, or of all -> how many."""
+    rows = store.measurements(operation)
+    used = {row.device for row in rows}
+    with _opened(path, "wt") as file:
+        for line in (
+            {"format": FORMAT},
+            *({"device": value} for key, value in store.devices().items() if key in used),
+            *(asdict(row) for row in rows),
+        ):
+            file.write(json.dumps(line, separators=(",", ":")) + "\n")
+    return len(rows)
+
+
+def import_(store: Store, path: Path) -> int:
+    """Add the measurements of a file that are not there yet, a device in one transaction -> how many.
+
+    Raises ValueError naming the file, the line, and what is wrong.
+    """
+    from nas.store import Measurement
+
+    devices: dict[str, dict[str, Any]] = {}
+    new: dict[str, list[Measurement]] = {}
+    known = set(store.measurements())
+    number = 0
+    try:
+        with _opened(path, "rt") as file:
+            for number, line in enumerate(file, 1):
+                row = json.loads(line)
+                if number == 1:
+                    if row.get("format") != FORMAT:
+                        raise ValueError(f"does not begin with the format {FORMAT!r}")
+                elif "device" in row and isinstance(row["device"], dict):
+                    devices[row["device"]["key"]] = row["device"]
+                else:
+                    measured = Measurement(**{**row, "samples": tuple(row["samples"])})
+                    if (measured.milliseconds is None) == (measured.failure is None):
+                        raise ValueError("needs either milliseconds or a failure")
+                    if measured.device not in devices:
+                        raise ValueError(f"names the device {measured.device!r}, which the file does not describe")
+                    if measured not in known:
+                        new.setdefault(measured.device, []).append(measured)
+        if not number:
+            raise ValueError("is empty")
+    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path}, line {number}: {error}") from error
+    for key, rows in new.items():
+        store.add_measurements(devices[key], rows)
+    return sum(map(len, new.values()))
+
+
+@contextmanager
+def _opened(path: Path, mode: str) -> Iterator[IO[Any]]:
+    file: IO[Any] = gzip.open(path, mode, encoding="utf-8") if path.suffix == ".gz" else path.open(mode[0])  # type: ignore[assignment]
+    with file:
+        yield file

@@ -1,0 +1,188 @@
+"""The gate before the clock: a choice must give what the definition gives, output and gradients, or it is not timed.
+
+The definition is computed in float64 on fresh random inputs; what may differ follows from the dtype of the problem. A
+second run finds memory that nobody wrote filled with NaN, so that an output which is not written in full is seen; and
+no run may change its inputs.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from kernels.registry import Operation, Problem
+
+CHANGED = "it changed its inputs"
+# Roundings that a result may be off by, in units of the dtype's precision and of what is typical of the result: sums
+# are long in float32, and hold a handful of roundings to the storage type in the short ones.
+ROUNDINGS = {torch.float64: 256, torch.float32: 64, torch.bfloat16: 8, torch.float16: 8}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One call of a problem, and what must come of it. leaves: the inputs that gradients flow to."""
+
+    arguments: tuple[tuple[Any, ...], dict[str, Any]]  # positional, by name
+    weights: list[Tensor | None]  # of the outputs in the loss
+    outputs: list[Any]
+    gradients: list[Tensor | None]
+
+    def run(self, call: Callable[..., Any]) -> tuple[list[Any], list[Tensor | None]]:
+        """Outputs and gradients of `call`: the forward pass, and the backward pass where an input asks for it."""
+        args, kwargs = self.arguments
+        outputs = _flat(call(*args, **kwargs))
+        return outputs, _gradients(outputs, _leaves(args, kwargs), self.weights)
+
+
+def trial(operation: Operation, problem: Problem, seed: int) -> Trial:
+    """Fresh inputs for `problem`, and the definition's answer to them."""
+    args, kwargs = operation.inputs(problem, seed)
+    generator = torch.Generator().manual_seed(seed)
+    exact_args, exact_kwargs = _copied((args, kwargs), torch.float64)
+    weights: list[Tensor | None] = []
+    outputs = _flat(operation.reference(*exact_args, **exact_kwargs))
+    for output in outputs:
+        floating = isinstance(output, Tensor) and output.is_floating_point()
+        weights.append(torch.randn(output.shape, generator=generator).to(output) if floating else None)
+    gradients = _gradients(outputs, _leaves(exact_args, exact_kwargs), weights)
+    return Trial((args, kwargs), weights, [_detached(output) for output in outputs], gradients)
+
+
+def differences(made: Trial, call: Callable[..., Any], dtype: torch.dtype) -> str | None:
+    """Why `call` is not the definition; None where it is."""
+    before = _copied(made.arguments)
+    for poisoned in (False, True):
+        with _poisoned_memory() if poisoned else _as_it_is():
+            outputs, gradients = made.run(call)
+        where = " where memory was not zero before" if poisoned else ""
+        if reason := _compared("output", outputs, made.outputs, dtype):
+            return reason + where
+        if reason := _compared("gradient", gradients, made.gradients, dtype):
+            return reason + where
+        if not _same(before, made.arguments):
+            return CHANGED
+    return None
+
+
+def dtype_of(problem: Problem) -> torch.dtype:
+    """As torch knows it."""
+    return getattr(torch, problem.dtype)
+
+
+def _gradients(outputs: list[Any], leaves: list[Tensor], weights: list[Tensor | None]) -> list[Tensor | None]:
+    pairs = [
+        (output, weight.to(output))
+        for output, weight in zip(outputs, weights, strict=False)
+        if weight is not None and isinstance(output, Tensor) and output.requires_grad
+    ]
+    if not pairs:
+        return [None] * len(leaves)
+    some, weighted = zip(*pairs, strict=True)
+    return list(torch.autograd.grad(some, leaves, weighted, allow_unused=True))
+
+
+def _compared(what: str, found: list[Any], expected: list[Any], dtype: torch.dtype) -> str | None:
+    if len(found) != len(expected):
+        return f"{len(found)} {what}s came instead of {len(expected)}"
+    for place, (one, other) in enumerate(zip(found, expected, strict=True)):
+        name = what if len(found) == 1 else f"{what} {place}"
+        if isinstance(one, Tensor) and isinstance(other, Tensor):
+            if reason := _apart(one.detach(), other.detach(), dtype):
+                return f"{name} {reason}"
+        elif isinstance(other, Tensor) and what == "gradient":  # none is zero
+            if bool(other.any()):
+                return f"{name} is missing"
+        elif isinstance(one, Tensor) and what == "gradient":
+            if bool(one.any()):
+                return f"{name} should be none"
+        elif one != other:
+            return f"{name} is {one!r} instead of {other!r}"
+    return None
+
+
+def _apart(found: Tensor, expected: Tensor, dtype: torch.dtype) -> str | None:
+    if found.shape != expected.shape:
+        return f"has shape {tuple(found.shape)} instead of {tuple(expected.shape)}"
+    if not expected.is_floating_point():
+        return None if torch.equal(found.to(expected.dtype), expected) else "differs"
+    if not found.is_floating_point():
+        return f"is of {found.dtype}"
+    if not found.numel():
+        return None
+    found = found.to(torch.float64)
+    plain = torch.where(expected.isfinite(), expected, 0.0)
+    precision = max(torch.finfo(dtype).eps, torch.finfo(torch.float64).eps) * ROUNDINGS.get(dtype, 64)
+    allowed = precision * (plain.abs() + plain.square().mean().sqrt())
+    fits = (found - expected).abs() <= allowed
+    fits |= (found == expected) | (found.isnan() & expected.isnan())  # infinities, and what the definition leaves open
+    if bool(fits.all()):
+        return None
+    worst = (found - expected).abs().nan_to_num(torch.inf).where(~fits, -1.0).argmax()
+    count = int((~fits).sum())
+    return (
+        f"differs at {count} of {fits.numel()} places, most where it is {found.flatten()[worst].item():.6g} "
+        f"instead of {expected.flatten()[worst].item():.6g}"
+    )
+
+
+def _flat(value: Any) -> list[Any]:
+    return [each for each in pytree.tree_leaves(value) if each is not None]
+
+
+def _leaves(args: Any, kwargs: Any) -> list[Tensor]:
+    return [each for each in pytree.tree_leaves((args, kwargs)) if isinstance(each, Tensor) and each.requires_grad]
+
+
+def _copied(arguments: Any, dtype: torch.dtype | None = None) -> Any:
+    """The arguments as leaves of their own, floating ones in `dtype`; strides are kept."""
+
+    def copy(value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        made = value.detach().clone()
+        if dtype is not None and made.is_floating_point():
+            made = made.to(dtype)
+        return made.requires_grad_(value.requires_grad)
+
+    return pytree.tree_map(copy, arguments)
+
+
+def _detached(value: Any) -> Any:
+    return value.detach() if isinstance(value, Tensor) else value
+
+
+def _same(one: Any, other: Any) -> bool:
+    pairs = zip(pytree.tree_leaves(one), pytree.tree_leaves(other), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs if isinstance(a, Tensor))
+
+
+def warm_up() -> None:
+    """Load what the gate needs of torch, so that no check takes longer for being the first."""
+    with _poisoned_memory():
+        x = torch.ones(1, requires_grad=True)
+        torch.autograd.grad(x.sum(), x)
+
+
+@contextmanager
+def _poisoned_memory() -> Iterator[None]:
+    """What `torch.empty` gives is NaN; torch does so only where it is asked to be deterministic."""
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        try:
+            yield
+        finally:
+            torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+
+
+@contextmanager
+def _as_it_is() -> Iterator[None]:
+    yield

@@ -1,0 +1,134 @@
+"""The search of one problem: what to measure of it, and the comparison that decides.
+
+Implementation by implementation, each beginning with its documented configuration; those that are slow get fewer tries,
+and a strategy of `tuner.strategies` proposes the others. The fastest few and the default are checked on new inputs and
+timed once more, in turns, and only that comparison decides.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import zlib
+from collections.abc import Callable
+
+from kernels.registry import Choice, Implementation, Operation, Problem
+from tuner import abroad, candidates, strategies
+from tuner.children import Children
+from tuner.decision import Decision, decide
+from tuner.effort import Effort
+from tuner.notebook import Notebook, fastest, valid
+from tuner.outcome import Outcome
+from tuner.worker import CLEARLY, Job
+
+SLOW = 2  # configurations tried of an implementation that is clearly slower than the best
+TRIES = 3  # comparisons, when finalists turn out to be wrong
+CUT = "cut"  # the mark of a decision that lack of time hurried
+
+
+class Search:
+    """Until `deadline`, of time.monotonic(), for what is not needed to decide at all."""
+
+    def __init__(
+        self,
+        operation: Operation,
+        problem: Problem,
+        *,
+        notebook: Notebook,
+        children: Children,
+        effort: Effort,
+        seed: int,
+        deadline: float,
+        tell: Callable[[], None],
+    ) -> None:
+        self.operation, self.problem, self.notebook, self.children = operation, problem, notebook, children
+        self.effort, self.deadline, self.tell = effort, deadline, tell
+        self.seed = zlib.crc32(f"{seed} {problem}".encode())
+        self.known = notebook.known(operation, problem)
+        self.default = operation.default_choice(problem)
+        self.in_time = True
+
+    def run(self) -> None:
+        """Measure what is not known, as far as effort and time go."""
+        several = candidates.implementations(self.operation, self.problem)
+        for choice in (self.default, *map(candidates.first, several)):
+            self.measure(choice)
+        times = valid(self.known)
+        for each in sorted(several, key=lambda each: times.get(candidates.first(each), math.inf)):
+            self._configurations(each)
+        self._winners_of_others()
+        for choice in fastest(valid(self.known), 1):
+            fewer = candidates.on_one_thread(choice, self.problem, self.notebook.threads)
+            if fewer is not None:
+                self.measure(fewer)
+
+    def measure(self, choice: Choice) -> float | None:
+        """Milliseconds of `choice`, measured unless it is known; None where it failed, or time is up."""
+        if choice not in self.known:
+            if time.monotonic() > self.deadline and choice != self.default:
+                self.in_time = False
+                return None
+            best = min(valid(self.known).values(), default=math.inf)
+            job = Job(self.problem, (choice,), self.seed, self.effort.repeats, self.effort.seconds, best)
+            (outcome,) = self.children.run(job)
+            self.notebook.write(self.operation, self.problem, {choice: outcome})
+            self.tell()
+        return self.known[choice].milliseconds
+
+    def _configurations(self, implementation: Implementation) -> None:
+        space = candidates.space(implementation, self.problem)
+        if space is None:
+            return
+        choices = [candidates.choice(implementation, space.configuration(number)) for number in range(len(space))]
+        quota = len(space) if len(space) <= self.effort.whole else self.effort.evaluations
+        times = valid(self.known)
+        own = min((times[choice] for choice in choices if choice in times), default=math.inf)
+        if own > CLEARLY**2 * min(times.values(), default=math.inf):
+            quota = min(SLOW, quota)
+        hints = abroad.hints(self.notebook, self.operation, implementation, self.problem, space)
+        name = "exhaustive" if quota == len(space) else strategies.DEFAULT
+        strategy = strategies.make(name, space, self.seed, hints=hints)
+        for number, choice in enumerate(choices):
+            if choice in self.known:
+                strategy.tell(number, self.known[choice].milliseconds)
+        while len(strategy.results) < quota and (asked := strategy.ask()) is not None:
+            milliseconds = self.measure(choices[asked])
+            if not self.in_time:
+                return
+            strategy.tell(asked, milliseconds)
+
+    def _winners_of_others(self) -> None:
+        """What is fastest for other problems of the operation may be so for this one."""
+        for other in self.notebook.decided(self.operation):
+            if other.dtype == self.problem.dtype and other != self.problem:
+                for choice in fastest(valid(self.notebook.known(self.operation, other)), 1):
+                    try:
+                        self.operation.check(choice, self.problem)
+                    except ValueError:
+                        continue
+                    self.measure(choice)
+
+    def finals(self, *, hurried: bool) -> Decision:
+        """Check and time the fastest few and the default once more, in turns, and decide.
+
+        hurried: when the deadline cut the search, the decision is not final: a later session goes on.
+        """
+        name = CUT if hurried and not self.in_time else self.effort.name
+        mark = f"{name}/{candidates.signature(self.operation, self.problem)}"
+        for _ in range(TRIES):
+            outcomes = self._compared()
+            turns = self.notebook.write(self.operation, self.problem, outcomes, mark)
+            if all(outcome.samples for outcome in outcomes.values()) or not valid(self.known):
+                break
+        assert turns is not None
+        finals = self.notebook.finals(self.operation, self.problem)[turns]
+        return decide(self.problem, self.default, finals, self.known, self.seed)
+
+    def _compared(self) -> dict[Choice, Outcome]:
+        some = list(fastest(valid(self.known), self.effort.finalists))
+        if self.default not in some and self.known[self.default].milliseconds is not None:
+            some.append(self.default)
+        if not some:
+            return {self.default: self.known[self.default].outcome}
+        job = Job(self.problem, tuple(some), self.seed + 1, self.effort.rounds, self.effort.final_seconds)
+        return dict(zip(some, self.children.run(job), strict=True))
