@@ -12,6 +12,7 @@ that file says.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -274,6 +275,8 @@ def read(path: Path) -> Table:
     """The table in a file. Raises ValueError naming the file."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
+        if data.get("sha256") not in (None, digest(data["entries"])):
+            raise ValueError("its entries are not those that were locked; lock again instead of changing it")
         return Table(map(_entry, data["entries"]), data.get("miss", "default"), str(path))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is no table of tuned kernels: {type(error).__name__}: {error}") from error
@@ -295,7 +298,15 @@ def written(entries: Iterable[Entry], **about: Any) -> str:
         }
         for entry in entries
     ]
+    if "miss" in about:  # a lock file: the same winners everywhere
+        about["sha256"] = digest(rows)
     return json.dumps({**about, "entries": rows}, indent=1) + "\n"
+
+
+def digest(rows: list[dict[str, Any]]) -> str:
+    """A hash of the entries of a lock file."""
+    text = json.dumps(rows, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _entry(row: Mapping[str, Any]) -> Entry:
