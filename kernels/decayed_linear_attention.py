@@ -70,7 +70,9 @@ def _carried(q: Tensor, each: Tensor, left: Tensor | None, state: Tensor | None)
     """
     carried = torch.zeros_like(each[:, :, 0]) if state is None else state
     before = []
-    for n in range(each.shape[2]):
+    shares = [None] * each.shape[2] if left is None else left.unbind(2)
+    # Taken apart at once: the gradient of one chunk picked out is as large as all, which is T^2 in the end.
+    for added, share in zip(each.unbind(2), shares, strict=True):
         before.append(carried)
-        carried = each[:, :, n] + (carried if left is None else carried * left[:, :, n])
+        carried = added + (carried if share is None else carried * share)
     return q @ torch.stack(before, dim=2), carried
