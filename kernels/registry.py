@@ -77,9 +77,9 @@ class Implementation:
     """One way to compute an operation. `call` takes the operation's arguments and the parameters as keywords.
 
     parameters: the values to choose among; empty where nothing is to be chosen. constraints: what a configuration for a
-    problem must keep. default: a documented configuration that works everywhere it runs. refuses: why it cannot run a
-    problem, None where it can. gradients: whether autograd passes through it. files: modules beside that of `call` that
-    hold what it runs, such as kernels that are imported when they are first used.
+    problem must keep. default: a documented configuration that works everywhere it runs. suited: what of it is better
+    otherwise for a problem. refuses: why it cannot run a problem, None where it can. gradients: whether autograd passes
+    through it. files: modules beside that of `call` that hold what it runs, such as kernels imported when used.
     """
 
     name: str
@@ -87,9 +87,14 @@ class Implementation:
     parameters: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
     constraints: tuple[Callable[[Configuration, Problem], bool], ...] = ()
     default: Configuration = field(default_factory=dict)
+    suited: Callable[[Problem], Configuration] | None = None
     refuses: Callable[[Problem], str | None] = anywhere
     gradients: bool = True
     files: tuple[str, ...] = ()
+
+    def default_for(self, problem: Problem) -> Configuration:
+        """What it is run with before it was tuned."""
+        return {**self.default, **(self.suited(problem) if self.suited else {})}
 
     @property
     def source(self) -> str:
@@ -128,7 +133,7 @@ class Operation:
     def default_choice(self, problem: Problem) -> Choice:
         """What serves `problem` before it was tuned."""
         name = self.default(problem)
-        return Choice.of(name, self.implementations[name].default)
+        return Choice.of(name, self.implementations[name].default_for(problem))
 
     def check(self, choice: Choice, problem: Problem) -> None:
         """Raise ValueError where `choice` is none of this operation, or cannot run `problem`."""

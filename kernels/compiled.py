@@ -1,0 +1,41 @@
+"""Definitions as `torch.compile` makes them fast: an implementation that costs no line, to compare with the others."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from functools import cache, wraps
+from typing import Any
+
+import torch
+
+from kernels.registry import Implementation, Problem
+
+COMPILERS = ("c++", "g++", "clang++")
+
+
+@cache
+def _made(definition: Callable[..., Any]) -> Callable[..., Any]:
+    return torch.compile(definition)
+
+
+def compiled(definition: Callable[..., Any]) -> Implementation:
+    """`definition`, compiled at its first call, once more for each new kind of shapes."""
+
+    @wraps(definition)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        # Inside another trace it is compiled with what surrounds it.
+        return (definition if torch.compiler.is_compiling() else _made(definition))(*args, **kwargs)
+
+    return Implementation("compiled", call, refuses=_needs_compiler)
+
+
+def _needs_compiler(problem: Problem) -> str | None:
+    if problem.device == "cpu" and not _cpp():
+        return "torch.compile needs a C++ compiler for a CPU"
+    return None if problem.device in ("cpu", "cuda") else f"nothing is compiled for {problem.device}"
+
+
+@cache
+def _cpp() -> bool:
+    return any(shutil.which(name) for name in COMPILERS)

@@ -1,0 +1,174 @@
+"""What holds for every operation on rows: each implementation, at every corner of its space, is its definition."""
+
+import importlib
+import itertools
+from functools import partial
+
+import pytest
+import torch
+
+from kernels.registry import Choice, operation
+from kernels.rows import wide
+
+SIZES = {
+    "rms_norm": ((5, 33), {}),
+    "layer_norm": ((5, 33), {"residual": True}),
+    "softmax": ((5, 33), {}),
+    "gated_activation": ((5, 33), {"gate": "silu"}),
+    "rotary": ((2, 3, 5, 10), {"layout": "halves"}),
+    "cross_entropy": ((5, 1030), {}),
+    "linear_cross_entropy": ((5, 3, 12), {"bias": True}),
+}
+NAMES = tuple(SIZES)
+HALF = (torch.bfloat16, torch.float16)
+
+
+def problem_of(name, dtype="float64", gradients=True, sizes=None):
+    known, flags = SIZES[name]
+    found = operation(name)
+    flags = tuple({"gradients": gradients, **flags}[flag] for flag in found.flags)
+    return found.problem("cpu", dtype, sizes or known, flags)
+
+
+def corners(implementation):
+    """The first and the last value of every parameter."""
+    ends = [dict.fromkeys((values[0], values[-1])) for values in implementation.parameters.values()]
+    return [dict(zip(implementation.parameters, values)) for values in itertools.product(*ends)]
+
+
+def tensors(args, kwargs):
+    return [x for x in (*args, *kwargs.values()) if isinstance(x, torch.Tensor) and x.requires_grad]
+
+
+def results(call, args, kwargs):
+    """Outputs, and gradients of a weighted sum of them that is the same for every implementation."""
+    out = call(*args, **kwargs)
+    outs = out if isinstance(out, tuple) else (out,)
+    generator = torch.Generator().manual_seed(1)
+    total = sum((y.double() * torch.randn(y.shape, generator=generator, dtype=torch.float64)).sum() for y in outs)
+    return [*outs, *torch.autograd.grad(total, tensors(args, kwargs))]
+
+
+def exact(args, kwargs):
+    """The same arguments in float64."""
+
+    def wide(x):
+        if not isinstance(x, torch.Tensor) or not x.is_floating_point():
+            return x
+        return x.detach().double().requires_grad_(x.requires_grad)
+
+    return tuple(map(wide, args)), {name: wide(x) for name, x in kwargs.items()}
+
+
+def assert_near(found, expected, dtype):
+    """Half precision is computed in float32 and rounded at the end; elsewhere errors add up over a row."""
+    share = (8 if dtype in HALF else 256) * torch.finfo(dtype).eps
+    for one, other in zip(found, expected, strict=True):
+        assert one.shape == other.shape
+        bound = share * max(1.0, other.abs().max().item() if other.numel() else 0.0)
+        torch.testing.assert_close(one.double(), other.double(), atol=bound, rtol=0)
+
+
+@pytest.mark.parametrize("implementation", ["torch", "blocked", "chunked", "triton"])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_corner_is_the_definition(name, implementation):
+    found = operation(name)
+    if implementation not in found.implementations:
+        pytest.skip(f"{name} has no {implementation}")
+    args, kwargs = found.inputs(problem_of(name), 0)
+    expected = results(found.reference, args, kwargs)
+    each = found.implementations[implementation]
+    for configuration in corners(each):
+        assert_near(results(partial(each.call, **configuration), args, kwargs), expected, torch.float64)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, *HALF], ids=str)
+@pytest.mark.parametrize("name", NAMES)
+def test_is_as_exact_as_its_dtype(name, dtype):
+    found = operation(name)
+    args, kwargs = found.inputs(problem_of(name, str(dtype).removeprefix("torch.")), 0)
+    expected = results(found.reference, *exact(args, kwargs))
+    for each in found.implementations.values():
+        if each.name != "compiled":
+            got = results(partial(each.call, **each.default), args, kwargs)
+            assert got[0].dtype == (wide(args[0]) if "entropy" in name else dtype)
+            assert_near(got, expected, dtype)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_may_be_none(name):
+    sizes, _ = SIZES[name]
+    at = operation(name).sizes.index("length" if name == "rotary" else "rows")
+    found, empty = operation(name), tuple(0 if place == at else size for place, size in enumerate(sizes))
+    args, kwargs = found.inputs(problem_of(name, sizes=empty), 0)
+    kwargs |= {"reduction": "sum"} if "entropy" in name else {}
+    expected = results(found.reference, args, kwargs)
+    for each in found.implementations.values():
+        if each.name != "compiled":
+            got = results(partial(each.call, **each.default), args, kwargs)
+            assert_near(got, expected, torch.float64)
+
+
+@pytest.mark.parametrize("implementation", ["blocked", "chunked", "triton"])
+@pytest.mark.parametrize("name", NAMES)
+def test_the_operators_keep_the_rules_of_torch(name, implementation):
+    found = operation(name)
+    if implementation not in found.implementations:
+        pytest.skip(f"{name} has no {implementation}")
+    args, kwargs = found.inputs(problem_of(name, "float32"), 0)
+    each, calls = found.implementations[implementation], []
+    operator = getattr(torch.ops.tessera, name).default
+    with Recording(operator, calls):
+        each.call(*args, **kwargs, **each.default)
+    ((args, kwargs),) = calls
+    leaves = [x.detach().requires_grad_(x.requires_grad) if isinstance(x, torch.Tensor) else x for x in args]
+    torch.library.opcheck(operator, tuple(leaves), kwargs)
+
+
+class Recording(torch.overrides.TorchFunctionMode):
+    """Keeps the arguments that an operator is called with."""
+
+    def __init__(self, operator, calls):
+        super().__init__()
+        self.operator, self.calls = operator, calls
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if function in (self.operator, self.operator.overloadpacket):
+            self.calls.append((args, kwargs or {}))
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_problem_that_nobody_tuned_is_served_by_the_default(name):
+    found = operation(name)
+    module = importlib.import_module(f"kernels.{name}")
+    launch = getattr(module, name)
+    if name == "layer_norm":
+
+        def launch(x, weight, bias, residual):
+            return module.add_layer_norm(x, residual, weight, bias)
+
+    args, kwargs = found.inputs(problem_of(name), 0)
+    expected = results(found.reference, *found.inputs(problem_of(name), 0))
+    assert_near(results(launch, args, kwargs), expected, torch.float64)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_what_nobody_tuned_can_run(name, device):
+    found = operation(name)
+    problems = found.problems(device)
+    assert {problem.device for problem in problems.values()} == {device}
+    for problem in problems.values():
+        for each in found.implementations.values():
+            if each.refuses(problem) is None:
+                found.check(Choice.of(each.name, each.default_for(problem)), problem)
+        found.check(found.default_choice(problem), problem)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_triton_is_never_chosen_where_there_is_no_gpu(name):
+    found = operation(name)
+    with pytest.raises(ValueError, match="a Triton kernel needs a GPU"):
+        found.check(Choice.of("triton"), problem_of(name))
+    assert "triton" not in found.choices(problem_of(name))
