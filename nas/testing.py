@@ -59,12 +59,14 @@ def _layout(name: str, zoo_name: str) -> Layout:
 def _weights(layout: Layout, state_dict: Mapping[str, Tensor]) -> Weights:
     weights = layout.weights(state_dict)
     for copy, name in layout.tied.items():
-        if not weights.is_tied(copy, name):
+        if copy not in weights:
+            continue
+        value = weights.pop(copy)
+        if not weights.setdefault(name, value).equal(value):  # a file may hold either of the two alone
             raise UsageError(
                 f"{copy!r} differs from {name!r}, but here they are one table; a model that has untied them cannot be "
                 "loaded."
             )
-        weights.pop(copy, None)
     return weights
 
 

@@ -1,7 +1,8 @@
 """Llama as Hugging Face names it, https://github.com/huggingface/transformers: `models/llama/modeling_llama.py`.
 
 Its rotary positions pair the halves of a head, as `rotary: {layout: halves}` does, so no row changes its place (those
-of Meta's own files do). Rotary positions that are stretched for long texts are another architecture.
+of Meta's own files do). Their base and the epsilon of the norms are in no weight: `base`, `eps`. Rotary positions that
+are stretched for long texts are another architecture.
 """
 
 from __future__ import annotations

@@ -4,7 +4,9 @@
 All of its layers attend by hashes; those that read a window (`local`) are another architecture. The matrices that hash
 are drawn anew there at every call, so numbers are the same where all read all, in sequences of one chunk, and beyond
 that where both hash alike. As released, the lengths of keys are normalised with an epsilon and scores are not divided
-by sqrt(D) (`key_eps`, `scale: false`), which this layout sets.
+by sqrt(D) (`key_eps`, `scale: false`), which this layout sets. What is in no weight is a field: `chunk`, `rounds`,
+`buckets`, `factorised`, `eps`. Theirs pads a sequence until chunks fill it, and the first chunk of a round then looks
+back at padding; here it looks back at what is real, so the numbers are the same for whole chunks without padding.
 """
 
 from __future__ import annotations

@@ -103,6 +103,14 @@ def test_the_names_of_berts_first_release_are_read_too(transformers: Any) -> Non
     agree(load_published("transformer_encoder", weights, "bert", heads=H)(x), source(x).logits)
 
 
+@torch.no_grad()
+def test_of_two_copies_of_a_weight_either_may_be_missing(transformers: Any) -> None:
+    source, x = shaken(transformers.BertForMaskedLM(transformers.BertConfig(**BERT))), words()
+    for missing in ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias", "cls.predictions.bias"):
+        weights = {name: value for name, value in source.state_dict().items() if name != missing}
+        agree(load_published("transformer_encoder", weights, "bert", heads=H)(x), source(x).logits)
+
+
 @pytest.mark.parametrize("tied", [True, False])
 @torch.no_grad()
 def test_gpt2_with_its_table_tied_or_not(transformers: Any, tied: bool) -> None:
