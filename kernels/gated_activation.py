@@ -126,6 +126,8 @@ _forward.register_autograd(_gradients, setup_context=_setup)
 
 
 def _torch(hidden: Tensor, gate: str = "silu", first: bool = True) -> Tensor:
+    if gate == "sigmoid" and not first:
+        return F.glu(hidden)
     z, v = _halves(hidden, first)
     return OWN[gate](z) * v
 
@@ -144,6 +146,8 @@ def gated_activation(hidden: Tensor, gate: str = "silu", first: bool = True, *, 
         raise ValueError(f"gate must be one of {', '.join(OWN)}, but got {gate!r}.")
     if hidden.shape[-1] % 2:
         raise ValueError(f"hidden must have two halves, so an even width, but it has {hidden.shape[-1]}.")
+    if config is None and tuned.untouched(OPERATION, hidden.device):
+        return _torch(hidden, gate, first)
     sizes, flags = (by_rows.count(hidden), hidden.shape[-1] // 2), (by_rows.learns(hidden), gate)
     serving = tuned.implementation(OPERATION, hidden.device.type, hidden.dtype, sizes, flags, config)
     return serving(hidden, gate, first)

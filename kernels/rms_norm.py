@@ -133,6 +133,8 @@ def _triton(
 
 def rms_norm(x: Tensor, weight: Tensor | None = None, eps: float = EPS, *, config: Choice | None = None) -> Tensor:
     """x: [..., C], weight: [C] -> [..., C] in the dtype of x. Without `config`: what is tuned for this problem."""
+    if config is None and tuned.untouched(OPERATION, x.device):
+        return _torch(x, weight, eps)
     sizes, flags = (by_rows.count(x), x.shape[-1]), (by_rows.learns(x, weight),)
     return tuned.implementation(OPERATION, x.device.type, x.dtype, sizes, flags, config)(x, weight, eps)
 

@@ -116,6 +116,8 @@ def rotary(
         raise ValueError(f"Rotary positions turn pairs, so a head's width must be even, but it is {D}.")
     if layout not in LAYOUTS:
         raise ValueError(f"layout must be one of {', '.join(LAYOUTS)}, but got {layout!r}.")
+    if config is None and tuned.untouched(OPERATION, x.device):
+        return _torch(x, positions, base, layout)
     flags = (by_rows.learns(x), layout)
     serving = tuned.implementation(OPERATION, x.device.type, x.dtype, (B, H, T, D), flags, config)
     return serving(x, positions, base, layout)

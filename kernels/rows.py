@@ -43,7 +43,11 @@ def count(x: Tensor) -> int:
 
 def learns(*tensors: Tensor | None) -> bool:
     """Whether a gradient will be asked of any of `tensors`."""
-    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
+    if torch.is_grad_enabled():
+        for x in tensors:
+            if x is not None and x.requires_grad:
+                return True
+    return False
 
 
 def parts(length: int, rows: int) -> Iterator[slice]:

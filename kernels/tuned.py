@@ -120,6 +120,7 @@ def distance(one: Problem, other: Problem) -> float:
 _tables: dict[str, Table] = {}  # by device type
 _served: dict[Problem, Served] = {}  # what was asked for before
 _ready: dict[tuple, Callable[..., Any]] = {}  # the same, by what a launcher has at hand
+_untouched: dict[tuple[str, torch.device], bool] = {}
 _asked: dict[Problem, int] | None = None  # inside `asked`
 
 
@@ -149,6 +150,18 @@ def asked() -> Iterator[dict[Problem, int]]:
         yield _asked
     finally:
         _asked = outer
+
+
+def untouched(operation: Operation, device: torch.device) -> bool:
+    """Whether nothing of `operation` was tuned there: where its default is one for all problems, none need be made."""
+    if _asked is not None or torch.compiler.is_compiling():
+        return False
+    found = _untouched.get((operation.name, device))
+    if found is None:
+        here = table(device.type)
+        found = here.miss == "default" and not any(known.operation == operation.name for known in here.entries)
+        _untouched[operation.name, device] = found
+    return found
 
 
 def implementation(
@@ -253,8 +266,8 @@ def use(device: str, new: Table | None) -> None:
     _tables.pop(device, None)
     if new is not None:
         _tables[device] = new
-    _served.clear()
-    _ready.clear()
+    for known in (_served, _ready, _untouched):
+        known.clear()
 
 
 def device_name(device: str) -> str:
