@@ -1,19 +1,33 @@
-"""Softmax attention over keys and values, with grouped queries, padding, causality and an additive bias.
+"""Softmax attention over keys and values, with grouped queries, padding, causality, windows and additive biases.
 
 Vaswani et al. 2017, "Attention Is All You Need", https://arxiv.org/abs/1706.03762, eq. 1: softmax(Q K^T / sqrt(D)) V.
 B batch, H query heads, G key and value heads (H a multiple of G), Tq queries, Tk keys, D width of one head.
 
 The causal diagonal is aligned to the bottom right: the last query sees the last key, so Tk - Tq keys are the past of
 the first query. A query without any allowed key reads zeros.
+
+Implementations: `sdpa` is PyTorch's own and picks among its backends, `sdpa_flash` and the like hold it to one;
+`blocked` computes a block of queries at a time; `triton` is exact attention in tiles. Where nothing was tuned `sdpa`
+serves, except a window, which needs no matrix of all pairs: `triton` on a GPU, `blocked` elsewhere.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from kernels import attention_problems as asked
+from kernels import tuned
+from kernels.attention_blocked import attention_blocked
+from kernels.registry import Choice, Implementation, Operation, register
+
+Window = tuple[int, int]
 
 
 def attention_reference(
@@ -24,24 +38,40 @@ def attention_reference(
     causal: bool = False,
     keys: Tensor | None = None,
     bias: Tensor | None = None,
+    dropout: float = 0.0,
     scale: float | None = None,
+    window: Window | None = None,
+    slopes: Tensor | None = None,
 ) -> Tensor:
-    """The definition, with the whole matrix of scores; arguments as for `attention`."""
+    """The definition, with the whole matrix of scores; arguments as for `attention`, but it drops nothing."""
     wide = torch.promote_types(q.dtype, torch.float32)
     groups = q.shape[1] // k.shape[1]
     K, V = (heads.to(wide).repeat_interleave(groups, dim=1) for heads in (k, v))
     scores = q.to(wide) @ K.transpose(2, 3) * (1 / math.sqrt(q.shape[3]) if scale is None else scale)  # [B, H, Tq, Tk]
+    distance = _distance(q, k)
     if bias is not None:
         scores = scores + bias
+    if slopes is not None:
+        scores = scores - slopes[:, None, None] * distance.abs()
     allowed = torch.ones_like(scores, dtype=torch.bool)
     if causal:
-        allowed = allowed.tril(scores.shape[3] - scores.shape[2])
+        allowed = allowed & (distance <= 0)
+    if window is not None:
+        allowed = allowed & (distance >= -window[0]) & (distance <= window[1])
     if keys is not None:
         allowed = allowed & keys[:, None, None, :]
+    if not scores.shape[3]:
+        return torch.zeros_like(q)
     weights = (scores - scores.amax(3, keepdim=True)).exp() * allowed
     # A denominator of one where the row is empty, so that neither zeros nor their gradients become NaN.
     total = weights.sum(3, keepdim=True)
     return (weights / torch.where(total > 0, total, 1) @ V).to(q.dtype)
+
+
+def _distance(q: Tensor, k: Tensor) -> Tensor:
+    """[Tq, Tk], how far behind a query's own position a key stands."""
+    places = torch.arange(q.shape[2], device=q.device)[:, None] + k.shape[2] - q.shape[2]
+    return torch.arange(k.shape[2], device=q.device) - places
 
 
 def attention(
@@ -54,18 +84,59 @@ def attention(
     bias: Tensor | None = None,
     dropout: float = 0.0,
     scale: float | None = None,
+    window: Window | None = None,
+    slopes: Tensor | None = None,
+    config: Choice | None = None,
 ) -> Tensor:
     """q: [B, H, Tq, D], k and v: [B, G, Tk, D] -> [B, H, Tq, D].
 
     keys: [B, Tk], True where a key may be read. bias: [H, Tq, Tk], added to the scaled scores. dropout: the share of
-    weights set to zero. scale: of the scores, 1 / sqrt(D) unless given. Memory is O(Tq + Tk) without `keys` and `bias`,
-    else one mask of [B, Tq, Tk] or [H, Tq, Tk].
+    weights set to zero. scale: of the scores, 1 / sqrt(D) unless given. window: how many keys to the left and to the
+    right of its own position a query reads. slopes: [H], times the distance of a key taken from its score (ALiBi,
+    https://arxiv.org/abs/2108.12409); constants, which get no gradient. Without `config`: what is tuned for this
+    problem. Memory is O(Tq + Tk) without `keys`, `bias`, `slopes` and `window`, else that of the implementation: `sdpa`
+    holds one mask of [B, Tq, Tk] or [H, Tq, Tk].
     """
     queries, length = q.shape[2], k.shape[2]
     if causal and queries > length:
         raise ValueError(f"Causal attention needs a key for every query, but got {queries} queries and {length} keys.")
+    if window is not None and min(window) < 0:
+        raise ValueError(f"A window must be two numbers of keys, none below zero, but got {window}.")
+    if slopes is not None and slopes.requires_grad:
+        raise ValueError("Slopes are constants, but these ask for a gradient: detach them, or pass the bias they make.")
+    B, H, _, D = q.shape
+    sizes = (B, H, k.shape[1], queries, length, D, length if window is None else min(length, sum(window) + 1))
+    learns = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
+    biased = "none" if bias is None else "learned" if bias.requires_grad and torch.is_grad_enabled() else "fixed"
+    seen = (causal and queries > 1, window is not None, keys is not None)
+    flags = (*seen, biased, slopes is not None, dropout > 0, learns)
+    call = tuned.implementation(OPERATION, q.device.type, _computed(q), sizes, flags, config)
+    return call(
+        q, k, v, causal=causal, keys=keys, bias=bias, dropout=dropout, scale=scale, window=window, slopes=slopes
+    )
+
+
+def _computed(q: Tensor) -> torch.dtype:
+    device = q.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else q.dtype
+
+
+def _sdpa(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = False,
+    keys: Tensor | None = None,
+    bias: Tensor | None = None,
+    dropout: float = 0.0,
+    scale: float | None = None,
+    window: Window | None = None,
+    slopes: Tensor | None = None,
+) -> Tensor:
+    queries, length = q.shape[2], k.shape[2]
     causal = causal and queries > 1  # a single query sees every key there is
-    if keys is None and bias is None and (not causal or queries == length):
+    if keys is None and bias is None and window is None and slopes is None and (not causal or queries == length):
         return F.scaled_dot_product_attention(
             q, k, v, is_causal=causal, dropout_p=dropout, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
         )
@@ -73,7 +144,24 @@ def attention(
     if causal:
         past = torch.ones(queries, length, dtype=torch.bool, device=q.device).tril(length - queries)
         allowed = past[None, None] if allowed is None else allowed & past
-    return masked_attention(q, k, v, allowed, bias, dropout=dropout, scale=scale, may_be_empty=keys is not None)
+    if window is not None:
+        near = (_distance(q, k) >= -window[0]) & (_distance(q, k) <= window[1])
+        allowed = near[None, None] if allowed is None else allowed & near
+    if slopes is not None:
+        falling = -slopes[:, None, None] * _distance(q, k).abs()
+        bias = falling if bias is None else bias + falling
+    may_be_empty = keys is not None or window is not None
+    return masked_attention(q, k, v, allowed, bias, dropout=dropout, scale=scale, may_be_empty=may_be_empty)
+
+
+def _by(backend: SDPBackend) -> Callable[..., Tensor]:
+    """The same held to one of its backends."""
+
+    def call(*args: Any, **kwargs: Any) -> Tensor:
+        with sdpa_kernel(backend):
+            return _sdpa(*args, **kwargs)
+
+    return call
 
 
 def masked_attention(
@@ -105,3 +193,83 @@ def masked_attention(
         q, k, v, attn_mask=mask, dropout_p=dropout, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
     )
     return out if empty is None else out.masked_fill(empty, 0)
+
+
+def _reach(causal: bool, window: Window | None) -> tuple[int | None, int | None]:
+    """How many keys to the left and to the right of its own position a query reads, None for all."""
+    left, right = (None, None) if window is None else window
+    return left, 0 if causal else right
+
+
+def _blocked(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool, dropout: float, window: Window | None, **options: Any
+) -> Tensor:
+    left, right = _reach(causal, window)
+    return attention_blocked(q, k, v, left=left, right=right, **options)
+
+
+def _triton(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool,
+    keys: Tensor | None,
+    bias: Tensor | None,
+    dropout: float,
+    scale: float | None,
+    window: Window | None,
+    slopes: Tensor | None,
+    precision: str,
+    **tiles: int,
+) -> Tensor:
+    from kernels.attention_triton import attention_triton
+
+    left, right = _reach(causal, window)
+    settings = [tiles[name] for name in asked.TILES if name != "precision"]
+    out, _ = attention_triton(
+        q, k, v, left=left, right=right, keys=keys, bias=bias, slopes=slopes, scale=scale, precision=precision,
+        forward=settings[:4], backward=settings[4:],
+    )  # fmt: skip
+    return out
+
+
+OPERATION = register(
+    Operation(
+        name="attention",
+        reference=attention_reference,
+        implementations={
+            each.name: each
+            for each in (
+                Implementation("sdpa", _sdpa),
+                Implementation("sdpa_flash", _by(SDPBackend.FLASH_ATTENTION), refuses=asked.refuses_flash),
+                Implementation("sdpa_efficient", _by(SDPBackend.EFFICIENT_ATTENTION), refuses=asked.refuses_efficient),
+                Implementation("sdpa_cudnn", _by(SDPBackend.CUDNN_ATTENTION), refuses=asked.refuses_cudnn),
+                Implementation("sdpa_math", _by(SDPBackend.MATH)),
+                Implementation(
+                    "blocked",
+                    _blocked,
+                    asked.BLOCKS,
+                    default={"rows": 64, "sequences": 4},
+                    refuses=asked.drops,
+                    files=("kernels.attention_blocked",),
+                ),
+                Implementation(
+                    "triton",
+                    _triton,
+                    asked.TILES,
+                    (asked.fits, asked.varies_what_runs),
+                    default=asked.EVERYWHERE,
+                    suited=asked.suited,
+                    refuses=asked.needs_tiles,
+                    files=("kernels.attention_triton", "kernels.attention_kernels_triton"),
+                ),
+            )
+        },
+        inputs=asked.inputs,
+        problems=asked.named("attention"),
+        default=asked.default,
+        sizes=asked.SIZES,
+        flags=asked.FLAGS,
+    )
+)

@@ -1,20 +1,56 @@
-"""Attention against its definition: outputs and gradients, at odd sizes, with masks and biases."""
+"""Attention against its definition: outputs and gradients, at odd sizes, with masks and biases, by every way."""
+
+import itertools
+import math
 
 import pytest
 import torch
+from torch import nn
 
-from kernels.attention import attention, attention_reference
+from kernels import tuned
+from kernels.attention import OPERATION, attention, attention_reference
+from kernels.attention_blocked import attention_blocked
+from kernels.attention_problems import EVERYWHERE, TILES, fits, suited
+from kernels.registry import Choice
+from kernels.rows import triton_is_here
+from searchspace.testing import count_flops, peak_bytes
+
+CPU = ["sdpa", "sdpa_flash", "sdpa_math", "blocked"]
+# Tile sizes that make every loop go round several times at these lengths.
+SMALL = {**EVERYWHERE, "block_q": 16, "block_k": 16, "backward_own": 16, "backward_step": 16}
+needs_triton = pytest.mark.skipif(not triton_is_here(), reason="Triton is not installed")
 
 
 def _heads(*shape, dtype=torch.float64):
     return torch.randn(shape, dtype=dtype, requires_grad=True)
 
 
-def _agree(found, expected, inputs):
-    torch.testing.assert_close(found, expected, atol=1e-10, rtol=1e-10)
+def _agree(found, expected, inputs, tolerance=1e-10):
+    torch.testing.assert_close(found.double(), expected.double(), atol=tolerance, rtol=tolerance)
     weights = torch.randn_like(found)
     gradients = [torch.autograd.grad((out * weights).sum(), inputs) for out in (found, expected)]
-    torch.testing.assert_close(gradients[0], gradients[1], atol=1e-10, rtol=1e-10)
+    torch.testing.assert_close(gradients[0], gradients[1], atol=4 * tolerance, rtol=4 * tolerance)
+
+
+def _call(name, q, k, v, settings=None, **options):
+    """By its implementation, whether or not it would be chosen on this device."""
+    each = OPERATION.implementations[name]
+    whole = {
+        "causal": False, "keys": None, "bias": None, "dropout": 0.0, "scale": None, "window": None, "slopes": None,
+    }  # fmt: skip
+    return each.call(q, k, v, **{**whole, **options}, **{**each.default, **(settings or {})})
+
+
+def _options(case, heads, queries, length, dtype=torch.float64):
+    """The keyword arguments of a case."""
+    return {
+        "causal": "causal" in case,
+        "bias": torch.randn(heads, queries, length, dtype=dtype, requires_grad=True) if "bias" in case else None,
+        "keys": torch.rand(2, length) < 0.5 if "keys" in case else None,
+        "window": (3, 4) if "window" in case else None,
+        "slopes": torch.rand(heads, dtype=dtype) if "slopes" in case else None,
+        "scale": 0.7 if "scale" in case else None,
+    }
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -35,6 +71,247 @@ def test_equals_its_definition(heads, groups, queries, length, causal, biased, m
     _agree(attention(q, k, v, **options), attention_reference(q, k, v, **options), (q, k, v))
 
 
+CASES = ["", "causal", "window", "causal window", "keys bias", "causal slopes keys", "window bias scale causal"]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case or "plain")
+@pytest.mark.parametrize("name", CPU)
+@pytest.mark.parametrize(
+    ("heads", "groups", "queries", "length"), [(4, 2, 20, 37), (2, 2, 1, 9), (2, 2, 9, 5)]
+)
+def test_every_way_equals_the_definition(heads, groups, queries, length, name, case):
+    torch.manual_seed(0)
+    q, k, v = _heads(3, heads, queries, 6), _heads(3, groups, length, 6), _heads(3, groups, length, 6)
+    options = _options(case if queries <= length else case.replace("causal", ""), heads, queries, length)
+    if options["keys"] is not None:
+        options["keys"] = torch.cat([options["keys"], torch.zeros(1, length, dtype=torch.bool)])
+    if name == "sdpa_flash" and options["bias"] is not None:
+        options["bias"] = options["bias"].detach()
+    inputs = [q, k, v]
+    if options["bias"] is not None and options["bias"].requires_grad:
+        inputs.append(options["bias"])
+    settings = {"rows": 16, "sequences": 1 if "causal" in case else 2} if name == "blocked" else {}
+    _agree(_call(name, q, k, v, settings, **options), attention_reference(q, k, v, **options), inputs)
+
+
+@needs_triton
+@pytest.mark.parametrize(
+    ("case", "heads", "groups", "queries", "length"),
+    [
+        ("", 2, 1, 1, 9),
+        ("", 1, 1, 20, 18),
+        ("causal", 2, 1, 17, 35),
+        ("window", 1, 1, 35, 35),
+        ("causal window", 1, 1, 20, 40),
+        ("keys bias", 1, 1, 17, 35),
+        ("causal slopes keys", 2, 2, 5, 18),
+        ("window bias scale causal", 2, 1, 17, 17),
+    ],
+)
+def test_tiles_equal_the_definition(case, heads, groups, queries, length):
+    torch.manual_seed(0)
+    B = 2 if "keys" in case else 1
+    q, k, v = (
+        _heads(B, count, positions, 6, dtype=torch.float32)
+        for count, positions in ((heads, queries), (groups, length), (groups, length))
+    )
+    options = _options(case, heads, queries, length, torch.float32)
+    if options["keys"] is not None:
+        options["keys"][1, :17] = False  # a whole tile of padding
+    inputs = [q, k, v] if options["bias"] is None else [q, k, v, options["bias"]]
+    found = _call("triton", q, k, v, SMALL, **options)
+    wide = {name: x.double() if name in ("bias", "slopes") and x is not None else x for name, x in options.items()}
+    # Some 35 products of unit size, each rounded to 24 bits.
+    _agree(found, attention_reference(q.double(), k.double(), v.double(), **wide), inputs, 100 * 2**-24)
+
+
+def _corners():
+    """Every parameter at its least and at its largest, the others as they fit."""
+    for name, values in TILES.items():
+        for value in (values[0], values[-1]):
+            yield pytest.param({**SMALL, name: value}, id=f"{name}={value}")
+    yield pytest.param({name: values[-1] for name, values in TILES.items()}, id="largest")
+
+
+@needs_triton
+@pytest.mark.parametrize("tiles", list(_corners()))
+def test_no_tile_changes_the_result(tiles):
+    torch.manual_seed(0)
+    q, k, v = _heads(1, 1, 19, 4, dtype=torch.float32), *(_heads(1, 1, 21, 4, dtype=torch.float32) for _ in range(2))
+    expected = attention_reference(q.double(), k.double(), v.double(), causal=True)
+    _agree(_call("triton", q, k, v, tiles, causal=True), expected, (q, k, v), 100 * 2**-24)
+
+
+@needs_triton
+@pytest.mark.parametrize("width", [1, 16, 40, 256])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_tiles_in_half_precision_are_near_the_definition(dtype, width):
+    torch.manual_seed(0)
+    q, k, v = (_heads(1, 2, length, width, dtype=dtype) for length in (17, 20, 20))
+    found = _call("triton", q, k, v, SMALL, causal=True)
+    assert found.dtype == dtype
+    wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
+    expected = attention_reference(*wide, causal=True)
+    weights = torch.randn_like(expected)
+    near = torch.autograd.grad((found.double() * weights).sum(), (q, k, v))
+    exact = torch.autograd.grad((expected * weights).sum(), wide)
+    for one, other in zip((found, *near), (expected, *exact), strict=True):
+        # Shares, results and gradients are rounded to the dtype, each a few times.
+        assert (one - other).abs().max() <= 8 * torch.finfo(dtype).eps * other.abs().max()
+
+
+@needs_triton
+def test_a_row_without_keys_has_a_sum_of_nothing():
+    from kernels.attention_triton import attention_triton
+
+    torch.manual_seed(0)
+    q, k, v = (_heads(2, 1, length, 4, dtype=torch.float32) for length in (5, 9, 9))
+    keys = torch.ones(2, 9, dtype=torch.bool)
+    keys[1] = False
+    plain = {"left": None, "right": None, "bias": None, "slopes": None, "scale": None, "precision": "ieee"}
+    out, lse = attention_triton(q, k, v, keys=keys, **plain, forward=[16, 16, 4, 1], backward=[16, 16, 4, 1])
+    torch.testing.assert_close(lse[0], (q[0] @ k[0].transpose(1, 2) / 2).logsumexp(2))
+    assert (lse[1] == -math.inf).all()
+    assert not out[1].any()
+    for gradient in torch.autograd.grad(out.square().sum(), (q, k, v)):
+        assert gradient.isfinite().all()
+        assert not gradient[1].any()
+
+
+@needs_triton
+def test_more_queries_than_keys_leave_the_first_ones_nothing_in_reach():
+    torch.manual_seed(0)
+    q, k, v = (_heads(1, 1, length, 4, dtype=torch.float32) for length in (40, 18, 18))
+    for name, settings in (("triton", SMALL), ("blocked", {"rows": 16})):
+        found = _call(name, q, k, v, settings, window=(2, 2))
+        assert not found[:, :, :19].any()
+        _agree(found, attention_reference(q, k, v, window=(2, 2)), (q, k, v), 100 * 2**-24)
+
+
+@pytest.mark.parametrize("name", ["sdpa", "blocked", pytest.param("triton", marks=needs_triton)])
+def test_takes_any_layout_and_nothing_at_all(name):
+    torch.manual_seed(0)
+    parts = torch.randn(2, 20, 3, 4, 2)[..., 0].unbind(2)  # three [B, T, H] side by side, two numbers apart
+    q, k, v = (x.transpose(1, 2)[..., None].expand(-1, -1, -1, 4) for x in parts)  # a stride of 0 as well
+    found = _call(name, q, k, v, causal=True)
+    expected = attention_reference(q, k, v, causal=True)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    if name != "sdpa":
+        assert _call(name, q[:0], k[:0], v[:0]).shape == q[:0].shape
+        assert _call(name, q[:, :, :0], k, v).shape == q[:, :, :0].shape
+
+
+@pytest.mark.parametrize("name", ["blocked", pytest.param("triton", marks=needs_triton)])
+def test_finds_keys_that_lie_more_than_two_thousand_million_numbers_apart(name):
+    step = 2**30 + 8
+    rows = torch.as_strided(torch.empty(2 * step + 4, dtype=torch.bfloat16), (1, 1, 3, 4), (0, 0, step, 1))
+    rows.copy_(torch.randn(1, 1, 3, 4))  # the pages between them are never touched
+    torch.testing.assert_close(_call(name, rows, rows, rows), attention_reference(rows, rows, rows))
+
+
+@pytest.mark.parametrize("name", ["blocked", pytest.param("triton", marks=needs_triton)])
+def test_is_an_operator_of_torch(name):
+    torch.manual_seed(0)
+    q, k, v = (_heads(1, 2, 5, 4, dtype=torch.float32) for _ in range(3))
+    bias = torch.randn(2, 5, 5, requires_grad=True)
+    if name == "blocked":
+        operator, settings = torch.ops.tessera.blocked_attention, (2, 0, 0.5, 2, 1)
+    else:
+        import kernels.attention_triton  # noqa: F401
+
+        tiles = [16, 16, 4, 1]
+        operator, settings = torch.ops.tessera.tiled_attention, (2, 0, 0.5, "ieee", tiles, tiles)
+    torch.library.opcheck(operator, (q, k, v, None, bias, None, *settings))
+
+
+class _Model(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.config = config
+
+    def forward(self, x):
+        return attention(x, x, x, causal=True, config=self.config)
+
+
+@pytest.mark.parametrize("config", [None, *[Choice.of(name) for name in ("sdpa_math", "blocked")]], ids=str)
+def test_traces_through_the_launcher(config):
+    model, x = _Model(config), torch.randn(1, 2, 7, 4)
+    expected = model(x)
+    torch.testing.assert_close(torch.compile(model, backend="aot_eager", fullgraph=True)(x), expected)
+    torch.testing.assert_close(torch.export.export(model, (x,)).module()(x), expected)
+
+
+@pytest.mark.parametrize("name", ["blocked", pytest.param("triton", marks=needs_triton)])
+def test_counts_and_casts_as_torch_does(name):
+    q, k, v = (_heads(2, 4, 6, 4, dtype=torch.float32) for _ in range(3))
+    assert count_flops(lambda: _call(name, q, k, v)) == count_flops(lambda: _call("sdpa", q, k, v))
+    with torch.autocast("cpu", torch.bfloat16):
+        out = _call(name, q, k, v)
+        assert out.dtype == _call("sdpa", q, k, v).dtype == torch.bfloat16
+        assert torch.autograd.grad(out.sum(), q)[0].dtype == torch.float32
+
+
+def test_blocks_hold_no_matrix_of_all_pairs():
+    def peak(length):
+        q, k, v = (torch.randn(1, 2, length, 8, requires_grad=True) for _ in range(3))
+        options = {"left": 31, "right": 0, "keys": None, "bias": None, "slopes": None, "scale": None}
+        return peak_bytes(lambda: attention_blocked(q, k, v, **options, rows=32, sequences=1).sum().backward())
+
+    assert peak(2048) <= 4.5 * peak(512)
+
+
+def test_serves_a_window_without_a_matrix_and_the_rest_by_torch():
+    q = torch.zeros(1, 1, 4, 8)
+    with tuned.asked() as problems:
+        attention(q, q, q, causal=True)
+        attention(q, q, q, window=(1, 1))
+    plain, windowed = problems
+    assert OPERATION.default_choice(plain).implementation == "sdpa"
+    assert OPERATION.default_choice(windowed).implementation == "blocked"
+    assert plain["reach"] == 4
+    assert windowed["reach"] == 3
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_has_inputs_for_its_problems(device):
+    for problem in OPERATION.problems(device).values():
+        assert "sdpa" in OPERATION.choices(problem)
+        if device == "cpu":
+            (q, k, _), options = OPERATION.inputs(problem, 0)
+            assert (q.shape[2], k.shape[1]) == (problem["queries"], problem["groups"])
+            with tuned.asked() as found:
+                attention(q, k, k, **options)
+            assert list(found) == [problem]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+@pytest.mark.parametrize("width", [16, 64, 72, 128, 256])
+def test_suited_tiles_fit_a_hopper(width, dtype):
+    sizes = (2, 4, 4, 1000, 1000, width, 1000)
+    problem = OPERATION.problem("cuda", dtype, sizes, (True, False, False, "none", False, False, True))
+    for tiles in (suited(problem), EVERYWHERE):
+        assert fits(tiles, problem)
+        assert all(tiles[name] in TILES[name] for name in TILES)
+    assert not fits({**EVERYWHERE, "block_q": 256, "block_k": 128, "num_stages": 4}, problem) or width < 64
+
+
+def test_says_who_refuses_what():
+    sizes = (2, 4, 2, 8, 8, 300, 8)
+    flags = (True, True, False, "learned", False, False, True)
+    on = {device: OPERATION.problem(device, "float32", sizes, flags) for device in ("cpu", "cuda")}
+    reasons = {
+        (name, device): each.refuses(problem)
+        for name, each in OPERATION.implementations.items()
+        for device, problem in on.items()
+    }
+    assert reasons["sdpa_flash", "cpu"] == "a bias that learns is not for it"
+    assert reasons["sdpa_flash", "cuda"] == reasons["sdpa_cudnn", "cuda"] == "it computes in half precision"
+    assert reasons["sdpa_efficient", "cuda"] == "it takes as many keys as queries of heads"
+    assert reasons["triton", "cuda"] == "a head is at most 256 wide"
+    for name, device in itertools.product(("sdpa", "sdpa_math", "blocked"), on):
+        assert reasons[name, device] is None
+
+
 def test_a_query_without_keys_reads_zeros_and_passes_no_gradient():
     q, k, v = _heads(2, 2, 3, 4), _heads(2, 2, 5, 4), _heads(2, 2, 5, 4)
     keys = torch.zeros(2, 5, dtype=torch.bool)
@@ -53,3 +330,13 @@ def test_the_last_query_sees_the_last_key():
     torch.testing.assert_close(attention(q[:, :, 4:], k, v, causal=True), whole[:, :, 4:])
     with pytest.raises(ValueError, match="a key for every query, but got 6 queries and 5 keys"):
         attention(q, k[:, :, 1:], v[:, :, 1:], causal=True)
+
+
+def test_refuses_what_makes_no_sense():
+    q = _heads(1, 2, 3, 4)
+    with pytest.raises(ValueError, match=r"two numbers of keys, none below zero, but got \(-1, 2\)"):
+        attention(q, q, q, window=(-1, 2))
+    with pytest.raises(ValueError, match="Slopes are constants"):
+        attention(q, q, q, slopes=torch.ones(2, requires_grad=True))
+    with pytest.raises(ValueError, match="a Triton kernel needs a GPU"):
+        attention(q.float(), q.float(), q.float(), config=Choice.of("triton"))
