@@ -14,10 +14,11 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from kernels.gated_activation import gated_activation
 from searchspace.checks import at_least, probability
 from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, linear
-from searchspace.primitives.feedforward.hidden import ACTIVATIONS, dropped
+from searchspace.primitives.feedforward.hidden import dropped
 from searchspace.registry import primitive
 
 MULTIPLE = 8  # what matrix units of GPUs want of a width in half precision
@@ -52,14 +53,13 @@ class GatedFeedForward(Primitive):
 
     def __init__(self, config: GatedFeedForwardConfig) -> None:
         super().__init__()
-        self.gate = ACTIVATIONS[config.gate]
+        self.gate = config.gate
         self.inner = nn.Linear(config.dim, 2 * config.width, bias=config.bias)
         self.output = nn.Linear(config.width, config.dim, bias=config.bias)
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
-        gate, value = self.inner(x).chunk(2, dim=2)  # each [B, T, E]
-        return self.output(self.dropout(self.gate(gate) * value))
+        return self.output(self.dropout(gated_activation(self.inner(x), self.gate)))
 
     @classmethod
     def cost(cls, config: GatedFeedForwardConfig, shape: Shape) -> Cost:

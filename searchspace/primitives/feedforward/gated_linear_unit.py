@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
+from kernels.gated_activation import gated_activation
 from searchspace.checks import probability
 from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, linear
@@ -41,7 +41,7 @@ class GatedLinearUnit(Primitive):
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
-        return self.dropout(F.glu(self.inner(x), dim=2))
+        return self.dropout(gated_activation(self.inner(x), "sigmoid", first=False))
 
     @classmethod
     def cost(cls, config: GatedLinearUnitConfig, shape: Shape) -> Cost:

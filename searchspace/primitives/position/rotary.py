@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
 from torch import Tensor
 
+from kernels.rotary import rotary
 from searchspace.contract import given
 from searchspace.primitives.position.none import NoPosition
 from searchspace.registry import primitive
@@ -33,17 +33,4 @@ class RotaryConfig:
 class Rotary(NoPosition):
     def rotate(self, heads: Tensor, positions: Tensor) -> Tensor:
         """heads: [B, H, T, D], positions: [T]. Raises ValueError when D is odd. Angles are in float32 or wider."""
-        D = heads.shape[3]
-        if D % 2:
-            raise ValueError(f"Rotary positions turn pairs, so a head's width must be even, but it is {D}.")
-        wide = torch.promote_types(heads.dtype, torch.float32)
-        frequencies = self.config.base ** (-torch.arange(0, D, 2, device=heads.device, dtype=wide) / D)
-        angles = positions.to(wide)[:, None] * frequencies  # [T, D / 2]
-        cos, sin = angles.cos(), angles.sin()
-        if self.config.layout == "halves":
-            first, second = heads.to(wide).chunk(2, dim=3)
-            turned = torch.cat([first * cos - second * sin, first * sin + second * cos], dim=3)
-        else:
-            first, second = heads.to(wide).unflatten(3, (D // 2, 2)).unbind(4)
-            turned = torch.stack([first * cos - second * sin, first * sin + second * cos], dim=4).flatten(3)
-        return turned.to(heads.dtype)
+        return rotary(heads, positions, self.config.base, self.config.layout)
