@@ -55,10 +55,12 @@ def of_sequences(context: Context, some: Tensor) -> Context:
 
 def at_positions(blocks: Iterable[nn.Module], x: Tensor, wanted: Tensor, context: Context) -> Tensor:
     """Pointwise `blocks` applied to x: [B, T, C] where `wanted`, [B, T] of bool; elsewhere x stays as it is."""
-    if not wanted.any():
+    places = wanted.flatten().nonzero().squeeze(1)
+    if not len(places):
         return x
     bare = replace(context, padding=None, positions=None, segments=None, memory=None, memory_padding=None)
-    run = x[wanted].unsqueeze(0)  # [1, R, C]
+    rows = x.flatten(0, 1)
+    run = rows[places].unsqueeze(0)  # [1, R, C]
     for block in blocks:
         run = block(run, bare)
-    return x.to(run.dtype).masked_scatter(wanted.unsqueeze(-1), run)
+    return rows.to(run.dtype).index_copy(0, places, run[0]).view_as(x)

@@ -1,0 +1,216 @@
+"""Decoding one token at a time: speed and state of token mixers by context, and our key cache beside Hugging Face's.
+
+    python -m benchmarks.streaming [--only mixers|gpt2] [--quick] [--json]
+
+Mixers: language models of 4 layers of width 256, one mixer and a feed-forward a layer, have read 1,024, 4,096 and
+16,384 tokens (full attention 1,024; its further keys are random) and go on token by token, the three in turns. State
+bytes are measured; `declared` says whether they are those that the architecture declares.
+
+GPT-2: the shape of GPT-2 small with random weights in `transformers` (its own cache and default attention; installed
+into a folder that is thrown away) and here, both with random keys of so many tokens in their caches, greedy steps in
+turns. Of ours one step in 256 joins its newest keys to the others: timed by itself, it counts with its share.
+All times are CPU time of this process, one thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.clock import ProcessTime
+from benchmarks.report import report
+from searchspace import zoo
+from searchspace.architecture import Architecture
+from searchspace.build import build, cost
+from searchspace.contract import Context, Streams
+from searchspace.primitives.attention import kept_keys
+from searchspace.tree import Block
+from tuner.measure import compare, measure
+
+CONTEXTS = (1024, 4096, 16384)
+QUICK = (1024, 1536)
+PIECE = 512  # tokens read at a time
+FLAT = 1.1
+ROOM = 1024  # positions behind the longest context
+MIXERS = {
+    "full attention": "attention: {heads: 4}",
+    "window 128": "sliding_window_attention: {heads: 4, window: 128}",
+    "linear": "linear_attention: {heads: 4}",
+    "random features": "random_feature_attention: {heads: 4, features: 64}",
+    "convolution 31": "convolution: {kernel: 31}",
+    "LSTM": "lstm: {}",
+    "Transformer-XL": "relative_attention: {heads: 4, segment: 128, memory: 128}",
+    "compressive": "compressive_attention: {heads: 4, segment: 128, memory: 128, compressed: 128, rate: 4}",
+}
+MODEL = """
+kind: decoder
+width: 256
+vocabulary: 256
+position: none
+body:
+  repeat:
+    times: 4
+    of:
+      - residual: {of: {MIXER}}
+      - residual: {of: feed_forward}
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", choices=("mixers", "gpt2"))
+    parser.add_argument("--quick", action="store_true", help="short contexts and few steps: only that all works")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    contexts, steps = (QUICK, 3) if arguments.quick else (CONTEXTS, 40)
+    with torch.inference_mode():
+        if arguments.only != "gpt2":
+            rows = [mixer_row(name, contexts, steps) for name in MIXERS]
+            report("streaming: tokens a second, batch 1", rows, as_json=arguments.json)
+        if arguments.only != "mixers":
+            rows, notes = gpt2_rows(contexts, max(3, steps // 4))
+            report("streaming: GPT-2 small, ms a token", rows, as_json=arguments.json, notes=notes)
+
+
+def mixer_row(name: str, contexts: tuple[int, ...], steps: int) -> dict[str, Any]:
+    torch.manual_seed(0)
+    architecture = Architecture.parse(MODEL.replace("MIXER", MIXERS[name]))
+    model, grows = build(architecture).eval(), name == "full attention"
+    streams = read(model, contexts, grows)
+    state = {length: streams[length].nbytes() for length in contexts}
+    declared = all(state[length] == cost(architecture, length=length).state_bytes for length in contexts)
+    calls = {str(length): step(model, streams[length]) for length in contexts}
+    times = measure(calls, warmup=3, repeats=steps, clock=ProcessTime())
+    first, last = str(contexts[0]), str(contexts[-1])
+    change = compare(times[last], times[first]).median
+    flat = "yes" if 1 / FLAT <= change <= FLAT else "no"
+    return {
+        "mixer": name,
+        **{f"at {length}": round(1000 / times[str(length)].median) for length in contexts},
+        "last / first": round(change, 3),
+        "bar": "" if grows else f"{FLAT}: {flat}",
+        "state KB": " / ".join(f"{state[length] / 1000:,.0f}" for length in contexts),
+        "declared": "yes" if declared else "no",
+    }
+
+
+def read(model: nn.Module, contexts: tuple[int, ...], grows: bool) -> dict[int, Streams]:
+    """Streams that have read so many tokens."""
+    streams, snapshots = Streams(), {}
+    for length in contexts:
+        if grows and length > contexts[0]:
+            longer(streams, length)
+        while streams.length < length:
+            model(torch.randint(256, (1, PIECE)), Context(streams=streams))
+        snapshots[length] = Streams()
+        snapshots[length].length = length
+        snapshots[length].slots = [dict(slot) for slot in streams.slots]
+    return snapshots
+
+
+def longer(streams: Streams, length: int) -> None:
+    """Random keys and values, as many as a stream of `length` has."""
+    for slot in streams.slots:
+        slot.update({name: torch.randn(*kept.shape[:2], length, kept.shape[3]) for name, kept in slot.items()})
+    streams.length = length
+
+
+def step(model: nn.Module, streams: Streams) -> Callable[[], None]:
+    """Read the token that was most probable, and nothing else."""
+    token = torch.zeros(1, 1, dtype=torch.long)
+
+    def call() -> None:
+        token.copy_(model(token, Context(streams=streams)).argmax(2))
+
+    return call
+
+
+def gpt2_rows(contexts: tuple[int, ...], steps: int) -> tuple[list[dict[str, Any]], list[str]]:
+    with installed("transformers") as reason:
+        if reason is not None:
+            return [], [f"skipped: transformers could not be installed: {reason}"]
+        import transformers
+
+        rows = [gpt2_row(length, steps) for length in contexts]
+        return rows, [f"transformers {transformers.__version__}"]
+
+
+def gpt2_row(length: int, steps: int) -> dict[str, Any]:
+    torch.manual_seed(0)
+    position = Block("learned", {"length": length + ROOM})
+    model = build(zoo.load("transformer_decoder", position=position)).eval()
+    streams = Streams()
+    model(torch.zeros(1, 1, dtype=torch.long), Context(streams=streams))
+    longer(streams, length)
+    ours = step(model, streams)
+    candidates = {"theirs": of_transformers(length), "ours": ours, "joining": partial(joining, ours)}
+    times = measure(candidates, warmup=1, repeats=steps, clock=ProcessTime())
+    share = 1 / kept_keys.MANY
+    mine = (1 - share) * times["ours"].median + share * times["joining"].median
+    ratio = mine / times["theirs"].median
+    return {
+        "context": str(length),
+        "transformers": round(times["theirs"].median, 1),
+        "ours": round(mine, 1),
+        "ours, most steps": round(times["ours"].median, 1),
+        "ours, a joining step": round(times["joining"].median, 1),
+        "ours / theirs": f"{ratio:.2f}",
+        "bar": f"1: {'yes' if ratio <= 1 else 'no'}",
+    }
+
+
+def joining(call: Callable[[], None]) -> None:
+    """A step in which the newest keys are many."""
+    many, kept_keys.MANY = kept_keys.MANY, 1
+    try:
+        call()
+    finally:
+        kept_keys.MANY = many
+
+
+def of_transformers(length: int) -> Callable[[], None]:
+    """A greedy step of its GPT-2 with a full cache."""
+    from transformers import DynamicCache, GPT2Config, GPT2LMHeadModel
+
+    model = GPT2LMHeadModel(GPT2Config(n_positions=length + ROOM)).eval()
+    cache, token = DynamicCache(), torch.zeros(1, 1, dtype=torch.long)
+    config = model.config
+    for layer in range(config.n_layer):
+        shape = (1, config.n_head, length, config.n_embd // config.n_head)
+        cache.update(torch.randn(shape), torch.randn(shape), layer)
+
+    def call() -> None:
+        logits: Tensor = model(token, past_key_values=cache, use_cache=True).logits
+        token.copy_(logits.argmax(2))
+
+    return call
+
+
+@contextmanager
+def installed(package: str) -> Iterator[str | None]:
+    """`package` can be imported; what is given is None, or the reason why it cannot."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", folder, package]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            yield (done.stderr.strip().splitlines() or ["pip gave no message"])[-1]
+            return
+        sys.path.append(folder)  # behind ours: numpy and what else is here already is ours
+        try:
+            yield None
+        finally:
+            sys.path.remove(folder)
+
+
+if __name__ == "__main__":
+    main()
