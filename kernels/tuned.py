@@ -234,9 +234,10 @@ def _traced(
     operation: Operation, device: str, dtype: str, sizes: Pairs, flags: Pairs, config: Choice | None
 ) -> Callable[..., Any]:
     """The same inside a trace, which must not look into the tables itself: it would guard on all they hold."""
-    from torch.fx.experimental.symbolic_shapes import guarding_hint_or_throw
+    from torch.fx.experimental.symbolic_shapes import optimization_hint
 
-    known = tuple([(name, guarding_hint_or_throw(size)) for name, size in sizes])
+    # A size that depends on the data is unknown even here: any will do, for what serves must serve all.
+    known = tuple([(name, optimization_hint(size, fallback=1)) for name, size in sizes])
     named = None if config is None else (config.implementation, config.configuration)
     return _bound(operation, _choice_of_trace(operation.name, device, dtype, known, flags, named))
 

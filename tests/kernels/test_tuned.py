@@ -220,6 +220,17 @@ def test_only_an_operation_of_which_nothing_was_tuned_is_untouched(stepping):
     assert not tuned.untouched(stepping, cpu)
 
 
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_size_that_depends_on_the_data_can_be_traced(stepping, strict):
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            return run(stepping, x[x[:, 0] > 0])
+
+    x = torch.arange(-4.0, 8).view(6, 2)
+    traced = torch.export.export(Model(), (x,), strict=strict).module()
+    assert torch.equal(traced(x), x[3:] + 1)
+
+
 @pytest.mark.parametrize("way", ["compile", "export", "strict export"])
 def test_a_trace_takes_the_choice_for_the_size_it_is_traced_with(stepping, way):
     tuned.use("cpu", tuned.Table([entry(stepping)]))
