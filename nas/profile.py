@@ -100,6 +100,15 @@ def profile(
     ]
 
 
+def calls(architecture: Architecture, device: torch.device, batch: int, length: int) -> Iterator[Callable[[], object]]:
+    """A call of every phase that the architecture has, ready to be made before the next is asked for."""
+    job = _job(architecture, device, batch, length)
+    for phase in _chosen(None, architecture, job):
+        run = _PHASES[phase](job)
+        run.prepare()
+        yield run.call
+
+
 @dataclass(frozen=True)
 class _Job:
     """A model with something to do: `read` the whole input, tell its `loss`, and generate `one` token (or None)."""

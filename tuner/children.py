@@ -26,11 +26,12 @@ class Patience:
     """Seconds. shortest, longest: between these lies what a check may take. definition: what it may take. start: the
     same for the process."""
 
-    shortest: float = 5.0
+    shortest: float = 20.0
     longest: float = 60.0
     definition: float = 120.0
     start: float = 120.0
     good: dict[str, float] = field(default_factory=dict)  # by implementation, the slowest good check
+    newest: dict[str, float] = field(default_factory=dict)  # the newest good one
     hung: dict[str, int] = field(default_factory=dict)
 
     def check(self, implementation: str) -> float:
@@ -41,10 +42,17 @@ class Patience:
             wanted = self.longest / 2 ** self.hung.get(implementation, 0)
         return min(max(wanted, self.shortest), self.longest)
 
+    def expected(self, implementation: str) -> float:
+        """How long a check of `implementation` is likely to take; nothing where nothing is known."""
+        if implementation in self.newest:
+            return self.newest[implementation]
+        return self.longest if implementation in self.hung else 0.0
+
     def learn(self, implementation: str, outcome: Outcome) -> None:
         """Take in how a check ended."""
         if outcome.kind is Kind.TIMED:
             self.good[implementation] = max(self.good.get(implementation, 0.0), outcome.seconds)
+            self.newest[implementation] = outcome.seconds
         elif outcome.kind is Kind.TIMED_OUT:
             self.hung[implementation] = self.hung.get(implementation, 0) + 1
 

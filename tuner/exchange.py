@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from nas.store import Store
@@ -72,6 +72,9 @@ def import_(store: Store, path: Path) -> int:
 
 @contextmanager
 def _opened(path: Path, mode: str) -> Iterator[IO[Any]]:
-    file: IO[Any] = gzip.open(path, mode, encoding="utf-8") if path.suffix == ".gz" else path.open(mode[0])  # type: ignore[assignment]
-    with file:
-        yield file
+    if path.suffix == ".gz":
+        with gzip.open(path, mode, encoding="utf-8") as packed:
+            yield cast(IO[Any], packed)
+    else:
+        with path.open(mode, encoding="utf-8") as file:
+            yield file

@@ -65,7 +65,8 @@ class Search:
     def measure(self, choice: Choice) -> float | None:
         """Milliseconds of `choice`, measured unless it is known; None where it failed, or time is up."""
         if choice not in self.known:
-            if time.monotonic() > self.deadline and choice != self.default:
+            expected = self.children.patience.expected(choice.implementation)
+            if choice != self.default and time.monotonic() + expected > self.deadline:
                 self.in_time = False
                 return None
             best = min(valid(self.known).values(), default=math.inf)
@@ -93,7 +94,7 @@ class Search:
                 strategy.tell(number, self.known[choice].milliseconds)
         while len(strategy.results) < quota and (asked := strategy.ask()) is not None:
             milliseconds = self.measure(choices[asked])
-            if not self.in_time:
+            if choices[asked] not in self.known:
                 return
             strategy.tell(asked, milliseconds)
 

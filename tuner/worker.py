@@ -105,6 +105,8 @@ class Worker:
             _limit_memory(settings.memory)
         self.clock = clock_of(settings.device)
         gate.warm_up()
+        # A pool of compilers would outlive a child that is killed, and costs more to start than a kernel to compile.
+        sys.modules["torch._inductor.config"].compile_threads = 1  # type: ignore[attr-defined]
         self.shared = _shared()
         self.last: tuple[tuple[Problem, int], gate.Trial] | None = None
 

@@ -10,6 +10,7 @@ from nas.cli.app import app
 from nas.cli.options import ArchitectureName, AsJson, Batch, Device, Storage
 from nas.cli.output import note, print_rows
 from nas.errors import UsageError
+from nas.tables import rendered
 from searchspace.errors import SpaceError
 
 
@@ -29,7 +30,8 @@ def profile(
 
     Example: nas profile transformer_modern:small --length 512 --threads 1
     """
-    from nas import architectures
+    from kernels import tuned
+    from nas import architectures, tuning
     from nas import profile as profiling
     from tuner.device import fingerprint
 
@@ -44,4 +46,10 @@ def profile(
     if not as_json:
         note(f"{fingerprint(device).name}, length {length}, batch {batch}; milliseconds")
         rows = [{name: row[name] for name in row if name != "kind" and row[name] is not None} for row in rows]
+        kind = device.partition(":")[0]
+        asked = tuning.problems_of([found], kind, length=length, batch=batch)
+        served = tuning.served(problem for some in asked.values() for problem in some)
+        note(f"Table of tuned kernels: {tuned.table(kind).origin or 'none, the defaults serve'}")
+        if served:
+            note(rendered(served))
     print_rows(rows, as_json)

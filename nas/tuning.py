@@ -1,0 +1,130 @@
+"""Which problems an architecture gives the operations, and what serves them: the tuner's side of the search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kernels import tuned
+from kernels.registry import Problem, operation
+from nas.profile import calls
+from nas.store import Store, Study
+from searchspace.architecture import Architecture
+from tuner import problems
+from tuner.decision import Decision
+from tuner.device import fingerprint
+from tuner.notebook import Notebook, fastest, valid
+from tuner.recorded import load
+from tuner.replay import fraction_of_optimum, replay, score
+from tuner.session import Report
+
+LENGTH, BATCH = 128, 8
+
+
+def problems_of(
+    architectures: Iterable[Architecture], device: str, *, length: int = LENGTH, batch: int = BATCH
+) -> dict[str, list[Problem]]:
+    """What is asked for when each architecture reads a prompt and takes a training step; by operation."""
+    asked: dict[Problem, int] = {}
+    for architecture in architectures:
+        for problem, count in asked_by(architecture, length=length, batch=batch).items():
+            asked[problem] = asked.get(problem, 0) + count
+    return problems.elsewhere(asked, device)
+
+
+def asked_by(architecture: Architecture, *, length: int, batch: int) -> dict[Problem, int]:
+    """The problems of one architecture, each with how often: prefill, decode step and train step, on the CPU."""
+    with tuned.asked() as found:
+        for call in calls(architecture, torch.device("cpu"), batch, length):
+            call()
+    return dict(found)
+
+
+def served(asked: Iterable[Problem]) -> list[dict[str, Any]]:
+    """What serves each problem, and why, for a table or JSON."""
+    return [served_row(problem) for problem in asked]
+
+
+def served_row(problem: Problem) -> dict[str, Any]:
+    """One row of the above."""
+    found = tuned.explain(operation(problem.operation), problem)
+    shown = " ".join(f"{name}={value}" for name, value in (*problem.sizes, *problem.flags))
+    row: dict[str, Any] = {"operation": problem.operation, "dtype": problem.dtype, "problem": shown}
+    row |= {"choice": str(found.choice), "why": found.why, "milliseconds": found.milliseconds}
+    near = found.tuned if found.why == "near" else None
+    return row | {"tuned": near and " ".join(f"{name}={value}" for name, value in near.sizes)}
+
+
+def of_study(store: Store, study: Study, limit: int | None = None) -> Sequence[Architecture]:
+    """The architectures of a study, each once."""
+    texts = dict.fromkeys(trial.architecture for trial in store.trials(study.id, limit=limit))
+    return [Architecture.parse(text, study.name) for text in texts]
+
+
+def decision_row(decision: Decision) -> dict[str, Any]:
+    """A decision for a table or JSON."""
+    problem, gain = decision.problem, decision.gain
+    return {
+        "operation": problem.operation,
+        "dtype": problem.dtype,
+        "problem": " ".join(f"{name}={value}" for name, value in (*problem.sizes, *problem.flags)),
+        "choice": None if decision.choice is None else str(decision.choice),
+        "milliseconds": decision.milliseconds,
+        "gain": None if gain is None else gain.median,
+        "tried": decision.candidates,
+        "failed": sum(decision.failures.values()),
+        "regret": decision.regret,
+        "why": decision.why,
+    }
+
+
+def report_dict(report: Report) -> dict[str, Any]:
+    """What a session did, as JSON."""
+    return {
+        "device": report.device.to_dict(),
+        "threads": report.threads,
+        "measured": report.measured,
+        "seconds": report.seconds,
+        "interrupted": report.interrupted,
+        "regret": report.regret,
+        "decisions": [{**decision_row(each), "failures": dict(each.failures)} for each in report.decisions],
+        "undecided": [str(each) for each in report.undecided],
+        "buckets": {
+            kind: [{"choice": str(each.choice), "problems": len(each.problems), "loss": each.loss} for each in some]
+            for kind, some in report.buckets.items()
+        },
+    }
+
+
+def explained(store: Store, some: Iterable[Problem], device: str, threads: int | None) -> list[dict[str, Any]]:
+    """For each problem what serves it and why, then what was measured of it, the fastest first, failures last."""
+    notebook = Notebook(store, fingerprint(device), threads or torch.get_num_threads())
+    rows = []
+    for problem in some:
+        row = served_row(problem)
+        rows.append({**row, "serves": True})
+        known = notebook.known(operation(problem.operation), problem)
+        times = valid(known)
+        for choice in [*fastest(times, len(times)), *(choice for choice in known if choice not in times)]:
+            each = known[choice]
+            told = each.outcome.kind.value + (f": {each.outcome.message}" if each.outcome.message else "")
+            measured = {"choice": str(choice), "why": told, "milliseconds": each.milliseconds}
+            rows.append({**row, **measured, "tuned": None, "serves": False})
+    return rows
+
+
+def replayed(file: Path, names: Iterable[str], evaluations: int, seeds: int) -> list[dict[str, Any]]:
+    """Mean fraction of the optimum of each strategy on a recorded space, and its score against random search."""
+    recorded = load(file)
+    rows = []
+    for name in names:
+        runs = [replay(recorded, name, evaluations, seed) for seed in range(seeds)]
+        found = [fraction_of_optimum(recorded, run, evaluations) for run in runs]
+        improvement, error = score(recorded, runs, evaluations)
+        mean = sum(found) / len(found)
+        told = {"of_optimum": mean, "over_random": improvement, "error": error}
+        rows.append({"strategy": name, "evaluations": evaluations, **told})
+    return rows
