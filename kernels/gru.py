@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from torch.utils.flop_counter import register_flop_formula
 
 
@@ -38,7 +39,27 @@ def gru(inputs: Tensor, weight: Tensor, bias: Tensor | None, h: Tensor, mask: Te
     the product; None with the one before it. h: [N, B, H], the state before. mask: [T, N, B, 1], False where the state
     passes by unchanged. All but the mask in float32 or wider.
     """
+    if bias is not None and mask is None and not torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        return _states(inputs, weight, bias, h)
     return _forward(inputs, weight, bias, h, mask)[0]
+
+
+def _states(inputs: Tensor, weight: Tensor, bias: Tensor, h: Tensor) -> Tensor:
+    """Every h, with the reset gate behind the product, where no gradient is wanted: nothing else is kept."""
+    H = h.shape[2]
+    hs = h.new_empty(*inputs.shape[:3], H)
+    added = F.pad(bias, (2 * H, 0))[:, None]  # [N, 1, 3H]
+    turned = weight.mT.contiguous()
+    step = h.new_empty(*h.shape[:2], 3 * H)
+    gates, past = step.split((2 * H, H), dim=2)
+    r, z = gates.chunk(2, dim=2)
+    a_rz, a_n = (part.unbind(0) for part in inputs.split((2 * H, H), dim=3))
+    for opened, a, new in zip(a_rz, a_n, hs.unbind(0), strict=True):
+        torch.baddbmm(added, h, turned, out=step)
+        gates.add_(opened).sigmoid_()
+        torch.addcmul(a, r, past, out=new).tanh_().lerp_(h, z)
+        h = new
+    return hs
 
 
 # Operations of their own: the compiler takes each as one step, where it would unroll the loop over all T positions.

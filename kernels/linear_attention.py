@@ -53,16 +53,21 @@ def linear_attention(
     float32, and so is the state: sums over a long past would otherwise stop growing.
     """
     wide = torch.promote_types(q.dtype, torch.float32)
-    Q, K, V = q.to(wide), k.to(wide), F.pad(v.to(wide), (0, 1), value=1.0)
-    summed, state = _causal(Q, K, V, state) if causal else _both_ways(Q, K, V, state)
+    Q, K, V = q.to(wide), k.to(wide), v.to(wide)
+    if not causal:
+        out, state = _both_ways(Q, K, V, state)
+        return out.to(v.dtype), state
+    summed, state = _causal(Q, K, F.pad(V, (0, 1), value=1.0), state)
     out = summed[..., :-1] / (summed[..., -1:] + EPSILON)
     return out.to(v.dtype), state
 
 
 def _both_ways(q: Tensor, k: Tensor, v: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
-    whole = k.transpose(2, 3) @ v  # [B, H, F, D + 1]
+    """Here z is a sum of its own: a column beside the values would be a copy of them all."""
+    whole = torch.cat([k.transpose(2, 3) @ v, k.sum(2)[..., None]], dim=3)  # [B, H, F, D + 1]
     whole = whole if state is None else whole + state
-    return q @ whole, whole
+    S, z = whole.split((v.shape[3], 1), dim=3)
+    return q @ S / (q @ z + EPSILON), whole
 
 
 def _causal(q: Tensor, k: Tensor, v: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:

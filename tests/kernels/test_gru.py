@@ -52,3 +52,12 @@ def test_is_sound_as_an_operation_and_counts_the_products_of_its_definition(bias
     torch.library.opcheck(torch.ops.tessera.gru.default, (*inputs, torch.rand(5, 2, 3, 1) < 0.6))
     torch.library.opcheck(torch.ops.tessera.gru.default, (*inputs, None))
     assert _flops(lambda: gru(*inputs)) == _flops(lambda: gru_reference(*inputs)) > 0
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_agrees_where_no_gradient_is_wanted(batch):
+    inputs, weight, bias, h = (
+        torch.randn(*shape, dtype=torch.float64) for shape in ((7, 2, batch, 15), (2, 15, 5), (2, 5), (2, batch, 5))
+    )
+    with torch.no_grad():
+        torch.testing.assert_close(gru(inputs, weight, bias, h), gru_reference(inputs, weight, bias, h))

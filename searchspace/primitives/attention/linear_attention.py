@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -46,8 +47,8 @@ class LinearAttention(Primitive):
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         slot = context.slot(causal=self.config.causal)
-        q, k, v = (split(part, self.config.heads) for part in self.query_key_value(x).chunk(3, dim=2))
-        q, k = self._features(q), self._features(k)
+        both, v = self.query_key_value(x).split((2 * self.config.dim, self.config.dim), dim=2)
+        q, k, v = (split(part, self.config.heads) for part in (*self._features(both).chunk(2, dim=2), v))
         if context.padding is not None:
             k = k.masked_fill(~context.padding[:, None, :, None], 0)  # after phi, because phi(0) is 1
         state = slot.get("state") if slot is not None else None
@@ -56,8 +57,12 @@ class LinearAttention(Primitive):
             slot["state"] = state
         return self.output(merge(out))
 
-    def _features(self, heads: Tensor) -> Tensor:
-        return F.elu(heads) + 1 if self.config.feature_map == "elu" else F.relu(heads)
+    def _features(self, both: Tensor) -> Tensor:
+        """Of queries and keys at once; what is not wanted any more is overwritten."""
+        alone = not torch.is_grad_enabled()
+        if self.config.feature_map == "relu":
+            return F.relu(both, inplace=alone)
+        return F.elu(both, inplace=alone).add_(1)
 
     @classmethod
     def cost(cls, config: LinearAttentionConfig, shape: Shape) -> Cost:
@@ -76,13 +81,15 @@ def _products(config: LinearAttentionConfig, shape: Shape) -> Cost:
     """What lies between the projections: the sums and their normalisers, one column more than the values have."""
     D, states = config.dim // config.heads, shape.batch * config.heads
     rows = states * shape.length
-    # Elu keeps the whole projection, relu its two results; then one normaliser a row.
-    inputs = kept(shape, rows * ((3 if config.feature_map == "elu" else 2) * D + 1))
+    elu = config.feature_map == "elu"
     if not config.causal:
-        products = matmul(D, shape.length, D + 1, count=states) + matmul(shape.length, D, D + 1, count=states)
-        # Products read results of relu where they lie, unless positions of several sequences stand between their heads.
-        copies = 0 if config.feature_map == "relu" and 1 in (shape.batch, shape.length) else 2 * D
-        return inputs + products + kept(shape, rows * (copies + 2 * (D + 1)) + states * D * (D + 1))
+        products = matmul(D, shape.length, D, count=states) + matmul(shape.length, D, D + 1, count=states)
+        # Products read what lies in one piece, unless positions of several sequences stand between their heads; then
+        # only elu needs the projection itself. Results and normalisers beside.
+        numbers = 6 * D if elu and 1 not in (shape.batch, shape.length) else 5 * D
+        return products + kept(shape, rows * (numbers + D + 1) + states * D * (D + 1))
+    # Elu keeps the whole projection, relu its two results; then one normaliser a row.
+    inputs = kept(shape, rows * ((3 if elu else 2) * D + 1))
     N, C = chunks(shape.length)
     near = matmul(C, D, C, count=states * N) + matmul(C, C, D + 1, count=states * N)
     far = matmul(D, C, D + 1, count=states * N) + matmul(C, D, D + 1, count=states * N)
