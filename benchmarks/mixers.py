@@ -5,14 +5,16 @@
 A mixer is a registered block of attention, convolution or recurrence. Each reads one sequence of T positions, forward
 without gradients and in training (forward and backward), with the sizes below; full attention is four projections
 around `scaled_dot_product_attention`, causal alike. Time is this process's CPU time on one thread, so that neighbours
-disturb little (on a GPU the time between events); all lengths and both systems of a pair take turns. Memory is the most
-bytes that results of operations took at one moment, which is how `searchspace.testing.peak_bytes` counts both.
+disturb little (on a GPU: between events); all lengths and both systems of a pair take turns. What is freed stays
+with the process, or large tensors would be paid for page by page. Memory is the most bytes that results of operations
+took at one moment, which is how `searchspace.testing.peak_bytes` counts both.
 `grows` is the exponent of T in the declared FLOPs, `slope` that of T in the measured time a position from 1,024 on.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import math
 import sys
 import time
@@ -236,6 +238,17 @@ def shown(
     }
 
 
+def keep_memory() -> None:
+    """Nothing goes back to the system: neither what is freed at the end of the heap nor large pieces by themselves."""
+    try:
+        allocator = ctypes.CDLL("libc.so.6").mallopt
+    except OSError:
+        return  # not the GNU library
+    trim_threshold, mmap_threshold = -1, -3
+    allocator(trim_threshold, 2**31 - 1)
+    allocator(mmap_threshold, 2**30)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", default=[], help="names of the mixers to measure; all without")
@@ -245,6 +258,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
+    keep_memory()
     settings = Settings(LENGTHS, 5, 20.0, options.device)
     if options.quick:
         settings = Settings(QUICK, 1, 2.0, options.device)
