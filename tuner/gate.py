@@ -34,11 +34,18 @@ class Trial:
     outputs: list[Any]
     gradients: list[Tensor | None]
 
-    def run(self, call: Callable[..., Any]) -> tuple[list[Any], list[Tensor | None]]:
-        """Outputs and gradients of `call`: the forward pass, and the backward pass where an input asks for it."""
+    def forward(self, call: Callable[..., Any]) -> list[Any]:
+        """The outputs of `call`."""
         args, kwargs = self.arguments
-        outputs = _flat(call(*args, **kwargs))
-        return outputs, _gradients(outputs, _leaves(args, kwargs), self.weights)
+        return _flat(call(*args, **kwargs))
+
+    def backward(self, outputs: list[Any]) -> list[Tensor | None]:
+        """The gradients of the inputs that ask for one."""
+        return _gradients(outputs, _leaves(*self.arguments), self.weights)
+
+    def run(self, call: Callable[..., Any]) -> None:
+        """Both."""
+        self.backward(self.forward(call))
 
 
 def trial(operation: Operation, problem: Problem, seed: int) -> Trial:
@@ -60,14 +67,14 @@ def differences(made: Trial, call: Callable[..., Any], dtype: torch.dtype) -> st
     before = _copied(made.arguments)
     for poisoned in (False, True):
         with _poisoned_memory() if poisoned else _as_it_is():
-            outputs, gradients = made.run(call)
-        where = " where memory was not zero before" if poisoned else ""
-        if reason := _compared("output", outputs, made.outputs, dtype):
-            return reason + where
-        if reason := _compared("gradient", gradients, made.gradients, dtype):
-            return reason + where
+            outputs = made.forward(call)
+            reason = _compared("output", outputs, made.outputs, dtype)
+            gradients = [] if reason else made.backward(outputs)
         if not _same(before, made.arguments):
             return CHANGED
+        where = " where memory was not zero before" if poisoned else ""
+        if reason := reason or _compared("gradient", gradients, made.gradients, dtype):
+            return reason + where
     return None
 
 

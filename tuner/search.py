@@ -22,6 +22,7 @@ from tuner.outcome import Outcome
 from tuner.worker import CLEARLY, Job
 
 SLOW = 2  # configurations tried of an implementation that is clearly slower than the best
+HOPELESS = 6  # configurations of an implementation that fail, all of them, before it is given up
 TRIES = 3  # comparisons, when finalists turn out to be wrong
 CUT = "cut"  # the mark of a decision that lack of time hurried
 
@@ -84,7 +85,7 @@ class Search:
         quota = len(space) if len(space) <= self.effort.whole else self.effort.evaluations
         times = valid(self.known)
         own = min((times[choice] for choice in choices if choice in times), default=math.inf)
-        if own > CLEARLY**2 * min(times.values(), default=math.inf):
+        if math.isfinite(own) and own > CLEARLY**2 * min(times.values()):
             quota = min(SLOW, quota)
         hints = abroad.hints(self.notebook, self.operation, implementation, self.problem, space)
         name = "exhaustive" if quota == len(space) else strategies.DEFAULT
@@ -97,6 +98,8 @@ class Search:
             if choices[asked] not in self.known:
                 return
             strategy.tell(asked, milliseconds)
+            if strategy.best is None and len(strategy.results) >= HOPELESS:
+                return
 
     def _winners_of_others(self) -> None:
         """What is fastest for other problems of the operation may be so for this one."""

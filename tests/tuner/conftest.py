@@ -1,0 +1,43 @@
+"""The operation with faults, registered while a test of the tuner runs, and children that soon lose their patience."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernels import registry, tuned
+from tuner.children import Children, Patience
+from tuner.worker import Settings, load
+
+FAULTY = Path(__file__).with_name("faulty_operation.py")
+
+
+@pytest.fixture
+def faulty(monkeypatch):
+    """The module of the operation; nobody else finds it registered."""
+    registry.operations()
+    monkeypatch.setattr(registry, "_operations", dict(registry._operations))
+    sys.modules.pop(f"tuner_loaded_{FAULTY.stem}", None)
+    load(FAULTY)
+    yield sys.modules[f"tuner_loaded_{FAULTY.stem}"]
+    del sys.modules[f"tuner_loaded_{FAULTY.stem}"]
+
+
+@pytest.fixture
+def patience():
+    return Patience(shortest=0.5, longest=2.0)
+
+
+@pytest.fixture
+def children(patience):
+    with Children(Settings(threads=1, load=(str(FAULTY),)), patience) as found:
+        yield found
+
+
+@pytest.fixture
+def tables(tmp_path, monkeypatch):
+    """A folder of tables that nothing else writes to."""
+    monkeypatch.setenv(tuned.TABLES, str(tmp_path / "tables"))
+    tuned.use("cpu", None)
+    yield tmp_path / "tables"
+    tuned.use("cpu", None)

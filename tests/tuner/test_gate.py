@@ -1,0 +1,79 @@
+"""What gives not what the definition gives is never timed."""
+
+import pytest
+import torch
+
+from tuner import gate, outcome
+from tuner.outcome import Kind
+
+
+def reason(faulty, call, rows=16, dtype=torch.float32):
+    found = gate.trial(faulty.FAULTY, faulty.problem(rows), seed=3)
+    return gate.differences(found, call, dtype)
+
+
+def test_the_definition_passes_itself(faulty):
+    assert reason(faulty, faulty.right) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("wrong", "output differs at"),
+        ("wrong_gradient", "gradient 1 differs at"),
+        ("unwritten", "where memory was not zero before"),
+        ("changes_inputs", gate.CHANGED),
+        ("without_gradients", "gradient 0 is missing"),
+    ],
+)
+def test_what_is_wrong_is_said(name, says, faulty):
+    assert says in reason(faulty, faulty.FAULTS[name])
+
+
+def test_an_output_of_another_shape_count_or_kind_is_wrong(faulty):
+    assert "has shape (16, 4) instead of (16, 8)" in reason(faulty, lambda x, w: (x * w)[:, :4])
+    assert "2 outputs came instead of 1" in reason(faulty, lambda x, w: (x * w, x))
+    assert "is of torch.int64" in reason(faulty, lambda x, w: (x * w).long())
+
+
+def test_a_value_that_is_no_number_is_wrong_where_the_definition_has_one(faulty):
+    assert "where it is nan" in reason(faulty, lambda x, w: (x * w).index_fill(0, torch.tensor([2]), torch.nan))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_what_may_differ_follows_from_the_dtype(dtype, faulty):
+    precision = torch.finfo(dtype).eps
+    assert reason(faulty, lambda x, w: x * w * (1 + precision), dtype=dtype) is None
+    assert reason(faulty, lambda x, w: x * w * (1 + 600 * precision), dtype=dtype) is not None
+
+
+def test_fresh_inputs_differ_from_seed_to_seed_and_not_between_calls(faulty):
+    one, same, other = (gate.trial(faulty.FAULTY, faulty.problem(4), seed) for seed in (1, 1, 2))
+    assert torch.equal(one.outputs[0], same.outputs[0])
+    assert not torch.equal(one.outputs[0], other.outputs[0])
+
+
+def test_the_deterministic_mode_is_left_as_it_was(faulty):
+    reason(faulty, faulty.right)
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (MemoryError(), Kind.OUT_OF_MEMORY),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), Kind.OUT_OF_MEMORY),
+        (torch.OutOfMemoryError("CUDA out of memory"), Kind.OUT_OF_MEMORY),
+        (RuntimeError("no such kernel"), Kind.CRASHED),
+        (type("OutOfResources", (Exception,), {})("shared memory"), Kind.BUILD_ERROR),
+        (type("CompilationError", (Exception,), {"__module__": "triton.compiler.errors"})("line 3"), Kind.BUILD_ERROR),
+    ],
+    ids=["memory", "torch-memory", "cuda-memory", "error", "resources", "compilation"],
+)
+def test_an_exception_tells_what_came_of_a_configuration(error, kind):
+    assert outcome.of_exception(error).kind is kind
+
+
+def test_an_error_of_the_device_poisons_the_process_and_others_do_not():
+    assert outcome.poisons(RuntimeError("CUDA error: an illegal memory access was encountered"))
+    assert not outcome.poisons(RuntimeError("no such kernel"))
