@@ -49,21 +49,48 @@ class RelativeScores(nn.Module):
         """
         G, H, n, _ = q.shape
         together = max(1, CPU_SCORES // (H * n * k.shape[2]))
-        if together >= G or q.device.type != "cpu" or torch.compiler.is_compiling():
+        fits = together >= G and (torch.is_grad_enabled() or H * n * k.shape[2] <= CPU_SCORES)
+        if fits or q.device.type != "cpu" or torch.compiler.is_compiling():
             return self._read(q, k, v, r, allowed, dropout, may_be_empty)
         masks = [None] * G if allowed is None else allowed.expand(G, -1, -1, -1).split(together)
         groups = zip(q.split(together), k.split(together), v.split(together), masks, strict=False)
-        return torch.cat([self._read(q, k, v, r, mask, dropout, may_be_empty) for q, k, v, mask in groups])
+        return torch.cat([self._by_heads(q, k, v, r, mask, dropout, may_be_empty) for q, k, v, mask in groups])
+
+    def _by_heads(
+        self, q: Tensor, k: Tensor, v: Tensor, r: Tensor, allowed: Tensor | None, dropout: float, may_be_empty: bool
+    ) -> Tensor:
+        """`_read`, without gradients for so many heads at a time that their scores stay in the cache.
+
+        A segment of 128, memory 3800, 10 heads of 41, float32, one core: 41 ms, 73 with all heads at once.
+        """
+        together = max(1, CPU_SCORES // (q.shape[2] * k.shape[2]))
+        if torch.is_grad_enabled() or together >= self.heads:
+            return self._read(q, k, v, r, allowed, dropout, may_be_empty)
+        outs = []
+        for first in range(0, self.heads, together):
+            heads = slice(first, first + together)
+            parts = q[:, heads], k[:, heads], v[:, heads], r[heads]
+            outs.append(self._read(*parts, allowed, dropout, may_be_empty, heads))
+        return torch.cat(outs, dim=1)
 
     def _read(
-        self, q: Tensor, k: Tensor, v: Tensor, r: Tensor, allowed: Tensor | None, dropout: float, may_be_empty: bool
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        r: Tensor,
+        allowed: Tensor | None,
+        dropout: float,
+        may_be_empty: bool,
+        heads: slice = slice(None),
     ) -> Tensor:
         G, H, n, D = q.shape
         scale = D**-0.5
-        heads_first = torch.add(self.position_bias[:, None] * scale, q.transpose(0, 1), alpha=scale)  # [H, G, n, D]
+        u, w = self.content_bias[heads], self.position_bias[heads]
+        heads_first = torch.add(w[:, None] * scale, q.transpose(0, 1), alpha=scale)  # [H, G, n, D]
         by_distance = torch.bmm(heads_first.flatten(1, 2), r).view(H, G, n, -1)
         # In place: a product keeps its factors for the backward pass and not its result.
-        scores = torch.add(self.content_bias * scale, q, alpha=scale) @ k.transpose(2, 3)
+        scores = torch.add(u * scale, q, alpha=scale) @ k.transpose(2, 3)
         scores += relative_shift(by_distance, k.shape[2]).transpose(0, 1)
         if allowed is not None:
             # Finite, so that a row without any key has no NaN in it or in its gradient.

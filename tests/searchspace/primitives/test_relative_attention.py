@@ -11,6 +11,7 @@ from searchspace.contract import Context, Streams
 from searchspace.cost import Shape
 from searchspace.primitives.attention import relative_scores
 from searchspace.primitives.attention.relative_attention import RelativeAttention, RelativeAttentionConfig
+from searchspace.primitives.attention.relative_scores import RelativeScores
 
 
 def _readable(config, t, T):
@@ -237,3 +238,16 @@ def test_a_few_groups_at_a_time_read_what_all_at_once_do(agrees, monkeypatch):
         agrees(block, lambda x: _plain(block, x), x)  # noqa: B023
         padding = torch.rand(2, 11) < 0.6
         agrees(block, lambda x: _plain(block, x, padding), x, Context(padding=padding))  # noqa: B023
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("scores", [1, 3 * 40 * 2, 10**9])
+def test_scores_of_some_heads_at_a_time_are_the_same(scores: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = RelativeScores(12, 4, clamp=None, share=False).double()
+    q, k, v = (torch.randn(2, 4, length, 3, dtype=torch.float64) for length in (3, 40, 40))
+    allowed = torch.rand(2, 1, 3, 40) < 0.5
+    distances = module.distances(3, 40, q)
+    expected = module._read(q, k, v, distances, allowed, 0.0, False)
+    monkeypatch.setattr(relative_scores, "CPU_SCORES", scores)
+    found = module(q, k, v, distances, allowed, dropout=0.0, may_be_empty=False)
+    torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-12)
