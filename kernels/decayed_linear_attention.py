@@ -3,18 +3,26 @@
 S_i = g_i S_{i-1} + k_i^T v_i, out_i = q_i S_i; so key j weighs exp(l_i - l_j) at i, l the running sum of log g. This is
 the gate of random feature attention (Peng et al. 2021, https://arxiv.org/abs/2103.02143, eq. 6), and also how a sum
 of exponentials follows a running maximum without looking ahead.
+Implementations and defaults are those of `kernels.linear_attention`.
 B batch, H heads, T time, F features of a query or key, D width of a value, C positions in a chunk, N chunks.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from kernels.linear_attention import chunks
+from kernels import rows, tuned
+from kernels.linear_attention import CHUNK, POSITIONS, chunks
+from kernels.linear_attention_chunked import SIZES, chunked_attention, named, numbers, tiled
+from kernels.registry import Choice, Implementation, Operation, Problem, register
+
+# Positions that are summed at once where no gradient is wanted, so that few prefixes are held at a time.
+SLAB = 1024
 
 
 def decayed_linear_attention_reference(
@@ -32,15 +40,41 @@ def decayed_linear_attention_reference(
 
 
 def decayed_linear_attention(
-    q: Tensor, k: Tensor, v: Tensor, *, decay: Tensor | None = None, state: Tensor | None = None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    decay: Tensor | None = None,
+    state: Tensor | None = None,
+    config: Choice | None = None,
 ) -> tuple[Tensor, Tensor]:
     """q and k: [B, H, T, F], v: [B, H, T, D] -> sums [B, H, T, D], not normalised, and the state [B, H, F, D] after T.
 
     decay: [B, H, T], log g, zero or below; None forgets nothing. All are of one dtype, float32 or wider. A column of
-    ones in `v` yields the normaliser. Time and memory grow as T: chunks carry one prefix each.
+    ones in `v` yields the normaliser. Time and memory grow as T: chunks carry one prefix each. Without `config`: what
+    is tuned for this problem.
     """
+    B, H, T, features = q.shape
+    flags = (decay is not None, state is not None, rows.learns(q, k, v, decay, state))
+    call = tuned.implementation(OPERATION, q.device.type, q.dtype, (B, H, T, features, v.shape[3]), flags, config)
+    return call(q, k, v, decay=decay, state=state)
+
+
+def _chunks(
+    q: Tensor, k: Tensor, v: Tensor, *, decay: Tensor | None = None, state: Tensor | None = None, positions: int
+) -> tuple[Tensor, Tensor]:
     B, H, T = q.shape[:3]
-    N, C = chunks(T)
+    if T > SLAB and not torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        outs = []
+        for start in range(0, T, SLAB):
+            at = slice(start, start + SLAB)
+            near = None if decay is None else decay[:, :, at]
+            piece = q[:, :, at], k[:, :, at], v[:, :, at]
+            out, state = _chunks(*piece, decay=near, state=state, positions=positions)
+            outs.append(out)
+        assert state is not None
+        return torch.cat(outs, dim=2), state
+    N, C = chunks(T, positions)
 
     def chunked(x: Tensor) -> Tensor:
         """[B, H, T, X] -> [B, H, N, C, X]; zeros behind the end add nothing and forget nothing."""
@@ -76,3 +110,29 @@ def _carried(q: Tensor, each: Tensor, left: Tensor | None, state: Tensor | None)
         before.append(carried)
         carried = added + (carried if share is None else carried * share)
     return q @ torch.stack(before, dim=2), carried
+
+
+def _inputs(problem: Problem, seed: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    B, H, T, width, D = (problem[name] for name in SIZES)
+    shapes = [(B, H, T, width), (B, H, T, width), (B, H, T, D), (B, H, T), (B, H, width, D)]
+    q, k, v, decay, state = numbers(problem, seed, *shapes)
+    decay = (-decay.detach()).requires_grad_(problem["gradients"])
+    begun = {"decay": decay if problem["forgets"] else None, "state": state if problem["begun"] else None}
+    return (q, k, v), begun
+
+
+OPERATION = register(
+    Operation(
+        name="decayed_linear_attention",
+        reference=decayed_linear_attention_reference,
+        implementations={
+            "chunks": Implementation("chunks", _chunks, {"positions": POSITIONS}, default={"positions": CHUNK}),
+            "triton": tiled(chunked_attention),
+        },
+        inputs=_inputs,
+        problems=named("decayed_linear_attention", (("forgets", True), ("begun", False))),
+        default=lambda problem: "chunks",
+        sizes=SIZES,
+        flags=("forgets", "begun", "gradients"),
+    )
+)

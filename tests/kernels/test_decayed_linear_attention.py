@@ -37,3 +37,14 @@ def test_forgets_everything_without_becoming_nan():
     out, state = decayed_linear_attention(q, k, v, decay=decay)
     torch.testing.assert_close(out, (q * k).sum(3, keepdim=True) * v)
     assert state.isfinite().all()
+
+
+def test_equals_its_definition_piece_by_piece_where_no_gradient_is_wanted(monkeypatch):
+    monkeypatch.setattr("kernels.decayed_linear_attention.SLAB", CHUNK)
+    torch.manual_seed(0)
+    q, k, v = torch.randn(3, 2, 1, 2 * CHUNK + 5, 4, dtype=torch.float64)
+    for decay in (None, -torch.rand(2, 1, 2 * CHUNK + 5, dtype=torch.float64)):
+        with torch.no_grad():
+            found = decayed_linear_attention(q, k, v, decay=decay)
+        expected = decayed_linear_attention_reference(q, k, v, decay=decay)
+        torch.testing.assert_close(found, expected, atol=1e-10, rtol=1e-10)

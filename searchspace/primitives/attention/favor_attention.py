@@ -127,14 +127,17 @@ class FavorAttention(Primitive):
         """[B, H, T, D] -> [B, H, T, M], W x' - |x'|^2 / 2, and W x' alone for kernel "relu"."""
         x = x * x.shape[3] ** -0.25
         projected = F.linear(x, self.projection.to(x.dtype))
-        return projected if self.config.kernel == "relu" else projected - x.square().sum(3, keepdim=True) / 2
+        return projected if self.config.kernel == "relu" else projected.sub_(x.square().sum(3, keepdim=True) / 2)
 
     def _stabilised(
         self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, slot: dict[str, Tensor] | None
     ) -> Tensor:
-        """The sums of exp(exponent - maximum) + epsilon; the epsilon of the keys is a sum of values beside them."""
+        """The sums of exp(exponent - maximum) + epsilon; the epsilon of the keys is a sum of values beside them.
+
+        q and k are the largest tensors here, so they become their features in place.
+        """
         epsilon = self.config.epsilon
-        Q = (q - q.detach().amax(3, keepdim=True)).exp() + epsilon
+        Q = q.sub_(q.detach().amax(3, keepdim=True)).exp_()
         largest = k.detach().amax(3)  # [B, H, T]
         if padding is not None:
             largest = largest.masked_fill(~padding[:, None, :], NOTHING)
@@ -148,9 +151,17 @@ class FavorAttention(Primitive):
                 slot["maximum"] = largest[:, :, -1].clone()
         else:
             largest = largest.amax(2, keepdim=True)
-        # A masked key may lie above the maximum; its value is zero, but infinity times zero is not.
-        out = self._sums(Q, (k - largest[..., None]).clamp(max=0).exp(), v, decay, slot)
-        return out + epsilon * Q.sum(3, keepdim=True) * self._values(v, slot) if epsilon else out
+        K = k.sub_(largest[..., None])
+        if padding is not None:  # a masked key may lie above the maximum; its value is zero, but infinity times it not
+            K = K.clamp(max=0)
+        K = K.exp_()
+        if not self.config.causal:
+            whole = K.transpose(2, 3) @ v + epsilon * self._values(v, slot)  # [B, H, M, D + 1]
+            return Q @ whole + epsilon * whole.sum(2, keepdim=True)
+        if not epsilon:
+            return self._sums(Q, K, v, decay, slot)
+        Q = Q + epsilon if torch.is_grad_enabled() else Q.add_(epsilon)
+        return self._sums(Q, K, v, decay, slot) + Q.sum(3, keepdim=True) * (epsilon * self._values(v, slot))
 
     def _sums(self, q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, slot: dict[str, Tensor] | None) -> Tensor:
         if not self.config.causal:
@@ -195,12 +206,11 @@ def _products(config: FavorAttentionConfig, shape: Shape) -> Cost:
     mapped = kept(shape, M * D + rows * (2 * M + (2 * D if softmax else 0)) + rows * (D + 2))
     if not config.causal:
         sums = matmul(M, shape.length, D + 1, count=states) + matmul(shape.length, M, D + 1, count=states)
-        return mapped + sums + kept(shape, rows * (2 * M + D + 1) + states * M * (D + 1))
+        return mapped + sums + kept(shape, rows * ((0 if softmax else 2 * M) + D + 1) + states * M * (D + 1))
     N, T = chunks(shape.length)
     # The first chunk has nothing before it, and nothing reads what the last one leaves.
     near = matmul(T, M, T, count=states * N) + matmul(T, T, D + 1, count=states * N)
     far = matmul(M, T, D + 1, count=states * N, backward=2 if N > 1 else 0)
     far += matmul(T, M, D + 1, count=states * N, backward=2 if N > 1 else 1)
     square = T * T * (2 if softmax else 1)
-    mapped += kept(shape, rows * M if softmax else 0)  # the exponents under the running maximum
     return mapped + near + far + kept(shape, states * N * (T * (2 * M + 2 * (D + 1)) + square + M * (D + 1)))
