@@ -1,0 +1,128 @@
+"""nas tune: what it prints, writes, and answers to what it cannot do."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernels import registry, tuned
+
+FAULTY = Path(__file__).resolve().parents[2] / "tuner" / "faulty_operation.py"
+PROBLEMS = "- {operation: faulty, dtype: float32, sizes: {rows: 16}, flags: {gradients: true}}\n"
+
+
+@pytest.fixture
+def tuner(tmp_path, monkeypatch):
+    """An empty folder, tables of its own, and nothing left registered."""
+    registry.operations()
+    monkeypatch.setattr(registry, "_operations", dict(registry._operations))
+    monkeypatch.setenv(tuned.TABLES, str(tmp_path / "tables"))
+    monkeypatch.chdir(tmp_path)
+    tmp_path.joinpath("problems.yaml").write_text(PROBLEMS)
+    tuned.use("cpu", None)
+    yield tmp_path
+    tuned.use("cpu", None)
+    sys.modules.pop(f"tuner_loaded_{FAULTY.stem}", None)
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Measured at once: the times are made up, what is wrong is wrong."""
+    from tuner.children import Children
+    from tuner.outcome import Kind, Outcome
+
+    speed = {"right": 2.0, "small": 1.0, "slow": 9.0}
+
+    def run(self, job):
+        names = [choice.implementation for choice in job.choices]
+        return tuple(
+            Outcome(Kind.TIMED, (speed[name],) * 7) if name in speed else Outcome(Kind.WRONG, message=name)
+            for name in names
+        )
+
+    monkeypatch.setattr(Children, "run", run)
+
+
+def tune(nas, *more):
+    return nas("tune", "faulty", "--problems", "problems.yaml", "--load", FAULTY, "--threads", "1", *more)
+
+
+def test_tuning_says_what_won_and_the_second_time_that_nothing_was_measured(nas, tuner, quick):
+    first = tune(nas)
+    assert first.code == 0
+    assert "faster than the default, 2.00 times [2.00, 2.00]" in first.out
+    assert "Selection regret, estimated: 0.00%" in first.err
+    assert "serves 1 problems from now on" in first.err
+    assert "Nothing was measured: all of it was known" in tune(nas).err
+
+
+def test_as_json_it_says_all_of_a_session(nas, tuner, quick):
+    told = tune(nas, "--json").json()
+    (decision,) = told["decisions"]
+
+    assert (decision["choice"], decision["gain"]) == ("small block=8", 2.0)
+    assert decision["failures"] == {"wrong": 10}
+    assert (told["entries"], told["interrupted"], told["undecided"]) == (1, False, [])
+    assert Path(told["table"]).is_file()
+
+
+def test_what_serves_is_shown_and_explained_and_frozen(nas, tuner, quick):
+    tune(nas)
+    (row,) = nas("tune", "show", "--json").json()
+    assert (row["choice"], row["problem"]) == ("small block=8", "rows=16 gradients=True")
+
+    rows = nas("tune", "explain", "faulty", "--problems", "problems.yaml", "--threads", "1", "--json").json()
+    assert (rows[0]["why"], rows[0]["choice"], rows[0]["serves"]) == ("exact", "small block=8", True)
+    assert [row["milliseconds"] for row in rows[1:3]] == [1.0, 2.0]
+    assert rows[-1]["why"].startswith("wrong: ")
+
+    assert nas("tune", "lock", "lock.json", "--json").json() == {"file": "lock.json", "problems": 1}
+    assert nas("tune", "verify", "--load", FAULTY, "--json").json()[0]["times_default"] == 0.5
+
+
+def test_measurements_are_exported_and_imported_once(nas, tuner, quick):
+    tune(nas)
+    count = nas("tune", "export", "all.jsonl.gz", "--json").json()["measurements"]
+    assert count > 10
+    assert nas("tune", "import", "all.jsonl.gz", "--storage", "other.db", "--json").json()["new"] == count
+    assert nas("tune", "import", "all.jsonl.gz", "--storage", "other.db", "--json").json()["new"] == 0
+
+
+def test_strategies_are_replayed_on_a_recorded_space(nas, tuner, shared_data):
+    (file, *_) = sorted(shared_data("kernel_tuning").rglob("*.json.gz"))
+    (row,) = nas(
+        "tune", "replay", file, "--strategy", "random", "--evaluations", "10", "--seeds", "2", "--json"
+    ).json()
+    assert row["strategy"] == "random"
+    assert 0 < row["of_optimum"] <= 1
+
+
+def test_the_problems_of_an_architecture_are_those_that_it_asks_for():
+    from nas import tuning
+    from searchspace import zoo
+
+    asked = tuning.problems_of([zoo.load("transformer", "tiny")], "cuda", length=16, batch=2)
+    assert all(problem.device == "cuda" for some in asked.values() for problem in some)
+    assert {problem["batch"] for problem in asked["attention"]} == {2}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["fualty"], "no operation is called 'fualty'. Did you mean 'faulty'"),
+        (["faulty", "--effort", "huge"], "effort must be one of none, quick, full"),
+        (["faulty", "--budget", "soon"], "--budget must be a time such as 90s, 10m or 2h"),
+        (["faulty", "--device", "tpu"], "device must be 'cpu', 'cuda' or 'cuda:N'"),
+        (["faulty", "--problems", "problems.yaml", "--study", "x"], "Say where the problems come from once"),
+        (["faulty", "--problems", "nosuch.yaml"], "cannot be read as a list of problems"),
+        (["faulty", "--load", "nosuch.py"], "is no Python file that registers operations"),
+        (["lock", "lock.json", "--miss", "never"], "miss must be one of default, error"),
+        (["replay", "problems.yaml"], "is no recorded tuning space"),
+    ],
+)
+def test_what_cannot_be_done_is_said(arguments, says, nas, tuner):
+    if arguments[0] in ("faulty", "fualty") and "nosuch.py" not in arguments:
+        arguments = [*arguments, "--load", FAULTY]
+    ended = nas("tune", *arguments)
+    assert (ended.code, ended.out) == (2, "")
+    assert says in ended.err
