@@ -1,6 +1,6 @@
 """What a token costs in evaluation with a memory and by a sliding window: Transformer-XL beside a vanilla Transformer.
 
-    python -m benchmarks.evaluation_xl [--width 410] [--repeats 3] [--quick] [--json]
+    python -m benchmarks.evaluation_xl [--width 410] [--repeats 2] [--quick] [--json]
 
 Dai et al. 2019, "Transformer-XL", https://arxiv.org/abs/1901.02860, table 9. Both models have the 16 layers of the
 WikiText-103 base model (width 410, 10 heads, feed-forward 2100) and a small vocabulary, so that layers are timed.
@@ -50,7 +50,7 @@ final_norm: none
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--width", type=int, default=WIDTH, help="of both models; a multiple of 10")
-    parser.add_argument("--repeats", type=int, default=3, help="windows, and segments, of each attention length")
+    parser.add_argument("--repeats", type=int, default=2, help="windows, and segments, of each attention length")
     parser.add_argument("--quick", action="store_true", help="one short length and two layers: only that all works")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
