@@ -57,10 +57,13 @@ def _forward(
     elif len(x):
         for part in by_rows.parts(len(x), block):
             wide, target = x[part].to(loss.dtype), targets[part]
-            sums, ignored = torch.logsumexp(wide, 1, out=lse[part]), target == ignore
-            loss[part] = sums - wide.gather(1, target.masked_fill(ignored, 0)[:, None])[:, 0]
+            top, ignored = wide.amax(1, keepdim=True), target == ignore
+            shifted = wide - top  # so that what follows stays small where all logits are large
+            logs = shifted.exp().sum(1).log_()
+            lse[part] = logs + top[:, 0]
+            loss[part] = logs - shifted.gather(1, target.masked_fill(ignored, 0)[:, None])[:, 0]
             if smoothing:
-                loss[part] = (1 - smoothing) * loss[part] + smoothing * (sums - wide.mean(1))
+                loss[part] = (1 - smoothing) * loss[part] + smoothing * (logs - shifted.mean(1))
             loss[part].masked_fill_(ignored, 0)
     return loss, lse
 

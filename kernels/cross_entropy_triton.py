@@ -35,13 +35,13 @@ def _forward(x_ptr, target_ptr, loss_ptr, lse_ptr, x_stride, V, IGNORE: tl.const
             plain += tl.where(c < V, x, 0.0)
     most = tl.max(top, 0)
     safe = tl.where(most == -float("inf"), 0.0, most)
-    lse = tl.log(tl.sum(total * tl.exp(top - safe), 0)) + safe
+    log = tl.log(tl.sum(total * tl.exp(top - safe), 0))  # what follows stays small where all logits are large
     inside = (target >= 0) & (target < V)  # another class has no loss: NaN says so where an index would read astray
-    loss = lse - tl.load(x_ptr + n * x_stride + target, mask=inside, other=float("nan")).to(WIDE)
+    loss = log - (tl.load(x_ptr + n * x_stride + target, mask=inside, other=float("nan")).to(WIDE) - safe)
     if SMOOTHING > 0:
-        loss = (1 - SMOOTHING) * loss + SMOOTHING * (lse - tl.sum(plain, 0) / V)
+        loss = (1 - SMOOTHING) * loss + SMOOTHING * (log - (tl.sum(plain, 0) / V - safe))
     tl.store(loss_ptr + n, tl.where(target == IGNORE, 0.0, loss))
-    tl.store(lse_ptr + n, lse)
+    tl.store(lse_ptr + n, log + safe)
 
 
 @triton.jit
@@ -50,10 +50,10 @@ def _backward(dloss_ptr, x_ptr, target_ptr, lse_ptr, dx_ptr, x_stride, V, IGNORE
     n = tl.program_id(0).to(tl.int64)
     c = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     target = tl.load(target_ptr + n)
-    x = tl.load(x_ptr + n * x_stride + c, mask=c < V, other=0.0).to(WIDE)
-    dx = tl.exp(x - tl.load(lse_ptr + n)) - tl.where(c == target, 1 - SMOOTHING, 0.0)
+    x = tl.load(x_ptr + n * x_stride + c, mask=c < V, other=-float("inf")).to(WIDE)
+    dx = tl.exp(x - tl.load(lse_ptr + n)) - (c == target).to(WIDE) * (1 - SMOOTHING)
     if SMOOTHING > 0:
-        dx -= SMOOTHING / V
+        dx -= tl.full([BLOCK], SMOOTHING, WIDE) / V
     dx = tl.where(target == IGNORE, 0.0, dx * tl.load(dloss_ptr + n))
     tl.store(dx_ptr + n * V + c, dx.to(dx_ptr.dtype.element_ty), mask=c < V)
 

@@ -22,7 +22,8 @@ QUICK = tl.constexpr(1.702)
 
 @triton.jit
 def _sigmoid(z):
-    return 1 / (1 + tl.exp(-z))
+    e = tl.exp(-tl.abs(z))
+    return tl.where(z >= 0, 1.0, e) / (1 + e)
 
 
 @triton.jit

@@ -126,7 +126,8 @@ def rotary(
 def _inputs(problem: Problem, seed: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
     B, H, T, D = (problem[name] for name in OPERATION.sizes)
     (x,) = by_rows.numbers(problem, seed, (B, T, H, D))  # as a projection leaves them
-    return (x.transpose(1, 2), torch.arange(T, device=problem.device)), {"layout": problem["layout"]}
+    heads = x.detach().transpose(1, 2).requires_grad_(problem["gradients"])
+    return (heads, torch.arange(T, device=problem.device)), {"layout": problem["layout"]}
 
 
 def _problems(device: str) -> dict[str, Problem]:

@@ -172,3 +172,93 @@ def test_triton_is_never_chosen_where_there_is_no_gpu(name):
     with pytest.raises(ValueError, match="a Triton kernel needs a GPU"):
         found.check(Choice.of("triton"), problem_of(name))
     assert "triton" not in found.choices(problem_of(name))
+
+
+def launcher(name):
+    """Its public function, with the arguments that `inputs` makes and a configuration."""
+    module = importlib.import_module(f"kernels.{name}")
+    if name != "layer_norm":
+        return getattr(module, name)
+
+    def add_layer_norm(x, weight, bias, residual, config=None):
+        return module.add_layer_norm(x, residual, weight, bias, config=config)
+
+    return add_layer_norm
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_compiled_model_runs_the_configured_implementation(name):
+    torch._dynamo.reset()
+    found = operation(name)
+    chosen = "chunked" if "linear" in name else "blocked"
+    launch = partial(launcher(name), config=Choice.of(chosen))
+    args, kwargs = found.inputs(problem_of(name), 0)
+    compiled = torch.compile(launch, backend="aot_eager", fullgraph=True)
+    assert_near(results(compiled, args, kwargs), results(found.reference, args, kwargs), torch.float64)
+
+
+@pytest.mark.parametrize("config", [None, "own"])
+@pytest.mark.parametrize("name", NAMES)
+def test_an_exported_model_is_the_same(name, config):
+    found = operation(name)
+    chosen = None if config is None else Choice.of("chunked" if "linear" in name else "blocked")
+    args, kwargs = found.inputs(problem_of(name, gradients=False), 0)
+
+    class Model(torch.nn.Module):
+        def forward(self, *args, **kwargs):
+            return launcher(name)(*args, **kwargs, config=chosen)
+
+    program = torch.export.export(Model(), args, kwargs)
+    assert (f"tessera.{name}" in program.graph_module.code) == (chosen is not None or "linear" in name)
+    with torch.no_grad():
+        found, expected = program.module()(*args, **kwargs), Model()(*args, **kwargs)
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_mixed_precision_gives_every_implementation_one_dtype(name):
+    found = operation(name)
+    args, kwargs = found.inputs(problem_of(name, "float32"), 0)
+    dtypes = {}
+    for each in found.implementations.values():
+        if each.name not in ("compiled", "triton"):
+            with torch.autocast("cpu", torch.bfloat16):
+                out = each.call(*args, **kwargs, **each.default)
+            dtypes[each.name] = (out[0] if isinstance(out, tuple) else out).dtype
+    assert len(set(dtypes.values())) == 1, dtypes
+
+
+ROWS, STRIDE = 3, 2**30
+
+
+@pytest.mark.parametrize("name", ["cross_entropy", "gated_activation", "layer_norm", "rms_norm", "rotary", "softmax"])
+def test_offsets_beyond_two_to_the_31_are_reached(name):
+    """Rows so far apart that a 32-bit offset would read elsewhere; only their own pages are ever touched."""
+    found = operation(name)
+    each, sizes = found.implementations["triton"], (1, 1, ROWS, 8) if name == "rotary" else (ROWS, 8)
+    args, kwargs = found.inputs(problem_of(name, "float16", sizes=sizes), 0)
+    near = args[0].detach()
+    strides = (1, 1, STRIDE, 1) if name == "rotary" else (STRIDE, 1)
+    memory = torch.empty((ROWS - 1) * STRIDE + near.shape[-1], dtype=torch.float16)
+    far = memory.as_strided(near.shape, strides)
+    far.copy_(near)
+    got = results(partial(each.call, **each.default), (far.requires_grad_(), *args[1:]), kwargs)
+    expected = results(partial(each.call, **each.default), (near.clone().requires_grad_(), *args[1:]), kwargs)
+    torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gradients_may_come_without_memory_of_their_own(name):
+    """That of a sum is one number, expanded to every place."""
+    found = operation(name)
+    args, kwargs = found.inputs(problem_of(name), 0)
+
+    def gradients(call):
+        out = call(*args, **kwargs)
+        y = out[0] if isinstance(out, tuple) else out
+        return torch.autograd.grad(y, tensors(args, kwargs), torch.ones((), dtype=y.dtype).expand_as(y))
+
+    expected = gradients(found.reference)
+    for each in found.implementations.values():
+        if each.name != "compiled":
+            assert_near(gradients(partial(each.call, **each.default)), expected, torch.float64)
