@@ -1,0 +1,69 @@
+"""The row-wise kernels are compiled for an H100 where there is no GPU: the interpreter takes what the compiler refuses.
+
+In a process of its own, because here Triton is its interpreter.
+"""
+
+import importlib.util
+import os
+import subprocess
+import sys
+
+import pytest
+
+CODE = """
+import importlib, warnings
+warnings.simplefilter("ignore")
+import triton
+from triton import language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+half, full, number = "*bf16", "*fp32", "i32"
+
+
+def build(name, num_warps, constants, **types):
+    module, kernel = name.split(".")
+    kernel = getattr(importlib.import_module(f"kernels.{module}_triton"), kernel)
+    signature = {each: "constexpr" if each in constants else types.get(each, number) for each in kernel.arg_names}
+    places = {(kernel.arg_names.index(each),): value for each, value in constants.items()}
+    source = ASTSource(fn=kernel, signature=signature, constexprs=places)
+    made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": num_warps})
+    assert made.asm["cubin"] and made.metadata.shared <= 48 * 1024, name
+    print(name)
+
+
+tiles = {"WIDE": tl.float32, "ROWS": 2, "BLOCK": 1024}
+norm = dict.fromkeys(("x_ptr", "r_ptr", "w_ptr", "b_ptr", "y_ptr", "dy_ptr", "dx_ptr", "total_ptr", "dtotal_ptr"), half)
+norm |= dict.fromkeys(("scale_ptr", "mean_ptr", "dw_ptr", "db_ptr"), full)
+none = dict.fromkeys
+build("rms_norm._forward", 4, {**tiles, "EPS": 1e-6}, **norm)
+build("rms_norm._backward", 4, tiles, **norm)
+build("rms_norm._backward", 32, {**tiles, "ROWS": 1, "BLOCK": 32768, "w_ptr": None, "dw_ptr": None}, **norm)
+build("layer_norm._forward", 4, {**tiles, "EPS": 1e-5}, **norm)
+build("layer_norm._forward", 4, {**tiles, "EPS": 1e-5, **none(("r_ptr", "w_ptr", "b_ptr", "total_ptr"))}, **norm)
+build("layer_norm._backward", 4, tiles, **norm)
+build("layer_norm._backward", 4, {**tiles, **none(("dtotal_ptr", "w_ptr", "dw_ptr", "db_ptr"))}, **norm)
+build("softmax._forward", 4, tiles, **norm)
+build("softmax._backward", 4, tiles, **norm)
+for gate in ("silu", "gelu", "gelu_tanh", "identity"):
+    gated = {"GATE": gate, "WIDE": tl.float32, "BLOCK": 1024}
+    build("gated_activation._forward", 4, gated, h_ptr=half, y_ptr=half)
+    build("gated_activation._backward", 4, gated, h_ptr=half, dy_ptr=half, dh_ptr=half)
+for between, apart in ((1, 0), (2, 1)):
+    turned = {**tiles, "BETWEEN": between, "APART": apart, "ROWS": 16, "BLOCK": 64}
+    build("rotary._rotate", 4, turned, x_ptr=half, y_ptr=half, cos_ptr=full, sin_ptr=full, b_stride="i64")
+for smoothing in (0.0, 0.1):
+    loss = {"IGNORE": -100, "SMOOTHING": smoothing, "WIDE": tl.float32, "BLOCK": 4096}
+    pointers = dict(x_ptr=half, dx_ptr=half, target_ptr="*i64", loss_ptr=full, dloss_ptr=full, lse_ptr=full)
+    build("cross_entropy._forward", 8, loss, **pointers)
+    build("cross_entropy._backward", 8, loss, **pointers)
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")
+def test_every_row_wise_kernel_compiles_for_an_h100(root, tmp_path):
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    environment |= {"TRITON_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(root)}
+    done = subprocess.run([sys.executable, "-c", CODE], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert len(set(done.stdout.split())) == 11
