@@ -104,10 +104,16 @@ def lsh_attention(
     chunks = (B * H * layout.cut.ring, -1)
     seen = layout.rows(layout.seen)
     Q = F.embedding(layout.rows(layout.slots), q.flatten(0, 2)).view(*chunks, D)
-    K, V = (F.embedding(seen, heads.flatten(0, 2)).view(*chunks, D) for heads in (k, v))
-    scores = torch.baddbmm(penalty.flatten(0, 2), Q, K.transpose(1, 2))
+    K = F.embedding(seen, k.flatten(0, 2)).view(*chunks, D)
+    # In place as far as a gradient allows: penalties, scores and weights are the largest tensors.
+    scores = penalty.flatten(0, 2)
+    turned = K.transpose(1, 2)
+    # With `out` and not `baddbmm_`, which torch's counter of FLOPs does not know.
+    scores = torch.baddbmm(scores, Q, turned, out=None if torch.is_grad_enabled() else scores)
+    del Q, K, turned, penalty
     largest = scores.detach().amax(2, keepdim=True)
-    weights = (scores - largest).exp()
+    weights = scores.sub_(largest).exp_()
+    V = F.embedding(seen, v.flatten(0, 2)).view(*chunks, D)
     sums = torch.cat([F.dropout(weights, dropout) @ V, weights.sum(2, keepdim=True)], dim=2)  # [.., K, D + 1]
     out = layout.mixed(sums, largest)
     out = out[..., :D] / out[..., D:]
@@ -190,7 +196,7 @@ class _Layout:
         penalty = torch.zeros((), dtype=dtype, device=i.device)
         if exact_counts:
             penalty = penalty - self._counts().clamp(min=1).to(dtype).log()
-        return penalty.masked_fill(i == j, ONESELF).masked_fill(forbidden, NOTHING)
+        return penalty.masked_fill(i == j, ONESELF).masked_fill_(forbidden, NOTHING)
 
     def distances(self, bias: Tensor) -> Tensor:
         """bias: [H, 2 T - 1] -> [B, H, R * N, K, views * K]."""
