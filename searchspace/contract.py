@@ -37,19 +37,20 @@ class Given:
 
 @dataclass(frozen=True, kw_only=True)
 class Capabilities:
-    """What a block can do. `causal`: never looks ahead when told so; `bidirectional`: can look both ways;
-    `cross`: can attend to an encoder's output; `streaming`: can read its input in pieces; `source`: can read its keys
-    from a longer sequence, and then clears `context.source`; `changes_length`: leaves the padding, the positions and
-    the segments of its shorter output in the context; `selects`: chooses by content what a position reads. Then a
-    causal block lets no value and no gradient of the future reach the past, but what the past reads of itself may
-    depend on the future, and a rounding may change the choice; `pointwise`: reads each position by itself and nothing
-    of the context. A block that holds others is so when they are."""
+    """What a block can do. `causal`: never looks ahead when told so; `bidirectional`: can look both ways; `cross`: can
+    attend to an encoder's output; `streaming`: can read its input in pieces; `source`: can read its keys from a longer
+    sequence, and then clears `context.source`; `turned`: lets the position turn its queries and keys; `changes_length`:
+    leaves the padding, the positions and the segments of its shorter output in the context; `selects`: chooses by
+    content what a position reads. Then a causal block lets no value and no gradient of the future reach the past, but
+    what the past reads of itself may depend on the future, and a rounding may change the choice; `pointwise`: reads
+    each position by itself and nothing of the context. A block that holds others is so when they are."""
 
     causal: bool = True
     bidirectional: bool = True
     cross: bool = False
     streaming: bool = True
     source: bool = False
+    turned: bool = False
     changes_length: bool = False
     selects: bool = False
     pointwise: bool = False

@@ -17,7 +17,7 @@ from searchspace.combinators.sequence import Stack
 from searchspace.contract import Context, Given
 from searchspace.cost import Shape
 from searchspace.models.embedding import TokenEmbedding, logits_part, token_part
-from searchspace.models.entry import cannot_stream, entered, left, position_parts
+from searchspace.models.entry import cannot_stream, check_position, entered, left, position_parts
 from searchspace.models.initialisation import scale_residual_outputs
 from searchspace.parts import Composite, Part, configured_below, in_order
 from searchspace.registry import Blocks, Configured, Norm, Position, block_type, named, primitive
@@ -46,6 +46,7 @@ class DecoderConfig:
         at_least(1, width=self.width, vocabulary=self.vocabulary)
         probability(dropout=self.dropout)
         self._check_width()
+        check_position(self.position, self.body)
 
     @property
     def width_after(self) -> int:

@@ -26,7 +26,7 @@ from searchspace.models.embedding import (
     segment_part,
     token_part,
 )
-from searchspace.models.entry import entered, position_parts
+from searchspace.models.entry import check_position, entered, position_parts
 from searchspace.models.head import EPS, Activation, ClassHead, Kind, TokenHead, class_parts, token_parts
 from searchspace.models.initialisation import scale_residual_outputs
 from searchspace.parts import PROBE, Composite, Part, after, check_lengths, in_order
@@ -74,6 +74,7 @@ class EncoderConfig:
             )
         self._check_outputs()
         check_lengths(self.body)
+        check_position(self.position, self.body)
 
     def _check_outputs(self) -> None:
         if self.tokens and self.vocabulary is None:

@@ -19,7 +19,7 @@ from searchspace.combinators.sequence import Stack
 from searchspace.contract import Context, Given
 from searchspace.cost import Cost, Shape
 from searchspace.models.embedding import TokenEmbedding, logits_part, token_part
-from searchspace.models.entry import cannot_stream, entered, left, position_parts
+from searchspace.models.entry import cannot_stream, check_position, entered, left, position_parts
 from searchspace.models.handover import check_nothing_is_lost, handed_over
 from searchspace.models.initialisation import scale_residual_outputs
 from searchspace.parts import PROBE, Composite, Part, after, check_lengths, configured_below, in_order
@@ -46,6 +46,7 @@ class EncoderDecoderConfig:
         at_least(1, width=self.width, vocabulary=self.vocabulary, source_vocabulary=self.source_vocabulary)
         probability(dropout=self.dropout)
         check_lengths(self.encoder)
+        check_position(self.position, self.encoder + self.decoder)
         if after(self.encoder, PROBE).length != PROBE.length:
             raise ValueError(
                 "the encoder leaves fewer positions than the source has, and the decoder reads its padding at those; "

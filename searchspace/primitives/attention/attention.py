@@ -56,7 +56,7 @@ class AttentionConfig:
 class Attention(Primitive):
     """Attention over the sequence or over the memory; streaming keeps the keys and values of all that was read."""
 
-    capabilities = Capabilities(cross=True, source=True)
+    capabilities = Capabilities(cross=True, source=True, turned=True)
 
     def __init__(self, config: AttentionConfig) -> None:
         super().__init__()

@@ -58,7 +58,7 @@ class BigbirdAttentionConfig:
 class BigbirdAttention(Primitive):
     """Attention over near, random and global blocks; it looks both ways, always."""
 
-    capabilities = Capabilities(causal=False, streaming=False)
+    capabilities = Capabilities(causal=False, streaming=False, turned=True)
 
     def __init__(self, config: BigbirdAttentionConfig) -> None:
         super().__init__()

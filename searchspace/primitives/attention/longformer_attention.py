@@ -59,7 +59,7 @@ class LongformerAttentionConfig:
 class LongformerAttention(Primitive):
     """Attention in a window and over global positions; it looks both ways, always."""
 
-    capabilities = Capabilities(causal=False, streaming=False)
+    capabilities = Capabilities(causal=False, streaming=False, turned=True)
 
     def __init__(self, config: LongformerAttentionConfig) -> None:
         super().__init__()

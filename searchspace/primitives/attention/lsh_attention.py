@@ -80,7 +80,7 @@ class LshAttentionConfig:
 class LshAttention(Primitive):
     """Attention among positions that hash alike; it cannot read in pieces."""
 
-    capabilities = Capabilities(streaming=False, selects=True)
+    capabilities = Capabilities(streaming=False, turned=True, selects=True)
 
     def __init__(self, config: LshAttentionConfig) -> None:
         super().__init__()

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from kernels.attention import attention
 from kernels.depthwise_convolution import depthwise_convolution
 from searchspace.checks import at_least, probability
-from searchspace.contract import Context, Primitive, given
+from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, linear, matmul
 from searchspace.primitives.attention.heads import check_heads, merge, places, split
 from searchspace.primitives.attention.kept_keys import attend_to_kept, bias_of_kept, remember
@@ -59,6 +59,8 @@ class PrimerAttentionConfig:
 @primitive("primer_attention", PrimerAttentionConfig)
 class PrimerAttention(Primitive):
     """Streaming keeps the last K - 1 projections, and the keys and values of all that was read."""
+
+    capabilities = Capabilities(turned=True)
 
     def __init__(self, config: PrimerAttentionConfig) -> None:
         super().__init__()

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from kernels.sliding_window_attention import reach, sliding_window_attention
 from searchspace.checks import at_least, probability
-from searchspace.contract import Context, Primitive, given
+from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, linear
 from searchspace.primitives.attention.heads import check_heads, merge, places, split
 from searchspace.primitives.attention.windows import check_dilated_heads, dilations, windows_cost
@@ -66,6 +66,8 @@ class SlidingWindowAttentionConfig:
 @primitive("sliding_window_attention", SlidingWindowAttentionConfig)
 class SlidingWindowAttention(Primitive):
     """Attention in a window; streaming keeps the keys and values of the positions that it still reaches."""
+
+    capabilities = Capabilities(turned=True)
 
     def __init__(self, config: SlidingWindowAttentionConfig) -> None:
         super().__init__()

@@ -83,7 +83,7 @@ class SparseAttentionConfig:
 class SparseAttention(Primitive):
     """Attention over the two sets of a Sparse Transformer; it never looks ahead."""
 
-    capabilities = Capabilities(bidirectional=False)
+    capabilities = Capabilities(bidirectional=False, turned=True)
 
     def __init__(self, config: SparseAttentionConfig) -> None:
         super().__init__()

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from searchspace.architecture import Architecture
 from searchspace.build import build, cost
 from searchspace.combinators.sequence import SequenceConfig
 from searchspace.contract import Capabilities, Context, Primitive, Streams
@@ -225,3 +226,11 @@ def test_mixed_precision_trains_and_stays_near_single() -> None:
     torch.testing.assert_close(mixed.float(), model(sequence), atol=0.05, rtol=0.05)
     mixed.float().square().mean().backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+
+
+@pytest.mark.parametrize("mixer", ["attention", "sliding_window_attention", "primer_attention", "lsh_attention"])
+def test_rotary_positions_need_heads_of_even_width_and_say_so_before_anything_is_built(mixer):
+    text = "kind: decoder\nwidth: 12\nvocabulary: 9\nposition: rotary\nbody: {residual: {of: {%s: {heads: 4}}}}"
+    with pytest.raises(SpaceError, match=rf"{mixer} with dim=12, heads=4: Rotary positions .* must be even"):
+        _ = Architecture.parse(text % mixer).configured
+    assert Architecture.parse((text % mixer).replace("rotary", "alibi"))
