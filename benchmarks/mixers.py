@@ -229,7 +229,7 @@ def shown(
         "pass": "training" if row.training else "forward",
         "grows": round(grows, 2),
         **{f"us at {n}": round(row.a_position(n), 2) if n in row.times else "" for n in full[causal, False].times},
-        "slope": round(slope, 3),
+        "slope": "" if math.isnan(slope) else round(slope, 3),
         "KiB": round(row.peaks[longest] / longest / 1024, 1),
         "x full at 1024": round(row.a_position(1024) / beside, 2),
         "x public": round(times, 2) if other else "",  # type: ignore[call-overload]
