@@ -110,15 +110,10 @@ def attention(
     biased = "none" if bias is None else "learned" if bias.requires_grad and torch.is_grad_enabled() else "fixed"
     seen = (causal and queries > 1, window is not None, keys is not None)
     flags = (*seen, biased, slopes is not None, dropout > 0, learns)
-    call = tuned.implementation(OPERATION, q.device.type, _computed(q), sizes, flags, config)
+    call = tuned.implementation(OPERATION, q.device.type, asked.computed(q), sizes, flags, config)
     return call(
         q, k, v, causal=causal, keys=keys, bias=bias, dropout=dropout, scale=scale, window=window, slopes=slopes
     )
-
-
-def _computed(q: Tensor) -> torch.dtype:
-    device = q.device.type
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else q.dtype
 
 
 def _sdpa(

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from kernels import rows, tuned
-from kernels.attention import _computed, attention_reference
+from kernels.attention import attention_reference
 from kernels.attention import masked_attention as masked
-from kernels.attention_problems import HALF, WIDEST, shared_memory
+from kernels.attention_problems import HALF, WIDEST, computed, shared_memory
 from kernels.registry import Choice, Configuration, Implementation, Operation, Problem, register
 
 SIZES = ("batch", "heads", "groups", "keys", "width")
@@ -62,7 +62,7 @@ def decode_attention(
     learns = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (q, k, v, bias))
     sizes = (q.shape[0], q.shape[1], k.shape[1], k.shape[2], q.shape[3])
     flags = (keys is not None, lengths is not None, bias is not None, learns)
-    call = tuned.implementation(OPERATION, q.device.type, _computed(q), sizes, flags, config)
+    call = tuned.implementation(OPERATION, q.device.type, computed(q), sizes, flags, config)
     scale = 1 / math.sqrt(q.shape[3]) if scale is None else scale
     return call(q, k, v, keys=keys, lengths=lengths, bias=bias, scale=scale)
 

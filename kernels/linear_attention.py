@@ -6,18 +6,28 @@ B batch, H heads, T time, F features of a query or key, D width of a value, C po
 
 A column of ones beside the values makes z one more column of S. Inside a chunk positions meet directly, and one prefix
 [F, D + 1] a chunk carries the past: neither forward nor backward holds a prefix for every position.
+
+Implementations: `chunks`, by PyTorch's products; `triton`, causal only. Where nothing was tuned `chunks` serves.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from kernels import rows, tuned
+from kernels.attention_problems import computed
+from kernels.linear_attention_chunked import SIZES, chunked_attention, named, needs_tiles, numbers, tiled
+from kernels.registry import Choice, Implementation, Operation, Problem, register
+
 # Positions. Forward and backward at B 8, H 4, F = D = 32, float32, one core of a shared CPU, best of 7, with 16, 32,
 # 64, 128: T 1024: 76, 73, 65, 124 ms; T 256: 11, 11, 13, 18 ms. Up to 64 they hardly
 # differ, and the largest of them keeps the fewest prefixes.
 CHUNK = 64
+POSITIONS = (16, 32, 64, 128, 256)
 EPSILON = 1e-6
 
 
@@ -45,19 +55,28 @@ def linear_attention_reference(
 
 
 def linear_attention(
-    q: Tensor, k: Tensor, v: Tensor, *, causal: bool, state: Tensor | None = None
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool, state: Tensor | None = None, config: Choice | None = None
 ) -> tuple[Tensor, Tensor]:
     """q and k: [B, H, T, F], already mapped to features; v: [B, H, T, D] -> out [B, H, T, D] and the state after T.
 
     state: [B, H, F, D + 1], S and z of what came before. A masked key is a zero in `k`. Half precision is summed in
-    float32, and so is the state: sums over a long past would otherwise stop growing.
+    float32, and so is the state: sums over a long past would otherwise stop growing. Without `config`: what is tuned.
     """
+    B, H, T, features = q.shape
+    flags = (causal, state is not None, rows.learns(q, k, v, state))
+    call = tuned.implementation(OPERATION, q.device.type, computed(v), (B, H, T, features, v.shape[3]), flags, config)
+    return call(q, k, v, causal=causal, state=state)
+
+
+def _chunks(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool, state: Tensor | None = None, positions: int
+) -> tuple[Tensor, Tensor]:
     wide = torch.promote_types(q.dtype, torch.float32)
     Q, K, V = q.to(wide), k.to(wide), v.to(wide)
     if not causal:
         out, state = _both_ways(Q, K, V, state)
         return out.to(v.dtype), state
-    summed, state = _causal(Q, K, F.pad(V, (0, 1), value=1.0), state)
+    summed, state = _causal(Q, K, F.pad(V, (0, 1), value=1.0), state, positions)
     out = summed[..., :-1] / (summed[..., -1:] + EPSILON)
     return out.to(v.dtype), state
 
@@ -70,9 +89,9 @@ def _both_ways(q: Tensor, k: Tensor, v: Tensor, state: Tensor | None) -> tuple[T
     return q @ S / (q @ z + EPSILON), whole
 
 
-def _causal(q: Tensor, k: Tensor, v: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
+def _causal(q: Tensor, k: Tensor, v: Tensor, state: Tensor | None, positions: int) -> tuple[Tensor, Tensor]:
     B, H, T = q.shape[:3]
-    N, C = chunks(T)
+    N, C = chunks(T, positions)
 
     def chunked(x: Tensor) -> Tensor:
         """[B, H, T, X] -> [B, H, N, C, X]; zeros behind the end add nothing to any sum."""
@@ -88,7 +107,43 @@ def _causal(q: Tensor, k: Tensor, v: Tensor, state: Tensor | None) -> tuple[Tens
     return summed, before[:, :, -1] + each[:, :, -1]
 
 
-def chunks(length: int) -> tuple[int, int]:
+def chunks(length: int, most: int = CHUNK) -> tuple[int, int]:
     """How many chunks of how many positions a causal pass over `length` positions takes."""
-    positions = min(length, CHUNK)
+    positions = min(length, most)
     return -(-length // positions), positions
+
+
+def _triton(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool, state: Tensor | None = None, **tiles: Any
+) -> tuple[Tensor, Tensor]:
+    assert causal
+    return chunked_attention(q, k, v, state=state, normalised=True, eps=EPSILON, **tiles)
+
+
+def _refuses(problem: Problem) -> str | None:
+    return needs_tiles(problem) if problem["causal"] else "both ways two products do"
+
+
+def _inputs(problem: Problem, seed: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    B, H, T, width, D = (problem[name] for name in SIZES)
+    shapes = [(B, H, T, width), (B, H, T, width), (B, H, T, D), (B, H, width, D + 1)]
+    q, k, v, state = numbers(problem, seed, *shapes)
+    begun = state.detach().float().requires_grad_(problem["gradients"]) if problem["begun"] else None
+    return (q, k, v), {"causal": problem["causal"], "state": begun}
+
+
+OPERATION = register(
+    Operation(
+        name="linear_attention",
+        reference=linear_attention_reference,
+        implementations={
+            "chunks": Implementation("chunks", _chunks, {"positions": POSITIONS}, default={"positions": CHUNK}),
+            "triton": tiled(_triton, _refuses),
+        },
+        inputs=_inputs,
+        problems=named("linear_attention", (("causal", True), ("begun", False))),
+        default=lambda problem: "chunks",
+        sizes=SIZES,
+        flags=("causal", "begun", "gradients"),
+    )
+)
