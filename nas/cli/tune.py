@@ -87,7 +87,7 @@ def run(
 
     Nothing that is known is measured again; an interrupt keeps all that was measured.
 
-    Example: nas tune all --device cpu --effort quick
+    Example: nas tune run all --device cpu --effort quick
     """
     from tuner import tables
     from tuner.session import tune

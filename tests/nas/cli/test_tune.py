@@ -126,3 +126,13 @@ def test_what_cannot_be_done_is_said(arguments, says, nas, tuner):
     ended = nas("tune", *arguments)
     assert (ended.code, ended.out) == (2, "")
     assert says in ended.err
+
+
+def test_a_profile_says_which_table_and_choices_it_used(nas, tuner, quick):
+    ended = nas("profile", "transformer:tiny", "--length", "8", "--threads", "1")
+    assert "Table of tuned kernels: none, the defaults serve" in ended.err
+    assert "attention" in ended.err
+
+    tune(nas)
+    ended = nas("profile", "transformer:tiny", "--length", "8", "--threads", "1")
+    assert f"Table of tuned kernels: {tuner / 'tables'}" in ended.err
