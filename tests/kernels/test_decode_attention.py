@@ -57,8 +57,9 @@ def test_equals_attention_of_one_query(name, heads, groups, length, splits, case
 
 def _corners():
     base = {"block_k": 16, "splits": 2, "num_warps": 4, "num_stages": 1, "precision": "ieee"}
+    yield base
     for name, values in TILES.items():
-        yield from ({**base, name: value} for value in (values[0], values[-1]))
+        yield from ({**base, name: value} for value in {values[0], values[-1]} - {base[name]})
 
 
 @needs_triton
