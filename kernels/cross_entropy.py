@@ -21,6 +21,7 @@ from kernels.registry import Choice, Configuration, Implementation, Operation, P
 
 IGNORE = -100
 REDUCTIONS = ("none", "mean", "sum")
+ROWS_BLOCKS = (1, 2, 4, *by_rows.BLOCKS["rows"])
 CLASSES_BLOCKS = (1024, 2048, 4096, 8192, 16384)
 
 
@@ -225,6 +226,10 @@ def fits(configuration: Configuration, problem: Problem) -> bool:
     return 4 * threads <= int(configuration["block"]) <= 32 * threads
 
 
+def _cached(problem: Problem) -> dict[str, Any]:
+    return {"rows": by_rows.in_cache(ROWS_BLOCKS, problem["columns"])}
+
+
 OPERATION = register(
     Operation(
         name="cross_entropy",
@@ -232,9 +237,7 @@ OPERATION = register(
         implementations={
             "torch": Implementation("torch", plain_cross_entropy),
             "compiled": compiled(cross_entropy_reference),
-            "blocked": Implementation(
-                "blocked", _blocked, {"rows": (1, 2, 4, *by_rows.BLOCKS["rows"])}, default={"rows": 8}
-            ),
+            "blocked": Implementation("blocked", _blocked, {"rows": ROWS_BLOCKS}, default={"rows": 8}, suited=_cached),
             "triton": Implementation(
                 "triton",
                 _triton,

@@ -185,7 +185,7 @@ OPERATION = register(
         implementations={
             "torch": Implementation("torch", _torch),
             "compiled": compiled(gated_activation_reference),
-            "blocked": Implementation("blocked", _blocked, by_rows.BLOCKS, default={"rows": 32}),
+            "blocked": Implementation("blocked", _blocked, by_rows.BLOCKS, default={"rows": 32}, suited=by_rows.cached),
             "triton": Implementation(
                 "triton",
                 _triton,

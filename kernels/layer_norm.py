@@ -225,7 +225,7 @@ OPERATION = register(
         implementations={
             "torch": Implementation("torch", _torch),
             "compiled": compiled(layer_norm_reference),
-            "blocked": Implementation("blocked", _blocked, by_rows.BLOCKS, default={"rows": 64}),
+            "blocked": Implementation("blocked", _blocked, by_rows.BLOCKS, default={"rows": 64}, suited=by_rows.cached),
             "triton": Implementation(
                 "triton",
                 _triton,

@@ -33,6 +33,7 @@ from kernels.cross_entropy import (
 from kernels.registry import Choice, Implementation, Operation, Problem, register
 
 REDUCTIONS = ("mean", "sum")
+BLOCKS = (1, 4, 16, 64, 256, 1024)  # rows of a chunk whose softmax is in the cache of a CPU
 CHUNKS = {"rows": (64, 128, 256, 512, 1024, 2048, 4096), "in_forward": (True, False)}
 
 
@@ -205,6 +206,10 @@ def _suited(problem: Problem) -> dict[str, Any]:
     return {"rows": min(4096, max(64, 2**24 // by_rows.power(problem["classes"])))}
 
 
+def _cached(problem: Problem) -> dict[str, Any]:
+    return {**_suited(problem), "block": by_rows.in_cache(BLOCKS, problem["classes"])}
+
+
 def _default(problem: Problem) -> str:
     """What keeps the memory small, on every device."""
     return "chunked"
@@ -220,9 +225,9 @@ OPERATION = register(
             "chunked": Implementation(
                 "chunked",
                 _blocked,
-                {**CHUNKS, "block": (1, 8, 64, 4096)},
-                default={"rows": 512, "in_forward": True, "block": 8},
-                suited=_suited,
+                {**CHUNKS, "block": BLOCKS},
+                default={"rows": 512, "in_forward": True, "block": 4},
+                suited=_cached,
                 files=("kernels.cross_entropy", "kernels.rows"),
             ),
             "triton": Implementation(

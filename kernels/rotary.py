@@ -19,6 +19,7 @@ from kernels.compiled import compiled
 from kernels.registry import Choice, Configuration, Implementation, Operation, Problem, register
 
 BASE = 10000.0
+POSITIONS = (16, 32, 64, 128, 256, 512, 1024, 4096)  # of a block on a CPU
 LAYOUTS = ("halves", "interleaved")
 
 
@@ -153,6 +154,11 @@ def _suited(problem: Problem) -> dict[str, Any]:
     return {"rows": min(64, max(2, 1024 // by_rows.power(problem["width"] // 2))), "num_warps": 4}
 
 
+def _cached(problem: Problem) -> dict[str, Any]:
+    width = problem["batch"] * problem["heads"] * problem["width"]
+    return {"rows": by_rows.in_cache(POSITIONS, width)}
+
+
 OPERATION = register(
     Operation(
         name="rotary",
@@ -160,9 +166,7 @@ OPERATION = register(
         implementations={
             "torch": Implementation("torch", _torch),
             "compiled": compiled(_torch),
-            "blocked": Implementation(
-                "blocked", _blocked, {"rows": (16, 32, 64, 128, 256, 512, 1024, 4096)}, default={"rows": 128}
-            ),
+            "blocked": Implementation("blocked", _blocked, {"rows": POSITIONS}, default={"rows": 128}, suited=_cached),
             "triton": Implementation(
                 "triton",
                 _triton,

@@ -7,7 +7,7 @@ a CPU a block of rows goes through all steps of a formula while it is in the cac
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -19,6 +19,7 @@ from kernels.registry import Configuration, Problem
 WIDEST = 65536  # columns that a program can hold: 64 numbers for each of 1,024 threads
 PER_THREAD = 64  # numbers of a row block that a thread may hold; more spill out of its registers
 WARP = 32
+CACHED = 2**16  # numbers of a block on a CPU: a core's cache holds them with what is computed of them
 
 TILES = {"rows": (1, 2, 4, 8, 16), "num_warps": (1, 2, 4, 8, 16, 32)}
 BLOCKS = {"rows": (8, 16, 32, 64, 128, 256, 512, 1024)}  # on a CPU
@@ -91,6 +92,16 @@ def suited(problem: Problem) -> dict[str, Any]:
     block = power(problem["columns"])
     rows = min(16, max(1, 1024 // block))
     return {"rows": rows, "num_warps": min(32, max(1, rows * block // (16 * WARP)))}
+
+
+def in_cache(values: Sequence[int], width: int) -> int:
+    """The most rows, of `values`, that are at most CACHED numbers; else the fewest."""
+    return max((rows for rows in values if rows * width <= CACHED), default=min(values))
+
+
+def cached(problem: Problem) -> dict[str, Any]:
+    """Blocks on a CPU that its cache holds."""
+    return {"rows": in_cache(BLOCKS["rows"], problem["columns"])}
 
 
 def own(problem: Problem) -> str:

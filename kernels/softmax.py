@@ -108,7 +108,7 @@ OPERATION = register(
         implementations={
             "torch": Implementation("torch", _torch),
             "compiled": compiled(softmax_reference),
-            "blocked": Implementation("blocked", _blocked, by_rows.BLOCKS, default={"rows": 64}),
+            "blocked": Implementation("blocked", _blocked, by_rows.BLOCKS, default={"rows": 64}, suited=by_rows.cached),
             "triton": Implementation(
                 "triton",
                 _triton,
