@@ -70,6 +70,18 @@ class Part:
         return total(cost for _, cost in self.leaves())
 
 
+def too_long(part: Part) -> Iterator[str]:
+    """What each block at or below `part` that is made for shorter sequences than it is to read has to say.
+
+    Its configuration says how long they may be, `longest`.
+    """
+    longest = getattr(part.block.config, "longest", None) if part.block else None
+    if part.block and longest is not None and longest < part.shape.length:
+        yield f"{part.block.type.name} is made for at most {longest} positions, but would read {part.shape.length}."
+    for below in part.below():
+        yield from too_long(below)
+
+
 class Composite:
     """A block or model made of others: it lists its parts, and its cost is their sum."""
 

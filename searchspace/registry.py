@@ -109,6 +109,7 @@ def _fields(config: type) -> dict[str, Field]:
     }
 
 
+LOOKS_AHEAD = "{} looks ahead, so it cannot stand in a decoder; an encoder may hold it."
 _types: dict[tuple[Role, str], BlockType] = {}
 
 
@@ -171,7 +172,7 @@ def configure(block: Block, given: Given | None = None, role: Role | None = None
     """
     kind = block_type(block.name, role)
     if kind.role == "block" and given and given.causal and not kind.module.capabilities.causal:
-        raise ValueError(f"{block.name} looks ahead, so it cannot stand in a decoder; an encoder may hold it.")
+        raise ValueError(LOOKS_AHEAD.format(block.name))
     below = kind.module.given(block.fields) if kind.role == "model" else {}
     values: dict[str, Any] = {name: getattr(given, name) for name in kind.given}
     for name, value in block.fields.items():

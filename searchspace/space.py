@@ -24,6 +24,7 @@ from searchspace.dimensions import dimensions
 from searchspace.errors import Problem, SpaceError, nearest
 from searchspace.holes import describe, draw, values
 from searchspace.locate import locate
+from searchspace.parts import Part, too_long
 from searchspace.traversal import Choose, Outline, Walk
 from searchspace.tree import Block, Floats, Hole, Mark, Scalar
 
@@ -77,10 +78,11 @@ class Size:
 class Space:
     """A description with holes, in any spelling. Raises SpaceError when names, types or ties in it cannot hold."""
 
-    def __init__(self, root: Block, constraints: Iterable[Constraint] = (), length: int = LENGTH):
+    def __init__(self, root: Block, constraints: Iterable[Constraint] = (), length: int | None = None):
         self.root = schema.complete(root)
         self.constraints = tuple(constraints)
-        self.length = length
+        self.length = LENGTH if length is None else length
+        self.read = length  # of the sequences that its models must be able to read, where that is known
         if problems := window_growth.problems(self.root):
             raise SpaceError(problems)
         self.outline = Outline(self.root)
@@ -101,7 +103,7 @@ class Space:
         return language.render(self.root, self.constraints)
 
     def with_length(self, length: int) -> Space:
-        """The same space with its constraints computed for sequences of `length` positions."""
+        """The same space for sequences of `length` positions: every model can read them, constraints are of them."""
         return Space(self.root, self.constraints, length)
 
     @cached_property
@@ -199,7 +201,9 @@ class Space:
     def violations(self, architecture: Architecture) -> list[Violation]:
         """The constraints that `architecture` breaks, computed for one sequence of `length` positions."""
         try:
-            architecture.configured  # noqa: B018 checks that the values fit together
+            whole = Part(name="model", shape=Shape(length=self.read or 1), block=architecture.configured)
+            if self.read and (beyond := next(too_long(whole), None)):
+                return [Violation(BUILDS, None, None, beyond)]
             if not self.constraints:
                 return []
             cost = build.cost(architecture, Shape(batch=1, length=self.length))

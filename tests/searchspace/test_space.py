@@ -200,10 +200,10 @@ def test_a_constraint_that_leaves_nothing_is_named_with_the_nearest_sample():
 def test_a_space_in_which_nothing_builds_says_why():
     impossible = Space.parse("""
 kind: decoder
-width: !choice [7, 11]
+width: !choice [8, 9]
 vocabulary: 5
 position: none
-body: {attention: {heads: !choice [2, 3]}}
+body: [attention: {heads: !choice [2, 4]}, linear_attention: {heads: 3}]
 """)
     with pytest.raises(
         SpaceError, match=r"none of 50 samples is feasible; 50 do not build.*dim must be a multiple of heads"

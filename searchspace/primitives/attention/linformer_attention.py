@@ -46,6 +46,11 @@ class LinformerAttentionConfig:
             raise ValueError(f"length must be at least slots, but got length={self.length}, slots={self.slots}.")
 
     @property
+    def longest(self) -> int:
+        """The longest sequence it can read."""
+        return self.length
+
+    @property
     def matrices(self) -> int:
         """How many matrices of [slots, length] there are."""
         return {"none": 2 * self.heads, "headwise": 2, "key_value": 1, "layerwise": 1}[self.sharing]

@@ -41,6 +41,11 @@ class AxialConfig:
             )
 
     @property
+    def longest(self) -> int:
+        """The longest sequence it has positions for."""
+        return self.rows * self.columns
+
+    @property
     def widths(self) -> tuple[int, int]:
         """Channels of the two tables."""
         if self.combine == "sum":

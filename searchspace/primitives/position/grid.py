@@ -42,6 +42,11 @@ class GridConfig:
                 f"a multiple of 4, but got {self.dim}."
             )
 
+    @property
+    def longest(self) -> int:
+        """The longest sequence it has positions for."""
+        return self.rows * self.columns + self.first
+
 
 @primitive("grid", GridConfig, role="position")
 class Grid(NoPosition):

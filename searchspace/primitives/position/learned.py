@@ -32,6 +32,11 @@ class LearnedConfig:
     def __post_init__(self) -> None:
         at_least(1, length=self.length)
 
+    @property
+    def longest(self) -> int:
+        """The longest sequence it has positions for."""
+        return self.length
+
 
 @primitive("learned", LearnedConfig, role="position")
 class Learned(NoPosition):
