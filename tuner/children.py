@@ -76,6 +76,9 @@ class Children:
         self.close()
 
     def close(self) -> None:
+        if self.pipe is not None:
+            self.pipe.close()  # an idle child ends by itself, and leaves nothing behind
+            self.process.join(2.0)
         self._end()
         self.log.unlink(missing_ok=True)
 

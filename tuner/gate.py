@@ -1,8 +1,8 @@
 """The gate before the clock: a choice must give what the definition gives, output and gradients, or it is not timed.
 
-The definition is computed in float64 on fresh random inputs; what may differ follows from the dtype of the problem. A
-second run finds memory that nobody wrote filled with NaN, so that an output which is not written in full is seen; and
-no run may change its inputs.
+The definition is computed in float64 on fresh random inputs; what may differ follows from the dtype of the problem, and
+from how far the definition itself is off when it is computed in that dtype. A second run finds memory that nobody wrote
+filled with NaN, so that an output which is not written in full is seen; and no run may change its inputs.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from kernels.registry import Operation, Problem
 
+OWN = 8.0  # times what the definition itself is off in that dtype, where numbers cancel out
 CHANGED = "it changed its inputs"
 # Roundings that a result may be off by, in units of the dtype's precision and of what is typical of the result: sums
 # are long in float32, and hold a handful of roundings to the storage type in the short ones.
@@ -33,6 +34,7 @@ class Trial:
     weights: list[Tensor | None]  # of the outputs in the loss
     outputs: list[Any]
     gradients: list[Tensor | None]
+    own: tuple[list[float], list[float]]  # the error of the definition in the problem's dtype, of each of both
 
     def forward(self, call: Callable[..., Any]) -> list[Any]:
         """The outputs of `call`."""
@@ -59,7 +61,10 @@ def trial(operation: Operation, problem: Problem, seed: int) -> Trial:
         floating = isinstance(output, Tensor) and output.is_floating_point()
         weights.append(torch.randn(output.shape, generator=generator).to(output) if floating else None)
     gradients = _gradients(outputs, _leaves(exact_args, exact_kwargs), weights)
-    return Trial((args, kwargs), weights, [_detached(output) for output in outputs], gradients)
+    exact = [_detached(output) for output in outputs]
+    found = _flat(operation.reference(*args, **kwargs))
+    own = _worst(found, exact), _worst(_gradients(found, _leaves(args, kwargs), weights), gradients)
+    return Trial((args, kwargs), weights, exact, gradients, own)
 
 
 def differences(made: Trial, call: Callable[..., Any], dtype: torch.dtype) -> str | None:
@@ -68,12 +73,12 @@ def differences(made: Trial, call: Callable[..., Any], dtype: torch.dtype) -> st
     for poisoned in (False, True):
         with _poisoned_memory() if poisoned else _as_it_is():
             outputs = made.forward(call)
-            reason = _compared("output", outputs, made.outputs, dtype)
+            reason = _compared("output", outputs, made.outputs, dtype, made.own[0])
             gradients = [] if reason else made.backward(outputs)
         if not _same(before, made.arguments):
             return CHANGED
         where = " where memory was not zero before" if poisoned else ""
-        if reason := reason or _compared("gradient", gradients, made.gradients, dtype):
+        if reason := reason or _compared("gradient", gradients, made.gradients, dtype, made.own[1]):
             return reason + where
     return None
 
@@ -95,13 +100,25 @@ def _gradients(outputs: list[Any], leaves: list[Tensor], weights: list[Tensor | 
     return list(torch.autograd.grad(some, leaves, weighted, allow_unused=True))
 
 
-def _compared(what: str, found: list[Any], expected: list[Any], dtype: torch.dtype) -> str | None:
+def _worst(found: list[Any], expected: list[Any]) -> list[float]:
+    """How far the definition itself is off in the dtype of the problem."""
+    worst = []
+    for one, other in zip(found, expected, strict=True):
+        both = isinstance(one, Tensor) and isinstance(other, Tensor) and other.is_floating_point() and other.numel()
+        apart = (one.detach().to(torch.float64) - other.detach()).abs() if both else torch.zeros(1)
+        worst.append(apart[apart.isfinite()].max().item() if apart.isfinite().any() else 0.0)
+    return worst
+
+
+def _compared(
+    what: str, found: list[Any], expected: list[Any], dtype: torch.dtype, own: list[float]
+) -> str | None:
     if len(found) != len(expected):
         return f"{len(found)} {what}s came instead of {len(expected)}"
     for place, (one, other) in enumerate(zip(found, expected, strict=True)):
         name = what if len(found) == 1 else f"{what} {place}"
         if isinstance(one, Tensor) and isinstance(other, Tensor):
-            if reason := _apart(one.detach(), other.detach(), dtype):
+            if reason := _apart(one.detach(), other.detach(), dtype, own[place]):
                 return f"{name} {reason}"
         elif isinstance(other, Tensor) and what == "gradient":  # none is zero
             if bool(other.any()):
@@ -114,7 +131,7 @@ def _compared(what: str, found: list[Any], expected: list[Any], dtype: torch.dty
     return None
 
 
-def _apart(found: Tensor, expected: Tensor, dtype: torch.dtype) -> str | None:
+def _apart(found: Tensor, expected: Tensor, dtype: torch.dtype, own: float) -> str | None:
     if found.shape != expected.shape:
         return f"has shape {tuple(found.shape)} instead of {tuple(expected.shape)}"
     if not expected.is_floating_point():
@@ -126,7 +143,7 @@ def _apart(found: Tensor, expected: Tensor, dtype: torch.dtype) -> str | None:
     found = found.to(torch.float64)
     plain = torch.where(expected.isfinite(), expected, 0.0)
     precision = max(torch.finfo(dtype).eps, torch.finfo(torch.float64).eps) * ROUNDINGS.get(dtype, 64)
-    allowed = precision * (plain.abs() + plain.square().mean().sqrt())
+    allowed = precision * (plain.abs() + plain.square().mean().sqrt()) + OWN * own
     fits = (found - expected).abs() <= allowed
     fits |= (found == expected) | (found.isnan() & expected.isnan())  # infinities, and what the definition leaves open
     if bool(fits.all()):

@@ -1,0 +1,202 @@
+"""What the tuner loses when everything breaks: `python -m benchmarks.faults [--count 1000] [--quick] [--json]`.
+
+Sessions tune an operation of many implementations: some crash their process, hang, raise, run out of memory or give
+wrong numbers, everywhere or in places, and a few are right. Beside that children are killed from outside while
+they measure, and sessions while they run; a killed session is started again. Afterwards the database is read: every
+measurement that a session had reported must be there, none twice, and what serves must be right.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from benchmarks.report import report
+from tuner.search import HOPELESS
+
+FAULTS = ("crash", "segfault", "hang", "raise", "memory", "wrong", "wrong_gradient", "wrong_in_places")
+RIGHT = 3  # implementations a problem that are right
+ROWS = 24
+OPERATION = '''
+import ctypes, os, time
+import torch
+from kernels.registry import Implementation, Operation, Problem, register
+
+COUNT = {count}
+FAULTS = {faults!r}
+
+def reference(x, w):
+    return x * w
+
+def right(x, w, number=0):
+    return x * w
+
+def faulty(fault):
+    def call(x, w, number=0):
+        if fault == "crash":
+            os._exit(7)
+        if fault == "segfault":
+            ctypes.string_at(0)
+        if fault == "hang":
+            time.sleep(1000)
+        if fault == "raise":
+            raise RuntimeError("injected")
+        if fault == "memory":
+            raise MemoryError("injected")
+        if fault == "wrong_gradient":
+            return x.detach() * w + (x - x.detach())
+        if fault == "wrong_in_places":
+            return torch.where(x > 1.5, x * w + 0.01, x * w)
+        return x * w + 0.01
+    return call
+
+def inputs(problem, seed):
+    generator = torch.Generator().manual_seed(seed)
+    x, w = (torch.randn(size, generator=generator, requires_grad=True) for size in ((problem["rows"], 8), (8,)))
+    return (x, w), {{}}
+
+several = [Implementation("right", right, {{"number": tuple(range({right}))}}, default={{"number": 0}})]
+several += [
+    Implementation(fault, faulty(fault), {{"number": tuple(range(COUNT))}}, default={{"number": 0}}) for fault in FAULTS
+]
+register(Operation("injected", reference, {{each.name: each for each in several}}, inputs,
+    lambda device: {{}}, lambda problem: "right", sizes=("rows",)))
+'''
+
+
+def session(folder: Path, problems: int, seed: int) -> None:
+    """One session, in a process of its own: says each measurement that is written, then what serves."""
+    from kernels.registry import Problem
+    from nas.store import open_store
+    from tuner.children import Children, Patience
+    from tuner.effort import EFFORTS, Effort
+    from tuner.notebook import Notebook
+    from tuner.session import tune
+
+    EFFORTS["quick"] = Effort("quick", 10**6, 10**6, 5, 0.002, 2, 7, 0.01, None, 1.0)
+    write, run = Notebook.write, Children.run
+    rng = random.Random(f"{seed} {os.getpid()}")
+
+    def told(self: Notebook, operation: Any, problem: Any, outcomes: Any, mark: str | None = None) -> str | None:
+        turns = write(self, operation, problem, outcomes, mark)
+        for choice, outcome in outcomes.items():
+            row = [str(problem), str(choice), outcome.kind.value, turns is not None]
+            print(json.dumps({"row": row}), flush=True)
+        return turns
+
+    def killed(self: Children, job: Any) -> Any:
+        if rng.random() < 0.03 and self.process is not None:
+            print(json.dumps({"killed": "child"}), flush=True)
+            process = self.process
+            threading.Timer(rng.uniform(0.0, 0.01), process.kill).start()
+        return run(self, job)
+
+    Notebook.write, Children.run = told, killed  # type: ignore[method-assign]
+    wanted = [Problem("injected", "cpu", "float32", (("rows", ROWS + number),)) for number in range(problems)]
+    with open_store(folder / "tuning.db") as store:
+        found = tune(
+            {"injected": wanted},
+            store=store,
+            threads=1,
+            load=[str(folder / "injected.py")],
+            patience=Patience(shortest=0.3, longest=0.6),
+        )
+    served = [str(each.choice) for each in found.decisions]
+    print(json.dumps({"served": served, "undecided": len(found.undecided)}), flush=True)
+
+
+def measure(count: int, seed: int) -> list[dict[str, Any]]:
+    """Sessions until all is decided, killed at random moments -> what became of so many faults."""
+    problems = max(1, -(-count // (len(FAULTS) * HOPELESS)))
+    each = min(HOPELESS, -(-count // (problems * len(FAULTS))))
+    told: list[list[Any]] = []
+    deaths, rng = Counter[str](), random.Random(seed)
+    final: dict[str, Any] | None = None
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        text = OPERATION.format(count=each, faults=FAULTS, right=RIGHT)
+        folder.joinpath("injected.py").write_text(text)
+        while final is None:
+            arguments = ["--session", str(folder), "--problems", str(problems), "--seed", str(seed)]
+            command = [sys.executable, "-m", "benchmarks.faults", *arguments]
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            # Later deaths are rarer, so that it ends.
+            lives = rng.randrange(60, 240) * (1 + deaths["session"] // 4)
+            assert process.stdout is not None
+            for line in process.stdout:
+                said = json.loads(line)
+                if "row" in said:
+                    told.append(said["row"])
+                    lives -= 1
+                elif "killed" in said:
+                    deaths["child"] += 1
+                else:
+                    final = said
+                if lives == 0:
+                    process.send_signal(signal.SIGKILL)
+                    deaths["session"] += 1
+                    # What it had said before the signal is still in the pipe, and counts.
+            process.stdout.close()
+            process.wait()
+            if process.returncode not in (0, -signal.SIGKILL):
+                raise RuntimeError(f"a session ended with exit code {process.returncode}")
+        return _rows(folder, told, deaths, final)
+
+
+def _rows(folder: Path, told: list[list[Any]], deaths: Counter[str], final: dict[str, Any]) -> list[dict[str, Any]]:
+    from nas.store import open_store
+
+    with open_store(folder / "tuning.db") as store:
+        rows = store.measurements()
+    said = Counter((kind, turns) for _, _, kind, turns in told)
+    stored = Counter((row.failure or "timed", row.turns is not None) for row in rows)
+    lost = sum((said - stored).values())
+    singles = Counter((row.problem, row.implementation, row.configuration) for row in rows if row.turns is None)
+    twice = sum(number - 1 for number in singles.values())
+    kinds = Counter(row.failure for row in rows if row.failure)
+    wrong = sum(not choice.startswith("right") for choice in final["served"])
+    faults = sum(kinds.values()) + deaths["session"] + deaths["child"]
+    return [
+        {"what": "faults injected", "count": faults, "bar": ""},
+        *({"what": f"... {kind}", "count": number, "bar": ""} for kind, number in sorted(kinds.items())),
+        {"what": "... children killed from outside", "count": deaths["child"], "bar": ""},
+        {"what": "... sessions killed and started again", "count": deaths["session"], "bar": ""},
+        {"what": "rows reported and not in the database", "count": lost, "bar": "0"},
+        {"what": "measured twice", "count": twice, "bar": "0"},
+        {"what": "problems served wrong", "count": wrong, "bar": "0"},
+        {"what": "problems undecided", "count": final["undecided"], "bar": "0"},
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--count", type=int, default=1000, help="faults, about so many")
+    parser.add_argument("--quick", action="store_true", help="40 faults")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--session", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--problems", type=int, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.session is not None:
+        session(arguments.session, arguments.problems, arguments.seed)
+        return
+    began = time.monotonic()
+    rows = measure(40 if arguments.quick else arguments.count, arguments.seed)
+    notes = [f"{time.monotonic() - began:.0f} s"]
+    report("faults: a tuner whose candidates and processes die", rows, as_json=arguments.json, notes=notes)
+    raise SystemExit(any(row["bar"] == "0" and row["count"] for row in rows))
+
+
+if __name__ == "__main__":
+    main()
