@@ -104,12 +104,18 @@ def attention(
         raise ValueError(f"A window must be two numbers of keys, none below zero, but got {window}.")
     if slopes is not None and slopes.requires_grad:
         raise ValueError("Slopes are constants, but these ask for a gradient: detach them, or pass the bias they make.")
+    # Asked, not computed: a trace may leave the length and the share open, but what serves them it must know.
+    if queries == 1:
+        causal = False  # a single query sees every key there is
+    drops = True
+    if not dropout:
+        drops, dropout = False, 0.0
     B, H, _, D = q.shape
     sizes = (B, H, k.shape[1], queries, length, D, length if window is None else min(length, sum(window) + 1))
     learns = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
     biased = "none" if bias is None else "learned" if bias.requires_grad and torch.is_grad_enabled() else "fixed"
-    seen = (causal and queries > 1, window is not None, keys is not None)
-    flags = (*seen, biased, slopes is not None, dropout > 0, learns)
+    seen = (causal, window is not None, keys is not None)
+    flags = (*seen, biased, slopes is not None, drops, learns)
     call = tuned.implementation(OPERATION, q.device.type, asked.computed(q), sizes, flags, config)
     return call(
         q, k, v, causal=causal, keys=keys, bias=bias, dropout=dropout, scale=scale, window=window, slopes=slopes
@@ -130,10 +136,11 @@ def _sdpa(
     slopes: Tensor | None = None,
 ) -> Tensor:
     queries, length = q.shape[2], k.shape[2]
-    causal = causal and queries > 1  # a single query sees every key there is
+    if queries == 1:
+        causal = False
     if keys is None and bias is None and window is None and slopes is None and (not causal or queries == length):
         return F.scaled_dot_product_attention(
-            q, k, v, is_causal=causal, dropout_p=dropout, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
+            q, k, v, is_causal=causal, dropout_p=dropout, scale=scale, enable_gqa=_grouped(q, k)
         )
     allowed = None if keys is None else keys[:, None, None, :]
     if causal:
@@ -147,6 +154,13 @@ def _sdpa(
         bias = falling if bias is None else bias + falling
     may_be_empty = keys is not None or window is not None
     return masked_attention(q, k, v, allowed, bias, dropout=dropout, scale=scale, may_be_empty=may_be_empty)
+
+
+def _grouped(q: Tensor, k: Tensor) -> bool:
+    """Asked, not returned as it is computed: where a trace leaves the heads open that would be no bool."""
+    if q.shape[1] != k.shape[1]:  # noqa: SIM103
+        return True
+    return False
 
 
 def _by(backend: SDPBackend) -> Callable[..., Tensor]:
@@ -185,7 +199,7 @@ def masked_attention(
         mask = bias[None].to(q.dtype)
         mask = mask if allowed is None else torch.where(allowed, mask, -math.inf)
     out = F.scaled_dot_product_attention(
-        q, k, v, attn_mask=mask, dropout_p=dropout, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
+        q, k, v, attn_mask=mask, dropout_p=dropout, scale=scale, enable_gqa=_grouped(q, k)
     )
     return out if empty is None else out.masked_fill(empty, 0)
 
@@ -245,7 +259,7 @@ OPERATION = register(
                     "blocked",
                     _blocked,
                     asked.BLOCKS,
-                    default={"rows": 64, "sequences": 4},
+                    default={"rows": 64, "sequences": 1},
                     refuses=asked.drops,
                     files=("kernels.attention_blocked",),
                 ),

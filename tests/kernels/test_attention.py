@@ -242,6 +242,16 @@ def test_traces_through_the_launcher(config):
     torch.testing.assert_close(torch.export.export(model, (x,)).module()(x), expected)
 
 
+@pytest.mark.parametrize("strict", [False, True])
+def test_an_exported_model_may_leave_its_length_open(strict):
+    model, T = _Model(None), torch.export.Dim("T", min=2, max=64)
+    exported = torch.export.export(model, (torch.randn(1, 2, 7, 4),), dynamic_shapes={"x": {2: T}}, strict=strict)
+    longer = torch.randn(1, 2, 19, 4)
+    torch.testing.assert_close(exported.module()(longer), model(longer))
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True, dynamic=True)
+    torch.testing.assert_close(compiled(longer), model(longer))
+
+
 @pytest.mark.parametrize("name", ["blocked", pytest.param("triton", marks=needs_triton)])
 def test_counts_and_casts_as_torch_does(name):
     q, k, v = (_heads(2, 4, 6, 4, dtype=torch.float32) for _ in range(3))
