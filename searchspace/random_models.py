@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from searchspace.contract import Given
 from searchspace.registry import Blocks, BlockType, Configured, Field, Role, block_type, block_types
+from searchspace.window_growth import GROWTH, REPEAT, WINDOW
 
 TRIES = 20  # of drawing fields that fit together, before the defaults are taken
 
@@ -16,11 +17,13 @@ TRIES = 20  # of drawing fields that fit together, before the defaults are taken
 def random_model(rng: random.Random, name: str, width: int = 16, **fields: Any) -> Configured:
     """A model called `name` with `fields` as given; blocks, norms and positions that are not given are drawn."""
     kind = block_type(name, "model")
-    below = kind.module.given({"width": width, **fields})
     open_fields = [field for field in kind.fields.values() if field.role is not None and field.name not in fields]
     while True:
         try:
-            drawn = {field.name: _blocks(rng, field, below[field.name], depth=2) for field in open_fields}
+            drawn: dict[str, Any] = {}
+            for field in open_fields:  # the norm at the end has the width that the body leaves
+                below = kind.module.given({"width": width, **fields, **drawn})
+                drawn[field.name] = _blocks(rng, field, below[field.name], depth=2)
             return Configured(kind, kind.config(width=width, **drawn, **fields))
         except ValueError:
             continue  # a decoder that ignores its encoder, or a block that needs one where there is none: draw again
@@ -33,10 +36,14 @@ def random_block(rng: random.Random, given: Given, role: Role = "block", depth: 
     ]
     kind = rng.choice(kinds)
     surroundings = {name: getattr(given, name) for name in kind.given}
-    below = {f.name: _blocks(rng, f, given, depth - 1) for f in kind.fields.values() if f.role is not None}
     scalars = [field for field in kind.fields.values() if field.role is None]
+    below: dict[str, Any] = {}
     for _ in range(TRIES):
+        below = {f.name: _blocks(rng, f, given, depth - 1) for f in kind.fields.values() if f.role is not None}
         values = {field.name: _scalar(rng, field, role) for field in scalars}
+        if kind.name == REPEAT and rng.random() < 0.25:  # by chance alone there is hardly ever a window that can grow
+            below["of"] = (_with_window(rng, given),)
+            values |= {GROWTH: 2, "share_weights": False, "signal": "none"}
         try:
             return Configured(kind, kind.config(**surroundings, **below, **values))
         except ValueError:
@@ -49,8 +56,16 @@ def _blocks(rng: random.Random, field: Field, given: Given, depth: int) -> Any:
     if not field.many:
         return random_block(rng, given, field.role or "block", depth)
     if field.type == Blocks:
-        return tuple(random_block(rng, given, "block", depth) for _ in range(rng.randint(1, 2)))
-    return tuple((random_block(rng, given, "block", depth),) * rng.randint(1, 2) for _ in range(2))
+        return tuple(random_block(rng, given, "block", depth) for _ in range(rng.choice((0, 1, 1, 2, 2))))
+    branches = rng.randint(1, 3)
+    return tuple((random_block(rng, given, "block", depth),) * rng.randint(1, 2) for _ in range(branches))
+
+
+def _with_window(rng: random.Random, given: Given) -> Configured:
+    kinds = [kind for kind in block_types("block").values() if WINDOW in kind.fields and _fits(kind, given)]
+    kind = rng.choice(kinds)
+    surroundings = {name: getattr(given, name) for name in kind.given}
+    return Configured(kind, kind.config(**surroundings))
 
 
 def _scalar(rng: random.Random, field: Field, role: Role) -> Any:

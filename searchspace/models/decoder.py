@@ -115,6 +115,8 @@ class Decoder(Composite, nn.Module):
         last = body[-1] if isinstance(body, tuple) and body else body
         if isinstance(last, Block):
             after = width * block_type(last.name, "block").module.widening(last.fields)
+        elif isinstance(last, Configured):
+            after = width * _widening(last)
         else:
             after = width
         within = Given(dim=width, causal=True)
