@@ -28,7 +28,7 @@ from tuner.search import HOPELESS
 FAULTS = ("crash", "segfault", "hang", "raise", "memory", "wrong", "wrong_gradient", "wrong_in_places")
 RIGHT = 3  # implementations a problem that are right
 ROWS = 24
-OPERATION = '''
+OPERATION = """
 import ctypes, os, time
 import torch
 from kernels.registry import Implementation, Operation, Problem, register
@@ -72,7 +72,7 @@ several += [
 ]
 register(Operation("injected", reference, {{each.name: each for each in several}}, inputs,
     lambda device: {{}}, lambda problem: "right", sizes=("rows",)))
-'''
+"""
 
 
 def session(folder: Path, problems: int, seed: int) -> None:

@@ -162,9 +162,7 @@ class _Block:
         return slice(None), self.queries[2], self.keys[2]
 
 
-def _blocks(
-    q: Tensor, k: Tensor, left: int | None, right: int | None, rows: int, sequences: int
-) -> Iterator[_Block]:
+def _blocks(q: Tensor, k: Tensor, left: int | None, right: int | None, rows: int, sequences: int) -> Iterator[_Block]:
     queries, length = q.shape[2], k.shape[2]
     past = length - queries
     for b in range(0, len(q), sequences):

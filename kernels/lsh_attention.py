@@ -249,9 +249,7 @@ class _Layout:
         return (back * (height - height.amax(2, keepdim=True)).exp()[..., None]).sum(2)
 
 
-def _order(
-    buckets: Tensor | None, padding: Tensor | None, shape: tuple[int, int, int], device: torch.device
-) -> Tensor:
+def _order(buckets: Tensor | None, padding: Tensor | None, shape: tuple[int, int, int], device: torch.device) -> Tensor:
     """The positions sorted by (padded, bucket, position), [B, H, R, T]."""
     B, H, T = shape
     positions = torch.arange(T, device=device)

@@ -35,9 +35,7 @@ def load_published(zoo_name: str, state_dict: Mapping[str, Tensor], layout: str,
     return module.eval()
 
 
-def published_architecture(
-    zoo_name: str, state_dict: Mapping[str, Tensor], layout: str, **fields: Any
-) -> Architecture:
+def published_architecture(zoo_name: str, state_dict: Mapping[str, Tensor], layout: str, **fields: Any) -> Architecture:
     """The architecture `zoo_name` in the sizes of the weights.
 
     `fields` say what shapes do not: each is set wherever it stands, such as heads=4, eps=1e-5 or, in the blocks of one

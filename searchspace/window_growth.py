@@ -46,9 +46,7 @@ def grown(value: Any, factor: int) -> Any:
 
 
 def _changed(fields: Any, factor: int) -> dict[str, Any]:
-    return {
-        name: value * factor if is_window(name, value) else grown(value, factor) for name, value in fields.items()
-    }
+    return {name: value * factor if is_window(name, value) else grown(value, factor) for name, value in fields.items()}
 
 
 def shrunk(value: Value, factor: int) -> Value:

@@ -181,5 +181,3 @@ def _context() -> Any:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tuner.loaded"])
     return context
-
-

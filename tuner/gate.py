@@ -110,9 +110,7 @@ def _worst(found: list[Any], expected: list[Any]) -> list[float]:
     return worst
 
 
-def _compared(
-    what: str, found: list[Any], expected: list[Any], dtype: torch.dtype, own: list[float]
-) -> str | None:
+def _compared(what: str, found: list[Any], expected: list[Any], dtype: torch.dtype, own: list[float]) -> str | None:
     if len(found) != len(expected):
         return f"{len(found)} {what}s came instead of {len(expected)}"
     for place, (one, other) in enumerate(zip(found, expected, strict=True)):

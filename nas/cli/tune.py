@@ -49,9 +49,7 @@ def operation_argument(help_: str) -> typer.models.ArgumentInfo:
 
 
 Name = Annotated[str, operation_argument("An operation, or all.")]
-Threads = Annotated[
-    int | None, typer.Option(min=1, help="CPU threads; default: torch's own.", show_default=False)
-]
+Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads; default: torch's own.", show_default=False)]
 Load = Annotated[
     list[Path] | None,
     typer.Option(help="A Python file that registers operations of your own; may be repeated.", show_default=False),

@@ -15,7 +15,6 @@ zoo_app = typer.Typer(help="The published architectures that come with the produ
 app.add_typer(zoo_app, name="zoo")
 
 
-
 def _name(help_: str) -> typer.models.ArgumentInfo:
     return typer.Argument(metavar="NAME", help=help_, show_default=False, autocompletion=zoo_names)
 

@@ -78,9 +78,7 @@ def known(
         if wanted is not None:
             query = query.where(column == wanted)
     rows = connection.execute(query.order_by(measurement.c.id)).mappings()
-    return [
-        Measurement(**{**row, "samples": tuple(row["samples"] or ()), "dtype": row["dtype"] or ""}) for row in rows
-    ]
+    return [Measurement(**{**row, "samples": tuple(row["samples"] or ()), "dtype": row["dtype"] or ""}) for row in rows]
 
 
 def devices(connection: Connection) -> dict[str, dict[str, Any]]:

@@ -76,9 +76,7 @@ CASES = ["", "causal", "window", "causal window", "keys bias", "causal slopes ke
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case or "plain")
 @pytest.mark.parametrize("name", CPU)
-@pytest.mark.parametrize(
-    ("heads", "groups", "queries", "length"), [(4, 2, 20, 37), (2, 2, 1, 9), (2, 2, 9, 5)]
-)
+@pytest.mark.parametrize(("heads", "groups", "queries", "length"), [(4, 2, 20, 37), (2, 2, 1, 9), (2, 2, 9, 5)])
 def test_every_way_equals_the_definition(heads, groups, queries, length, name, case):
     torch.manual_seed(0)
     q, k, v = _heads(3, heads, queries, 6), _heads(3, groups, length, 6), _heads(3, groups, length, 6)

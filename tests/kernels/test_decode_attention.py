@@ -106,9 +106,7 @@ def test_finds_keys_that_lie_more_than_two_thousand_million_numbers_apart():
 def test_is_an_operator_of_torch():
     q, k, v = _heads(1, 2, 1, 4, dtype=torch.float32), *(_heads(1, 1, 5, 4, dtype=torch.float32) for _ in range(2))
     bias = _heads(2, 1, 5, dtype=torch.float32)
-    torch.library.opcheck(
-        torch.ops.tessera.decode_attention, (q, k, v, None, None, bias, 0.5, "ieee", [16, 2, 4, 1])
-    )
+    torch.library.opcheck(torch.ops.tessera.decode_attention, (q, k, v, None, None, bias, 0.5, "ieee", [16, 2, 4, 1]))
 
 
 def test_traces_through_the_launcher():

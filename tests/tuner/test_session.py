@@ -162,9 +162,7 @@ def test_where_nothing_is_right_nothing_is_written_into_the_table(pretended, sto
 def test_a_default_that_fails_is_replaced_by_what_works(pretended, store, faulty, monkeypatch):
     whole = Pretended.outcome
     default = Choice.of("right", {"block": 8})
-    monkeypatch.setattr(
-        Pretended, "outcome", lambda s, c, r: Outcome(Kind.CRASHED) if c == default else whole(s, c, r)
-    )
+    monkeypatch.setattr(Pretended, "outcome", lambda s, c, r: Outcome(Kind.CRASHED) if c == default else whole(s, c, r))
     (decision,) = run(store, faulty).decisions
 
     assert decision.choice == Choice.of("right", {"block": 16})

@@ -90,9 +90,7 @@ def test_measurements_are_exported_and_imported_once(nas, tuner, quick):
 
 def test_strategies_are_replayed_on_a_recorded_space(nas, tuner, shared_data):
     (file, *_) = sorted(shared_data("kernel_tuning").rglob("*.json.gz"))
-    (row,) = nas(
-        "tune", "replay", file, "--strategy", "random", "--evaluations", "10", "--seeds", "2", "--json"
-    ).json()
+    (row,) = nas("tune", "replay", file, "--strategy", "random", "--evaluations", "10", "--seeds", "2", "--json").json()
     assert row["strategy"] == "random"
     assert 0 < row["of_optimum"] <= 1
 

@@ -54,9 +54,7 @@ def _plain(block, x, padding=None):
             before = packed + memory
             for i, (state, _) in enumerate(own):
                 keys = [
-                    (key, len(before) + i - index)
-                    for index, (key, there) in enumerate(before + own[: i + 1])
-                    if there
+                    (key, len(before) + i - index) for index, (key, there) in enumerate(before + own[: i + 1]) if there
                 ]
                 if not keys:
                     rows.append(torch.zeros(C, dtype=x.dtype))
