@@ -179,6 +179,7 @@ def inputs(problem: Problem, seed: int) -> tuple[tuple[Any, ...], dict[str, Any]
         "bias": normal(H, Tq, Tk, learns=problem["bias"] == "learned") if problem["bias"] != "none" else None,
         # So few that nothing is dropped, and the result can be compared, though the way of dropping is taken.
         "dropout": 1e-12 if problem["dropout"] else 0.0,
+        "scale": None,
         "window": (before, reach - 1 - before) if problem["window"] else None,
         "slopes": torch.logspace(-1, -8, H, base=2, device=problem.device) if problem["slopes"] else None,
     }

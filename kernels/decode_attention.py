@@ -279,6 +279,7 @@ def _inputs(problem: Problem, seed: int) -> tuple[tuple[Any, ...], dict[str, Any
         "keys": torch.arange(length, device=problem.device) < ends[:, None] if problem["padded"] else None,
         "lengths": ends if problem["lengths"] else None,
         "bias": normal(H, 1, length) if problem["bias"] else None,
+        "scale": 1 / math.sqrt(D),
     }
 
 
