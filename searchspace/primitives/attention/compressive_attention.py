@@ -76,11 +76,16 @@ class CompressiveAttentionConfig:
                 )
         if self.reconstruction_weight < 0:
             raise ValueError(f"reconstruction_weight must not be negative, but got {self.reconstruction_weight}.")
+        if self.compression == "convolution" and not self.reconstruction_weight:
+            raise ValueError(
+                "reconstruction_weight must be above 0: it is all that a compression by convolution learns from. "
+                "With compression: mean there is nothing to learn."
+            )
 
     @property
     def reconstructs(self) -> bool:
-        """Whether there is something to learn for the compression, and a wish to."""
-        return self.compression == "convolution" and self.reconstruction_weight > 0
+        """Whether there is something to learn for the compression."""
+        return self.compression == "convolution"
 
     def fallen(self, length: int) -> int:
         """How many of `length` positions have fallen out of the memory: all segments that ended, but its M newest."""

@@ -115,7 +115,7 @@ def _x(length, batch=2):
         {"memory": 2, "compressed": 20},
         {"segment": 2, "memory": 8, "reconstruction_weight": 0.3},
         {"segment": 6, "memory": 6, "rate": 3},
-        {"reconstruction_weight": 0.0},
+        {"reconstruction_weight": 0.01},
     ],
     ids=str,
 )
@@ -223,6 +223,7 @@ def test_says_what_does_not_fit():
         ({"memory": 3}, "memory must be a multiple of rate.* got memory=3, rate=2"),
         ({"compressed": 0}, "compressed must be at least 1, but got 0"),
         ({"reconstruction_weight": -1.0}, "reconstruction_weight must not be negative, but got -1.0"),
+        ({"reconstruction_weight": 0.0}, "it is all that a compression by convolution learns from"),
     ):
         with pytest.raises(ValueError, match=message):
             CompressiveAttentionConfig(**{"dim": 8, **fields})
