@@ -17,7 +17,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import register_flop_formula
+
+from kernels.flops import flops_of
 
 # Numbers of one chunk, 4 MB in float32. Forward and backward at B 4, H 1, T 512, A 64, D 64, one core of a shared CPU,
 # best of 3: 0.57 s with 2^16, 0.46 with 2^20, 0.70 with 2^24.
@@ -138,13 +139,13 @@ def _gradients(ctx: Any, grad: Tensor, _sums: None) -> tuple[Tensor | None, ...]
 _forward.register_autograd(_gradients, setup_context=_keep)
 
 
-@register_flop_formula(torch.ops.tessera.additive_attention)
+@flops_of(torch.ops.tessera.additive_attention)
 def _forward_flops(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
     """The products with the weight and with the values, for every pair, the masked ones too."""
     B, H, queries, A = q
     return 2 * B * H * queries * k[2] * (A + v[3])
 
 
-@register_flop_formula(torch.ops.tessera.additive_attention_backward)
+@flops_of(torch.ops.tessera.additive_attention_backward)
 def _backward_flops(_grad: Any, q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
     return 2 * _forward_flops(q, k, v)

@@ -20,7 +20,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import register_flop_formula
+
+from kernels.flops import flops_of
 
 
 def attending_gru_reference(
@@ -229,7 +230,7 @@ def _gradients(
 _forward.register_autograd(_gradients, setup_context=_keep)
 
 
-@register_flop_formula(torch.ops.tessera.attending_gru)
+@flops_of(torch.ops.tessera.attending_gru)
 def _forward_flops(inputs: Any, keys: Any, memory: Any, h: Any, *rest: Any, **_: Any) -> int:
     _, query, _, weight, into, output = rest[:6]
     T, B = inputs[:2]
@@ -238,7 +239,7 @@ def _forward_flops(inputs: Any, keys: Any, memory: Any, h: Any, *rest: Any, **_:
     return 2 * T * B * (matrices + S * (A + M))
 
 
-@register_flop_formula(torch.ops.tessera.attending_gru_backward)
+@flops_of(torch.ops.tessera.attending_gru_backward)
 def _backward_flops(*shapes: Any, **_: Any) -> int:
     opened, _weights, keys, memory, h, *rest = shapes[6:]
     return 2 * _forward_flops(opened, keys, memory, h, *rest)

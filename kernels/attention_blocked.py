@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import register_flop_formula
+
+from kernels.flops import flops_of
 
 
 def attention_blocked(
@@ -136,13 +137,13 @@ def _gradients(ctx: Any, d_out: Tensor) -> tuple:
 _attention.register_autograd(_gradients, setup_context=_keep)
 
 
-@register_flop_formula(torch.ops.tessera.blocked_attention)
+@flops_of(torch.ops.tessera.blocked_attention)
 def _flops(q: tuple, k: tuple, *_: Any, **__: Any) -> int:
     B, H, queries, D = q
     return 4 * B * H * queries * k[2] * D
 
 
-@register_flop_formula(torch.ops.tessera.blocked_attention_backward)
+@flops_of(torch.ops.tessera.blocked_attention_backward)
 def _backward_flops(_d_out: tuple, q: tuple, k: tuple, *_: Any, **__: Any) -> int:
     """As of plain attention, whose backward pass computes no scores again."""
     return 2 * _flops(q, k)

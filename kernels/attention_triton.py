@@ -12,9 +12,9 @@ from typing import Any
 import torch
 import triton
 from torch import Tensor
-from torch.utils.flop_counter import register_flop_formula
 
 from kernels.attention_kernels_triton import _backward_bias, _backward_keys, _backward_queries, _forward
+from kernels.flops import flops_of
 
 Tiles = list[int]  # forward: queries, keys; backward: what a program owns, what it steps by; then warps, stages
 
@@ -162,13 +162,13 @@ def _gradients(ctx: Any, d_out: Tensor, _d_lse: Tensor) -> tuple:
 _attention.register_autograd(_gradients, setup_context=_keep)
 
 
-@register_flop_formula(torch.ops.tessera.tiled_attention)
+@flops_of(torch.ops.tessera.tiled_attention)
 def _flops(q: tuple, k: tuple, *_: Any, **__: Any) -> int:
     B, H, queries, D = q
     return 4 * B * H * queries * k[2] * D
 
 
-@register_flop_formula(torch.ops.tessera.tiled_attention_backward)
+@flops_of(torch.ops.tessera.tiled_attention_backward)
 def _backward_flops(_d_out: tuple, q: tuple, k: tuple, *_: Any, **__: Any) -> int:
     """As of plain attention, whose backward pass computes no scores again."""
     return 2 * _flops(q, k)

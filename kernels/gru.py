@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.utils.flop_counter import register_flop_formula
+
+from kernels.flops import flops_of
 
 
 def gru_reference(inputs: Tensor, weight: Tensor, bias: Tensor | None, h: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -168,12 +169,12 @@ def _gradients(ctx: Any, grad_h: Tensor, *_: None) -> tuple[Tensor | None, ...]:
 _forward.register_autograd(_gradients, setup_context=_keep)
 
 
-@register_flop_formula(torch.ops.tessera.gru)
+@flops_of(torch.ops.tessera.gru)
 def _forward_flops(inputs: Any, weight: Any, *_: Any, **__: Any) -> int:
     T, N, B, _width = inputs
     return 2 * T * B * N * weight[1] * weight[2]
 
 
-@register_flop_formula(torch.ops.tessera.gru_backward)
+@flops_of(torch.ops.tessera.gru_backward)
 def _backward_flops(_grad_h: Any, _hs: Any, opened: Any, _past: Any, weight: Any, *_: Any, **__: Any) -> int:
     return 2 * _forward_flops(opened, weight)

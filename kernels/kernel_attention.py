@@ -19,9 +19,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.utils.flop_counter import register_flop_formula
 
 from kernels.attention import attention
+from kernels.flops import flops_of
 
 COMPACT = ("boxcar", "epanechnikov", "triangular")
 # Distances of one chunk, 4 MB in float32.
@@ -169,13 +169,13 @@ def _gradients(ctx: Any, grad: Tensor, _totals: None) -> tuple[Tensor | None, ..
 _forward.register_autograd(_gradients, setup_context=_keep)
 
 
-@register_flop_formula(torch.ops.tessera.kernel_attention)
+@flops_of(torch.ops.tessera.kernel_attention)
 def _forward_flops(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
     """A distance counts as the product it could be; every pair counts, the masked ones too."""
     B, H, queries, D = q
     return 2 * B * H * queries * k[2] * (D + v[3])
 
 
-@register_flop_formula(torch.ops.tessera.kernel_attention_backward)
+@flops_of(torch.ops.tessera.kernel_attention_backward)
 def _backward_flops(_grad: Any, q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
     return 2 * _forward_flops(q, k, v)

@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import register_flop_formula
+
+from kernels.flops import flops_of
 
 
 def lstm_reference(
@@ -141,12 +142,12 @@ def _gradients(ctx: Any, grad_h: Tensor | None, grad_c: Tensor | None, _opened: 
 _forward.register_autograd(_gradients, setup_context=_keep)
 
 
-@register_flop_formula(torch.ops.tessera.lstm)
+@flops_of(torch.ops.tessera.lstm)
 def _forward_flops(gates: Any, weight: Any, *_: Any, **__: Any) -> int:
     T, N, B, _width = gates
     return 2 * T * B * N * weight[1] * weight[2]
 
 
-@register_flop_formula(torch.ops.tessera.lstm_backward)
+@flops_of(torch.ops.tessera.lstm_backward)
 def _backward_flops(_grad_h: Any, _grad_c: Any, opened: Any, weight: Any, *_: Any, **__: Any) -> int:
     return 2 * _forward_flops(opened, weight)

@@ -46,9 +46,10 @@ def test_the_command_line_starts_without_the_heavy_libraries():
     assert not modules_after("from nas.cli.app import discover; discover()") & heavy
 
 
-def test_reading_a_space_does_not_load_the_compiler():
-    """A second of every command, and of every worker."""
-    assert "torch._dynamo" not in all_modules_after("import searchspace.registry as r; r.block_types()")
+def test_reading_a_space_loads_neither_the_compiler_nor_triton():
+    """1.4 s of every command, and of every worker; the counter of FLOPs would bring Triton along."""
+    every = "import kernels.registry as k, searchspace.registry as s; k.operations(); s.block_types()"
+    assert all_modules_after(every).isdisjoint({"torch._dynamo", "triton", "torch.utils.flop_counter"})
 
 
 def test_the_tuner_runs_where_ray_and_optuna_are_missing():
