@@ -1,0 +1,26 @@
+"""Whether something may be tuned here and now: never where it would be recorded, traced, or surprise somebody."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+SWITCH = "NAS_TUNING"
+SETTINGS = ("on", "off")
+
+
+def refusal() -> str | None:
+    """Why nothing may be tuned now; None where it may. Raises ValueError where $NAS_TUNING is neither on nor off."""
+    setting = os.environ.get(SWITCH, "")
+    if setting and setting not in SETTINGS:
+        raise ValueError(f"{SWITCH} must be one of {', '.join(SETTINGS)}, but is {setting!r}.")
+    if torch.compiler.is_compiling():
+        return "nothing is tuned inside a trace of torch.compile"
+    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+        return "nothing is tuned inside the capture of a CUDA graph"
+    if setting == "off":
+        return f"{SWITCH}=off"
+    if not setting and "PYTEST_CURRENT_TEST" in os.environ:
+        return f"nothing is tuned inside a test unless {SWITCH}=on"
+    return None
