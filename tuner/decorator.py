@@ -171,6 +171,9 @@ class TunedKernel:
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
         """Launch on `grid` with what serves these arguments; tune them first, if that is needed and may be."""
+        if torch.compiler.is_compiling():
+            settings = _settings_of_trace(self, _described({**dict(zip(self.arg_names, args)), **kwargs}))
+            return self.fn[grid](*args, **kwargs, **dict(settings))
         arguments = {**dict(zip(self.arg_names, args)), **kwargs}
         key = self._key(arguments)
         config = self.cache.get(key)
@@ -217,10 +220,10 @@ class TunedKernel:
             log.info("%s %s: %s", self.name, key, served.why)
             return served
 
-    def _case(self, arguments: Mapping[str, Any], kwargs: Mapping[str, Any]) -> Case:
+    def _case(self, arguments: Mapping[str, Any], kwargs: Mapping[str, Any], where: str | None = None) -> Case:
         """The problem of a call, and what there is to choose among."""
         tensors = [each for each in arguments.values() if isinstance(each, torch.Tensor)]
-        where = str(tensors[0].device) if tensors else ("cuda" if torch.cuda.is_available() else "cpu")
+        where = where or (str(tensors[0].device) if tensors else _usual_device())
         values = [(name, arguments[name]) for name in self.keys if name in arguments]
         sizes = tuple((name, value) for name, value in values if type(value) is int)
         flags = [(name, str(value)) for name, value in values if type(value) is not int]
@@ -242,6 +245,11 @@ class TunedKernel:
         first = allowed.number({**allowed.configuration(0), **options.default})
         order = [first, *(number for number in range(len(allowed)) if number != first)]
         return [kernel_case.config(allowed.configuration(number)) for number in order]
+
+    def of_trace(self, arguments: Mapping[str, Any], where: str) -> Served:
+        """What serves a call that is being traced, whose tensors have shapes and dtypes only."""
+        case = self._case(arguments, {}, where)
+        return self._known(case) or self._missed(case, refusal() or "it is traced")
 
     def _known(self, case: Case) -> Served | None:
         """By the newest comparison among the same configurations; where nothing may be tuned, among others too."""
@@ -308,3 +316,41 @@ def _injected(
     if use_cuda_graph:
         return Injected(partial(triton.testing.do_bench_cudagraph, rep=rep or 100))
     return Injected(partial(triton.testing.do_bench, warmup=warmup or 25, rep=rep or 100))
+
+
+def _usual_device() -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _described(arguments: Mapping[str, Any]) -> tuple[tuple, ...]:
+    """The arguments of a traced call as constants: of a tensor its shape, dtype and device; a size that is open as it
+    is in this trace."""
+    from torch.fx.experimental.symbolic_shapes import optimization_hint
+
+    found = []
+    for name, value in arguments.items():
+        if isinstance(value, torch.Tensor):
+            shape = tuple([optimization_hint(size, fallback=1) for size in value.shape])
+            found.append((name, shape, value.dtype, str(value.device)))
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            found.append((name, optimization_hint(value, fallback=1)))
+        else:
+            found.append((name, value))
+    return tuple(found)
+
+
+def _settings_of_trace(kernel: TunedKernel, described: tuple[tuple, ...]) -> tuple[tuple[str, Any], ...]:
+    """The settings that serve, looked up outside of the trace, which would guard on all that the look-up reads."""
+    arguments = {
+        name: torch.empty(more[0], dtype=more[1], device="meta") if len(more) > 1 else more[0]
+        for name, *more in described
+    }
+    devices = [each[3] for each in described if len(each) > 2]
+    settings = kernel.of_trace(arguments, devices[0] if devices else _usual_device()).config.all_kwargs()
+    if settings.get("num_ctas") == 1:  # as by default; torch.compile takes no other
+        del settings["num_ctas"]
+    return tuple(settings.items())
+
+
+# What `torch.compiler.assume_constant_result` sets; calling that would load the compiler with this module.
+_settings_of_trace._dynamo_marked_constant = True  # type: ignore[attr-defined]

@@ -2,6 +2,9 @@
 
 import json
 import logging
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -320,9 +323,50 @@ def test_nothing_is_tuned_in_a_capture_or_a_trace(tmp_path, monkeypatch):
     assert "the capture of a CUDA graph" in kernel.explain(*ARGUMENTS).why
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-    call(kernel)
-    assert not clock.calls
     assert "a trace of torch.compile" in kernel.explain(*ARGUMENTS).why
+
+
+TRACE = """
+import sys, torch, triton, tuner
+import torch.utils._triton
+from triton import language as tl
+
+torch.utils._triton.has_triton = lambda: True  # what is compiled here is never run
+
+
+@tuner.tune(space={"BLOCK": [16, 32]}, key=["size"], store=sys.argv[1])
+@triton.jit
+def double(x_ptr, y_ptr, size, BLOCK: tl.constexpr):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + places, 2 * tl.load(x_ptr + places, mask=places < size), mask=places < size)
+
+
+def doubled(x):
+    y = torch.empty_like(x)
+    double[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, y, x.numel())
+    return y
+
+
+def backend(graph, inputs):
+    print(graph.code)
+    return lambda *arguments: (torch.zeros(40),)
+
+
+torch.compile(doubled, backend=backend, fullgraph=True)(torch.ones(40))
+"""
+
+
+def test_is_part_of_a_whole_graph_of_torch_compile(tmp_path, root):
+    """In a process of its own, because here Triton is its interpreter."""
+    (tmp_path / "traced.py").write_text(TRACE)
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, str(tmp_path / "traced.py"), str(tmp_path / "kernels")]
+
+    done = subprocess.run(command, env={**environment, "PYTHONPATH": str(root)}, capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "triton_kernel_wrapper_mutation" in done.stdout and "grid = [(3, 1, 1)]" in done.stdout
+    assert not (tmp_path / "kernels").exists()
 
 
 def test_a_miss_says_why(tmp_path):
