@@ -26,6 +26,7 @@ from kernels import attention_problems as asked
 from kernels import tuned
 from kernels.attention_blocked import attention_blocked
 from kernels.registry import Choice, Implementation, Operation, register
+from kernels.weight_dropout import draw, dropped_of, kept
 
 Window = tuple[int, int]
 
@@ -42,15 +43,16 @@ def attention_reference(
     scale: float | None = None,
     window: Window | None = None,
     slopes: Tensor | None = None,
+    seed: Tensor | None = None,
 ) -> Tensor:
-    """The definition, with the whole matrix of scores; arguments as for `attention`, but it drops nothing."""
+    """The definition, with the whole matrix of scores; arguments as for `attention`. It drops what `seed` [1] says."""
     wide = torch.promote_types(q.dtype, torch.float32)
     groups = q.shape[1] // k.shape[1]
     K, V = (heads.to(wide).repeat_interleave(groups, dim=1) for heads in (k, v))
     scores = q.to(wide) @ K.transpose(2, 3) * (1 / math.sqrt(q.shape[3]) if scale is None else scale)  # [B, H, Tq, Tk]
     distance = _distance(q, k)
     if bias is not None:
-        scores = scores + bias
+        scores = scores + of_pairs(bias, q, k)
     if slopes is not None:
         scores = scores - slopes[:, None, None] * distance.abs()
     allowed = torch.ones_like(scores, dtype=torch.bool)
@@ -65,13 +67,25 @@ def attention_reference(
     weights = (scores - scores.amax(3, keepdim=True)).exp() * allowed
     # A denominator of one where the row is empty, so that neither zeros nor their gradients become NaN.
     total = weights.sum(3, keepdim=True)
-    return (weights / torch.where(total > 0, total, 1) @ V).to(q.dtype)
+    weights = weights / torch.where(total > 0, total, 1)
+    if seed is not None:
+        rows = torch.arange(weights.shape[:3].numel(), device=q.device).view(weights.shape[:3])
+        weights = weights * kept(seed, rows, range(k.shape[2]), dropped_of(dropout), wide)
+    return (weights @ V).to(q.dtype)
 
 
 def _distance(q: Tensor, k: Tensor) -> Tensor:
     """[Tq, Tk], how far behind a query's own position a key stands."""
     places = torch.arange(q.shape[2], device=q.device)[:, None] + k.shape[2] - q.shape[2]
     return torch.arange(k.shape[2], device=q.device) - places
+
+
+def of_pairs(bias: Tensor, q: Tensor, k: Tensor) -> Tensor:
+    """A bias [H, Tq, Tk], made of one by distance, [H, Tq + Tk - 1], where it is that."""
+    if bias.dim() == 3:
+        return bias
+    # Every query's row begins one number before that of the query before it.
+    return bias.unfold(1, k.shape[2], 1).flip(1) if q.shape[2] else bias.new_empty(len(bias), 0, k.shape[2])
 
 
 def attention(
@@ -90,18 +104,24 @@ def attention(
 ) -> Tensor:
     """q: [B, H, Tq, D], k and v: [B, G, Tk, D] -> [B, H, Tq, D].
 
-    keys: [B, Tk], True where a key may be read. bias: [H, Tq, Tk], added to the scaled scores. dropout: the share of
-    weights set to zero. scale: of the scores, 1 / sqrt(D) unless given. window: how many keys to the left and to the
-    right of its own position a query reads. slopes: [H], times the distance of a key taken from its score (ALiBi,
-    https://arxiv.org/abs/2108.12409); constants, which get no gradient. Without `config`: what is tuned for this
-    problem. Memory is O(Tq + Tk) without `keys`, `bias`, `slopes` and `window`, else that of the implementation: `sdpa`
-    holds one mask of [B, Tq, Tk] or [H, Tq, Tk].
+    keys: [B, Tk], True where a key may be read. bias: [H, Tq, Tk], added to the scaled scores; or [H, Tq + Tk - 1], by
+    how far after the query's own position the key stands, from 1 - Tk to Tq - 1 (T5, https://arxiv.org/abs/1910.10683).
+    dropout: the share of weights set to zero, drawn from torch's generator. scale: of the scores, 1 / sqrt(D) unless
+    given. window: how many keys to the left and to the right of its own position a query reads. slopes: [H], times the
+    distance of a key taken from its score (ALiBi, https://arxiv.org/abs/2108.12409); constants, which get no gradient.
+    Without `config`: what is tuned for this problem. Memory is O(Tq + Tk) by `blocked` and `triton`, beside a bias and
+    its gradient; `sdpa` holds a mask of [B, Tq, Tk] or [H, Tq, Tk] where it is given more than causality.
     """
     queries, length = q.shape[2], k.shape[2]
     if causal and queries > length:
         raise ValueError(f"Causal attention needs a key for every query, but got {queries} queries and {length} keys.")
     if window is not None and min(window) < 0:
         raise ValueError(f"A window must be two numbers of keys, none below zero, but got {window}.")
+    if bias is not None and bias.dim() == 2 and bias.shape[1] != queries + length - 1:
+        raise ValueError(
+            f"A bias by distance is [heads, queries + keys - 1], here {queries + length - 1} numbers a head, but got "
+            f"{list(bias.shape)}."
+        )
     if slopes is not None and slopes.requires_grad:
         raise ValueError("Slopes are constants, but these ask for a gradient: detach them, or pass the bias they make.")
     # Asked, not computed: a trace may leave the length and the share open, but what serves them it must know.
@@ -113,7 +133,10 @@ def attention(
     B, H, _, D = q.shape
     sizes = (B, H, k.shape[1], queries, length, D, length if window is None else min(length, sum(window) + 1))
     learns = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
-    biased = "none" if bias is None else "learned" if bias.requires_grad and torch.is_grad_enabled() else "fixed"
+    biased = "none"
+    if bias is not None:
+        biased = "learned" if bias.requires_grad and torch.is_grad_enabled() else "fixed"
+        biased += "_by_distance" if bias.dim() == 2 else ""
     seen = (causal, window is not None, keys is not None)
     flags = (*seen, biased, slopes is not None, drops, learns)
     call = tuned.implementation(OPERATION, q.device.type, asked.computed(q), sizes, flags, config)
@@ -122,7 +145,7 @@ def attention(
     )
 
 
-def _sdpa(
+def sdpa(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -135,6 +158,7 @@ def _sdpa(
     window: Window | None = None,
     slopes: Tensor | None = None,
 ) -> Tensor:
+    """PyTorch's own, with a mask of what it has no word for; arguments as for `attention`."""
     queries, length = q.shape[2], k.shape[2]
     if queries == 1:
         causal = False
@@ -151,8 +175,10 @@ def _sdpa(
         allowed = near[None, None] if allowed is None else allowed & near
     if slopes is not None:
         falling = -slopes[:, None, None] * _distance(q, k).abs()
-        bias = falling if bias is None else bias + falling
-    may_be_empty = keys is not None or window is not None
+        bias = falling if bias is None else of_pairs(bias, q, k) + falling
+    elif bias is not None:
+        bias = of_pairs(bias, q, k)
+    may_be_empty = keys is not None or window is not None or (causal and queries > length)
     return masked_attention(q, k, v, allowed, bias, dropout=dropout, scale=scale, may_be_empty=may_be_empty)
 
 
@@ -168,7 +194,7 @@ def _by(backend: SDPBackend) -> Callable[..., Tensor]:
 
     def call(*args: Any, **kwargs: Any) -> Tensor:
         with sdpa_kernel(backend):
-            return _sdpa(*args, **kwargs)
+            return sdpa(*args, **kwargs)
 
     return call
 
@@ -204,7 +230,7 @@ def masked_attention(
     return out if empty is None else out.masked_fill(empty, 0)
 
 
-def _reach(causal: bool, window: Window | None) -> tuple[int | None, int | None]:
+def reach(causal: bool, window: Window | None) -> tuple[int | None, int | None]:
     """How many keys to the left and to the right of its own position a query reads, None for all."""
     left, right = (None, None) if window is None else window
     return left, 0 if causal else right
@@ -213,8 +239,9 @@ def _reach(causal: bool, window: Window | None) -> tuple[int | None, int | None]
 def _blocked(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool, dropout: float, window: Window | None, **options: Any
 ) -> Tensor:
-    left, right = _reach(causal, window)
-    return attention_blocked(q, k, v, left=left, right=right, **options)
+    left, right = reach(causal, window)
+    seed = draw(dropout, q.device)
+    return attention_blocked(q, k, v, left=left, right=right, dropout=dropout, seed=seed, **options)
 
 
 def _triton(
@@ -234,11 +261,11 @@ def _triton(
 ) -> Tensor:
     from kernels.attention_triton import attention_triton
 
-    left, right = _reach(causal, window)
+    left, right = reach(causal, window)
     settings = [tiles[name] for name in asked.TILES if name != "precision"]
     out, _ = attention_triton(
         q, k, v, left=left, right=right, keys=keys, bias=bias, slopes=slopes, scale=scale, precision=precision,
-        forward=settings[:4], backward=settings[4:],
+        forward=settings[:4], backward=settings[4:], dropout=dropout, seed=draw(dropout, q.device),
     )  # fmt: skip
     return out
 
@@ -250,7 +277,7 @@ OPERATION = register(
         implementations={
             each.name: each
             for each in (
-                Implementation("sdpa", _sdpa),
+                Implementation("sdpa", sdpa),
                 Implementation("sdpa_flash", _by(SDPBackend.FLASH_ATTENTION), refuses=asked.refuses_flash),
                 Implementation("sdpa_efficient", _by(SDPBackend.EFFICIENT_ATTENTION), refuses=asked.refuses_efficient),
                 Implementation("sdpa_cudnn", _by(SDPBackend.CUDNN_ATTENTION), refuses=asked.refuses_cudnn),
@@ -260,8 +287,7 @@ OPERATION = register(
                     _blocked,
                     asked.BLOCKS,
                     default={"rows": 64, "sequences": 1},
-                    refuses=asked.drops,
-                    files=("kernels.attention_blocked",),
+                    files=asked.BLOCKED,
                 ),
                 Implementation(
                     "triton",
@@ -271,7 +297,7 @@ OPERATION = register(
                     default=asked.EVERYWHERE,
                     suited=asked.suited,
                     refuses=asked.needs_tiles,
-                    files=("kernels.attention_triton", "kernels.attention_kernels_triton"),
+                    files=asked.TILED,
                 ),
             )
         },

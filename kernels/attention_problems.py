@@ -37,6 +37,8 @@ EVERYWHERE: dict[str, Value] = {
     "block_q": 32, "block_k": 16, "num_warps": 4, "num_stages": 1,
     "backward_own": 32, "backward_step": 16, "backward_warps": 4, "backward_stages": 1, "precision": "ieee",
 }  # fmt: skip
+BLOCKED = ("kernels.attention_blocked", "kernels.weight_dropout")  # the files of an implementation
+TILED = ("kernels.attention_triton", "kernels.attention_kernels_triton", "kernels.attention_tiles_triton", *BLOCKED)
 HOPPER = 232_448  # bytes of shared memory that a program may have there
 PER_THREAD = 192  # float32 of sums and scores for a thread; of its 255 registers addresses take the rest
 
@@ -50,13 +52,14 @@ def computed(q: torch.Tensor) -> torch.dtype:
 def suited(problem: Problem) -> Configuration:
     """Tiles by the width of a head and the bytes of a number.
 
-    Compiled for sm_90 in bfloat16, block_q 128, block_k 64: 224 registers at width 128 with 8 warps, 253 at 64 with 4,
-    nothing spilt. The keys' gradient at width 128: 64 by 64 spills 320 bytes a thread, 128 by 64 408, 128 by 32 88.
+    Compiled for sm_90 in bfloat16, nothing of these is spilt. Forward, block_q 128, block_k 64: 224 registers at width
+    128 with 8 warps, 253 at 64 with 4. The keys' gradient, causal, 8 warps, own by step: 218 at width 64 with 128 by 32
+    (128 by 64 spills 116 bytes a thread), 250 at 128 with 128 by 16 (128 by 32: 124), 250 at 256 with 32 by 16.
     """
     D, half = problem["width"], problem.dtype in HALF
     if half:
         forward = (128, 64, 4, 3) if D <= 64 else (128, 64, 8, 3) if D <= 128 else (128, 64, 8, 2)
-        backward = (128, 64, 8, 2) if D <= 64 else (128, 32, 8, 2) if D <= 128 else (64, 32, 8, 2)
+        backward = (128, 32, 8, 2) if D <= 64 else (128, 16, 8, 2) if D <= 128 else (32, 16, 8, 2)
     else:
         forward = (64, 32, 4, 2) if D <= 64 else (64, 32, 8, 2) if D <= 128 else (32, 32, 8, 2)
         backward = (64, 32, 8, 2) if D <= 128 else (32, 16, 8, 2)
@@ -106,11 +109,7 @@ def needs_tiles(problem: Problem) -> str | None:
         return f"a head is at most {WIDEST} wide"
     if problem.dtype == "float64":
         return "it computes in float32"
-    return drops(problem) or rows.needs_gpu(problem)
-
-
-def drops(problem: Problem) -> str | None:
-    return "it drops no weights" if problem["dropout"] else None
+    return rows.needs_gpu(problem)
 
 
 def masked(problem: Problem) -> bool:
@@ -121,7 +120,7 @@ def masked(problem: Problem) -> bool:
 
 def refuses_flash(problem: Problem) -> str | None:
     if problem.device == "cpu":
-        return "a bias that learns is not for it" if problem["bias"] == "learned" else drops(problem)
+        return _bias_that_learns(problem) or ("it drops no weights" if problem["dropout"] else None)
     if problem.dtype not in HALF:
         return "it computes in half precision"
     if problem["width"] > WIDEST:
@@ -140,7 +139,11 @@ def refuses_cudnn(problem: Problem) -> str | None:
         return "it computes in half precision"
     if problem["width"] > 128 or problem["width"] % 8:
         return "a head is at most 128 wide, in steps of 8"
-    return "a bias that learns is not for it" if problem["bias"] == "learned" else _needs_cuda(problem)
+    return _bias_that_learns(problem) or _needs_cuda(problem)
+
+
+def _bias_that_learns(problem: Problem) -> str | None:
+    return "a bias that learns is not for it" if problem["bias"].startswith("learned") else None
 
 
 def _grouped(problem: Problem) -> bool:
@@ -152,7 +155,7 @@ def _needs_cuda(problem: Problem) -> str | None:
 
 
 def default(problem: Problem) -> str:
-    if not problem["window"] or problem["dropout"]:
+    if not problem["window"]:
         return "sdpa"
     return "triton" if needs_tiles(problem) is None else "blocked"
 
@@ -172,11 +175,12 @@ def inputs(problem: Problem, seed: int) -> tuple[tuple[Any, ...], dict[str, Any]
         for length, heads in ((Tq, H), (Tk, G), (Tk, G))
     )
     ends = torch.randint(-(-Tk // 2), Tk + 1, (B, 1), generator=generator, device=problem.device)
+    biased, table = problem["bias"], (H, Tq + Tk - 1) if problem["bias"].endswith("distance") else (H, Tq, Tk)
     before = reach - 1 if problem["causal"] else reach // 2
     return (q, k, v), {
         "causal": problem["causal"],
         "keys": torch.arange(Tk, device=problem.device) < ends if problem["padded"] else None,
-        "bias": normal(H, Tq, Tk, learns=problem["bias"] == "learned") if problem["bias"] != "none" else None,
+        "bias": normal(*table, learns=biased.startswith("learned")) if biased != "none" else None,
         # So few that nothing is dropped, and the result can be compared, though the way of dropping is taken.
         "dropout": 1e-12 if problem["dropout"] else 0.0,
         "scale": None,

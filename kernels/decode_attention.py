@@ -315,7 +315,7 @@ OPERATION = register(
                     default={"block_k": 16, "splits": 8, "num_warps": 4, "num_stages": 1, "precision": "ieee"},
                     suited=_suited,
                     refuses=_needs_tiles,
-                    files=("kernels.decode_attention_triton", "kernels.attention_kernels_triton"),
+                    files=("kernels.decode_attention_triton", "kernels.attention_tiles_triton"),
                 ),
             )
         },

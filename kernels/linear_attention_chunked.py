@@ -29,7 +29,7 @@ TILES: dict[str, tuple] = {
 EVERYWHERE: dict[str, Value] = {
     "chunk": 16, "block_f": 16, "block_d": 16, "num_warps": 4, "num_stages": 1, "precision": "ieee",
 }  # fmt: skip
-FILES = ("kernels.linear_attention_chunked", "kernels.linear_attention_triton", "kernels.attention_kernels_triton")
+FILES = ("kernels.linear_attention_chunked", "kernels.linear_attention_triton", "kernels.attention_tiles_triton")
 
 
 def chunked_attention(

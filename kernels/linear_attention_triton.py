@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.attention_kernels_triton import _product
+from kernels.attention_tiles_triton import _product
 
 
 @triton.jit

@@ -8,11 +8,12 @@ import torch
 from torch import nn
 
 from kernels import tuned
-from kernels.attention import OPERATION, attention, attention_reference
+from kernels.attention import OPERATION, attention, attention_reference, reach
 from kernels.attention_blocked import attention_blocked
 from kernels.attention_problems import EVERYWHERE, TILES, fits, suited
 from kernels.registry import Choice
 from kernels.rows import triton_is_here
+from kernels.weight_dropout import dropped_of, kept
 from searchspace.testing import count_flops, peak_bytes
 
 CPU = ["sdpa", "sdpa_flash", "sdpa_math", "blocked"]
@@ -43,9 +44,10 @@ def _call(name, q, k, v, settings=None, **options):
 
 def _options(case, heads, queries, length, dtype=torch.float64):
     """The keyword arguments of a case."""
+    table = (queries + length - 1,) if "distance" in case else (queries, length)
     return {
         "causal": "causal" in case,
-        "bias": torch.randn(heads, queries, length, dtype=dtype, requires_grad=True) if "bias" in case else None,
+        "bias": torch.randn(heads, *table, dtype=dtype, requires_grad=True) if "bias" in case else None,
         "keys": torch.rand(2, length) < 0.5 if "keys" in case else None,
         "window": (3, 4) if "window" in case else None,
         "slopes": torch.rand(heads, dtype=dtype) if "slopes" in case else None,
@@ -72,6 +74,7 @@ def test_equals_its_definition(heads, groups, queries, length, causal, biased, m
 
 
 CASES = ["", "causal", "window", "causal window", "keys bias", "causal slopes keys", "window bias scale causal"]
+CASES += ["bias by distance", "causal bias by distance slopes keys window"]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case or "plain")
@@ -104,9 +107,14 @@ def test_every_way_equals_the_definition(heads, groups, queries, length, name, c
         ("keys bias", 1, 1, 17, 35),
         ("causal slopes keys", 2, 2, 5, 18),
         ("window bias scale causal", 2, 1, 17, 17),
+        ("bias by distance", 1, 1, 40, 18),
+        ("causal bias by distance slopes keys window", 2, 1, 17, 35),
     ],
 )
-def test_tiles_equal_the_definition(case, heads, groups, queries, length):
+def test_tiles_equal_the_definition(case, heads, groups, queries, length, monkeypatch):
+    import kernels.attention_triton as tiled
+
+    monkeypatch.setattr(tiled, "SLAB", 1)  # a bias's gradient by distance is summed 16 queries at a time
     torch.manual_seed(0)
     B = 2 if "keys" in case else 1
     q, k, v = (
@@ -121,6 +129,52 @@ def test_tiles_equal_the_definition(case, heads, groups, queries, length):
     wide = {name: x.double() if name in ("bias", "slopes") and x is not None else x for name, x in options.items()}
     # Some 35 products of unit size, each rounded to 24 bits.
     _agree(found, attention_reference(q.double(), k.double(), v.double(), **wide), inputs, 100 * 2**-24)
+
+
+@pytest.mark.parametrize("case", ["", "causal keys bias", "window bias by distance"], ids=lambda case: case or "plain")
+@pytest.mark.parametrize("name", ["blocked", pytest.param("triton", marks=needs_triton)])
+def test_a_seed_drops_the_same_weights_everywhere(name, case):
+    torch.manual_seed(0)
+    dtype, tolerance = (torch.float32, 400 * 2**-24) if name == "triton" else (torch.float64, 1e-10)
+    q, k, v = (_heads(2, count, length, 6, dtype=dtype) for count, length in ((2, 20), (1, 35), (1, 35)))
+    options, seed = {**_options(case, 2, 20, 35, dtype), "dropout": 0.3}, torch.tensor([2**61 + 12345])
+    inputs = [q, k, v] if options["bias"] is None else [q, k, v, options["bias"]]
+    expected = attention_reference(q, k, v, **options, seed=seed)
+    assert (expected - attention_reference(q, k, v, **options)).abs().max() > 0.1
+    if name == "triton":
+        from kernels.attention_triton import attention_triton as call
+
+        settings = {"precision": "ieee", "forward": [16, 16, 4, 1], "backward": [16, 32, 4, 1]}
+    else:
+        call, settings = attention_blocked, {"rows": 16, "sequences": 1}
+    window = options.pop("window")
+    left, right = reach(options.pop("causal"), window)
+    found = call(q, k, v, left=left, right=right, **options, **settings, seed=seed)
+    _agree(found[0] if name == "triton" else found, expected, inputs, tolerance)
+
+
+def test_the_share_that_is_dropped_is_the_one_asked_for():
+    rows, seed = torch.arange(500), torch.tensor([7])
+    for share in (0.0, 0.1, 0.5, 1.0):
+        factors = kept(seed, rows, range(400), dropped_of(share), torch.float64)
+        n = factors.numel()
+        assert abs((factors == 0).double().mean() - share) <= 4 * math.sqrt(share * (1 - share) / n)
+        torch.testing.assert_close(factors.max().item(), 1 / (1 - share) if share < 1 else 0.0, atol=1e-6, rtol=0)
+        # Neither rows nor keys nor seeds say anything of each other.
+        other = kept(seed + 1, rows, range(400), dropped_of(share), torch.float64)
+        for one, two in ((factors[1:], factors[:-1]), (factors[:, 1:], factors[:, :-1]), (factors, other)):
+            both = ((one == 0) & (two == 0)).double().mean()
+            assert abs(both - share**2) <= 4 * math.sqrt(share**2 * (1 - share**2) / one.numel())
+
+
+def test_dropout_follows_the_generator_of_torch():
+    q = torch.randn(1, 2, 9, 4)
+    outs = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(seed)
+        outs.append(attention(q, q, q, dropout=0.5, config=Choice.of("blocked")))
+    assert torch.equal(outs[0], outs[1])
+    assert not torch.equal(outs[0], outs[2])
 
 
 def _corners():
@@ -214,13 +268,13 @@ def test_is_an_operator_of_torch(name):
     q, k, v = (_heads(1, 2, 5, 4, dtype=torch.float32) for _ in range(3))
     bias = torch.randn(2, 5, 5, requires_grad=True)
     if name == "blocked":
-        operator, settings = torch.ops.tessera.blocked_attention, (2, 0, 0.5, 2, 1)
+        operator, settings = torch.ops.tessera.blocked_attention, (2, 0, 0.5, 2**22, 2, 1)
     else:
         import kernels.attention_triton  # noqa: F401
 
         tiles = [16, 16, 4, 1]
-        operator, settings = torch.ops.tessera.tiled_attention, (2, 0, 0.5, "ieee", tiles, tiles)
-    torch.library.opcheck(operator, (q, k, v, None, bias, None, *settings))
+        operator, settings = torch.ops.tessera.tiled_attention, (2, 0, 0.5, 2**22, "ieee", tiles, tiles)
+    torch.library.opcheck(operator, (q, k, v, None, bias, None, torch.tensor([3]), None, None, *settings))
 
 
 class _Model(nn.Module):
@@ -343,6 +397,8 @@ def test_the_last_query_sees_the_last_key():
 
 def test_refuses_what_makes_no_sense():
     q = _heads(1, 2, 3, 4)
+    with pytest.raises(ValueError, match=r"here 5 numbers a head, but got \[2, 3\]"):
+        attention(q, q, q, bias=torch.zeros(2, 3))
     with pytest.raises(ValueError, match=r"two numbers of keys, none below zero, but got \(-1, 2\)"):
         attention(q, q, q, window=(-1, 2))
     with pytest.raises(ValueError, match="Slopes are constants"):
