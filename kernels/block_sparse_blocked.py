@@ -1,0 +1,255 @@
+"""Block-sparse attention, some query blocks at a time: the gathered keys of those are all that is ever held.
+
+The backward pass gathers and makes the scores again, so memory beside the heads is that of one pass.
+B batch, H query heads, G key and value heads, Tq queries, Tk keys, D width of one head, N query blocks of R queries,
+M key blocks of S keys, n key blocks that a query block reads, K = n * S, P query blocks of a pass. X lists are read by
+Y heads each: each head's own, or one for the heads of a group, which share their keys.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils.flop_counter import register_flop_formula
+
+from kernels.attention_problems import computed
+from kernels.rows import wide
+
+
+def block_sparse_blocked(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    blocks: Tensor,
+    *,
+    rows: int,
+    columns: int,
+    allowed: Tensor | None,
+    keys: Tensor | None,
+    bias: Tensor | None,
+    together: int,
+) -> Tensor:
+    """Arguments as for `block_sparse_attention`; together: the query blocks of a pass."""
+    q, k, v = (heads.to(computed(heads)) for heads in (q, k, v))
+    return _attention(q, k, v, blocks, allowed, keys, bias, rows, columns, together)
+
+
+def readable(blocks: Tensor, allowed: Tensor | None, keys: Tensor | None, Tk: int, S: int) -> Tensor | None:
+    """`allowed` without padded keys and those beyond the end."""
+    M = -(-Tk // S)
+    if keys is None and Tk == M * S:
+        return allowed
+    real = torch.ones(1, Tk, dtype=torch.bool, device=blocks.device) if keys is None else keys
+    real = F.pad(real, (0, M * S - Tk)).unflatten(1, (M, S))
+    sequence = torch.arange(len(real), device=blocks.device)[:, None, None, None]
+    near = real[sequence, blocks].flatten(3)[:, :, :, None]  # [1 or B, 1 or H, N, 1, n * S]
+    return near if allowed is None else allowed & near
+
+
+@torch.library.custom_op("tessera::blocked_block_sparse_attention", mutates_args=())
+def _attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    blocks: Tensor,
+    allowed: Tensor | None,
+    keys: Tensor | None,
+    bias: Tensor | None,
+    rows: int,
+    columns: int,
+    together: int,
+) -> Tensor:
+    out = torch.empty_like(q)
+    K, V = _in_blocks(k, columns), _in_blocks(v, columns)
+    with torch.autocast(q.device.type, enabled=False):
+        for some in _passes(q, k, blocks, rows, columns, together):
+            shares = _shares(some.taken(q), some.gathered(K), some, allowed, keys, bias, k.shape[2], columns)
+            some.put(out, shares.flatten(3, 4) @ some.gathered(V))
+    return out
+
+
+@_attention.register_fake
+def _(q: Tensor, *_: Any) -> Tensor:
+    return torch.empty_like(q)
+
+
+@torch.library.custom_op("tessera::blocked_block_sparse_attention_backward", mutates_args=())
+def _attention_backward(
+    d_out: Tensor,
+    out: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    blocks: Tensor,
+    allowed: Tensor | None,
+    keys: Tensor | None,
+    bias: Tensor | None,
+    rows: int,
+    columns: int,
+    together: int,
+    wants_bias: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    scale = 1 / math.sqrt(q.shape[3])
+    K, V = _in_blocks(k, columns), _in_blocks(v, columns)
+    d_q, d_K, d_V = torch.empty_like(q), torch.zeros_like(K), torch.zeros_like(V)
+    d_bias = empty_bias(q, bias, wants_bias).zero_().to(K.dtype)
+    with torch.autocast(q.device.type, enabled=False):
+        for some in _passes(q, k, blocks, rows, columns, together):
+            Q, near, back = some.taken(q), some.gathered(K), some.taken(d_out)
+            shares = _shares(Q, near, some, allowed, keys, bias, k.shape[2], columns)
+            delta = (back * some.taken(out)).sum(-1, keepdim=True)
+            some.add(d_V, shares.flatten(3, 4).transpose(3, 4) @ back)
+            slopes = (back @ some.gathered(V).transpose(3, 4)).sub_(delta).view(shares.shape).mul_(shares)
+            if wants_bias and bias is not None:
+                some.of(d_bias).add_(slopes.transpose(2, 3).flatten(1, 2).sum_to_size(some.of(d_bias).shape))
+            slopes = slopes.flatten(3, 4).mul_(scale)
+            some.add(d_K, slopes.transpose(3, 4) @ Q)
+            some.put(d_q, slopes @ near)
+    return d_q, _out_of_blocks(d_K, k), _out_of_blocks(d_V, v), d_bias if bias is None else d_bias.to(bias.dtype)
+
+
+@_attention_backward.register_fake
+def _(d_out: Tensor, out: Tensor, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    d_k, d_v = (torch.empty_like(each, memory_format=torch.contiguous_format) for each in (k, v))
+    return torch.empty_like(q), d_k, d_v, empty_bias(q, rest[3], rest[-1])
+
+
+def _keep(ctx: Any, inputs: tuple, output: Tensor) -> None:
+    q, k, v, blocks, allowed, keys, bias, *ctx.settings = inputs
+    ctx.save_for_backward(output, q, k, v, blocks, allowed, keys, bias)
+
+
+def _gradients(ctx: Any, d_out: Tensor) -> tuple:
+    wants_bias = ctx.needs_input_grad[6]
+    d_q, d_k, d_v, d_bias = _attention_backward(d_out, *ctx.saved_tensors, *ctx.settings, wants_bias)
+    return d_q, d_k, d_v, None, None, None, d_bias if wants_bias else None, None, None, None
+
+
+_attention.register_autograd(_gradients, setup_context=_keep)
+
+
+@register_flop_formula(torch.ops.tessera.blocked_block_sparse_attention)
+def _flops(
+    q: tuple, k: tuple, v: tuple, blocks: tuple, allowed: Any, keys: Any, bias: Any, rows: int, columns: int,
+    *_: Any, **__: Any,
+) -> int:  # fmt: skip
+    return products(q, blocks, rows, columns)
+
+
+@register_flop_formula(torch.ops.tessera.blocked_block_sparse_attention_backward)
+def _backward_flops(_d_out: tuple, _out: tuple, *inputs: Any, **_: Any) -> int:
+    """As of plain attention, whose backward pass computes no scores again."""
+    return 2 * _flops(*inputs)
+
+
+def products(q: tuple, blocks: tuple, rows: int, columns: int) -> int:
+    """FLOPs of the scores and of the sums of all listed pairs."""
+    B, H, _, D = q
+    return 4 * B * H * blocks[2] * rows * blocks[3] * columns * D
+
+
+def empty_bias(q: Tensor, bias: Tensor | None, wanted: bool) -> Tensor:
+    """What its gradient is written to."""
+    return q.new_empty(0) if bias is None or not wanted else bias.new_empty(bias.shape)
+
+
+def _in_blocks(x: Tensor, columns: int) -> Tensor:
+    """[B, G, Tk, D] -> [B * G * M, S, D], zeros behind the end."""
+    x = F.pad(x.to(wide(x)), (0, 0, 0, -x.shape[2] % columns))
+    return x.reshape(x.shape[0] * x.shape[1] * (x.shape[2] // columns), columns, x.shape[3])
+
+
+def _out_of_blocks(x: Tensor, like: Tensor) -> Tensor:
+    B, G, Tk, D = like.shape
+    return x.view(B, G, len(x) // max(B * G, 1) * x.shape[1], D)[:, :, :Tk].to(like.dtype).contiguous()
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """The query blocks `at` of N, and which blocks of keys they read.
+
+    which: [B * X * P * n] rows of what `_in_blocks` makes; lists: [1 or B, 1 or H, P, n].
+    """
+
+    at: slice
+    sizes: tuple[int, int, int, int, int]  # B, X, Y, P, R
+    which: Tensor
+    lists: Tensor
+
+    @property
+    def queries(self) -> tuple[slice, slice, slice]:
+        R = self.sizes[4]
+        return slice(None), slice(None), slice(self.at.start * R, self.at.stop * R)
+
+    def taken(self, x: Tensor) -> Tensor:
+        """[B, H, Tq, D] -> [B, X, P, Y * R, D], zeros behind the end."""
+        B, X, Y, P, R = self.sizes
+        x = x[self.queries].to(wide(x))
+        x = F.pad(x, (0, 0, 0, P * R - x.shape[2]))
+        return x.reshape(B, X, Y, P, R, x.shape[3]).transpose(2, 3).flatten(3, 4)
+
+    def put(self, out: Tensor, x: Tensor) -> None:
+        """[B, X, P, Y * R, D] to its place in [B, H, Tq, D]."""
+        _, _, Y, _, R = self.sizes
+        there = out[self.queries]
+        x = x.unflatten(3, (Y, R)).transpose(2, 3).flatten(3, 4).flatten(1, 2)
+        there.copy_(x[:, :, : there.shape[2]])
+
+    def gathered(self, x: Tensor) -> Tensor:
+        """[B * G * M, S, D] -> [B, X, P, n * S, D]."""
+        B, X, _, P, _ = self.sizes
+        return x.index_select(0, self.which).view(B, X, P, self.lists.shape[3] * x.shape[1], x.shape[2])
+
+    def add(self, sums: Tensor, x: Tensor) -> None:
+        """What `gathered` took, back to where it was."""
+        sums.index_add_(0, self.which, x.reshape(len(self.which), *sums.shape[1:]))
+
+    def of(self, mask: Tensor) -> Tensor:
+        """[1 or B, 1 or H, 1 or N, 1 or R, K], of these blocks."""
+        return mask[:, :, self.at] if mask.shape[2] > 1 else mask
+
+    def spread(self, mask: Tensor) -> Tensor:
+        """The same as it lies beside scores, [1 or B, 1 or X, 1 or P, 1 or Y, 1 or R, K]."""
+        heads = mask[:, :, None] if mask.shape[1] == 1 else mask.unflatten(1, self.sizes[1:3])
+        return heads.transpose(2, 3)
+
+
+def _passes(q: Tensor, k: Tensor, blocks: Tensor, rows: int, columns: int, together: int) -> Iterator[_Pass]:
+    (B, H), (G, Tk), N = q.shape[:2], k.shape[1:3], blocks.shape[2]
+    X, M = G if blocks.shape[1] == 1 else H, -(-Tk // columns)
+    first = (torch.arange(B * X, device=q.device) // (X // G) * M).view(B, X, 1, 1)
+    for start in range(0, N, together):
+        at = slice(start, min(start + together, N))
+        P, lists = at.stop - start, blocks[:, :, at]
+        yield _Pass(at, (B, X, H // X, P, rows), (first + lists).flatten(), lists)
+
+
+def _shares(
+    q: Tensor,
+    k: Tensor,
+    some: _Pass,
+    allowed: Tensor | None,
+    keys: Tensor | None,
+    bias: Tensor | None,
+    length: int,
+    columns: int,
+) -> Tensor:
+    """The weights of a pass, [B, X, P, Y, R, K]; rows without any key are zeros."""
+    scores = (q * (1 / math.sqrt(q.shape[4]))) @ k.transpose(3, 4)
+    _, _, Y, _, R = some.sizes
+    scores = scores.unflatten(3, (Y, R))
+    if bias is not None:
+        scores += some.spread(some.of(bias))
+    may = readable(some.lists, None if allowed is None else some.of(allowed), keys, length, columns)
+    if may is not None:
+        scores.masked_fill_(~some.spread(may), -math.inf)
+    shares = scores.softmax(5)
+    if may is not None or bias is not None:
+        shares.masked_fill_((scores == -math.inf).all(5, keepdim=True), 0)
+    return shares
