@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.utils.flop_counter import register_flop_formula
 
 from kernels.attention_problems import computed
+from kernels.flops import flops_of
 from kernels.rows import wide
 
 
@@ -134,24 +134,20 @@ def _gradients(ctx: Any, d_out: Tensor) -> tuple:
 _attention.register_autograd(_gradients, setup_context=_keep)
 
 
-@register_flop_formula(torch.ops.tessera.blocked_block_sparse_attention)
-def _flops(
+@flops_of(torch.ops.tessera.blocked_block_sparse_attention)
+def flops(
     q: tuple, k: tuple, v: tuple, blocks: tuple, allowed: Any, keys: Any, bias: Any, rows: int, columns: int,
     *_: Any, **__: Any,
 ) -> int:  # fmt: skip
-    return products(q, blocks, rows, columns)
+    """Of the scores and the sums of all listed pairs; arguments as of an operator, with shapes for tensors."""
+    B, H, _Tq, D = q
+    return 4 * B * H * blocks[2] * rows * blocks[3] * columns * D
 
 
-@register_flop_formula(torch.ops.tessera.blocked_block_sparse_attention_backward)
+@flops_of(torch.ops.tessera.blocked_block_sparse_attention_backward)
 def _backward_flops(_d_out: tuple, _out: tuple, *inputs: Any, **_: Any) -> int:
     """As of plain attention, whose backward pass computes no scores again."""
-    return 2 * _flops(*inputs)
-
-
-def products(q: tuple, blocks: tuple, rows: int, columns: int) -> int:
-    """FLOPs of the scores and of the sums of all listed pairs."""
-    B, H, _, D = q
-    return 4 * B * H * blocks[2] * rows * blocks[3] * columns * D
+    return 2 * flops(*inputs)
 
 
 def empty_bias(q: Tensor, bias: Tensor | None, wanted: bool) -> Tensor:

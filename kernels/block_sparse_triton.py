@@ -12,12 +12,12 @@ from typing import Any
 import torch
 import triton
 from torch import Tensor
-from torch.utils.flop_counter import register_flop_formula
 
 from kernels.attention_problems import computed
 from kernels.attention_triton import Tiles, _by, _dense, _padded
-from kernels.block_sparse_blocked import empty_bias, products
+from kernels.block_sparse_blocked import empty_bias, flops
 from kernels.block_sparse_kernels_triton import _backward_bias, _backward_keys, _backward_queries, _forward
+from kernels.flops import flops_of
 
 
 def block_sparse_triton(
@@ -165,18 +165,12 @@ def _gradients(ctx: Any, d_out: Tensor, _d_lse: Tensor) -> tuple:
 _attention.register_autograd(_gradients, setup_context=_keep)
 
 
-@register_flop_formula(torch.ops.tessera.tiled_block_sparse_attention)
-def _flops(
-    q: tuple, k: tuple, v: tuple, blocks: tuple, allowed: Any, keys: Any, bias: Any, rows: int, columns: int,
-    *_: Any, **__: Any,
-) -> int:  # fmt: skip
-    return products(q, blocks, rows, columns)
+flops_of(torch.ops.tessera.tiled_block_sparse_attention)(flops)
 
 
-@register_flop_formula(torch.ops.tessera.tiled_block_sparse_attention_backward)
+@flops_of(torch.ops.tessera.tiled_block_sparse_attention_backward)
 def _backward_flops(_d_out: tuple, _out: tuple, _lse: tuple, *inputs: Any, **_: Any) -> int:
-    """As of plain attention, whose backward pass computes no scores again."""
-    return 2 * _flops(*inputs)
+    return 2 * flops(*inputs)
 
 
 def turn(blocks: Tensor, M: int) -> tuple[Tensor, Tensor]:

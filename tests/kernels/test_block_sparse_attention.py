@@ -301,6 +301,7 @@ def test_traces_through_the_launcher(config):
 def test_counts_and_casts_as_what_is_gathered(name):
     q, k, v = (_heads(1, 2, 6, 4, dtype=torch.float32) for _ in range(3))
     args, sizes = (q, k, v, _lists(1, 2, 2, 3, 2)), {"rows": 3, "columns": 2}
+    _call(name, *args, **sizes)  # Triton's operators are there after their first call
     assert count_flops(lambda: _call(name, *args, **sizes)) == count_flops(lambda: _call("gathered", *args, **sizes))
     with torch.autocast("cpu", torch.bfloat16):
         out = _call(name, *args, **sizes)
