@@ -33,6 +33,7 @@ from tuner.device import fingerprint
 from tuner.jit_source import function_of, source
 from tuner.kernel_case import Case, Launch, interpreted
 from tuner.kernel_search import EVALUATIONS, Bench, Clocked, Injected, KernelSearch, choice_of, signature
+from tuner.kernel_trace import described, settings_of_trace, usual_device
 from tuner.measure import Clock
 from tuner.outcome import Outcome
 from tuner.permission import refusal
@@ -172,7 +173,7 @@ class TunedKernel:
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
         """Launch on `grid` with what serves these arguments; tune them first, if that is needed and may be."""
         if torch.compiler.is_compiling():
-            settings = _settings_of_trace(self, _described({**dict(zip(self.arg_names, args)), **kwargs}))
+            settings = settings_of_trace(self, described({**dict(zip(self.arg_names, args)), **kwargs}))
             return self.fn[grid](*args, **kwargs, **dict(settings))
         arguments = {**dict(zip(self.arg_names, args)), **kwargs}
         key = self._key(arguments)
@@ -223,7 +224,7 @@ class TunedKernel:
     def _case(self, arguments: Mapping[str, Any], kwargs: Mapping[str, Any], where: str | None = None) -> Case:
         """The problem of a call, and what there is to choose among."""
         tensors = [each for each in arguments.values() if isinstance(each, torch.Tensor)]
-        where = where or (str(tensors[0].device) if tensors else _usual_device())
+        where = where or (str(tensors[0].device) if tensors else usual_device())
         values = [(name, arguments[name]) for name in self.keys if name in arguments]
         sizes = tuple((name, value) for name, value in values if type(value) is int)
         flags = [(name, str(value)) for name, value in values if type(value) is not int]
@@ -316,41 +317,3 @@ def _injected(
     if use_cuda_graph:
         return Injected(partial(triton.testing.do_bench_cudagraph, rep=rep or 100))
     return Injected(partial(triton.testing.do_bench, warmup=warmup or 25, rep=rep or 100))
-
-
-def _usual_device() -> str:
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def _described(arguments: Mapping[str, Any]) -> tuple[tuple, ...]:
-    """The arguments of a traced call as constants: of a tensor its shape, dtype and device; a size that is open as it
-    is in this trace."""
-    from torch.fx.experimental.symbolic_shapes import optimization_hint
-
-    found = []
-    for name, value in arguments.items():
-        if isinstance(value, torch.Tensor):
-            shape = tuple([optimization_hint(size, fallback=1) for size in value.shape])
-            found.append((name, shape, value.dtype, str(value.device)))
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            found.append((name, optimization_hint(value, fallback=1)))
-        else:
-            found.append((name, value))
-    return tuple(found)
-
-
-def _settings_of_trace(kernel: TunedKernel, described: tuple[tuple, ...]) -> tuple[tuple[str, Any], ...]:
-    """The settings that serve, looked up outside of the trace, which would guard on all that the look-up reads."""
-    arguments = {
-        name: torch.empty(more[0], dtype=more[1], device="meta") if len(more) > 1 else more[0]
-        for name, *more in described
-    }
-    devices = [each[3] for each in described if len(each) > 2]
-    settings = kernel.of_trace(arguments, devices[0] if devices else _usual_device()).config.all_kwargs()
-    if settings.get("num_ctas") == 1:  # as by default; torch.compile takes no other
-        del settings["num_ctas"]
-    return tuple(settings.items())
-
-
-# What `torch.compiler.assume_constant_result` sets; calling that would load the compiler with this module.
-_settings_of_trace._dynamo_marked_constant = True  # type: ignore[attr-defined]

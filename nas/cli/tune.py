@@ -91,14 +91,14 @@ def run(
     from tuner.session import tune
 
     registered(load)
-    wanted = _problems(operation, device, problems, architecture, study, length, batch, storage)
+    wanted = problems_of(operation, device, problems, architecture, study, length, batch, storage)
     with opened(storage) as store, ValueErrors():
         report = tune(
             wanted,
             store=store,
             device=device,
             effort=effort,
-            budget_seconds=None if budget is None else _seconds(budget),
+            budget_seconds=None if budget is None else seconds(budget),
             seed=seed,
             threads=threads,
             load=[str(path) for path in load or ()],
@@ -154,7 +154,7 @@ def explain(
     from nas import tuning
 
     registered(load)
-    wanted = _problems(operation, device, problems, None, None, 1, 1, storage)
+    wanted = problems_of(operation, device, problems, None, None, 1, 1, storage)
     with opened(storage) as store, ValueErrors():
         rows = [row for some in wanted.values() for row in tuning.explained(store, some, device, threads)]
     print_rows(rows, as_json)
@@ -184,7 +184,7 @@ def opened(storage: str | None) -> Store:
     return open_store(where)
 
 
-def _problems(
+def problems_of(
     name: str,
     device: str,
     file: Path | None,
@@ -231,7 +231,7 @@ def registered(files: list[Path] | None) -> None:
                 load(path)
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
     units = {"s": 1.0, "m": 60.0, "h": 3600.0}
     with suppress(ValueError):
         number = float(text.rstrip("smh"))

@@ -1,4 +1,4 @@
-"""nas tune verify, lock, export, import, replay: what was tuned, checked and carried between machines."""
+"""nas tune verify, lock, export, import, record, replay: what was tuned, checked and carried between machines."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from nas.cli.options import AsJson, Device, Storage
-from nas.cli.output import print_json, print_rows
-from nas.cli.tune import Load, Name, Threads, ValueErrors, kind_of, opened, registered, tune_app
+from nas.cli.output import note, print_json, print_rows
+from nas.cli.tune import Load, Name, Threads, ValueErrors, kind_of, opened, problems_of, registered, seconds, tune_app
 
 
 def _file(help_: str) -> typer.models.ArgumentInfo:
@@ -107,6 +107,53 @@ def import_(
     with opened(storage) as store, ValueErrors():
         count = exchange.import_(store, file)
     print_json({"file": str(file), "new": count}) if as_json else print(f"{file}: {count} new measurements")
+
+
+@tune_app.command()
+def record(
+    operation: Name = "all",
+    device: Device = "cpu",
+    folder: Annotated[Path, typer.Option(help="Where the files are written.")] = Path("records"),
+    budget: Annotated[str, typer.Option(help="Time for all: 90s, 10m, 2h.")] = "9m",
+    most: Annotated[int, typer.Option(min=4, help="Configurations of a space that is recorded.")] = 400,
+    samples: Annotated[int, typer.Option(min=1, help="Samples of each configuration.")] = 32,
+    problems: Annotated[
+        Path | None, typer.Option(help="A YAML or JSON list of problems. Default: the named ones.", show_default=False)
+    ] = None,
+    threads: Threads = None,
+    load: Load = None,
+    as_json: AsJson = False,
+) -> None:
+    """Time every configuration of OPERATION and keep all samples, a file a space, for `nas tune replay`.
+
+    What is recorded is not measured again; the same command goes on where the last one ended.
+
+    Example: nas tune record rms_norm --budget 30s
+    """
+    from dataclasses import asdict
+
+    from tuner.record import record as recorded
+
+    registered(load)
+    wanted = problems_of(operation, device, problems, None, None, 1, 1, None)
+    with ValueErrors():
+        report = recorded(
+            [each for some in wanted.values() for each in some],
+            device=device,
+            folder=folder,
+            budget_seconds=seconds(budget),
+            most=most,
+            samples=samples,
+            threads=threads,
+            load=[str(path) for path in load or ()],
+            told=note,
+        )
+    if as_json:
+        print_json({**asdict(report), "folder": str(folder)})
+        return
+    print(f"{folder}: {len(report.whole)} spaces are whole; {report.measured} configurations were measured.")
+    if report.left:
+        note(f"{report.left} configurations are left; the same command goes on with them.")
 
 
 @tune_app.command()

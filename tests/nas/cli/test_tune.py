@@ -134,3 +134,14 @@ def test_a_profile_says_which_table_and_choices_it_used(nas, tuner, quick):
     tune(nas)
     ended = nas("profile", "transformer:tiny", "--length", "8", "--threads", "1")
     assert f"Table of tuned kernels: {tuner / 'tables'}" in ended.err
+
+
+def test_a_space_is_recorded_whole_and_replayed(nas, tuner):
+    Path("sizes.yaml").write_text(
+        "[{operation: rms_norm, dtype: float32, sizes: {rows: 4, columns: 8}, flags: {gradients: false}}]"
+    )
+    told = nas("tune", "record", "rms_norm", "--problems", "sizes.yaml", "--samples", "2", "--json").json()
+    assert (len(told["whole"]), told["left"]) == (1, 0)
+    (file,) = Path("records").iterdir()
+    (row,) = nas("tune", "replay", file, "--strategy", "random", "--evaluations", "3", "--seeds", "2", "--json").json()
+    assert 0 < row["of_optimum"] <= 1

@@ -1,0 +1,50 @@
+"""A kernel of `tuner.tune` in a trace of torch.compile: what serves is looked up outside, and is a constant inside.
+
+Tensors have shapes and dtypes there, and no numbers; nothing can be measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+
+def usual_device() -> str:
+    """Where a kernel without tensors runs."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def described(arguments: Mapping[str, Any]) -> tuple[tuple, ...]:
+    """The arguments of a traced call as constants: of a tensor its shape, dtype and device; a size that is open as it
+    is in this trace."""
+    from torch.fx.experimental.symbolic_shapes import optimization_hint
+
+    found: list[tuple] = []
+    for name, value in arguments.items():
+        if isinstance(value, torch.Tensor):
+            shape = tuple([optimization_hint(size, fallback=1) for size in value.shape])
+            found.append((name, shape, value.dtype, str(value.device)))
+        elif isinstance(value, int) and not isinstance(value, bool):
+            found.append((name, optimization_hint(value, fallback=1)))
+        else:
+            found.append((name, value))
+    return tuple(found)
+
+
+def settings_of_trace(kernel: Any, described: tuple[tuple, ...]) -> tuple[tuple[str, Any], ...]:
+    """The settings that serve, looked up outside of the trace, which would guard on all that the look-up reads."""
+    arguments = {
+        name: torch.empty(more[0], dtype=more[1], device="meta") if len(more) > 1 else more[0]
+        for name, *more in described
+    }
+    devices = [each[3] for each in described if len(each) > 2]
+    settings = kernel.of_trace(arguments, devices[0] if devices else usual_device()).config.all_kwargs()
+    if settings.get("num_ctas") == 1:  # as by default; torch.compile takes no other
+        del settings["num_ctas"]
+    return tuple(settings.items())
+
+
+# What `torch.compiler.assume_constant_result` sets; calling that would load the compiler with this module.
+settings_of_trace._dynamo_marked_constant = True  # type: ignore[attr-defined]
