@@ -257,7 +257,7 @@ OPERATION = register(
                     _blocked,
                     asked.TOGETHER,
                     default={"together": 16},
-                    refuses=attention_problems.drops,
+                    refuses=asked.drops,
                     files=("kernels.block_sparse_blocked",),
                 ),
                 Implementation("dense", _dense, refuses=asked.refuses_dense, files=("kernels.attention",)),
@@ -268,11 +268,11 @@ OPERATION = register(
                     (attention_problems.fits, asked.varies_what_runs),
                     default=attention_problems.EVERYWHERE,
                     suited=asked.suited,
-                    refuses=attention_problems.needs_tiles,
+                    refuses=asked.needs_tiles,
                     files=(
                         "kernels.block_sparse_triton",
                         "kernels.block_sparse_kernels_triton",
-                        "kernels.attention_kernels_triton",
+                        "kernels.attention_tiles_triton",
                     ),
                 ),
             )

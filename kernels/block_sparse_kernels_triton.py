@@ -13,7 +13,7 @@ zero where they are one for all. A row without any key gives zeros and a logarit
 import triton
 import triton.language as tl
 
-from kernels.attention_kernels_triton import LN2, LOG2E, _product, _weights
+from kernels.attention_tiles_triton import LN2, LOG2E, _product, _weights
 
 
 @triton.jit

@@ -63,6 +63,15 @@ def varies_what_runs(configuration: Configuration, problem: Problem) -> bool:
     return all(configuration[name] in (plain[name], asked.EVERYWHERE[name]) for name in idle)
 
 
+def drops(problem: Problem) -> str | None:
+    return "it drops no weights" if problem["dropout"] else None
+
+
+def needs_tiles(problem: Problem) -> str | None:
+    """Why the Triton kernels cannot run `problem`."""
+    return drops(problem) or asked.needs_tiles(problem)
+
+
 def refuses_dense(problem: Problem) -> str | None:
     if max(problem["queries"], problem["keys"]) > LONGEST:
         return f"a matrix of all pairs is made for at most {LONGEST} positions"
