@@ -16,7 +16,7 @@ import torch
 from benchmarks.report import report
 from kernels import tuned
 from kernels.registry import Choice, Implementation, Operation
-from kernels.tuned import Entry, Table
+from kernels.table import Entry, Table
 
 PROBLEMS = 300
 BAR = "5 us"

@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from kernels import attention_problems as asked
-from kernels import tuned
+from kernels import tuned, work
 from kernels.attention_blocked import attention_blocked
 from kernels.registry import Choice, Implementation, Operation, register
 from kernels.weight_dropout import draw, dropped_of, kept
@@ -281,7 +281,7 @@ OPERATION = register(
                 Implementation("sdpa_flash", _by(SDPBackend.FLASH_ATTENTION), refuses=asked.refuses_flash),
                 Implementation("sdpa_efficient", _by(SDPBackend.EFFICIENT_ATTENTION), refuses=asked.refuses_efficient),
                 Implementation("sdpa_cudnn", _by(SDPBackend.CUDNN_ATTENTION), refuses=asked.refuses_cudnn),
-                Implementation("sdpa_math", _by(SDPBackend.MATH)),
+                Implementation("sdpa_math", _by(SDPBackend.MATH), work=work.whole_scores),
                 Implementation(
                     "blocked",
                     _blocked,
@@ -297,6 +297,7 @@ OPERATION = register(
                     default=asked.EVERYWHERE,
                     suited=asked.suited,
                     refuses=asked.needs_tiles,
+                    work=work.attention,
                     files=asked.TILED,
                 ),
             )
@@ -306,5 +307,6 @@ OPERATION = register(
         default=asked.default,
         sizes=asked.SIZES,
         flags=asked.FLAGS,
+        lean=asked.lean,
     )
 )

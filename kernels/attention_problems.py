@@ -154,6 +154,12 @@ def _needs_cuda(problem: Problem) -> str | None:
     return None if problem.device == "cuda" else "it needs a GPU of CUDA"
 
 
+def lean(problem: Problem) -> str | None:
+    """The definition holds all scores: beyond half a gigabyte of them blocks of rows stand for it."""
+    scores = problem["batch"] * problem["heads"] * problem["queries"] * problem["keys"]
+    return "blocked" if 8 * scores > 2**29 and drops(problem) is None else None
+
+
 def default(problem: Problem) -> str:
     if not problem["window"]:
         return "sdpa"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import shutil
 from collections.abc import Callable
 from functools import cache, wraps
@@ -14,9 +15,14 @@ from kernels.registry import Implementation, Problem
 COMPILERS = ("c++", "g++", "clang++")
 
 
+LIMIT = 64  # kinds of shapes; beyond torch's own limit of 8 it would quietly run what was never compiled
+
+
 @cache
 def _made(definition: Callable[..., Any]) -> Callable[..., Any]:
-    return torch.compile(definition)
+    limited = "recompile_limit" in inspect.signature(torch.compile).parameters  # of newer torch alone
+    limits: dict[str, Any] = {"recompile_limit": LIMIT} if limited else {}
+    return torch.compile(definition, **limits)
 
 
 def compiled(definition: Callable[..., Any]) -> Implementation:
@@ -27,7 +33,7 @@ def compiled(definition: Callable[..., Any]) -> Implementation:
         # Inside another trace it is compiled with what surrounds it.
         return (definition if torch.compiler.is_compiling() else _made(definition))(*args, **kwargs)
 
-    return Implementation("compiled", call, refuses=_needs_compiler)
+    return Implementation("compiled", call, refuses=_needs_compiler, builds=True)
 
 
 def _needs_compiler(problem: Problem) -> str | None:

@@ -10,15 +10,16 @@ B batch, H heads, T time, F features of a query or key, D width of a value, C po
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from kernels import rows, tuned
+from kernels import rows, tuned, work
 from kernels.linear_attention import CHUNK, POSITIONS, chunks
-from kernels.linear_attention_chunked import SIZES, chunked_attention, named, numbers, tiled
+from kernels.linear_attention_chunked import SIZES, chunked_attention, lean, named, numbers, tiled
 from kernels.registry import Choice, Implementation, Operation, Problem, register
 
 # Positions that are summed at once where no gradient is wanted, so that few prefixes are held at a time.
@@ -31,11 +32,11 @@ def decayed_linear_attention_reference(
     """The definition, one position after the other; arguments as for `decayed_linear_attention`."""
     B, H, T, features = k.shape
     S = torch.zeros(B, H, features, v.shape[3], dtype=k.dtype, device=k.device) if state is None else state
+    factors: Sequence[Tensor | float] = [1.0] * T if decay is None else decay.exp()[..., None, None].unbind(2)
     rows = []
-    for t in range(T):
-        factor = 1.0 if decay is None else decay[:, :, t, None, None].exp()
-        S = factor * S + k[:, :, t, :, None] * v[:, :, t, None, :]
-        rows.append((q[:, :, t, :, None] * S).sum(2))
+    for factor, query, key, value in zip(factors, q.unbind(2), k.unbind(2), v.unbind(2), strict=True):
+        S = factor * S + key[..., None] * value[:, :, None, :]
+        rows.append((query[..., None] * S).sum(2))
     return torch.stack(rows, dim=2), S
 
 
@@ -126,13 +127,16 @@ OPERATION = register(
         name="decayed_linear_attention",
         reference=decayed_linear_attention_reference,
         implementations={
-            "chunks": Implementation("chunks", _chunks, {"positions": POSITIONS}, default={"positions": CHUNK}),
+            "chunks": Implementation(
+                "chunks", _chunks, {"positions": POSITIONS}, default={"positions": CHUNK}, work=work.chunks
+            ),
             "triton": tiled(chunked_attention),
         },
         inputs=_inputs,
         problems=named("decayed_linear_attention", (("forgets", True), ("begun", False))),
         default=lambda problem: "chunks",
         sizes=SIZES,
+        lean=lean,
         flags=("forgets", "begun", "gradients"),
     )
 )

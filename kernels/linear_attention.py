@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from kernels import rows, tuned
+from kernels import rows, tuned, work
 from kernels.attention_problems import computed
-from kernels.linear_attention_chunked import SIZES, chunked_attention, named, needs_tiles, numbers, tiled
+from kernels.linear_attention_chunked import SIZES, chunked_attention, lean, named, needs_tiles, numbers, tiled
 from kernels.registry import Choice, Implementation, Operation, Problem, register
 
 # Positions. Forward and backward at B 8, H 4, F = D = 32, float32, one core of a shared CPU, best of 7, with 16, 32,
@@ -37,20 +37,20 @@ def linear_attention_reference(
     """The definition, one position after the other; arguments as for `linear_attention`."""
     wide = torch.promote_types(q.dtype, torch.float32)
     Q, K, V = q.to(wide), k.to(wide), v.to(wide)
-    B, H, T, width = K.shape
+    B, H, _, width = K.shape
     D = V.shape[3]
     state = torch.zeros(B, H, width, D + 1, dtype=wide, device=q.device) if state is None else state
     S, z = state[..., :D], state[..., D]
     sums, normalisers = [], []
-    for t in range(T):
-        S = S + K[:, :, t, :, None] * V[:, :, t, None, :]
-        z = z + K[:, :, t]
+    for key, value in zip(K.unbind(2), V.unbind(2), strict=True):
+        S = S + key[:, :, :, None] * value[:, :, None, :]
+        z = z + key
         sums.append(S)
         normalisers.append(z)
     rows = []
-    for t in range(T):
+    for t, query in enumerate(Q.unbind(2)):
         s, n = (sums[t], normalisers[t]) if causal else (S, z)
-        rows.append((Q[:, :, t, :, None] * s).sum(2) / ((Q[:, :, t] * n).sum(2, keepdim=True) + EPSILON))
+        rows.append((query[..., None] * s).sum(2) / ((query * n).sum(2, keepdim=True) + EPSILON))
     return torch.stack(rows, dim=2).to(v.dtype), torch.cat([S, z[..., None]], dim=3)
 
 
@@ -137,13 +137,16 @@ OPERATION = register(
         name="linear_attention",
         reference=linear_attention_reference,
         implementations={
-            "chunks": Implementation("chunks", _chunks, {"positions": POSITIONS}, default={"positions": CHUNK}),
+            "chunks": Implementation(
+                "chunks", _chunks, {"positions": POSITIONS}, default={"positions": CHUNK}, work=work.chunks
+            ),
             "triton": tiled(_triton, _refuses),
         },
         inputs=_inputs,
         problems=named("linear_attention", (("causal", True), ("begun", False))),
         default=lambda problem: "chunks",
         sizes=SIZES,
+        lean=lean,
         flags=("causal", "begun", "gradients"),
     )
 )

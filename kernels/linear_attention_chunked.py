@@ -192,6 +192,12 @@ def tiled(call: Callable[..., Any], refuses: Callable[[Problem], str | None] = n
     )
 
 
+def lean(problem: Problem) -> str | None:
+    """The definition holds a state for every position: beyond a quarter of a gigabyte of them chunks stand for it."""
+    held = 8 * problem["batch"] * problem["heads"] * problem["positions"] * problem["features"] * problem["width"]
+    return "chunks" if held > 2**28 else None
+
+
 def named(operation: str, flags: tuple[tuple[str, Value], ...]) -> Callable[[str], dict[str, Problem]]:
     """Retention's and laptop shapes; the flag `gradients` is added to `flags`."""
 

@@ -72,6 +72,11 @@ def anywhere(problem: Problem) -> str | None:
     return None
 
 
+def as_it_is(problem: Problem) -> str | None:
+    """Its definition fits the memory."""
+    return None
+
+
 @dataclass(frozen=True)
 class Implementation:
     """One way to compute an operation. `call` takes the operation's arguments and the parameters as keywords.
@@ -79,7 +84,9 @@ class Implementation:
     parameters: the values to choose among; empty where nothing is to be chosen. constraints: what a configuration for a
     problem must keep. default: a documented configuration that works everywhere it runs. suited: what of it is better
     otherwise for a problem. refuses: why it cannot run a problem, None where it can. gradients: whether autograd passes
-    through it. files: modules beside that of `call` that hold what it runs, such as kernels imported when used.
+    through it. files: modules beside that of `call` that hold what it runs, such as kernels imported when used. builds:
+    whether its first call for a problem takes seconds, since a compiler looks at it. work: the numbers that it computes
+    with (FLOPs) and the bytes that it moves at least, for a configuration of a problem; None where nobody said.
     """
 
     name: str
@@ -91,6 +98,8 @@ class Implementation:
     refuses: Callable[[Problem], str | None] = anywhere
     gradients: bool = True
     files: tuple[str, ...] = ()
+    builds: bool = False
+    work: Callable[[Configuration, Problem], tuple[float, float]] | None = None
 
     def default_for(self, problem: Problem) -> Configuration:
         """What it is run with before it was tuned."""
@@ -109,7 +118,8 @@ class Implementation:
 class Operation:
     """inputs: makes the arguments of a call (positional, keyword) for a problem from a seed, on its device.
     problems: the named shapes that `nas tune` starts with. default: the implementation for a problem that nobody tuned.
-    sizes, flags: what those of its problems are called, in order.
+    sizes, flags: what those of its problems are called, in order. lean: the implementation that, in float64, stands for
+    the definition of a problem whose own answer would fill the memory, None for a problem that is small enough.
     """
 
     name: str
@@ -120,6 +130,7 @@ class Operation:
     default: Callable[[Problem], str]
     sizes: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
+    lean: Callable[[Problem], str | None] = as_it_is
 
     def problem(self, device: str, dtype: str, sizes: tuple[int, ...], flags: tuple[Value, ...] = ()) -> Problem:
         """The problem with these sizes and flags, in the operation's order."""

@@ -1,8 +1,8 @@
 """Which implementation and configuration serve a problem: what the tuner found on this device, else a default.
 
 The tuner writes a table, JSON, a device; a process reads it once, and a call costs a look-up in a dictionary. A problem
-that was tuned is served exactly; else the nearest of the same operation, dtype and flags, if no size differs by more
-than `BOUND`; else the operation's default. `explain` says which and why. Nothing is ever tuned or measured here.
+that was tuned is served exactly; else by its bucket, or by the nearest that was tuned (`kernels.table`); else by the
+operation's default. `explain` says which and why. Nothing is ever tuned or measured here.
 A trace of torch.compile or torch.export looks up once, while it traces, at the sizes that it traces with.
 
 Tables are looked for in $NAS_KERNEL_TABLES (a folder or a file), else in the user's own folder, else in the one shipped
@@ -12,14 +12,10 @@ that file says.
 
 from __future__ import annotations
 
-import hashlib
-import json
-import math
 import os
 import platform
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,94 +23,13 @@ from typing import Any
 import torch
 
 from kernels.registry import THREADS, Choice, Operation, Problem, registered
+from kernels.table import Served, Table, read
 
-BOUND = 2.0  # a size may be so many times larger or smaller than that of the problem which was tuned
 TABLES = "NAS_KERNEL_TABLES"
 LOCK = "NAS_KERNEL_LOCK"
-MISSES = ("default", "error")
 MOST = 2**16  # problems whose choices are remembered; a run of ever new lengths must not fill the memory
 SHIPPED = Path(__file__).parent / "tables"
 Pairs = tuple[tuple[str, Any], ...]
-
-
-@dataclass(frozen=True)
-class Served:
-    """A choice, and why: `exact`, `near` (with the problem that was tuned), `default`, `locked`."""
-
-    choice: Choice
-    why: str
-    tuned: Problem | None = None
-    milliseconds: float | None = None
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One tuned problem of a table."""
-
-    problem: Problem
-    choice: Choice
-    milliseconds: float
-    source: str  # of the implementation when it was measured
-
-
-class LockedMiss(LookupError):
-    """A problem that the lock file does not hold, where it says that a miss is an error."""
-
-
-class Table:
-    """The tuned problems of one device. `miss`: `default`, or `error` for a lock file that allows nothing else."""
-
-    def __init__(
-        self, entries: Iterable[Entry] = (), miss: str = "default", origin: str = "", locked: bool = False
-    ) -> None:
-        if miss not in MISSES:
-            raise ValueError(f"miss must be one of {', '.join(MISSES)}, but got {miss!r}.")
-        self.entries = {entry.problem: entry for entry in entries}
-        self.miss, self.origin, self.locked = miss, origin, locked
-        self._alike: dict[tuple, list[Entry]] = {}
-        for entry in self.entries.values():
-            self._alike.setdefault(_kind(entry.problem), []).append(entry)
-
-    def serve(self, operation: Operation, problem: Problem) -> Served:
-        """What serves `problem`, and why. Raises LockedMiss."""
-        entry = self.entries.get(problem)
-        fault = None if entry is None else _fault(operation, entry, problem)
-        if entry is not None and fault is None:
-            return Served(entry.choice, "locked" if self.locked else "exact", problem, entry.milliseconds)
-        alike = ((distance(each.problem, problem), each) for each in self._alike.get(_kind(problem), []))
-        near = sorted((pair for pair in alike if pair[0] <= math.log(BOUND)), key=lambda pair: pair[0])
-        for _, each in near:
-            if _fault(operation, each, problem) is None:
-                return Served(each.choice, "near", each.problem, each.milliseconds)
-        if self.miss == "error":
-            raise LockedMiss(
-                f"{self.origin} holds nothing that serves {problem}{f' ({fault})' if fault else ''}, and says that a "
-                "miss is an error: tune it and lock again, or let a miss be served by the default."
-            )
-        return Served(operation.default_choice(problem), "default")
-
-
-def _fault(operation: Operation, entry: Entry, problem: Problem) -> str | None:
-    """Why the choice is not what was measured any more, or cannot run the problem; None where it can."""
-    implementation = operation.implementations.get(entry.choice.implementation)
-    if implementation is not None and implementation.source != entry.source:
-        return f"{operation.name} has changed since {entry.choice.implementation} was measured"
-    try:
-        operation.check(entry.choice, problem)
-    except ValueError as error:
-        return str(error)
-    return None
-
-
-def _kind(problem: Problem) -> tuple:
-    names = tuple(name for name, _ in problem.sizes)
-    return problem.operation, problem.device, problem.dtype, problem.flags, names
-
-
-def distance(one: Problem, other: Problem) -> float:
-    """The largest logarithm of a ratio of sizes."""
-    pairs = zip(one.sizes, other.sizes, strict=True)
-    return max((abs(math.log(max(a, 1) / max(b, 1))) for (_, a), (_, b) in pairs), default=0.0)
 
 
 _tables: dict[str, Table] = {}  # by device type
@@ -283,51 +198,6 @@ def folders() -> list[Path]:
     own = os.environ.get(TABLES)
     data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
     return [Path(own)] if own else [data / "tessera" / "tables", SHIPPED]
-
-
-def read(path: Path) -> Table:
-    """The table in a file. Raises ValueError naming the file."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        if data.get("sha256") not in (None, digest(data["entries"])):
-            raise ValueError("its entries are not those that were locked; lock again instead of changing it")
-        return Table(map(_entry, data["entries"]), data.get("miss", "default"), str(path))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is no table of tuned kernels: {type(error).__name__}: {error}") from error
-
-
-def written(entries: Iterable[Entry], **about: Any) -> str:
-    """The text of a table file; `about` says what device and versions it is of."""
-    rows = [
-        {
-            "operation": entry.problem.operation,
-            "device": entry.problem.device,
-            "dtype": entry.problem.dtype,
-            "sizes": dict(entry.problem.sizes),
-            "flags": dict(entry.problem.flags),
-            "implementation": entry.choice.implementation,
-            "configuration": dict(entry.choice.configuration),
-            "milliseconds": entry.milliseconds,
-            "source": entry.source,
-        }
-        for entry in entries
-    ]
-    if "miss" in about:  # a lock file: the same winners everywhere
-        about["sha256"] = digest(rows)
-    return json.dumps({**about, "entries": rows}, indent=1) + "\n"
-
-
-def digest(rows: list[dict[str, Any]]) -> str:
-    """A hash of the entries of a lock file."""
-    text = json.dumps(rows, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _entry(row: Mapping[str, Any]) -> Entry:
-    problem = Problem(
-        row["operation"], row["device"], row["dtype"], tuple(row["sizes"].items()), tuple(row["flags"].items())
-    )
-    return Entry(problem, Choice.of(row["implementation"], row["configuration"]), row["milliseconds"], row["source"])
 
 
 def _found(device: str) -> Table:

@@ -10,6 +10,7 @@ import torch
 
 from kernels import tuned
 from kernels.registry import Problem, operation
+from kernels.table import Bucket
 from nas.profile import calls
 from nas.store import Store, Study
 from searchspace.architecture import Architecture
@@ -54,8 +55,8 @@ def served_row(problem: Problem) -> dict[str, Any]:
     shown = " ".join(f"{name}={value}" for name, value in (*problem.sizes, *problem.flags))
     row: dict[str, Any] = {"operation": problem.operation, "dtype": problem.dtype, "problem": shown}
     row |= {"choice": str(found.choice), "why": found.why, "milliseconds": found.milliseconds}
-    near = found.tuned if found.why == "near" else None
-    return row | {"tuned": near and " ".join(f"{name}={value}" for name, value in near.sizes)}
+    near = found.tuned if found.why in ("near", "bucket") else None
+    return row | {"tuned": near and " ".join(f"{name}={value}" for name, value in near.sizes), "loss": found.loss}
 
 
 def of_study(store: Store, study: Study, limit: int | None = None) -> Sequence[Architecture]:
@@ -92,11 +93,23 @@ def report_dict(report: Report) -> dict[str, Any]:
         "regret": report.regret,
         "decisions": [{**decision_row(each), "failures": dict(each.failures)} for each in report.decisions],
         "undecided": [str(each) for each in report.undecided],
-        "buckets": {
-            kind: [{"choice": str(each.choice), "problems": len(each.problems), "loss": each.loss} for each in some]
-            for kind, some in report.buckets.items()
-        },
+        "buckets": [
+            {"choice": str(each.choice), "problems": [str(problem) for problem in each.problems], "loss": each.loss}
+            for each in report.buckets
+        ],
     }
+
+
+def sweeps(buckets: Iterable[Bucket]) -> list[str]:
+    """For each operation and dtype how few choices would serve all its problems, and what that costs at worst."""
+    kinds: dict[str, list[Bucket]] = {}
+    for each in buckets:
+        kinds.setdefault(f"{each.problems[0].operation} {each.problems[0].dtype}", []).append(each)
+    return [
+        f"{kind}: {len({each.choice for each in some})} choices serve {sum(len(each.problems) for each in some)} "
+        f"problems, and what lies between, each at most {max(each.loss for each in some):.1%} slower than its best."
+        for kind, some in kinds.items()
+    ]
 
 
 def explained(store: Store, some: Iterable[Problem], device: str, threads: int | None) -> list[dict[str, Any]]:
@@ -112,7 +125,7 @@ def explained(store: Store, some: Iterable[Problem], device: str, threads: int |
             each = known[choice]
             told = each.outcome.kind.value + (f": {each.outcome.message}" if each.outcome.message else "")
             measured = {"choice": str(choice), "why": told, "milliseconds": each.milliseconds}
-            rows.append({**row, **measured, "tuned": None, "serves": False})
+            rows.append({**row, **measured, "tuned": None, "loss": None, "serves": False})
     return rows
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels import tuned
+from kernels import table
 from kernels.registry import Implementation, Operation, Problem
 from tuner import candidates, problems, transfer
 from tuner.notebook import Notebook, choice_of
@@ -35,7 +35,7 @@ def hints(
     devices = notebook.store.devices() if found else {}
     elsewhere = []
     for device, by_problem in found.items():
-        nearest = min(by_problem, key=lambda each: tuned.distance(each, problem))
+        nearest = min(by_problem, key=lambda each: table.distance(each, problem))
         milliseconds, known = np.full(len(space), np.nan), np.zeros(len(space), dtype=bool)
         for number, each in by_problem[nearest].items():
             milliseconds[number], known[number] = each, True

@@ -7,20 +7,11 @@ choice that brings most problems within the bound, and among those the one with 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from kernels.registry import Choice, Problem
+from kernels.table import Bucket
 
 BOUND = 0.05
-
-
-@dataclass(frozen=True)
-class Bucket:
-    """The problems that one choice serves, each slower than its best by at most `loss` (0.03: three per cent)."""
-
-    choice: Choice
-    problems: tuple[Problem, ...]
-    loss: float
 
 
 def buckets(times: Mapping[Problem, Mapping[Choice, float]], bound: float = BOUND) -> list[Bucket]:

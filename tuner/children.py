@@ -1,24 +1,35 @@
 """The child process that measures, as its parent sees it: asked, waited for with patience, replaced when it is gone.
 
 How long a check may take is learnt: at first `longest` seconds, since a compiler may be at work; then a few times what
-the slowest good check of the implementation took, and half as long after each one that never ended.
+the slowest good check of the implementation took, and half as long after each one that never ended. Nothing is waited
+for beyond the end of the session: what that cuts short is not known, and no outcome.
 """
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
+import sys
 import tempfile
-from contextlib import suppress
+import time
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from tuner.outcome import MESSAGE, Kind, Outcome
+from tuner.roofline import Probe, Rates
 from tuner.worker import Answer, Job, Settings, Step, serve
 
 TIMES = 10  # what a check may take, in parts of the slowest good one of its implementation
+
+
+class TimeIsUp(Exception):
+    """The session ended before the answer came."""
 
 
 @dataclass
@@ -63,6 +74,8 @@ class Children:
     def __init__(self, settings: Settings, patience: Patience | None = None) -> None:
         self.settings, self.patience = settings, patience or Patience()
         self.started = 0  # children, so far
+        self.end = math.inf  # of time.monotonic(): nothing is waited for any longer
+        self.rates = Rates(self._rate)
         self.process: Any = None
         self.pipe: Connection | None = None
         handle, name = tempfile.mkstemp(prefix="tuner-", suffix=".log")
@@ -76,14 +89,17 @@ class Children:
         self.close()
 
     def close(self) -> None:
-        if self.pipe is not None:
+        if self.pipe is not None and self.process.pid is not None:
             self.pipe.close()  # an idle child ends by itself, and leaves nothing behind
             self.process.join(2.0)
         self._end()
         self.log.unlink(missing_ok=True)
 
     def run(self, job: Job) -> tuple[Outcome, ...]:
-        """The outcome of every choice of `job`. Choices that kill the child are left out when the others are timed."""
+        """The outcome of every choice of `job`. Choices that kill the child are left out when the others are timed.
+
+        Raises TimeIsUp when the session's end comes first.
+        """
         found: dict[int, Outcome] = {}
         while left := [number for number in range(len(job.choices)) if number not in found]:
             some = replace(job, choices=tuple(job.choices[number] for number in left))
@@ -96,13 +112,25 @@ class Children:
                 self.patience.learn(choice.implementation, each)
         return tuple(found[number] for number in range(len(job.choices)))
 
+    def _rate(self, probe: Probe) -> float:
+        """The device's answer to `probe`; no limit where the child does not give one."""
+        try:
+            pipe = self._ready()
+            pipe.send(probe)
+            if pipe.poll(min(self.patience.longest, self.left())):
+                return float(pipe.recv())
+        except (EOFError, OSError):
+            pass
+        self._end()
+        return math.inf
+
     def _try(self, job: Job) -> tuple[tuple[Outcome, ...], int | None]:
         """Outcomes, and the number of the choice that ended the child, if one did."""
         pipe = self._ready()
         at, until = Step("definition"), self.patience.definition
         try:
             pipe.send(job)
-            while pipe.poll(until):
+            while pipe.poll(min(until, self.left())):
                 message = pipe.recv()
                 if isinstance(message, Answer):
                     return self._answered(message)
@@ -112,11 +140,17 @@ class Children:
         else:
             ended = Outcome(Kind.TIMED_OUT, message=f"no answer within {until:.3g} s: {at.what}")
         self._end()
+        if self.left() <= 0:
+            raise TimeIsUp
         if at.what == "definition":  # nobody else will fare better
             return (ended,) * len(job.choices), None
         outcomes = [Outcome(Kind.CRASHED, message="not reached")] * len(job.choices)
         outcomes[at.choice] = ended
         return tuple(outcomes), at.choice
+
+    def left(self) -> float:
+        """Seconds of the session."""
+        return max(self.end - time.monotonic(), 0.0)
 
     def _answered(self, answer: Answer) -> tuple[tuple[Outcome, ...], int | None]:
         if answer.trusted:
@@ -142,7 +176,8 @@ class Children:
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=serve, args=(theirs, self.settings, str(self.log)), daemon=True)
         self.log.write_bytes(b"")
-        self.process.start()
+        with _without_main():
+            self.process.start()
         theirs.close()
         self.started += 1
         try:
@@ -167,11 +202,22 @@ class Children:
     def _end(self) -> None:
         if self.pipe is not None:
             self.pipe.close()
-        if self.process is not None:
+        if self.process is not None and self.process.pid is not None:
             with suppress(ProcessLookupError):
                 self.process.kill()
             self.process.join()
         self.pipe = self.process = None
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """A child would run the script that asked for it once more, and needs nothing of it."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def _context() -> Any:

@@ -14,6 +14,7 @@ from tuner.measure import Timing, compare, timing
 from tuner.notebook import Known
 
 DRAWS = 200  # of the bootstrap
+COVERAGE = 0.9  # of the interval of a gain, at least: five rounds
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def decide(
         chosen, gain, why = fastest, None, f"the default cannot serve: {reason}"
     else:
         gain = compare(timings[default], timings[fastest])
-        better = fastest != default and gain.low > 1
+        better = fastest != default and gain.low > 1 and gain.coverage > COVERAGE
         chosen = fastest if better else default
         why = _why(fastest, default, gain, better)
         gain = gain if better else None
@@ -72,6 +73,8 @@ def _why(fastest: Choice, default: Choice, gain: Interval, better: bool) -> str:
         return "the default is the fastest"
     if better:
         return f"faster than the default, {gain.median:.2f} times [{gain.low:.2f}, {gain.high:.2f}]"
+    if gain.low > 1:
+        return f"{fastest} was faster than the default, but in too few rounds to tell"
     return f"{fastest} is not faster than the default by more than the noise [{gain.low:.2f}, {gain.high:.2f}]"
 
 

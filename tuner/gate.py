@@ -1,8 +1,9 @@
 """The gate before the clock: a choice must give what the definition gives, output and gradients, or it is not timed.
 
-The definition is computed in float64 on fresh random inputs; what may differ follows from the dtype of the problem, and
-from how far the definition itself is off when it is computed in that dtype. A second run finds memory that nobody wrote
-filled with NaN, so that an output which is not written in full is seen; and no run may change its inputs.
+The definition, or the lean implementation that stands for it where it would fill the memory, is computed in float64
+on fresh random inputs; what may differ follows from the dtype of the problem, and from how far the definition itself is
+off when it is computed in that dtype. A second run finds memory that nobody wrote filled with NaN, so that an output
+which is not written in full is seen; and no run may change its inputs.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -53,18 +55,28 @@ class Trial:
 def trial(operation: Operation, problem: Problem, seed: int) -> Trial:
     """Fresh inputs for `problem`, and the definition's answer to them."""
     args, kwargs = operation.inputs(problem, seed)
+    definition = definition_of(operation, problem)
     generator = torch.Generator().manual_seed(seed)
     exact_args, exact_kwargs = _copied((args, kwargs), torch.float64)
     weights: list[Tensor | None] = []
-    outputs = _flat(operation.reference(*exact_args, **exact_kwargs))
+    outputs = _flat(definition(*exact_args, **exact_kwargs))
     for output in outputs:
         floating = isinstance(output, Tensor) and output.is_floating_point()
         weights.append(torch.randn(output.shape, generator=generator).to(output) if floating else None)
     gradients = _gradients(outputs, _leaves(exact_args, exact_kwargs), weights)
     exact = [_detached(output) for output in outputs]
-    found = _flat(operation.reference(*args, **kwargs))
+    found = _flat(definition(*args, **kwargs))
     own = _worst(found, exact), _worst(_gradients(found, _leaves(args, kwargs), weights), gradients)
     return Trial((args, kwargs), weights, exact, gradients, own)
+
+
+def definition_of(operation: Operation, problem: Problem) -> Callable[..., Any]:
+    """The definition, or what stands for it where its own answer would fill the memory."""
+    name = operation.lean(problem)
+    if name is None:
+        return operation.reference
+    lean = operation.implementations[name]
+    return partial(lean.call, **lean.default)
 
 
 def differences(made: Trial, call: Callable[..., Any], dtype: torch.dtype) -> str | None:

@@ -1,8 +1,10 @@
 """The search of one problem: what to measure of it, and the comparison that decides.
 
 Implementation by implementation, each beginning with its documented configuration; those that are slow get fewer tries,
-and a strategy of `tuner.strategies` proposes the others. The fastest few and the default are checked on new inputs and
-timed once more, in turns, and only that comparison decides.
+and a strategy of `tuner.strategies` proposes the others. What cannot be as fast as the best, by the roofline of the
+device, is not tried, and what can be fastest comes first. The fastest few and the default are checked on new inputs and
+timed once more, in turns, and only that comparison decides. What a compiler must look at for seconds may wait until
+every problem of the session is decided.
 """
 
 from __future__ import annotations
@@ -10,10 +12,10 @@ from __future__ import annotations
 import math
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from kernels.registry import Choice, Implementation, Operation, Problem
-from tuner import abroad, candidates, strategies
+from tuner import abroad, candidates, roofline, strategies
 from tuner.children import Children
 from tuner.decision import Decision, decide
 from tuner.effort import Effort
@@ -25,6 +27,8 @@ SLOW = 2  # configurations tried of an implementation that is clearly slower tha
 HOPELESS = 6  # configurations of an implementation that fail, all of them, before it is given up
 TRIES = 3  # comparisons, when finalists turn out to be wrong
 CUT = "cut"  # the mark of a decision that lack of time hurried
+COMPARED = 0.02  # seconds that a comparison takes at least, however late it is
+ROUNDS = 7  # of a comparison at least, where they are long; fewer could tell nothing
 
 
 class Search:
@@ -40,7 +44,8 @@ class Search:
         effort: Effort,
         seed: int,
         deadline: float,
-        tell: Callable[[], None],
+        tell: Callable[..., None],
+        builds_later: bool = False,
     ) -> None:
         self.operation, self.problem, self.notebook, self.children = operation, problem, notebook, children
         self.effort, self.deadline, self.tell = effort, deadline, tell
@@ -48,10 +53,17 @@ class Search:
         self.known = notebook.known(operation, problem)
         self.default = operation.default_choice(problem)
         self.in_time = True
+        self.several = candidates.implementations(operation, problem)
+        self.waiting = [each for each in self.several if builds_later and each.builds]
+
+    @property
+    def pending(self) -> list[Choice]:
+        """What waits, and is not known."""
+        return [choice for choice in map(candidates.first, self.waiting) if choice not in self.known]
 
     def run(self) -> None:
         """Measure what is not known, as far as effort and time go."""
-        several = candidates.implementations(self.operation, self.problem)
+        several = [each for each in self.several if each not in self.waiting]
         for choice in (self.default, *map(candidates.first, several)):
             self.measure(choice)
         times = valid(self.known)
@@ -63,6 +75,15 @@ class Search:
             if fewer is not None:
                 self.measure(fewer)
 
+    def build(self) -> bool:
+        """Measure what waits -> whether it may win, so that the problem must be decided anew."""
+        before = self.best
+        for choice in self.pending:
+            self.measure(choice)
+        times = valid(self.known)
+        built = (times.get(candidates.first(each), math.inf) for each in self.waiting)
+        return min(built, default=math.inf) <= before * CLEARLY
+
     def measure(self, choice: Choice) -> float | None:
         """Milliseconds of `choice`, measured unless it is known; None where it failed, or time is up."""
         if choice not in self.known:
@@ -70,18 +91,30 @@ class Search:
             if choice != self.default and time.monotonic() + expected > self.deadline:
                 self.in_time = False
                 return None
-            best = min(valid(self.known).values(), default=math.inf)
+            best = self.best
+            if choice != self.default and self._bounds([choice])[0] > best:
+                return None
             job = Job(self.problem, (choice,), self.seed, self.effort.repeats, self.effort.seconds, best)
             (outcome,) = self.children.run(job)
             self.notebook.write(self.operation, self.problem, {choice: outcome})
             self.tell()
         return self.known[choice].milliseconds
 
+    @property
+    def best(self) -> float:
+        """Milliseconds of the fastest so far."""
+        return min(valid(self.known).values(), default=math.inf)
+
+    def _bounds(self, choices: Sequence[Choice]) -> list[float]:
+        """Milliseconds that each takes at least on this device; 0 where nothing is known of it."""
+        return [roofline.bound(self.operation, self.problem, each, self.children.rates) for each in choices]
+
     def _configurations(self, implementation: Implementation) -> None:
         space = candidates.space(implementation, self.problem)
         if space is None:
             return
         choices = [candidates.choice(implementation, space.configuration(number)) for number in range(len(space))]
+        bounds = self._bounds(choices)
         quota = len(space) if len(space) <= self.effort.whole else self.effort.evaluations
         times = valid(self.known)
         own = min((times[choice] for choice in choices if choice in times), default=math.inf)
@@ -89,13 +122,14 @@ class Search:
             quota = min(SLOW, quota)
         hints = abroad.hints(self.notebook, self.operation, implementation, self.problem, space)
         name = "exhaustive" if quota == len(space) else strategies.DEFAULT
-        strategy = strategies.make(name, space, self.seed, hints=hints)
+        first = roofline.promising(bounds) if hints is None else ()
+        strategy = strategies.make(name, space, self.seed, first, hints)
         for number, choice in enumerate(choices):
             if choice in self.known:
                 strategy.tell(number, self.known[choice].milliseconds)
         while len(strategy.results) < quota and (asked := strategy.ask()) is not None:
             milliseconds = self.measure(choices[asked])
-            if choices[asked] not in self.known:
+            if choices[asked] not in self.known and bounds[asked] <= self.best:
                 return
             strategy.tell(asked, milliseconds)
             if strategy.best is None and len(strategy.results) >= HOPELESS:
@@ -117,7 +151,7 @@ class Search:
 
         hurried: when the deadline cut the search, the decision is not final: a later session goes on.
         """
-        name = CUT if hurried and not self.in_time else self.effort.name
+        name = CUT if hurried and (self.pending or not self.in_time) else self.effort.name
         mark = f"{name}/{candidates.signature(self.operation, self.problem)}"
         for _ in range(TRIES):
             outcomes = self._compared()
@@ -134,5 +168,8 @@ class Search:
             some.append(self.default)
         if not some:
             return {self.default: self.known[self.default].outcome}
-        job = Job(self.problem, tuple(some), self.seed + 1, self.effort.rounds, self.effort.final_seconds)
+        times = valid(self.known)
+        wanted = max(self.effort.final_seconds, (ROUNDS + 1) * sum(times[choice] for choice in some) / 1e3)
+        seconds = max(min(wanted, self.children.left()), COMPARED)
+        job = Job(self.problem, tuple(some), self.seed + 1, self.effort.rounds, seconds)
         return dict(zip(some, self.children.run(job), strict=True))

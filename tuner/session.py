@@ -2,7 +2,8 @@
 
 Everything is written as it is measured; what is known is not measured again, and a problem that was decided with the
 same candidates, and with as much effort, is left alone. The budget is shared among the problems that are open: what one
-does not need is there for the next.
+does not need is there for the next. Where there is a budget, what a compiler must look at for seconds comes when all
+problems are decided, and those that it may win are decided once more. No session outlives its budget.
 """
 
 from __future__ import annotations
@@ -11,15 +12,16 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import torch
 
 from kernels.registry import Choice, Operation, Problem, operation
+from kernels.table import Bucket, kind
 from tuner import candidates
-from tuner.buckets import Bucket, buckets
-from tuner.children import Children, Patience
+from tuner.buckets import buckets
+from tuner.children import Children, Patience, TimeIsUp
 from tuner.decision import Decision, decide
 from tuner.device import Device, fingerprint
 from tuner.effort import EFFORTS, Effort, effort
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from nas.store import Store
 
 SEARCH = 0.7  # of a problem's share of the budget; the rest is for the finalists
+BUILDS = 0.3  # of the budget, and what else is left, for what a compiler must look at for seconds
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ class Report:
     seconds: float = 0.0
     decisions: list[Decision] = field(default_factory=list)
     undecided: list[Problem] = field(default_factory=list)
-    buckets: dict[str, list[Bucket]] = field(default_factory=dict)
+    buckets: list[Bucket] = field(default_factory=list)
     interrupted: bool = False
 
     @property
@@ -120,9 +123,11 @@ class Session:
         self.hurried = budget_seconds is not None and (own is None or budget_seconds < own)
         self.budget = own if budget_seconds is None else budget_seconds
         self.began = time.monotonic()
+        self.searches: list[Search] = []
         longest = self.effort.longest or 60.0
         settings = Settings(device, threads, load, _memory())
         self.children = Children(settings, patience or Patience(longest=longest, definition=4 * longest))
+        self.children.end = math.inf if self.budget is None else self.began + self.budget
 
     def run(self, problems: Mapping[str, Sequence[Problem]]) -> Report:
         """Every problem, one after the other."""
@@ -132,6 +137,9 @@ class Session:
             for number, (found, problem) in enumerate(open_):
                 if self.effort.evaluations and self._left() > 0:
                     self._tune(found, problem, number, len(open_))
+            self._build()
+        except TimeIsUp:
+            pass
         except KeyboardInterrupt:
             self.report.interrupted = True
         for found, problem in work:
@@ -140,7 +148,7 @@ class Session:
                 self.report.decisions.append(decision)
             else:
                 self.report.undecided.append(problem)
-        self._sweep(work)
+        self._sweep({found.name: found for found, _ in work}.values())
         self.report.interrupted |= bool(self.report.undecided) and self.effort.evaluations > 0
         self.report.measured = self.notebook.written
         self.report.seconds = time.monotonic() - self.began
@@ -165,7 +173,8 @@ class Session:
         return decide(problem, found.default_choice(problem), finals, known, self.seed)
 
     def _tune(self, found: Operation, problem: Problem, number: int, total: int) -> None:
-        deadline = time.monotonic() + SEARCH * self._left() / (total - number)
+        left = self._left() if self.budget is None else self._left() - BUILDS * self.budget
+        deadline = time.monotonic() + SEARCH * max(left, 0.0) / (total - number)
 
         def tell(decision: Decision | None = None) -> None:
             self._tell(found, problem, number, total, decision)
@@ -179,9 +188,20 @@ class Session:
             seed=self.seed,
             deadline=deadline,
             tell=tell,
+            builds_later=self.budget is not None,
         )
         search.run()
         tell(search.finals(hurried=self.hurried))
+        self.searches.append(search)
+
+    def _build(self) -> None:
+        """What waited, an operation after the other, its slowest problem first."""
+        waiting = [search for search in self.searches if search.pending]
+        for search in _in_turns(waiting):
+            search.deadline = self.children.end - self.effort.final_seconds
+            may_win = search.build()
+            if may_win or (self.hurried and not search.pending):
+                search.tell(search.finals(hurried=self.hurried))
 
     def _tell(self, found: Operation, problem: Problem, number: int, total: int, decision: Decision | None) -> None:
         times = valid(self.notebook.known(found, problem))
@@ -193,14 +213,27 @@ class Session:
     def _left(self) -> float:
         return math.inf if self.budget is None else self.budget - (time.monotonic() - self.began)
 
-    def _sweep(self, work: Sequence[tuple[Operation, Problem]]) -> None:
-        """Few configurations for the problems of each operation and dtype."""
-        times: dict[str, dict[Problem, dict[Choice, float]]] = {}
-        for found, problem in work:
-            known = valid(self.notebook.known(found, problem))
-            if known:
-                times.setdefault(f"{found.name} {problem.dtype}", {})[problem] = known
-        self.report.buckets = {kind: buckets(some) for kind, some in times.items() if len(some) > 1}
+    def _sweep(self, operations: Iterable[Operation]) -> None:
+        """Few configurations for all problems that were ever decided here, of each kind with several."""
+        kinds: dict[tuple, dict[Problem, dict[Choice, float]]] = {}
+        for found in operations:
+            for problem in self.notebook.decided(found):
+                if times := valid(self.notebook.known(found, problem)):
+                    kinds.setdefault(kind(problem), {})[problem] = times
+        for some in kinds.values():
+            for each in buckets(some) if len(some) > 1 else ():
+                implementation = operation(each.problems[0].operation).implementations[each.choice.implementation]
+                self.report.buckets.append(replace(each, source=implementation.source))
+
+
+def _in_turns(searches: Sequence[Search]) -> list[Search]:
+    """The slowest problem of every operation, then the next of each: what is gained there is most."""
+    turns: dict[str, int] = {}
+    placed = []
+    for search in sorted(searches, key=lambda each: -each.best):
+        turns[search.operation.name] = turns.get(search.operation.name, 0) + 1
+        placed.append((turns[search.operation.name], search))
+    return [search for _, search in sorted(placed, key=lambda pair: pair[0])]
 
 
 def _memory() -> int | None:

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels import registry, tuned
+from kernels import registry, table, tuned
 from kernels.registry import Choice, Problem
-from kernels.tuned import Entry, Table
+from kernels.table import Bucket, Entry, Table
 from tuner.children import Children
 from tuner.decision import Decision
 from tuner.device import fingerprint
@@ -37,31 +37,43 @@ def entries(decisions: Iterable[Decision]) -> list[Entry]:
     return found
 
 
-def update(device: str, decisions: Sequence[Decision], threads: int) -> tuple[Path, int]:
-    """Write the decisions into the device's table; other entries stay while their source is -> its path and size."""
+def update(
+    device: str, decisions: Sequence[Decision], threads: int, buckets: Sequence[Bucket] = ()
+) -> tuple[Path, int]:
+    """Write decisions and buckets into the device's table -> its path and size.
+
+    Other entries stay while their source is, and so do buckets of other kinds of problems.
+    """
     path = path_of(device)
+    before = table.read(path) if path.is_file() else Table()
     decided = {each.problem for each in decisions}
-    kept = [each for each in _there(path) if each.problem not in decided and _current(each)]
+    kept = [each for each in before.entries.values() if each.problem not in decided and _current(each)]
     new = sorted([*kept, *entries(decisions)], key=lambda each: str(each.problem))
-    write(path, new, device=fingerprint(device).to_dict(), threads=threads)
+    kinds = {table.kind(each.problems[0]) for each in buckets}
+    others = [each for each in before.buckets if table.kind(each.problems[0]) not in kinds and _bucket_current(each)]
+    some = sorted([*others, *buckets], key=lambda each: str((each.problems[0], each.choice)))
+    write(path, new, some, device=fingerprint(device).to_dict(), threads=threads)
     tuned.use(device.partition(":")[0], None)
     return path, len(new)
 
 
-def write(path: Path, some: Iterable[Entry], **about: object) -> None:
+def write(path: Path, some: Iterable[Entry], buckets: Iterable[Bucket] = (), **about: object) -> None:
     """A table file, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_text(tuned.written(some, **about), encoding="utf-8")
+    beside.write_text(table.written(some, buckets, **about), encoding="utf-8")
     beside.replace(path)
 
 
 def lock(device: str, path: Path, miss: str) -> int:
     """Freeze the device's table into a lock file; miss: `error` or `default` -> how many problems it holds."""
+    Table(miss=miss)  # says what a miss may be
     found = tuned.table(device.partition(":")[0])
     frozen = [each for each in found.entries.values() if _current(each)]
-    Table(frozen, miss)  # says what a miss may be
-    write(path, frozen, miss=miss, device=fingerprint(device).to_dict())
+    if not frozen:
+        raise ValueError(f"There is nothing to lock: no table serves {device}. Make one with `nas tune run all`.")
+    some = [each for each in found.buckets if _bucket_current(each)]
+    write(path, frozen, some, miss=miss, device=fingerprint(device).to_dict())
     return len(frozen)
 
 
@@ -94,12 +106,12 @@ def verify(device: str, some: Iterable[Entry], threads: int, load: Sequence[str]
     return found
 
 
-def _there(path: Path) -> list[Entry]:
-    return list(tuned.read(path).entries.values()) if path.is_file() else []
-
-
 def _current(entry: Entry) -> bool:
     """Whether the source that was measured is still there."""
     known = registry.operations().get(entry.problem.operation)
     implementation = known and known.implementations.get(entry.choice.implementation)
     return bool(implementation and implementation.source == entry.source)
+
+
+def _bucket_current(bucket: Bucket) -> bool:
+    return _current(Entry(bucket.problems[0], bucket.choice, 0.0, bucket.source))

@@ -25,7 +25,7 @@ import torch
 
 from kernels import tuned
 from kernels.registry import Choice, Operation, Problem, operation
-from tuner import gate, outcome
+from tuner import gate, outcome, roofline
 from tuner.measure import clock_of, measure
 from tuner.outcome import Kind, Outcome
 
@@ -34,6 +34,7 @@ MOST_CALLS = 200  # in one sample
 CHECKS = 2  # calls of the check
 RACED = 3  # samples of one that is clearly slower than the best
 CLEARLY = 1.5  # times the best
+LONG = 1.0  # seconds of a check that loaded a compiler, which is there to stay as well
 
 
 @dataclass(frozen=True)
@@ -84,10 +85,16 @@ def serve(connection: Connection, settings: Settings, log: str) -> None:
         gc.freeze()  # the libraries are there to stay: a collection, before every measurement, need not look at them
         connection.send(Step("ready"))
         while True:
-            answer = worker.measure(connection.recv())
+            asked = connection.recv()
+            if isinstance(asked, roofline.Probe):
+                connection.send(roofline.rate(asked, settings.device, worker.clock))
+                continue
+            answer = worker.measure(asked)
             connection.send(answer)
             if not answer.trusted:
                 return
+            if any(outcome.seconds > LONG for outcome in answer.outcomes):
+                gc.freeze()
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
 

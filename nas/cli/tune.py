@@ -104,7 +104,7 @@ def run(
             load=[str(path) for path in load or ()],
             listener=_shown,
         )
-        path, entries = tables.update(device, report.decisions, report.threads)
+        path, entries = tables.update(device, report.decisions, report.threads, report.buckets)
     _told(report, path, entries, as_json)
     if report.interrupted and not report.decisions:
         raise typer.Exit(1)
@@ -268,9 +268,8 @@ def _told(report: Report, path: Path, entries: int, as_json: bool) -> None:
         print_json({**tuning.report_dict(report), "table": str(path), "entries": entries})
         return
     print_rows([tuning.decision_row(each) for each in report.decisions], False, empty="Nothing was decided.")
-    for kind, some in report.buckets.items():
-        served, worst = sum(len(each.problems) for each in some), max(each.loss for each in some)
-        note(f"{kind}: {len(some)} choices serve {served} problems, each at most {worst:.1%} slower than its best.")
+    for line in tuning.sweeps(report.buckets):
+        note(line)
     if report.regret is not None:
         note(f"Selection regret, estimated: {report.regret - 1:.2%} slower than the best finalist, in the mean.")
     if report.measured:

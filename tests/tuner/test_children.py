@@ -2,12 +2,15 @@
 
 import multiprocessing
 import signal
+import sys
+import time
 
 import pytest
 
 from kernels.registry import Choice
-from tuner.children import Patience
+from tuner.children import Patience, TimeIsUp
 from tuner.outcome import Kind, Outcome
+from tuner.roofline import Probe
 from tuner.worker import Job
 
 
@@ -100,3 +103,26 @@ def test_patience_is_learnt_from_good_checks_and_lost_on_those_that_hang():
     assert (patience.check("compiled"), patience.expected("compiled")) == (20.0, 2.0)
     patience.learn("plain", Outcome(Kind.TIMED, (1.0,), seconds=0.001))
     assert patience.check("plain") == 1.0
+
+
+def test_nothing_is_waited_for_beyond_the_end_of_the_session(children, faulty):
+    children.run(job(faulty, "right"))
+    children.end = time.monotonic() + 0.1
+    with pytest.raises(TimeIsUp):
+        children.run(job(faulty, "hangs"))
+    assert children.process is None
+    assert children.patience.hung == {}
+
+
+def test_a_child_runs_nothing_of_the_script_that_asked_for_it(children, faulty, tmp_path, monkeypatch):
+    main = tmp_path / "main.py"
+    main.write_text("raise SystemExit(9)")
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(main))
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
+
+    (outcome,) = children.run(job(faulty, "right"))
+    assert outcome.kind is Kind.TIMED
+
+
+def test_the_device_says_how_fast_it_is(children):
+    assert children.rates(Probe("float32")) > 1e6

@@ -27,6 +27,14 @@ def test_another_replaces_the_default_when_every_pair_says_so():
     assert (decision.choice, decision.gain.median, decision.gain.low) == (OTHER, 2.0, 2.0)
 
 
+def test_too_few_rounds_replace_nothing():
+    found = finals(default=[2.0, 2.0, 2.0], other=[1.0, 1.0, 1.0])
+    decision = decide(PROBLEM, DEFAULT, found, found)
+
+    assert decision.choice == DEFAULT
+    assert decision.why == "other was faster than the default, but in too few rounds to tell"
+
+
 def test_the_default_stays_when_the_interval_holds_one():
     found = finals(default=[1.0, 1.2, 1.0, 1.2, 1.0, 1.2], other=[1.1, 1.0, 1.1, 1.0, 1.1, 1.0])
     decision = decide(PROBLEM, DEFAULT, found, found)

@@ -1,8 +1,11 @@
 """What gives not what the definition gives is never timed."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from kernels import registry
 from tuner import gate, outcome
 from tuner.outcome import Kind
 
@@ -77,3 +80,26 @@ def test_an_exception_tells_what_came_of_a_configuration(error, kind):
 def test_an_error_of_the_device_poisons_the_process_and_others_do_not():
     assert outcome.poisons(RuntimeError("CUDA error: an illegal memory access was encountered"))
     assert not outcome.poisons(RuntimeError("no such kernel"))
+
+
+LEAN = [
+    ("attention", "blocked", {"batch": 1, "heads": 2, "groups": 1, "queries": 9, "keys": 9, "width": 8, "reach": 9}),
+    ("linear_attention", "chunks", {"batch": 1, "heads": 2, "positions": 70, "features": 4, "width": 3}),
+    ("decayed_linear_attention", "chunks", {"batch": 1, "heads": 2, "positions": 70, "features": 4, "width": 3}),
+]
+
+
+@pytest.mark.parametrize(("name", "stands", "sizes"), LEAN, ids=[name for name, *_ in LEAN])
+def test_what_stands_for_a_definition_that_fills_the_memory_equals_it(name, stands, sizes):
+    operation = registry.operation(name)
+    some = next(each for each in operation.problems("cpu").values() if each["gradients"])
+    huge = replace(some, sizes=tuple((size, 2**16) for size, _ in some.sizes))
+    assert (operation.lean(huge), operation.lean(some_of(some, sizes))) == (stands, None)
+
+    exact = gate.trial(operation, replace(some_of(some, sizes), dtype="float64"), seed=1)
+    lean = operation.implementations[stands]
+    assert gate.differences(exact, lambda *a, **k: lean.call(*a, **k, **lean.default), torch.float64) is None
+
+
+def some_of(problem, sizes):
+    return replace(problem, sizes=tuple(sizes.items()))

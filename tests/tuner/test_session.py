@@ -2,12 +2,13 @@
 
 import pytest
 
-from kernels import tuned
+from kernels import table, tuned
 from kernels.registry import THREADS, Choice, Implementation, register
 from nas.store import open_store
 from tuner import candidates, exchange, tables
-from tuner.children import Children
+from tuner.children import Children, TimeIsUp
 from tuner.outcome import Kind, Outcome
+from tuner.roofline import Rates
 from tuner.session import Session, tune
 
 SPEED = {"right": 1.0, "slow": 9.0, "small": 2.0}
@@ -21,8 +22,11 @@ class Pretended(Children):
         self.asked = []
         self.speed = dict(SPEED)
         self.interrupt_at = None
+        self.rates = Rates(lambda probe: 1e9)
 
     def run(self, job):
+        if self.left() <= 0:
+            raise TimeIsUp
         self.asked.append(job.choices)
         if self.interrupt_at is not None and len(self.asked) > self.interrupt_at:
             raise KeyboardInterrupt
@@ -186,13 +190,95 @@ def test_a_budget_of_nothing_leaves_the_problems_undecided(pretended, store, fau
     assert (report.undecided, report.interrupted, report.measured) == ([faulty.problem(32)], True, 0)
 
 
+def changed(faulty, **implementations):
+    """The operation with other implementations beside its own."""
+    several = {**faulty.FAULTY.implementations, **implementations}
+    register(type(faulty.FAULTY)(**{**vars(faulty.FAULTY), "implementations": several}))
+
+
+def test_what_a_compiler_must_look_at_comes_when_all_is_decided(pretended, store, faulty):
+    changed(faulty, built=Implementation("built", faulty.right, builds=True))
+    session = Session(store, "cpu", "quick", None, 0, 1, (), None, None)
+    session.children.speed["built"] = 0.1
+    report = session.run({"faulty": [faulty.problem(16), faulty.problem(32)]})
+
+    names = [[choice.implementation for choice in choices] for choices in session.children.asked]
+    comparisons = [number for number, choices in enumerate(names) if len(choices) > 1]
+    assert names.index(["built"]) > comparisons[1]  # both were decided before
+    assert [each.choice.implementation for each in report.decisions] == ["built", "built"]
+
+
+def test_a_build_that_cannot_win_changes_nothing_and_is_not_tried_again(pretended, store, faulty):
+    changed(faulty, slow=Implementation("slow", faulty.slow, builds=True))
+    first = run(store, faulty)
+    (asked,) = (made.asked for made in pretended)
+
+    assert [choice.implementation for choice in asked[-1]] == ["slow"]
+    assert first.decisions[0].choice == Choice.of("right", {"block": 16})
+    assert run(store, faulty).measured == 0
+
+
+def test_what_the_roofline_rules_out_is_not_tried(pretended, store, faulty):
+    def hopeless(configuration, problem):
+        return 1e12, 0.0  # at 1e9 a second far beyond the best
+
+    changed(faulty, slow=Implementation("slow", faulty.slow, work=hopeless))
+    report = run(store, faulty)
+
+    assert "slow" not in {choice.implementation for choices in pretended[0].asked for choice in choices}
+    assert report.decisions[0].choice == Choice.of("right", {"block": 16})
+    assert run(store, faulty).measured == 0
+
+
+def test_the_promising_configurations_come_first(pretended, store, faulty):
+    def more_for_small(configuration, problem):
+        return 1e3 / configuration["block"], 0.0
+
+    many = {"block": tuple(2**power for power in range(2, 15))}
+    changed(faulty, right=Implementation("right", faulty.right, many, default={"block": 8}, work=more_for_small))
+    run(store, faulty)
+    blocks = [dict(c[0].configuration).get("block") for c in pretended[0].asked if c[0].implementation == "right"]
+
+    assert blocks[:3] == [8, 2**14, 2**13]
+
+
+def test_no_session_outlives_its_budget(pretended, store, faulty, monkeypatch):
+    whole = Pretended.run
+
+    def late(self, job):
+        if len(self.asked) == 3:
+            self.end = 0.0
+        return whole(self, job)
+
+    monkeypatch.setattr(Pretended, "run", late)
+    report = run(store, faulty, 16, 32)
+
+    assert (report.interrupted, len(report.undecided), report.measured) == (True, 2, 3)
+    assert len(store.measurements()) == 3  # what the end cut short is no measurement
+
+
 def test_few_choices_serve_all_problems_within_a_stated_loss(pretended, store, faulty):
     report = run(store, faulty, 8, 32, 128)
-    (kind,) = report.buckets
 
-    assert kind == "faulty float32"
-    assert sum(len(each.problems) for each in report.buckets[kind]) == 3
-    assert max(each.loss for each in report.buckets[kind]) <= 0.05
+    assert sum(len(each.problems) for each in report.buckets) == 3
+    assert max(each.loss for each in report.buckets) <= 0.05
+
+
+def test_the_table_serves_what_lies_between_by_the_bucket(pretended, store, faulty, tables):
+    from tuner import tables as made
+
+    report = run(store, faulty, 16, 128)
+    made.update("cpu", report.decisions, 1, report.buckets)
+    between = tuned.explain(faulty.FAULTY, faulty.problem(48))
+    assert (between.why, between.choice, between.loss) == ("bucket", Choice.of("right", {"block": 16}), 0.0)
+
+    made.update("cpu", run(store, faulty, 64).decisions, 1)  # without buckets: those that are there stay
+    assert tuned.explain(faulty.FAULTY, faulty.problem(48)).why == "bucket"
+    lock = tables.parent / "lock.json"
+    made.lock("cpu", lock, "error")
+    lock.write_text(lock.read_text().replace('"loss": 0.0', '"loss": 0.5'))
+    with pytest.raises(ValueError, match="are not those that were locked"):
+        table.read(lock)
 
 
 def test_fewer_threads_are_a_candidate_on_a_cpu(faulty):
@@ -236,10 +322,10 @@ def test_a_table_keeps_what_it_held_and_a_lock_notices_a_change(pretended, store
 
     lock = tmp_path / "lock.json"
     assert made.lock("cpu", lock, "error") == 2
-    assert len(tuned.read(lock).entries) == 2
+    assert len(table.read(lock).entries) == 2
     lock.write_text(lock.read_text().replace('"block": 16', '"block": 4'))
     with pytest.raises(ValueError, match="are not those that were locked"):
-        tuned.read(lock)
+        table.read(lock)
     with pytest.raises(ValueError, match="miss must be one of"):
         made.lock("cpu", lock, "never")
 
