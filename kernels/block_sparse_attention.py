@@ -17,13 +17,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from kernels import attention_problems, tuned
 from kernels import block_sparse_problems as asked
 from kernels.attention import masked_attention
 from kernels.attention_problems import computed
-from kernels.block_sparse_blocked import block_sparse_blocked, readable
+from kernels.block_sparse_blocked import block_sparse_blocked
+from kernels.block_sparse_gathered import biased_attention, gathered
 from kernels.registry import Choice, Implementation, Operation, register
 
 
@@ -109,63 +109,6 @@ def block_sparse_attention(
     )  # fmt: skip
 
 
-def _gathered(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    blocks: Tensor,
-    *,
-    rows: int,
-    columns: int,
-    allowed: Tensor | None = None,
-    keys: Tensor | None = None,
-    bias: Tensor | None = None,
-    dropout: float = 0.0,
-) -> Tensor:
-    (B, H, Tq, D), (G, Tk) = q.shape, k.shape[1:3]
-    N, n = blocks.shape[2:]
-    M, R, S = -(-Tk // columns), rows, columns
-    allowed = readable(blocks, allowed, keys, Tk, S)
-    apart = any(mask is not None and len(mask) > 1 for mask in (allowed, bias))
-    order, fold = layout(B, H, N, apart=apart)
-
-    head = torch.arange(H, device=q.device) // (H // G) + G * torch.arange(B, device=q.device)[:, None]  # [B, H]
-    which = (head[:, :, None, None] * M + blocks).permute(order[:4]).flatten()
-
-    def listed(heads: Tensor) -> Tensor:
-        """[B, G, Tk, D] -> [.., n * S, D], the keys of every query block side by side."""
-        flat = F.pad(heads, (0, 0, 0, M * S - Tk)).reshape(B * G * M, S * D)
-        return flat.index_select(0, which).view(*fold, n * S, D)
-
-    queries = F.pad(q, (0, 0, 0, N * R - Tq)).unflatten(2, (N, R)).permute(order).reshape(*fold, R, D)
-    mask = None if allowed is None else folded(allowed, B, N, order)
-    if bias is None:
-        out = masked_attention(queries, listed(k), listed(v), mask, None, dropout=dropout)
-    else:
-        out = biased_attention(queries, listed(k), listed(v), mask, folded(bias, B, N, order), dropout)
-    sizes = [(B, H, N)[axis] for axis in order[:3]]
-    back = [order.index(axis) for axis in range(5)]
-    return out.view(*sizes, R, D).permute(back).reshape(B, H, N * R, D)[:, :, :Tq]
-
-
-def layout(B: int, H: int, N: int, *, apart: bool) -> tuple[tuple[int, ...], tuple[int, int]]:
-    """How [B, H, N, ..] becomes the batch and the heads of one call: the order of the axes, and the two sizes.
-
-    Unless the masks of the sequences lie `apart`, blocks alone are the batch: one mask then serves all sequences.
-    """
-    return ((0, 2, 1, 3, 4), (B * N, H)) if apart else ((2, 0, 1, 3, 4), (N, B * H))
-
-
-def folded(mask: Tensor, B: int, N: int, order: tuple[int, ...]) -> Tensor:
-    """[1 or B, 1 or H, 1 or N, 1 or R, K] -> what broadcasts to the scores of one call."""
-    mask = mask.expand(-1, -1, N, -1, -1)
-    if order[0] == 0:
-        return mask.expand(B, -1, -1, -1, -1).permute(order).flatten(0, 1)
-    if mask.shape[1] > 1:
-        mask = mask.expand(B, -1, -1, -1, -1)
-    return mask.permute(order).flatten(1, 2)
-
-
 def distances(blocks: Tensor, *, rows: int, columns: int) -> Tensor:
     """[1 or B, 1 or H, N, R, n * S]: how far j - i lies each listed key from each query of a block."""
     steps = torch.arange(blocks.shape[2] * rows, device=blocks.device).view(-1, rows, 1)
@@ -177,18 +120,6 @@ def by_distance(table: Tensor, place: Tensor) -> Tensor:
     """table: [H, distances], place: [1 or B, 1 or H, ...] into it -> [1 or B, H, ...]; beyond its ends the ends."""
     head = torch.arange(len(table), device=table.device).view(-1, *[1] * (place.dim() - 2))
     return table[head, place.clamp(0, table.shape[1] - 1)]
-
-
-def biased_attention(
-    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, bias: Tensor, dropout: float = 0.0
-) -> Tensor:
-    """Attention with a bias and a mask that both broadcast to the scores [B, H, Tq, Tk]; an empty row reads zeros."""
-    mask, empty = bias.to(q.dtype), None
-    if allowed is not None:
-        empty = ~allowed.any(dim=3, keepdim=True)
-        mask = torch.where(allowed | empty, mask, -math.inf)
-    out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
-    return out if empty is None else out.masked_fill(empty, 0)
 
 
 def _blocked(q: Tensor, k: Tensor, v: Tensor, blocks: Tensor, *, dropout: float, **options: Any) -> Tensor:
@@ -251,16 +182,16 @@ OPERATION = register(
         implementations={
             each.name: each
             for each in (
-                Implementation("gathered", _gathered, files=("kernels.attention",)),
+                Implementation("gathered", gathered, files=("kernels.attention",)),
                 Implementation(
                     "blocked",
                     _blocked,
                     asked.TOGETHER,
                     default={"together": 16},
                     refuses=asked.drops,
-                    files=("kernels.block_sparse_blocked",),
+                    files=("kernels.block_sparse_blocked", "kernels.block_sparse_gathered"),
                 ),
-                Implementation("dense", _dense, refuses=asked.refuses_dense, files=("kernels.attention",)),
+                Implementation("dense", _dense, refuses=asked.refuses_dense, files=("kernels.block_sparse_gathered",)),
                 Implementation(
                     "triton",
                     _triton,

@@ -1,6 +1,6 @@
 """Block-sparse attention, some query blocks at a time: the gathered keys of those are all that is ever held.
 
-The backward pass gathers and makes the scores again, so memory beside the heads is that of one pass.
+The backward pass gathers again and makes the scores, so memory beside the heads is that of one pass.
 B batch, H query heads, G key and value heads, Tq queries, Tk keys, D width of one head, N query blocks of R queries,
 M key blocks of S keys, n key blocks that a query block reads, K = n * S, P query blocks of a pass. X lists are read by
 Y heads each: each head's own, or one for the heads of a group, which share their keys.
@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from kernels.attention_problems import computed
+from kernels.block_sparse_gathered import gathered, readable
 from kernels.flops import flops_of
 from kernels.rows import wide
 
@@ -40,18 +41,6 @@ def block_sparse_blocked(
     return _attention(q, k, v, blocks, allowed, keys, bias, rows, columns, together)
 
 
-def readable(blocks: Tensor, allowed: Tensor | None, keys: Tensor | None, Tk: int, S: int) -> Tensor | None:
-    """`allowed` without padded keys and those beyond the end."""
-    M = -(-Tk // S)
-    if keys is None and Tk == M * S:
-        return allowed
-    real = torch.ones(1, Tk, dtype=torch.bool, device=blocks.device) if keys is None else keys
-    real = F.pad(real, (0, M * S - Tk)).unflatten(1, (M, S))
-    sequence = torch.arange(len(real), device=blocks.device)[:, None, None, None]
-    near = real[sequence, blocks].flatten(3)[:, :, :, None]  # [1 or B, 1 or H, N, 1, n * S]
-    return near if allowed is None else allowed & near
-
-
 @torch.library.custom_op("tessera::blocked_block_sparse_attention", mutates_args=())
 def _attention(
     q: Tensor,
@@ -65,12 +54,18 @@ def _attention(
     columns: int,
     together: int,
 ) -> Tensor:
-    out = torch.empty_like(q)
-    K, V = _in_blocks(k, columns), _in_blocks(v, columns)
+    out, Tk = torch.empty_like(q), k.shape[2]
+    k, v = k.contiguous(), v.contiguous()  # copied here, once for all passes
+    if Tk % columns:
+        k, v = (F.pad(heads, (0, 0, 0, -Tk % columns)) for heads in (k, v))
+        real = torch.ones(len(q), Tk, dtype=torch.bool, device=q.device) if keys is None else keys
+        keys = F.pad(real, (0, -Tk % columns))
     with torch.autocast(q.device.type, enabled=False):
         for some in _passes(q, k, blocks, rows, columns, together):
-            shares = _shares(some.taken(q), some.gathered(K), some, allowed, keys, bias, k.shape[2], columns)
-            some.put(out, shares.flatten(3, 4) @ some.gathered(V))
+            out[some.queries] = gathered(
+                q[some.queries], k, v, some.lists, rows=rows, columns=columns, allowed=some.of(allowed), keys=keys,
+                bias=some.of(bias),
+            )  # fmt: skip
     return out
 
 
@@ -102,12 +97,17 @@ def _attention_backward(
     with torch.autocast(q.device.type, enabled=False):
         for some in _passes(q, k, blocks, rows, columns, together):
             Q, near, back = some.taken(q), some.gathered(K), some.taken(d_out)
-            shares = _shares(Q, near, some, allowed, keys, bias, k.shape[2], columns)
+            may = readable(some.lists, some.of(allowed), keys, k.shape[2], columns)
+            if may is not None:  # a row without any key has shares of something, from which nothing comes
+                empty = ~some.spread(may).any(5, keepdim=True)
+                back = back.unflatten(3, some.rows).masked_fill(empty, 0).flatten(3, 4)
+            shares = _shares(Q, near, some, may, some.of(bias))
             delta = (back * some.taken(out)).sum(-1, keepdim=True)
             some.add(d_V, shares.flatten(3, 4).transpose(3, 4) @ back)
             slopes = (back @ some.gathered(V).transpose(3, 4)).sub_(delta).view(shares.shape).mul_(shares)
             if wants_bias and bias is not None:
-                some.of(d_bias).add_(slopes.transpose(2, 3).flatten(1, 2).sum_to_size(some.of(d_bias).shape))
+                here = d_bias[:, :, some.at] if d_bias.shape[2] > 1 else d_bias
+                here += slopes.transpose(2, 3).flatten(1, 2).sum_to_size(here.shape)
             slopes = slopes.flatten(3, 4).mul_(scale)
             some.add(d_K, slopes.transpose(3, 4) @ Q)
             some.put(d_q, slopes @ near)
@@ -179,6 +179,10 @@ class _Pass:
     lists: Tensor
 
     @property
+    def rows(self) -> tuple[int, int]:
+        return self.sizes[2], self.sizes[4]
+
+    @property
     def queries(self) -> tuple[slice, slice, slice]:
         R = self.sizes[4]
         return slice(None), slice(None), slice(self.at.start * R, self.at.stop * R)
@@ -192,9 +196,8 @@ class _Pass:
 
     def put(self, out: Tensor, x: Tensor) -> None:
         """[B, X, P, Y * R, D] to its place in [B, H, Tq, D]."""
-        _, _, Y, _, R = self.sizes
         there = out[self.queries]
-        x = x.unflatten(3, (Y, R)).transpose(2, 3).flatten(3, 4).flatten(1, 2)
+        x = x.unflatten(3, self.rows).transpose(2, 3).flatten(3, 4).flatten(1, 2)
         there.copy_(x[:, :, : there.shape[2]])
 
     def gathered(self, x: Tensor) -> Tensor:
@@ -206,9 +209,9 @@ class _Pass:
         """What `gathered` took, back to where it was."""
         sums.index_add_(0, self.which, x.reshape(len(self.which), *sums.shape[1:]))
 
-    def of(self, mask: Tensor) -> Tensor:
+    def of(self, mask: Tensor | None) -> Tensor | None:
         """[1 or B, 1 or H, 1 or N, 1 or R, K], of these blocks."""
-        return mask[:, :, self.at] if mask.shape[2] > 1 else mask
+        return mask if mask is None or mask.shape[2] == 1 else mask[:, :, self.at]
 
     def spread(self, mask: Tensor) -> Tensor:
         """The same as it lies beside scores, [1 or B, 1 or X, 1 or P, 1 or Y, 1 or R, K]."""
@@ -226,26 +229,11 @@ def _passes(q: Tensor, k: Tensor, blocks: Tensor, rows: int, columns: int, toget
         yield _Pass(at, (B, X, H // X, P, rows), (first + lists).flatten(), lists)
 
 
-def _shares(
-    q: Tensor,
-    k: Tensor,
-    some: _Pass,
-    allowed: Tensor | None,
-    keys: Tensor | None,
-    bias: Tensor | None,
-    length: int,
-    columns: int,
-) -> Tensor:
-    """The weights of a pass, [B, X, P, Y, R, K]; rows without any key are zeros."""
-    scores = (q * (1 / math.sqrt(q.shape[4]))) @ k.transpose(3, 4)
-    _, _, Y, _, R = some.sizes
-    scores = scores.unflatten(3, (Y, R))
+def _shares(q: Tensor, k: Tensor, some: _Pass, may: Tensor | None, bias: Tensor | None) -> Tensor:
+    """The weights of a pass, [B, X, P, Y, R, K]; rows without any key weigh all the same."""
+    scores = ((q * (1 / math.sqrt(q.shape[4]))) @ k.transpose(3, 4)).unflatten(3, some.rows)
     if bias is not None:
-        scores += some.spread(some.of(bias))
-    may = readable(some.lists, None if allowed is None else some.of(allowed), keys, length, columns)
+        scores += some.spread(bias)
     if may is not None:
-        scores.masked_fill_(~some.spread(may), -math.inf)
-    shares = scores.softmax(5)
-    if may is not None or bias is not None:
-        shares.masked_fill_((scores == -math.inf).all(5, keepdim=True), 0)
-    return shares
+        scores.masked_fill_(~some.spread(may), torch.finfo(scores.dtype).min)
+    return scores.softmax(5)

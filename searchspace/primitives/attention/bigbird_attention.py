@@ -19,7 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from kernels.attention import attention
-from kernels.block_sparse_attention import biased_attention, block_sparse_attention, by_distance, distances
+from kernels.block_sparse_attention import block_sparse_attention, by_distance, distances
+from kernels.block_sparse_gathered import biased_attention
 from searchspace.checks import at_least, probability
 from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, linear, matmul

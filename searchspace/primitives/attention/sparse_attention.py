@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kernels.attention import attention, masked_attention
-from kernels.block_sparse_attention import biased_attention, block_sparse_attention, by_distance, distances
+from kernels.block_sparse_attention import block_sparse_attention, by_distance, distances
+from kernels.block_sparse_gathered import biased_attention
 from kernels.sliding_window_attention import sliding_window_attention
 from kernels.strided_attention import strided_attention
 from searchspace.checks import at_least, probability
