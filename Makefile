@@ -5,8 +5,9 @@ BIN = $(or $(VENV),.venv)/bin
 SEARCH ?= examples/quickstart.yaml
 STUDY ?= quickstart
 TESTS ?= tests
+GPU_PYTHON ?= $(or $(wildcard $(BIN)/python),python3)
 
-.PHONY: help search test lint format setup clean
+.PHONY: help search test lint format setup gpu clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -34,6 +35,11 @@ format:  ## rewrite the code in the house's style
 
 setup:  ## install what is missing, tests and linters included
 	@scripts/setup --test
+
+gpu:  ## on a machine with a GPU: its tests, figures beside other libraries, records of tuning spaces; again goes on
+	timeout 600 $(GPU_PYTHON) -m pytest -m cuda tests/kernels tests/tuner
+	timeout 600 $(GPU_PYTHON) -m benchmarks.gpu
+	timeout 600 $(GPU_PYTHON) -m tuner.record --folder runs/gpu/records
 
 clean:  ## remove what was installed and cached; studies and exports stay
 	rm -rf $(or $(VENV),.venv) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -177,7 +177,7 @@ def test_an_encoder_has_nothing_to_decode():
         profile(Architecture.parse(ENCODER), phases=["decode"], **SMALL)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.cuda
 def test_counts_the_memory_of_a_gpu(decoder):
     latencies = {latency.phase: latency for latency in profile(decoder, "cuda", **SMALL)}
 

@@ -97,7 +97,7 @@ def test_rejects_a_gpu_that_is_not_here():
         fingerprint("cuda:99")
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.cuda
 def test_names_the_gpu_and_its_driver():
     device = fingerprint("cuda")
 

@@ -158,7 +158,7 @@ def test_the_processor_is_timed_by_default():
     assert all(sample >= 0 for sample in timings["nothing"].samples)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.cuda
 def test_twice_the_work_takes_longer_on_the_gpu():
     x = torch.randn(2048, 2048, device="cuda")
     timings = measure({"one": lambda: x @ x, "eight": lambda: [x @ x for _ in range(8)]}, device="cuda")

@@ -1,0 +1,77 @@
+"""Every implementation of every operation on a GPU: outputs and gradients are those of the definition.
+
+Problems are the named ones of a CPU, which a float64 definition is quick on, in single and half precision; of each
+implementation the documented configuration is run, that suited to the problem, and two from the far ends of its space.
+"""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from kernels import registry, tuned
+from tuner import candidates, gate
+
+DEVICE = "cuda"
+pytestmark = pytest.mark.filterwarnings("ignore")  # those of the compiler that `compiled` loads
+NUMBERS = 2**22  # of a problem that is checked here: larger ones take the definition too long
+
+
+def problems(operation, dtype, device=DEVICE):
+    """The small ones of a CPU, on the device; of each kind of flags one."""
+    found = {}
+    for problem in operation.problems("cpu").values():
+        numbers = 1
+        for _, size in problem.sizes:
+            numbers *= max(size, 1)
+        if numbers <= NUMBERS or not found:
+            found.setdefault(problem.flags, replace(problem, device=device, dtype=dtype))
+    return list(found.values())
+
+
+def choices(implementation, problem):
+    """A few configurations that it can run the problem with."""
+    space = candidates.space(implementation, problem)
+    ends = [] if space is None else [space.configuration(0), space.configuration(len(space) - 1)]
+    several = [implementation.default, implementation.default_for(problem), *ends]
+    return list(dict.fromkeys(candidates.choice(implementation, each) for each in several))
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", list(registry.operations()))
+def test_every_implementation_gives_what_the_definition_gives(name, dtype):
+    assert wrong(registry.operation(name), dtype, DEVICE) == {}
+
+
+def wrong(operation, dtype, device):
+    """What differs, by problem and choice."""
+    found = {}
+    for problem in problems(operation, dtype, device):
+        trial = gate.trial(operation, problem, 0)
+        learns = any(gradient is not None for gradient in trial.gradients)
+        for implementation in candidates.implementations(operation, problem):
+            if (learns and not implementation.gradients) or (implementation.name == "compiled" and dtype != "float32"):
+                continue  # compilers take long, and what they make of one dtype they make of another
+            for choice in choices(implementation, problem):
+                try:
+                    operation.check(choice, problem)
+                except ValueError:  # the documented one may break a constraint of a small problem
+                    continue
+                reason = gate.differences(trial, launcher(operation, problem, choice), getattr(torch, dtype))
+                if reason:
+                    found[f"{problem}: {choice}"] = reason
+    return found
+
+
+def launcher(operation, problem, choice):
+    return lambda *args, **kwargs: tuned.launch(operation, problem, choice, *args, **kwargs)
+
+
+def test_the_check_itself_works_where_there_is_no_gpu():
+    operation = registry.operation("softmax")
+    quick = {name: each for name, each in operation.implementations.items() if name != "compiled"}
+    operation = replace(operation, implementations=quick)
+    assert wrong(operation, "float32", "cpu") == {}
+    broken = replace(operation, reference=lambda x: operation.reference(x) * 1.01)
+    assert len(wrong(broken, "float32", "cpu")) >= 2
