@@ -98,7 +98,7 @@ def implementation(
         if len(_ready) >= MOST:
             _ready.clear()
         problem = operation.problem(device, _dtype_name(dtype), sizes, flags)
-        ready = _ready[key] = _bound(operation, choose(operation, problem))
+        ready = _ready[key] = bound(operation, choose(operation, problem))
     return ready
 
 
@@ -109,14 +109,15 @@ def launch(operation: Operation, problem: Problem, config: Choice | None, *args:
         return traced(*args, **kwargs)
     if config is not None:
         return _configured(operation, problem, config)(*args, **kwargs)
-    return _bound(operation, choose(operation, problem))(*args, **kwargs)
+    return bound(operation, choose(operation, problem))(*args, **kwargs)
 
 
 def _dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _bound(operation: Operation, choice: Choice) -> Callable[..., Any]:
+def bound(operation: Operation, choice: Choice) -> Callable[..., Any]:
+    """The implementation that `choice` names, with its configuration."""
     chosen = operation.implementations[choice.implementation]
     settings = {**chosen.default, **dict(choice.configuration)}
     if THREADS in settings and THREADS not in chosen.parameters:
@@ -142,7 +143,7 @@ def _on_threads(threads: int, call: Callable[..., Any]) -> Callable[..., Any]:
 
 def _configured(operation: Operation, problem: Problem, config: Choice) -> Callable[..., Any]:
     operation.check(config, problem)
-    return _bound(operation, config)
+    return bound(operation, config)
 
 
 def _traced(
@@ -154,7 +155,7 @@ def _traced(
     # A size that depends on the data is unknown even here: any will do, for what serves must serve all.
     known = tuple([(name, optimization_hint(size, fallback=1)) for name, size in sizes])
     named = None if config is None else (config.implementation, config.configuration)
-    return _bound(operation, _choice_of_trace(operation.name, device, dtype, known, flags, named))
+    return bound(operation, _choice_of_trace(operation.name, device, dtype, known, flags, named))
 
 
 def _choice_of_trace(name: str, device: str, dtype: str, sizes: Pairs, flags: Pairs, named: tuple | None) -> Choice:

@@ -1,14 +1,16 @@
 """Times several candidates against one another on a machine that is never quiet.
 
-Candidates take turns (A B C A B C ...), so that drift of clocks, heat and neighbours hits all alike; the figure is a
-median with an interval that assumes nothing of the noise; and two candidates are compared by the ratio of samples that
-were taken next to each other. Times are milliseconds.
+Candidates take turns, so that drift of clocks, heat and neighbours hits all alike, in an order that is drawn anew every
+round (B A C, C A B, ...), so that none always finds the caches as the same other left them; the figure is a median with
+an interval that assumes nothing of the noise; and two candidates are compared by the ratio of samples that were taken
+next to each other. Times are milliseconds.
 """
 
 from __future__ import annotations
 
 import gc
 import math
+import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -113,14 +115,15 @@ def measure(
     _check(candidates, prepare, warmup, repeats)
     clock = clock or clock_of(device)
     samples: dict[str, list[float]] = {name: [] for name in candidates}
+    order = random.Random(0)
     with _collector_off():
         deadline = math.inf if budget_seconds is None else clock.now() + budget_seconds
         for _ in range(warmup):
             if clock.now() < deadline:
-                _round(candidates, prepare, clock)
+                _round(candidates, prepare, clock, order)
         rounds, measured = 0, 0.0
         while rounds == 0 or (clock.now() < deadline and (rounds < repeats or measured < min_seconds * 1e3)):
-            for name, milliseconds in _round(candidates, prepare, clock).items():
+            for name, milliseconds in _round(candidates, prepare, clock, order).items():
                 samples[name].append(milliseconds)
                 measured += milliseconds
             rounds += 1
@@ -153,10 +156,12 @@ def _check(candidates: Mapping[str, Call], prepare: Mapping[str, Call], warmup: 
         raise ValueError(f"prepare names {unknown}, but the candidates are {sorted(candidates)}.")
 
 
-def _round(candidates: Mapping[str, Call], prepare: Mapping[str, Call], clock: Clock) -> dict[str, float]:
+def _round(
+    candidates: Mapping[str, Call], prepare: Mapping[str, Call], clock: Clock, order: random.Random
+) -> dict[str, float]:
     """Milliseconds of one call of each candidate."""
     times = {}
-    for name, call in candidates.items():
+    for name, call in order.sample(list(candidates.items()), len(candidates)):
         try:
             if name in prepare:
                 prepare[name]()

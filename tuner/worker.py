@@ -126,19 +126,18 @@ class Worker:
             failed = outcome.of_exception(error)
             return Answer((failed,) * len(job.choices), trusted=not outcome.poisons(error))
         outcomes: list[Outcome] = []
-        calls: dict[int, Callable[[], object]] = {}
+        calls: dict[int, Callable[..., Any]] = {}
         trusted = True
         for number, choice in enumerate(job.choices):
             self.tell(Step("check", number))
-            call = self._call(found, job.problem, choice, trial)
             outcomes.append(self._checked(found, job.problem, choice, trial))
             trusted = trusted and self.trusted
             if not trusted:
                 left = job.choices[number + 1 :]
                 return Answer((*outcomes, *[Outcome(Kind.CRASHED, message="not reached")] * len(left)), trusted=False)
             if outcomes[-1].kind is Kind.TIMED:
-                calls[number] = call
-        return self._timed(job, outcomes, calls) if calls else Answer(tuple(outcomes))
+                calls[number] = tuned.bound(found, choice)
+        return self._timed(job, outcomes, calls, trial) if calls else Answer(tuple(outcomes))
 
     def _trial(self, found: Operation, job: Job) -> gate.Trial:
         key = job.problem, job.seed
@@ -147,12 +146,6 @@ class Worker:
             self.tell(Step("definition"))
             self.last = key, gate.trial(found, job.problem, job.seed)
         return self.last[1]
-
-    def _call(self, found: Operation, problem: Problem, choice: Choice, trial: gate.Trial) -> Callable[[], object]:
-        def launch(*args: Any, **kwargs: Any) -> Any:
-            return tuned.launch(found, problem, choice, *args, **kwargs)
-
-        return lambda: trial.run(launch)
 
     def _checked(self, found: Operation, problem: Problem, choice: Choice, trial: gate.Trial) -> Outcome:
         """TIMED, without samples yet, for one that gives what the definition gives."""
@@ -184,12 +177,16 @@ class Worker:
             return Outcome(Kind.WRONG, message=reason, seconds=seconds)
         return Outcome(Kind.TIMED, seconds=seconds)
 
-    def _timed(self, job: Job, outcomes: list[Outcome], calls: dict[int, Callable[[], object]]) -> Answer:
+    def _timed(
+        self, job: Job, outcomes: list[Outcome], right: dict[int, Callable[..., Any]], trial: gate.Trial
+    ) -> Answer:
+        calls: dict[int, Callable[[], object]] = {}
         lengths: dict[int, int] = {}
         slow = True
-        for number, call in calls.items():
+        for number, launch in right.items():
             self.tell(Step("time", number, outcomes[number].seconds * 1e3 / CHECKS))
             try:
+                call = calls[number] = trial.timed(launch)
                 once = self.clock.time(call)
             except Exception as error:
                 outcomes[number] = outcome.of_exception(error)

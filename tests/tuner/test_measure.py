@@ -38,8 +38,17 @@ def test_candidates_take_turns_after_the_warm_up():
     machine = Machine()
     timings = measure({name: machine.task(name) for name in "abc"}, warmup=1, repeats=3, clock=machine, device="cpu")
 
-    assert machine.log == list("abc") * 4
+    rounds = ["".join(machine.log[start : start + 3]) for start in range(0, 12, 3)]
+    assert [sorted(each) for each in rounds] == [list("abc")] * 4
     assert [len(timings[name].samples) for name in "abc"] == [3, 3, 3]
+
+
+def test_nobody_always_follows_the_same_other():
+    machine = Machine()
+    measure({name: machine.task(name) for name in "abc"}, warmup=0, repeats=40, clock=machine)
+    before = {(one, other) for one, other in zip(machine.log, machine.log[1:], strict=False) if one != other}
+
+    assert len(before) == 6
 
 
 def test_a_sample_is_the_time_of_one_call_in_milliseconds():
@@ -56,8 +65,8 @@ def test_a_machine_that_slows_down_while_measuring_does_not_change_the_compariso
     ratio = compare(timings["a"], timings["b"])
 
     assert timings["a"].samples[-1] > 2 * timings["a"].samples[0]
-    assert ratio.median == pytest.approx(0.5 / 1.01)
-    assert ratio.high - ratio.low < 1e-9
+    assert ratio.median == pytest.approx(0.5, rel=0.011)  # one or the other was first
+    assert ratio.high - ratio.low < 0.02
 
 
 def test_goes_on_until_enough_has_been_measured():
@@ -94,7 +103,8 @@ def test_preparation_comes_before_every_call_and_is_not_timed():
         clock=machine,
     )
 
-    assert machine.log == ["a", "prepare b", "b"] * 3
+    assert sorted(machine.log) == ["a"] * 3 + ["b"] * 3 + ["prepare b"] * 3
+    assert all(machine.log[place + 1] == "b" for place, name in enumerate(machine.log) if name == "prepare b")
     assert timings["b"].median == pytest.approx(1)
 
 

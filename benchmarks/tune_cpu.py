@@ -1,0 +1,281 @@
+"""Every operation, tuned on this CPU, against eager PyTorch and `torch.compile`: `python -m benchmarks.tune_cpu`.
+
+All operations are tuned first, in a database and a table of their own, unless `--table` names one that is there. Then
+at every named shape what the table serves is timed in turns with two rivals: `eager`, what one would write in PyTorch
+(its own function where it has one, else products of matrices), and the same under `torch.compile`. The figures are
+ratios of samples that were taken next to each other, with their interval: below 1 by more than the noise is a miss.
+Compilation is not timed. A shape that took longer than `--compile-seconds` to compile has no figure, and says so.
+
+    python -m benchmarks.tune_cpu [--effort quick] [--budget SECONDS] [--only softmax,rotary] [--threads N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import signal
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from benchmarks.report import report
+from kernels import compiled, registry, tuned
+from kernels.registry import Operation, Problem
+from tuner.interval import Interval
+from tuner.measure import ProcessorClock, Timing, compare, measure
+
+EAGER = ("torch", "sdpa", "dense", "matmul")  # implementations that are PyTorch's own way
+ROUNDS, SECONDS, SAMPLE = 31, 0.8, 0.2  # of a comparison; milliseconds of a sample
+EPSILON = 1e-6
+Call = Callable[..., Any]
+
+
+def linear_attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, state: Tensor | None = None) -> Tensor:
+    """As products of matrices: what one writes for lengths at which T^2 scores fit."""
+    assert state is None
+    weights = q @ k.transpose(2, 3)
+    weights = weights.tril() if causal else weights
+    return weights @ v / (weights.sum(3, keepdim=True) + EPSILON)
+
+
+def decayed_linear_attention(
+    q: Tensor, k: Tensor, v: Tensor, *, decay: Tensor | None = None, state: Tensor | None = None
+) -> Tensor:
+    """The same with what is left of each key after the steps between."""
+    assert state is None
+    weights = q @ k.transpose(2, 3)
+    if decay is None:
+        return weights.tril() @ v
+    level = decay.cumsum(2)
+    later = torch.ones(q.shape[2], q.shape[2], dtype=torch.bool, device=q.device).triu(1)
+    left = (level[..., None] - level[:, :, None]).masked_fill(later, -math.inf).exp()
+    return (weights * left) @ v
+
+
+WRITTEN: dict[str, Call] = {each.__name__: each for each in (linear_attention, decayed_linear_attention)}
+
+
+def eager(operation: Operation, problem: Problem) -> tuple[str, Call]:
+    """What one would write, by its name."""
+    if operation.name in WRITTEN:
+        return "products", WRITTEN[operation.name]
+    able = operation.choices(problem)
+    for name in EAGER:
+        if name in able:
+            return name, operation.implementations[name].call
+    return "definition", operation.reference
+
+
+def served(operation: Operation, problem: Problem) -> Call:
+    """What a launcher of `operation` calls: looked up anew each time."""
+    dtype = getattr(torch, problem.dtype)
+    sizes, flags = (tuple(value for _, value in pairs) for pairs in (problem.sizes, problem.flags))
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return tuned.implementation(operation, problem.device, dtype, sizes, flags, None)(*args, **kwargs)
+
+    return call
+
+
+def both_ways(call: Call, args: Any, kwargs: Any) -> Callable[[], object]:
+    """One call, and its backward pass from the first output where an input asks for a gradient."""
+    leaves = [each for each in pytree.tree_leaves((args, kwargs)) if isinstance(each, Tensor) and each.requires_grad]
+    if not leaves:
+        return lambda: call(*args, **kwargs)
+    weight = torch.randn_like(_first(call(*args, **kwargs)))
+    return lambda: torch.autograd.grad(_first(call(*args, **kwargs)), leaves, weight, allow_unused=True)
+
+
+def _first(outputs: Any) -> Tensor:
+    return outputs if isinstance(outputs, Tensor) else outputs[0]
+
+
+def rivals(operation: Operation, problem: Problem, limit: float) -> tuple[dict[str, Callable[[], object]], str]:
+    """`tuned`, `eager`, and `compiled` where it compiles within `limit` seconds -> calls, and why one lacks."""
+    args, kwargs = operation.inputs(problem, 0)
+    _, plain = eager(operation, problem)
+    calls = {
+        name: both_ways(call, args, kwargs) for name, call in (("tuned", served(operation, problem)), ("eager", plain))
+    }
+    try:
+        with _within(limit):
+            built = both_ways(compiled.compiled(plain).call, args, kwargs)
+            built()
+        return {**calls, "compiled": built}, ""
+    except Exception as error:  # whatever a compiler says, the other two are compared
+        return calls, f"{type(error).__name__}: {error}".splitlines()[0][:80]
+
+
+def compared(calls: dict[str, Callable[[], object]], seconds: float) -> dict[str, Timing]:
+    """Timings in turns; short calls are repeated, and all as often."""
+    clock = ProcessorClock()
+    once = min(min(clock.time(call) for _ in range(3)) for call in calls.values())
+    times = math.ceil(SAMPLE / max(once, 1e-4)) if once < SAMPLE else 1
+    several = {name: _repeated(call, times) for name, call in calls.items()}
+    found = measure(several, repeats=ROUNDS, budget_seconds=seconds, warmup=2, clock=clock)
+    return {name: _each(each, times) for name, each in found.items()}
+
+
+def _each(timing: Timing, times: int) -> Timing:
+    samples = tuple(sample / times for sample in timing.samples)
+    return Timing(timing.median / times, timing.low / times, timing.high / times, samples, timing.coverage)
+
+
+def _repeated(call: Callable[[], object], times: int) -> Callable[[], object]:
+    def repeat() -> None:
+        for _ in range(times):
+            call()
+
+    return call if times == 1 else repeat
+
+
+def row(operation: Operation, label: str, problem: Problem, limit: float, seconds: float) -> dict[str, Any]:
+    """One line of the report."""
+    calls, lacks = rivals(operation, problem, limit)
+    found = compared(calls, seconds)
+    choice = tuned.explain(operation, problem)
+    line: dict[str, Any] = {
+        "operation": operation.name,
+        "shape": label,
+        "choice": str(choice.choice),
+        "why": choice.why,
+    }
+    line |= {"rival": eager(operation, problem)[0], "ms": found["tuned"].median}
+    line["over_eager"] = compare(found["eager"], found["tuned"])
+    line["over_compiled"] = compare(found["compiled"], found["tuned"]) if "compiled" in found else lacks
+    return line
+
+
+def measured(names: Iterable[str], limit: float, seconds: float) -> Iterator[dict[str, Any]]:
+    """A line for every named shape; a note of each on the terminal."""
+    for name in names:
+        operation = registry.operation(name)
+        for label, problem in operation.problems("cpu").items():
+            line = row(operation, label, problem, limit, seconds)
+            print(f"{name} {label}: {line['choice']}: {_said(line['over_eager'])} eager", file=sys.stderr, flush=True)
+            yield line
+
+
+def summary(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Geometric means, and the shapes at which the choice is slower than a rival by more than the noise."""
+    rows = []
+    for against in ("over_eager", "over_compiled", "over_best"):
+        ratios = {name: [] for name in dict.fromkeys(line["operation"] for line in lines)}  # type: ignore[var-annotated]
+        for line in lines:
+            if (ratio := _ratio(line, against)) is not None:
+                ratios[line["operation"]].append(ratio)
+        means = [_mean(some) for some in ratios.values() if some]
+        if means:
+            bar = 1.3 if against != "over_best" else ""
+            rows.append(
+                {
+                    "what": f"geometric mean over operations, {against.removeprefix('over_')}",
+                    "times": _mean(means),
+                    "bar": bar,
+                }
+            )
+    slower = sum(_misses(line) for line in lines)
+    return [*rows, {"what": "shapes slower than a rival by more than the noise", "times": slower, "bar": 0}]
+
+
+def _ratio(line: dict[str, Any], against: str) -> float | None:
+    pair = [line["over_eager"], line["over_compiled"]]
+    if against == "over_best":
+        return min(each.median for each in pair if isinstance(each, Interval))
+    found = line[against]
+    return found.median if isinstance(found, Interval) else None
+
+
+def _misses(line: dict[str, Any]) -> bool:
+    pair = (line["over_eager"], line["over_compiled"])
+    return any(isinstance(each, Interval) and each.high < 1 for each in pair)
+
+
+def _mean(values: list[float]) -> float:
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+def _said(value: Any) -> str:
+    return f"{value.median:.2f} [{value.low:.2f}, {value.high:.2f}]" if isinstance(value, Interval) else value
+
+
+@contextmanager
+def _within(seconds: float) -> Iterator[None]:
+    def late(*_: object) -> None:
+        raise TimeoutError(f"not compiled within {seconds:.0f} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def tuned_first(folder: Path, names: list[str], effort: str, budget: float | None, threads: int) -> str:
+    """Tune everything into a table in `folder` -> what the session says of it."""
+    from nas.store import open_store
+    from tuner import problems, tables
+    from tuner.session import tune
+
+    os.environ[tuned.TABLES] = str(folder)
+    wanted = problems.named([registry.operation(name) for name in names], "cpu")
+    with open_store(folder / "tuning.db") as store:
+        found = tune(wanted, store=store, effort=effort, budget_seconds=budget, threads=threads)
+    tables.update("cpu", found.decisions, threads, found.buckets)
+    regret = "unknown" if found.regret is None else f"{found.regret - 1:.2%}"
+    return (
+        f"tuned {effort}: {found.measured} measurements in {found.seconds:.0f} s, {len(found.undecided)} of "
+        f"{len(found.undecided) + len(found.decisions)} problems undecided, selection regret {regret}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--effort", default="quick")
+    parser.add_argument("--budget", type=float, help="seconds of tuning; default: that of the effort")
+    parser.add_argument("--only", help="operations, separated by commas; default: all")
+    parser.add_argument("--table", type=Path, help="a table that is there: nothing is tuned")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--compile-seconds", type=float, default=40.0)
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of each comparison")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    names = arguments.only.split(",") if arguments.only else list(registry.operations())
+    torch.set_num_threads(arguments.threads)
+    warnings.simplefilter("ignore")
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as name:
+        if arguments.table is None:
+            notes = [tuned_first(Path(name), names, arguments.effort, arguments.budget, arguments.threads)]
+        else:
+            os.environ[tuned.TABLES] = str(arguments.table)
+            notes = [f"tuned before: {arguments.table}"]
+        tuned.use("cpu", None)
+        lines = list(measured(names, arguments.compile_seconds, arguments.seconds))
+    means = summary(lines)
+    notes += [
+        f"{each['what']}: {each['times']:.4g} (bar {each['bar'] or 'none' if each['bar'] != 0 else 0})"
+        for each in means
+    ]
+    notes.append(f"{arguments.threads} threads, {time.monotonic() - began:.0f} s")
+    shown = [
+        {**line, "over_eager": _said(line["over_eager"]), "over_compiled": _said(line["over_compiled"])}
+        for line in lines
+    ]
+    report("tune_cpu: what tuning gains on this CPU, times as fast", shown, as_json=arguments.json, notes=notes)
+
+
+if __name__ == "__main__":
+    main()
