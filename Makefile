@@ -37,9 +37,11 @@ setup:  ## install what is missing, tests and linters included
 	@scripts/setup --test
 
 gpu:  ## on a machine with a GPU: its tests, figures beside other libraries, records of tuning spaces; again goes on
-	timeout 600 $(GPU_PYTHON) -m pytest -m cuda tests/kernels tests/tuner
-	timeout 600 $(GPU_PYTHON) -m benchmarks.gpu
-	timeout 600 $(GPU_PYTHON) -m tuner.record --folder runs/gpu/records
+	@status=0; \
+	timeout 600 $(GPU_PYTHON) -m pytest -m cuda tests/kernels tests/tuner || status=1; \
+	timeout 600 $(GPU_PYTHON) -m benchmarks.gpu || status=1; \
+	timeout 600 $(GPU_PYTHON) -m tuner.record --folder runs/gpu/records || status=1; \
+	exit $$status
 
 clean:  ## remove what was installed and cached; studies and exports stay
 	rm -rf $(or $(VENV),.venv) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

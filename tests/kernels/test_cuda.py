@@ -1,7 +1,8 @@
 """Every implementation of every operation on a GPU: outputs and gradients are those of the definition.
 
 Problems are the named ones of a CPU, which a float64 definition is quick on, in single and half precision; of each
-implementation the documented configuration is run, that suited to the problem, and two from the far ends of its space.
+implementation the documented configuration is run and that suited to the problem, of Triton's also two from the far
+ends of the space.
 """
 
 from dataclasses import replace
@@ -14,25 +15,21 @@ from tuner import candidates, gate
 
 DEVICE = "cuda"
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of the compiler that `compiled` loads
-NUMBERS = 2**22  # of a problem that is checked here: larger ones take the definition too long
 
 
 def problems(operation, dtype, device=DEVICE):
-    """The small ones of a CPU, on the device; of each kind of flags one."""
+    """Those of a CPU, on the device; of each kind of flags one."""
     found = {}
     for problem in operation.problems("cpu").values():
-        numbers = 1
-        for _, size in problem.sizes:
-            numbers *= max(size, 1)
-        if numbers <= NUMBERS or not found:
-            found.setdefault(problem.flags, replace(problem, device=device, dtype=dtype))
+        found.setdefault(problem.flags, replace(problem, device=device, dtype=dtype))
     return list(found.values())
 
 
 def choices(implementation, problem):
     """A few configurations that it can run the problem with."""
     space = candidates.space(implementation, problem)
-    ends = [] if space is None else [space.configuration(0), space.configuration(len(space) - 1)]
+    tiled = implementation.name == "triton"
+    ends = [] if space is None or not tiled else [space.configuration(0), space.configuration(len(space) - 1)]
     several = [implementation.default, implementation.default_for(problem), *ends]
     return list(dict.fromkeys(candidates.choice(implementation, each) for each in several))
 
