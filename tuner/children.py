@@ -172,11 +172,11 @@ class Children:
         if self.pipe is not None and self.process.is_alive():
             return self.pipe
         self._end()
-        context: Any = _context()
-        self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=serve, args=(theirs, self.settings, str(self.log)), daemon=True)
+        ours: Any = context()
+        self.pipe, theirs = ours.Pipe()
+        self.process = ours.Process(target=serve, args=(theirs, self.settings, str(self.log)), daemon=True)
         self.log.write_bytes(b"")
-        with _without_main():
+        with without_main():
             self.process.start()
         theirs.close()
         self.started += 1
@@ -210,7 +210,7 @@ class Children:
 
 
 @contextmanager
-def _without_main() -> Iterator[None]:
+def without_main() -> Iterator[None]:
     """A child would run the script that asked for it once more, and needs nothing of it."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = types.ModuleType("__main__")
@@ -220,10 +220,10 @@ def _without_main() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-def _context() -> Any:
+def context() -> Any:
     """Where the system can: a server that has torch loaded and forks, so that a new child costs nothing."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tuner.loaded"])
-    return context
+    found = multiprocessing.get_context("forkserver")
+    found.set_forkserver_preload(["tuner.loaded"])
+    return found

@@ -88,6 +88,15 @@ def trial(operation: Operation, problem: Problem, seed: int) -> Trial:
     return Trial((args, kwargs), weights, exact, gradients, own)
 
 
+def compile_both(operation: Operation, problem: Problem, call: Callable[..., Any]) -> None:
+    """Call it, and its backward pass, on inputs whose results nobody looks at."""
+    args, kwargs = operation.inputs(problem, 0)
+    outputs = [each for each in _flat(call(*args, **kwargs)) if isinstance(each, Tensor) and each.requires_grad]
+    if outputs:
+        leaves = _leaves(args, kwargs)
+        torch.autograd.grad(outputs, leaves, [torch.ones_like(each) for each in outputs], allow_unused=True)
+
+
 def definition_of(operation: Operation, problem: Problem) -> Callable[..., Any]:
     """The definition, or what stands for it where its own answer would fill the memory."""
     name = operation.lean(problem)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 
 from kernels.registry import Choice, Implementation, Operation, Problem
 from tuner import abroad, candidates, roofline, strategies
+from tuner.ahead import Ahead, compiles
 from tuner.children import Children
 from tuner.decision import Decision, decide
 from tuner.effort import Effort
@@ -41,6 +42,7 @@ class Search:
         *,
         notebook: Notebook,
         children: Children,
+        ahead: Ahead,
         effort: Effort,
         seed: int,
         deadline: float,
@@ -49,6 +51,7 @@ class Search:
     ) -> None:
         self.operation, self.problem, self.notebook, self.children = operation, problem, notebook, children
         self.effort, self.deadline, self.tell = effort, deadline, tell
+        self.ahead = ahead
         self.seed = zlib.crc32(f"{seed} {problem}".encode())
         self.known = notebook.known(operation, problem)
         self.default = operation.default_choice(problem)
@@ -127,7 +130,11 @@ class Search:
         for number, choice in enumerate(choices):
             if choice in self.known:
                 strategy.tell(number, self.known[choice].milliseconds)
+        sure = range(len(choices)) if quota == len(space) else first  # to be tried
         while len(strategy.results) < quota and (asked := strategy.ask()) is not None:
+            if compiles(implementation.files):
+                left = (choices[each] for each in sure if choices[each] not in self.known)
+                self.ahead.compile_next(self.problem, left)
             milliseconds = self.measure(choices[asked])
             if choices[asked] not in self.known and bounds[asked] <= self.best:
                 return

@@ -20,6 +20,7 @@ import torch
 from kernels.registry import Choice, Operation, Problem, operation
 from kernels.table import Bucket, kind
 from tuner import candidates
+from tuner.ahead import Ahead
 from tuner.buckets import buckets
 from tuner.children import Children, Patience, TimeIsUp
 from tuner.decision import Decision, decide
@@ -92,7 +93,7 @@ def tune(
     unknown operation, effort or device.
     """
     session = Session(store, device, effort, budget_seconds, seed, threads, tuple(load), patience, listener)
-    with session.children:
+    with session.children, session.ahead:
         return session.run(problems)
 
 
@@ -127,6 +128,7 @@ class Session:
         longest = self.effort.longest or 60.0
         settings = Settings(device, threads, load, _memory())
         self.children = Children(settings, patience or Patience(longest=longest, definition=4 * longest))
+        self.ahead = Ahead(settings)
         self.children.end = math.inf if self.budget is None else self.began + self.budget
 
     def run(self, problems: Mapping[str, Sequence[Problem]]) -> Report:
@@ -184,6 +186,7 @@ class Session:
             problem,
             notebook=self.notebook,
             children=self.children,
+            ahead=self.ahead,
             effort=self.effort,
             seed=self.seed,
             deadline=deadline,

@@ -218,6 +218,17 @@ def test_a_build_that_cannot_win_changes_nothing_and_is_not_tried_again(pretende
     assert run(store, faulty).measured == 0
 
 
+def test_on_a_gpu_the_configurations_that_come_next_are_compiled_ahead(pretended, store, faulty, monkeypatch):
+    told = []
+    monkeypatch.setattr("tuner.ahead.Ahead.compile_next", lambda self, problem, some: told.append(list(some)))
+    right = Implementation("right", faulty.right, {"block": (4, 8, 16)}, default={"block": 8}, files=("x_triton",))
+    monkeypatch.setattr(Implementation, "source", property(lambda self: "same"))
+    changed(faulty, right=right)
+    run(store, faulty)
+
+    assert [[dict(choice.configuration)["block"] for choice in some] for some in told] == [[4, 16], [16]]
+
+
 def test_what_the_roofline_rules_out_is_not_tried(pretended, store, faulty):
     def hopeless(configuration, problem):
         return 1e12, 0.0  # at 1e9 a second far beyond the best
