@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kernels.decayed_linear_attention import decayed_linear_attention
+from kernels.favor_features import favor_features
 from kernels.linear_attention import chunks
 from searchspace.checks import at_least
 from searchspace.contract import Context, Primitive, given
@@ -89,9 +90,9 @@ class FavorAttention(Primitive):
         slot = context.slot(causal=self.config.causal)
         q, k, v = (split(part, self.config.heads) for part in self.query_key_value(x).chunk(3, dim=2))
         wide = torch.promote_types(q.dtype, torch.float32)
-        # Rounding in the exponents would be magnified, and sums over a long past would stop growing.
+        # Rounding in the features would be magnified, and sums over a long past would stop growing.
         with torch.autocast(x.device.type, enabled=False):
-            out = self._attend(q.to(wide), k.to(wide), F.pad(v.to(wide), (0, 1), value=1.0), context.padding, slot)
+            out = self._attend(q, k, F.pad(v.to(wide), (0, 1), value=1.0), context.padding, slot)
         return self.output(merge(out.to(v.dtype)))
 
     def _count(self) -> None:
@@ -112,33 +113,33 @@ class FavorAttention(Primitive):
     def _attend(
         self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, slot: dict[str, Tensor] | None
     ) -> Tensor:
-        """q and k: [B, H, T, D], v: [B, H, T, D + 1] with ones in the last column -> [B, H, T, D]."""
-        q, k = self._exponents(q), self._exponents(k)
+        """q and k: [B, H, T, D], v: [B, H, T, D + 1] with ones in the last column, float32 or wider -> [B, H, T, D]."""
         if padding is not None:
             v = v * padding[:, None, :, None]  # the ones too, so that neither sum nor normaliser sees the key
         if self.config.kernel == "relu":
-            out = self._sums(F.relu(q) + 1e-3, F.relu(k) + 1e-3, v, None, slot)
+            out = self._sums(self._rectified(q, v), self._rectified(k, v), v, None, slot)
         else:
             out = self._stabilised(q, k, v, padding, slot)
         total = out[..., -1:]
         return out[..., :-1] / torch.where(total > 0, total, 1)
 
-    def _exponents(self, x: Tensor) -> Tensor:
-        """[B, H, T, D] -> [B, H, T, M], W x' - |x'|^2 / 2, and W x' alone for kernel "relu"."""
-        x = x * x.shape[3] ** -0.25
-        projected = F.linear(x, self.projection.to(x.dtype))
-        return projected if self.config.kernel == "relu" else projected.sub_(x.square().sum(3, keepdim=True) / 2)
+    def _rectified(self, x: Tensor, v: Tensor) -> Tensor:
+        """[B, H, T, D] -> [B, H, T, M], relu(W x') + 1e-3 in the dtype of v."""
+        x = x.to(v.dtype) * x.shape[3] ** -0.25
+        return F.relu(F.linear(x, self.projection.to(x.dtype))) + 1e-3
 
     def _stabilised(
         self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, slot: dict[str, Tensor] | None
     ) -> Tensor:
         """The sums of exp(exponent - maximum) + epsilon; the epsilon of the keys is a sum of values beside them.
 
-        q and k are the largest tensors here, so they become their features in place.
+        Features of keys come with the maximum of each key by itself. To those of all keys it is a factor for each key,
+        at most one, which its values take: they are the smaller.
         """
-        epsilon = self.config.epsilon
-        Q = q.sub_(q.detach().amax(3, keepdim=True)).exp_()
-        largest = k.detach().amax(3)  # [B, H, T]
+        epsilon, scale = self.config.epsilon, q.shape[3] ** -0.25
+        Q, _ = favor_features(q, self.projection, scale=scale)
+        K, own = favor_features(k, self.projection, scale=scale)
+        own = largest = own[..., 0]  # [B, H, T]
         if padding is not None:
             largest = largest.masked_fill(~padding[:, None, :], NOTHING)
         decay = None
@@ -151,17 +152,15 @@ class FavorAttention(Primitive):
                 slot["maximum"] = largest[:, :, -1].clone()
         else:
             largest = largest.amax(2, keepdim=True)
-        K = k.sub_(largest[..., None])
-        if padding is not None:  # a masked key may lie above the maximum; its value is zero, but infinity times it not
-            K = K.clamp(max=0)
-        K = K.exp_()
+        # A masked key may lie above the maximum; its value is zero, but infinity times it not.
+        V = v * (own - largest).clamp(max=0).exp()[..., None]
         if not self.config.causal:
-            whole = K.transpose(2, 3) @ v + epsilon * self._values(v, slot)  # [B, H, M, D + 1]
+            whole = K.transpose(2, 3) @ V + epsilon * self._values(v, slot)  # [B, H, M, D + 1]
             return Q @ whole + epsilon * whole.sum(2, keepdim=True)
         if not epsilon:
-            return self._sums(Q, K, v, decay, slot)
+            return self._sums(Q, K, V, decay, slot)
         Q = Q + epsilon if torch.is_grad_enabled() else Q.add_(epsilon)
-        return self._sums(Q, K, v, decay, slot) + Q.sum(3, keepdim=True) * (epsilon * self._values(v, slot))
+        return self._sums(Q, K, V, decay, slot) + Q.sum(3, keepdim=True) * (epsilon * self._values(v, slot))
 
     def _sums(self, q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, slot: dict[str, Tensor] | None) -> Tensor:
         if not self.config.causal:
@@ -199,11 +198,11 @@ class FavorAttention(Primitive):
 
 
 def _products(config: FavorAttentionConfig, shape: Shape) -> Cost:
-    """The features of queries and keys, and their sums, one column more than the values have."""
+    """The features of queries and keys, a factor of each key, and their sums, one column more than the values have."""
     M, D, states = config.features, config.dim // config.heads, shape.batch * config.heads
     rows = states * shape.length
     softmax = config.kernel == "softmax"
-    mapped = kept(shape, M * D + rows * (2 * M + (2 * D if softmax else 0)) + rows * (D + 2))
+    mapped = kept(shape, M * D + rows * (2 * M + (2 * D + 1 if softmax else 0)) + rows * (D + 2))
     if not config.causal:
         sums = matmul(M, shape.length, D + 1, count=states) + matmul(shape.length, M, D + 1, count=states)
         return mapped + sums + kept(shape, rows * ((0 if softmax else 2 * M) + D + 1) + states * M * (D + 1))

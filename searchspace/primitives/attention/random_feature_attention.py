@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kernels.decayed_linear_attention import decayed_linear_attention
+from kernels.favor_features import favor_features
 from kernels.linear_attention import chunks
 from searchspace.checks import at_least
 from searchspace.contract import Context, Primitive, given
@@ -112,9 +113,9 @@ class RandomFeatureBlock(Primitive):
     def _features(self, heads: Tensor, W: Tensor) -> Tensor:
         """[B, H, T, D] -> [B, H, T, F]."""
         x = F.normalize(heads, dim=3) * (self.scale.to(heads.dtype) / self.config.temperature)
-        angles = torch.einsum("bhtd,hmd->bhtm", x, W)
-        both = [angles.sin(), angles.cos()] if self.config.kernel == "gaussian" else [F.relu(angles)]
-        return torch.cat(both, dim=3) * self.config.features**-0.5
+        if self.config.kernel == "gaussian":
+            return favor_features(x, W, kind="periodic")[0]
+        return F.relu(torch.einsum("bhtd,hmd->bhtm", x, W)) * self.config.features**-0.5
 
 
 @primitive("random_feature_attention", RandomFeatureAttentionConfig)
