@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kernels.dynamic_convolution import chunks, dynamic_convolution
+from kernels.dynamic_convolution import dynamic_convolution
 from searchspace.checks import at_least, probability
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, linear, matmul
@@ -76,10 +76,7 @@ class DynamicConvolution(Primitive):
 
     @classmethod
     def cost(cls, config: DynamicConvolutionConfig, shape: Shape) -> Cost:
-        """Products are counted as they are done, chunk by chunk, the zeros beside a chunk's band of taps too."""
         C, K, H = config.dim, config.kernel, config.heads
-        N, P = chunks(shape.length)
-        W, bands = P + K - 1, shape.batch * N * H  # neighbours of a chunk
         taps = shape.rows * H * K
         real = Cost(activation_bytes=shape.rows * K if config.renormalise else 0)  # a mask, one byte each
         drop = kept(shape, taps) + Cost(activation_bytes=taps) if config.dropout else Cost()
@@ -90,8 +87,8 @@ class DynamicConvolution(Primitive):
             + kept(shape, taps)  # what the softmax reads again
             + real
             + drop
-            + matmul(P, W, C // H, count=bands)
-            + kept(shape, bands * W * (P + C // H))
+            + matmul(shape.rows, K, C)
+            + kept(shape, shape.batch * (shape.length + K - 1) * C)
             + linear(shape, C, C)
             + Cost(parameters=C if config.channel_bias else 0)
             + tail_cost(K, C, shape, causal=config.causal)

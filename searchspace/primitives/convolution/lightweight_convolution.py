@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kernels.depthwise_convolution import depthwise_convolution
+from kernels.lightweight_convolution import lightweight_convolution
 from searchspace.checks import at_least, probability
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, linear, matmul
@@ -57,8 +57,7 @@ class LightweightConvolution(Primitive):
         gated = F.glu(self.input(x), dim=2)
         padded = with_neighbours(gated, self.config.kernel, context, causal=self.config.causal)
         taps = F.dropout(self.taps.softmax(1), self.config.dropout, self.training)  # [H, K]
-        weight = taps.repeat_interleave(self.config.dim // self.config.heads, dim=0)  # [C, K]
-        out = depthwise_convolution(padded, weight)
+        out = lightweight_convolution(padded, taps)
         return self.output(out if self.bias is None else out + self.bias)
 
     @classmethod

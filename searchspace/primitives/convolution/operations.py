@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from kernels.depthwise_convolution import depthwise_convolution
+from kernels.lightweight_convolution import lightweight_convolution
 from searchspace.cost import Cost, Shape, kept, linear, matmul
 from searchspace.primitives.attention.heads import check_heads
 from searchspace.primitives.feedforward.hidden import ACTIVATIONS
@@ -77,8 +78,7 @@ class Operation(nn.Module):
             case "separable":
                 return self.map(depthwise_convolution(x, self.taps))
             case "lightweight":
-                shared = self.taps.softmax(1).repeat_interleave(self.config.inputs // self.config.heads, dim=0)
-                return self.map(depthwise_convolution(x, shared))
+                return self.map(lightweight_convolution(x, self.taps.softmax(1)))
         return self.map(x)
 
 
