@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
+import importlib.util
 import json
 import os
 import sys
@@ -219,7 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--tables", type=Path, default=Path("runs/gpu/tables"), help="where tuned tables are written")
     parser.add_argument("--budget", type=float, default=560.0, help="seconds; no case begins after them")
     parser.add_argument("--evaluations", type=int, default=16, help="configurations tried of each implementation")
-    parser.add_argument("--seconds", type=float, default=25.0, help="for the choice of one case")
+    parser.add_argument("--seconds", type=float, default=12.0, help="for the choice of one case")
     parser.add_argument("--rounds", type=int, default=31)
     parser.add_argument("--again", action="store_true", help="measure what is known anew")
     parser.add_argument("--json", action="store_true")
@@ -254,6 +255,9 @@ def _tune_part(
 ) -> int:
     """Its two rows -> how many are left."""
     keys = [f"{name} {device.key}" for name in ("tune all", "tune verify")]
+    if not _has("scipy"):
+        print("tune: left out, for the search of the tuner needs SciPy", file=sys.stderr)
+        return 0
     if not all(key in kept.rows for key in keys):
         if not options.small and until - time.monotonic() < 480:  # it takes that long, and is not cut into pieces
             return len(keys)
@@ -261,6 +265,13 @@ def _tune_part(
             kept.add(f"{name} {device.key}", row)
     rows += [kept.rows[key] for key in keys]
     return 0
+
+
+def _has(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ImportError:
+        return False
 
 
 def _emptied() -> None:

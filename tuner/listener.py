@@ -78,7 +78,7 @@ class Listener:
         device: str | None = None,
     ) -> None:
         """The decision of an autotuner, as Triton tells it; names: what the first values of `key` are called."""
-        where = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        where = device or (f"cuda:{torch.cuda.current_device()}" if torch.cuda.is_available() else "cpu")
         here, function = fingerprint(where), function_of(fn)
         name, text = f"{function.__module__}.{function.__qualname__}", source(function)
         problem = _problem(name, torch.device(where).type, key, names, interpreted(fn))
