@@ -32,7 +32,7 @@ from tuner.decision import Decision, decide
 from tuner.device import fingerprint
 from tuner.jit_source import function_of, source
 from tuner.kernel_case import Case, Launch, interpreted
-from tuner.kernel_search import EVALUATIONS, Bench, Clocked, Injected, KernelSearch, choice_of, signature
+from tuner.kernel_search import EVALUATIONS, Bench, Clocked, Injected, KernelSearch, choice_of, signature, thorough
 from tuner.kernel_trace import described, settings_of_trace, usual_device
 from tuner.measure import Clock
 from tuner.outcome import Outcome
@@ -253,9 +253,11 @@ class TunedKernel:
         return self._known(case) or self._missed(case, refusal() or "it is traced")
 
     def _known(self, case: Case) -> Served | None:
-        """By the newest comparison among the same configurations; where nothing may be tuned, among others too."""
+        """By the newest comparison among the same configurations; where nothing may be tuned, by any other too."""
         finals = case.finals(self.options.memory.rows(self.name))
         same = [turns for turns in finals if f"/{signature(case.choices)}/" in turns]
+        if refusal() is None:
+            same = [turns for turns in same if thorough(turns, self.options.effort)]
         others = list(finals) if not same and refusal() else []
         for turns in (same or others)[-1:]:
             decision = decide(case.problem, case.default, finals[turns], {}, self.options.seed)

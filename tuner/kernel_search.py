@@ -33,6 +33,7 @@ from tuner.worker import CLEARLY, RACED
 EVALUATIONS = {"none": 0, "quick": 40, "full": 250}  # configurations of one kernel; all, where there are no more
 TURNS = 5  # of a comparison with somebody's own benchmark: fewer cannot tell two apart with confidence
 TRIES = 3  # comparisons, when a finalist fails
+CUT = "cut"  # in the place of the effort, the mark of a decision that lack of time hurried: it is not final
 
 
 class Bench(Protocol):
@@ -132,6 +133,8 @@ class KernelSearch:
     deadline: float = math.inf
     check: bool = True
     expected: Any = field(default=None, init=False)  # what the default writes, once it has run
+    in_time: bool = field(default=True, init=False)
+    poisoned: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         self.effort = effort(self.effort_name)
@@ -148,7 +151,8 @@ class KernelSearch:
             finals = self._finals()
         finally:
             gc.unfreeze()
-            self.buffers.reset()
+            if not self.poisoned:
+                self.buffers.reset()
         return decide(self.problem, self.default, finals, self.known, self.seed)
 
     def _others(self) -> None:
@@ -159,7 +163,10 @@ class KernelSearch:
         for number, choice in enumerate(choices):
             if choice in self.known:
                 strategy.tell(number, self.known[choice].milliseconds)
-        while len(strategy.results) < quota and time.monotonic() < self.deadline:
+        while len(strategy.results) < quota:
+            if time.monotonic() > self.deadline:
+                self.in_time = False
+                return
             if (asked := strategy.ask()) is None:
                 return
             strategy.tell(asked, self._measure(choices[asked]))
@@ -199,6 +206,7 @@ class KernelSearch:
     def _failed(self, choice: Choice, error: Exception) -> Outcome:
         outcome = of_exception(error)
         if poisons(error):  # nothing more can be computed on this device by this process
+            self.poisoned = True
             self._take({choice: outcome}, None)
             error.add_note(f"while trying {choice} of {self.problem.operation}; it will not be tried again")
             raise error
@@ -212,7 +220,8 @@ class KernelSearch:
 
     def _finals(self) -> dict[Choice, Known]:
         """The default and the fastest few, in turns."""
-        turns = f"{self.effort_name}/{signature(self.configurations)}/{uuid.uuid4().hex[:12]}"
+        mark = self.effort_name if self.in_time else CUT
+        turns = f"{mark}/{signature(self.configurations)}/{uuid.uuid4().hex[:12]}"
         for _ in range(TRIES):
             some = [*fastest(valid(self.known), self.effort.finalists)]
             if self.default not in some and self.known[self.default].milliseconds is not None:
@@ -256,6 +265,12 @@ def signature(configurations: Mapping[Choice, Any]) -> str:
     default, *others = configurations
     text = repr((default, sorted(map(str, others))))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def thorough(turns: str, effort_name: str) -> bool:
+    """Whether a comparison ended a search of as much effort."""
+    mark = turns.partition("/")[0]
+    return mark in EVALUATIONS and EVALUATIONS[mark] >= EVALUATIONS[effort_name]
 
 
 def space_of(configurations: Sequence[Mapping[str, Any]]) -> TuningSpace:

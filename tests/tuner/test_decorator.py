@@ -294,6 +294,42 @@ def test_a_large_space_is_searched_and_not_exhausted(tmp_path, monkeypatch):
     assert SPEED[kernel.best_config.kwargs["BLOCK"]] <= SPEED[16]
 
 
+def test_a_search_that_lacked_time_goes_on_in_the_next_process(tmp_path):
+    first = tuned(tmp_path, budget=-1.0)
+    call(first)
+    assert first.best_config.kwargs == {"BLOCK": 16}
+
+    clock = Pretended()
+    second = tuned(tmp_path, clock=clock)
+    call(second)
+
+    assert second.best_config.kwargs == {"BLOCK": 32}
+    assert clock.calls.count(16) < clock.calls.count(32)  # the default was known
+
+
+def test_more_effort_than_before_tunes_anew_and_less_does_not(tmp_path):
+    call(tuned(tmp_path))
+    clocks = Pretended(), Pretended()
+
+    call(tuned(tmp_path, effort="none", clock=clocks[0]))
+    call(tuned(tmp_path, effort="full", clock=clocks[1]))
+
+    assert not clocks[0].calls and clocks[1].calls
+
+
+def test_what_poisons_the_device_is_recorded_and_raised_and_not_tried_again(tmp_path):
+    def hook(arguments):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    configs = [triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 16}, pre_hook=hook), triton.Config({"BLOCK": 32})]
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        call(tuned(tmp_path, configs=configs))
+
+    again = tuned(tmp_path, configs=configs)
+    call(again)
+    assert again.best_config is configs[2]
+
+
 @pytest.mark.parametrize(
     ("setting", "reason"), [("off", "NAS_TUNING=off"), (None, "nothing is tuned inside a test unless NAS_TUNING=on")]
 )
