@@ -57,6 +57,12 @@ for smoothing in (0.0, 0.1):
     pointers = dict(x_ptr=half, dx_ptr=half, target_ptr="*i64", loss_ptr=full, dloss_ptr=full, lse_ptr=full)
     build("cross_entropy._forward", 8, loss, **pointers)
     build("cross_entropy._backward", 8, loss, **pointers)
+features = dict(x_ptr=half, dx_ptr=half, x_by=("i32",) * 3, dy_by=("i32",) * 3)
+features |= dict.fromkeys(("w_ptr", "y_ptr", "max_ptr", "dy_ptr"), full) | dict.fromkeys(("scale", "norm"), "fp32")
+for periodic in (False, True):
+    drawn = {"PERIODIC": periodic, "PRECISION": "tf32x3", "WIDE": tl.float32, "ROWS": 16, "STEP": 16}
+    build("favor_features._forward", 4, {**drawn, "BLOCK_M": 64}, **features)
+    build("favor_features._backward", 4, {**drawn, "BLOCK_D": 16}, **features)
 """
 
 
@@ -66,4 +72,4 @@ def test_every_row_wise_kernel_compiles_for_an_h100(root, tmp_path):
     environment |= {"TRITON_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(root)}
     done = subprocess.run([sys.executable, "-c", CODE], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert len(set(done.stdout.split())) == 11
+    assert len(set(done.stdout.split())) == 13
