@@ -123,6 +123,7 @@ class TrialRow(Base):
     space_version: Mapped[int]
     known_results: Mapped[int] = mapped_column(BigInteger)  # told to the strategy before it proposed this: for replay
     cheap_values: Mapped[Any]  # objectives that need no training, by name
+    evidence: Mapped[Any] = mapped_column(nullable=True)  # of those that were measured: how, by name
     created_at: Mapped[datetime]
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]

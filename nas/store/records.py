@@ -111,6 +111,7 @@ class Trial:
     space_version: int
     known_results: int
     cheap_values: Mapping[str, float]
+    evidence: Mapping[str, Any] | None  # how measured costs were found: interval, word, what served
     values: Mapping[str, float]  # objectives at the highest finished rung; empty before the first
     created_at: datetime
     started_at: datetime | None
@@ -204,6 +205,7 @@ class NewTrial:
     owner: str | None
     lease_seconds: float
     cheap_values: Mapping[str, float]
+    evidence: Mapping[str, Any]
     limit: int | None
     failure: tuple[str, str] | None
     space_version: int | None

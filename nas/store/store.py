@@ -138,6 +138,7 @@ class Store:
         owner: str | None = None,
         lease_seconds: float = 60.0,
         cheap_values: Mapping[str, float] | None = None,
+        evidence: Mapping[str, Any] | None = None,
         limit: int | None = None,
         failure: tuple[str, str] | None = None,
         space_version: int | None = None,
@@ -145,7 +146,8 @@ class Store:
         """Add a trial (architecture: (hash, text)) with its first unit, leased to `owner` if there is one.
 
         limit: at most so many trials of this purpose. failure: (kind, text) of a proposal that cannot be built,
-        which is recorded as failed. space_version: None is the newest.
+        which is recorded as failed. evidence: how values that were measured were found, by objective, plain data.
+        space_version: None is the newest.
         """
         endings.check_finite(cheap_values or {})
         new = NewTrial(
@@ -163,6 +165,7 @@ class Store:
             owner=owner,
             lease_seconds=lease_seconds,
             cheap_values=cheap_values or {},
+            evidence=evidence or {},
             limit=limit,
             failure=failure,
             space_version=space_version,

@@ -122,6 +122,7 @@ def _insert_trial(connection: Connection, new: NewTrial, before: Any) -> int:
         "space_version": before.space_version if new.space_version is None else new.space_version,
         "known_results": new.known_results,
         "cheap_values": dict(new.cheap_values),
+        "evidence": dict(new.evidence) or None,
         "created_at": before.time,
         "started_at": before.time if new.owner and not new.failure else None,
         "finished_at": before.time if new.failure else None,
