@@ -20,6 +20,10 @@ def profile(
     device: Device = "cpu",
     length: Annotated[int, typer.Option(min=1, help="Positions in the prompt, and before the decoded token.")] = 256,
     batch: Batch = 1,
+    phase: Annotated[
+        list[str] | None,
+        typer.Option(help="prefill, decode or train; may be repeated. Default: all.", show_default=False),
+    ] = None,
     threads: Annotated[
         int | None, typer.Option(min=1, help="CPU threads; default: torch's own.", show_default=False)
     ] = None,
@@ -28,7 +32,9 @@ def profile(
 ) -> None:
     """Measure prefill, decode step and train step of ARCHITECTURE: median milliseconds and their 95% interval.
 
-    Example: nas profile transformer_modern:small --length 512 --threads 1
+    Of a trial of a search for latency it says too whether what was recorded still holds.
+
+    Example: nas profile transformer_modern:small --phase decode --length 512 --threads 1
     """
     from kernels import tuned
     from nas import architectures, tuning
@@ -37,15 +43,27 @@ def profile(
 
     found = architectures.find(architecture, storage)
     try:
-        measured = profiling.profile(found, device=device, length=length, batch=batch, threads=threads)
+        before = profiling.recorded(architecture, storage, device, threads)
+        measured = profiling.profile(
+            found,
+            device=device,
+            length=length,
+            batch=batch,
+            phases=phase,
+            threads=threads,
+            quiet=before.quiet,
+        )
     except SpaceError:
         raise
     except ValueError as error:  # a device that is not there, a length that the model cannot take
         raise UsageError(str(error)) from None
-    rows = [profiling.as_row(each) for each in measured]
+    rows = [{**profiling.as_row(each), "recorded": before.of(each, length, batch)} for each in measured]
     if not as_json:
         note(f"{fingerprint(device).name}, length {length}, batch {batch}; milliseconds")
-        rows = [{name: row[name] for name in row if name != "kind" and row[name] is not None} for row in rows]
+        for told in filter(None, (row["recorded"] for row in rows)):
+            note(told["says"])
+        left_out = ("served", "recorded")
+        rows = [{name: row[name] for name in row if name not in left_out and row[name] is not None} for row in rows]
         kind = device.partition(":")[0]
         asked = tuning.problems_of([found], kind, length=length, batch=batch)
         served = tuning.served(problem for some in asked.values() for problem in some)

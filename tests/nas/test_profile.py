@@ -88,8 +88,9 @@ def test_a_step_always_starts_from_the_whole_prompt(decoder, monkeypatch):
     monkeypatch.setattr(Streams, "rewind", lambda self: (seen.append(self.length), rewind(self)))
     profile(decoder, phases=["decode"], **SMALL)
 
-    assert seen[0] == 0  # reading the prompt
-    assert set(seen[1:]) == {8}
+    assert seen[0] == 0  # reading the prompt, which every build does once
+    assert Counter(seen)[0] == 3
+    assert set(seen) == {0, 8}
 
 
 def test_a_training_step_trains_every_weight_and_a_prompt_none(decoder, monkeypatch):
@@ -105,7 +106,7 @@ def test_a_training_step_trains_every_weight_and_a_prompt_none(decoder, monkeypa
     monkeypatch.setattr(torch.optim.AdamW, "step", counted)
     profile(decoder, **SMALL)
 
-    assert steps == Counter({"taken": 3, "without gradient": 0})
+    assert steps == Counter({"taken": 3 + 1, "without gradient": 0})  # one to see what serves it
 
 
 def test_phases_run_in_the_mode_they_are_used_in(decoder, monkeypatch):

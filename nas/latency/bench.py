@@ -1,0 +1,126 @@
+"""Runs a piece alone, in a state like that inside a model: its input is there, its caches are warm, others run between.
+
+forward   the piece on a whole prompt        step     on one more position, from the state after the prompt
+learn     forward and backward pass          replay   forward in training, which keeps nothing for a backward pass
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor, nn
+
+from nas.latency import runs
+from nas.latency.pieces import Piece
+from nas.latency.runs import Run, Setting
+from searchspace.contract import Context, Streams
+from searchspace.sharing import one_model
+
+ACTIONS = {"prefill": "forward", "decode": "step", "train": "learn"}
+
+
+def run(piece: Piece, action: str, setting: Setting, device: torch.device) -> Run:
+    """What `piece` is timed by."""
+    if piece.is_model:
+        job = runs.job(piece.block, device, setting.batch, piece.length)
+        return {"forward": runs.prefill, "step": runs.decode, "learn": runs.learn}[action](job)
+    with one_model():
+        module = runs.settled(piece.block.build()).to(device)
+        position = piece.position.build().to(device) if piece.position else None
+    return _ACTIONS[action](_Stand(module, position, piece, setting.batch, device))
+
+
+class _Stand:
+    """A block, its position and its input [B, T, C]."""
+
+    def __init__(self, module: nn.Module, position: nn.Module | None, piece: Piece, batch: int, device: torch.device):
+        self.module, self.position, self.length = module, position, piece.length
+        self.x = torch.randn(batch, piece.length, piece.width, device=device)
+        self.positions = torch.arange(piece.length + 1, device=device)
+
+    def context(self, start: int = 0, streams: Streams | None = None) -> Context:
+        """As a model hands it to its blocks."""
+        positions = self.positions[:-1] if start == 0 else self.positions[start:]
+        return Context(positions=positions, position=self.position, streams=streams)  # type: ignore[arg-type]
+
+
+def _forward(stand: _Stand) -> Run:
+    @torch.no_grad()
+    def call() -> Tensor:
+        return stand.module(stand.x, stand.context())
+
+    return Run(prepare=stand.module.eval, call=call)
+
+
+def _replay(stand: _Stand) -> Run:
+    return Run(prepare=stand.module.train, call=_forward(stand).call)
+
+
+def _step(stand: _Stand) -> Run:
+    stand.module.eval()
+    x, prompt = stand.x[:, :1].contiguous(), Streams()
+    with torch.no_grad():
+        stand.module(stand.x, stand.context(0, prompt))
+    prompt.length = stand.length
+    streams = prompt
+
+    @torch.no_grad()
+    def call() -> Tensor:
+        return stand.module(x, stand.context(stand.length, streams))
+
+    def renew() -> None:
+        nonlocal streams
+        streams = copy.deepcopy(prompt)
+        streams.rewind()
+
+    return Run(prepare=renew, call=call)
+
+
+def _learn(stand: _Stand) -> Run:
+    x = stand.x.requires_grad_()
+    gradient = torch.randn_like(x)
+    parameters = list(stand.module.parameters())
+
+    def prepare() -> None:
+        stand.module.train()
+        for each in (x, *parameters):
+            each.grad = None
+
+    def call() -> None:
+        context = stand.context()
+        y = stand.module(x, context)
+        given = gradient if y.shape == x.shape else gradient[:, : y.shape[1], :].expand_as(y)
+        outs, gradients = [y], [given]
+        if context.losses:
+            outs.append(context.loss())
+            gradients.append(torch.ones_like(outs[-1]))
+        torch.autograd.backward(outs, gradients)
+
+    return Run(prepare, call)
+
+
+_ACTIONS: dict[str, Callable[[_Stand], Run]] = {
+    "forward": _forward,
+    "replay": _replay,
+    "step": _step,
+    "learn": _learn,
+}
+
+
+def update(shapes: Iterable[tuple[int, ...]], device: torch.device) -> Run:
+    """The optimiser's step over parameters of these shapes, each of which has a gradient."""
+    parameters = [nn.Parameter(torch.zeros(shape, device=device)) for shape in shapes]
+    gradients = [torch.zeros_like(each) for each in parameters]
+    optimiser = torch.optim.AdamW(parameters, lr=0.0)
+
+    def prepare() -> None:
+        for each, gradient in zip(parameters, gradients, strict=True):
+            each.grad = gradient
+
+    def call() -> None:
+        optimiser.step()
+        optimiser.zero_grad()
+
+    return Run(prepare, call)

@@ -1,0 +1,150 @@
+"""What an architecture's time is made of: pieces that are measured once and found again in other architectures.
+
+A block that holds others is a skeleton, itself with nothing in their places, and those others; so the time of a model
+is the sum of the times of its skeletons and of its leaves, each as often as it is called. What cannot be taken apart
+so is one piece with all that is in it: a block whose depth depends on the data, and one that changes the length.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass, replace
+from itertools import groupby
+from typing import Any
+
+from searchspace.combinators.sequence import SequenceConfig
+from searchspace.cost import Shape
+from searchspace.parts import Composite, Part
+from searchspace.primitives.position.none import NoPosition
+from searchspace.registry import Configured, block_type
+
+
+class CannotCompose(ValueError):
+    """A model that is no sum of pieces: it has to be measured."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A block on an input of `length` positions and `width` channels, or a model with nothing in it (`position` None).
+
+    It says all that matters to how long the block takes and nothing else, so that equal pieces of different models are
+    equal.
+    """
+
+    block: Configured
+    length: int
+    width: int
+    position: Configured | None
+
+    @property
+    def is_model(self) -> bool:
+        return self.position is None
+
+    def text(self) -> str:
+        """Canonical JSON."""
+        return json.dumps(written(self), sort_keys=True, separators=(",", ":"))
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a piece; again: a backward pass that kept nothing calls it once more."""
+
+    piece: Piece
+    again: bool = False
+
+
+def written(value: Any) -> Any:
+    """A configuration as plain data, with what the surroundings filled in."""
+    if isinstance(value, Configured):
+        return {value.type.name: written(value.config)}
+    if is_dataclass(value):
+        return {field.name: written(getattr(value, field.name)) for field in fields(value)}
+    return [written(item) for item in value] if isinstance(value, tuple) else value
+
+
+def calls(model: Configured, length: int) -> list[Call]:
+    """The calls of pieces that a model makes when it reads `length` positions, in order. Raises CannotCompose."""
+    config = model.config
+    parts = [part for part in model.type.module.parts(config, Shape(length=length)) if _is_block(part)]
+    wide = len(parts) - 1 if getattr(config, "width_after", config.width) != config.width else None
+    found = [Call(Piece(_bare_model(model, wide is not None), length, config.width, None))]
+    for number, part in enumerate(parts):
+        for block, again in _below(part, False, is_there=number == wide):
+            heard = not block.type.module.capabilities.pointwise and _is_heard(config.position)
+            position = config.position if heard else NOWHERE
+            found.append(Call(Piece(block, part.shape.length, config.width, position), again))
+    return found
+
+
+def _below(part: Part, again: bool, *, is_there: bool = False) -> Iterator[tuple[Configured, bool]]:
+    """The skeletons and leaves of one call of a part, in order; is_there: its skeleton is counted already."""
+    block = part.block
+    assert block is not None
+    below = _parts(block, part.shape)
+    if not is_there:
+        yield block if below is None else skeleton(block), again
+    elif below is None:
+        raise CannotCompose(f"{block.type.name} leaves another width.")
+    inner = [each for each in below or () if _is_block(each)]
+    for count, same in groupby(inner, key=lambda each: each.count):
+        cycle = [call for each in same for call in _below(each, again or each.recomputed)]
+        yield from cycle * count
+
+
+def _parts(block: Configured, shape: Shape) -> list[Part] | None:
+    """What it is made of, where its time is the sum of theirs and of its own; else None."""
+    if not issubclass(block.type.module, Composite):
+        return None
+    parts = block.type.module.parts(block.config, shape)
+    return parts if all(part.expected is None and part.shape == shape for part in parts) else None
+
+
+def _is_block(part: Part) -> bool:
+    return part.block is not None and part.block.type.role == "block"
+
+
+def skeleton(block: Configured) -> Configured:
+    """The block, or the model, with nothing in the places of the blocks that it holds; its norms stay."""
+    names = [name for name, field in block.type.fields.items() if field.role == "block"]
+    emptied = {name: _emptied(getattr(block.config, name)) for name in names}
+    return Configured(block.type, replace(block.config, **emptied))
+
+
+def _emptied(value: Any) -> Any:
+    return tuple(_emptied(item) for item in value) if isinstance(value, tuple) else NOTHING
+
+
+def _bare_model(model: Configured, keeps_last: bool) -> Configured:
+    """The model with nothing in it but, where the last block leaves another width, that block's skeleton."""
+    try:
+        if keeps_last:
+            body = (skeleton(model.config.body[-1]),)
+            return Configured(model.type, replace(model.config, body=body))
+        names = [name for name, field in model.type.fields.items() if field.role == "block"]
+        return Configured(model.type, replace(model.config, **dict.fromkeys(names, (NOTHING,))))
+    except ValueError as error:
+        raise CannotCompose(f"{model.type.name} with nothing in it is no model: {error}") from error
+
+
+NOTHING = Configured(block_type("sequence"), SequenceConfig(of=()))
+NOWHERE = Configured(block_type("none", "position"), block_type("none", "position").config(dim=0))
+
+
+def _is_heard(position: Configured) -> bool:
+    """Whether blocks ask the position for anything: one that is added at the input alone is nothing to them."""
+    module = position.type.module
+    return module.rotate is not NoPosition.rotate or module.bias is not NoPosition.bias
+
+
+def in_evaluation(value: Any) -> Any:
+    """The same configuration without dropout, which does nothing outside of training."""
+    if isinstance(value, tuple):
+        return tuple(in_evaluation(item) for item in value)
+    if not isinstance(value, Configured):
+        return value
+    changes: dict[str, Any] = {}
+    for field in fields(value.config):
+        inner = getattr(value.config, field.name)
+        changes[field.name] = 0.0 if field.name == "dropout" else in_evaluation(inner)
+    return Configured(value.type, replace(value.config, **changes))

@@ -1,0 +1,233 @@
+"""The time of an architecture as the sum of its pieces, and how far that can be trusted on this device.
+
+Every piece is timed twice, in turns with others: among them, when the caches hold what others ran and read, and right
+after a copy of itself. In a model a call is of the one or of the other kind, or between them, by how many kinds of
+blocks ran since the same piece was called before. A piece with nothing in it says what timing a call alone adds.
+
+What all sums are wrong by alike is a factor, the median over some architectures that were measured as a whole; each of
+those is predicted with the factor of the others, and what that is wrong by is the cross-checked error. Of n such
+errors the next one exceeds the largest with probability 1 / (n + 1), whatever their distribution, which gives the
+interval of a prediction (Vovk, Gammerman and Shafer 2005, "Algorithmic Learning in a Random World", section 2.1).
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from nas.latency import bench, runs, served
+from nas.latency.measured import GAUGE, PREDICTED, PhaseLatency, clock, gauge, latency, little_garbage, slowed
+from nas.latency.pieces import NOTHING, NOWHERE, Call, CannotCompose, Piece, calls, in_evaluation
+from nas.latency.runs import Run, Setting
+from nas.latency.table import Entry, Table, problem
+from searchspace.architecture import Architecture
+from searchspace.registry import Configured
+from tuner.device import resolve
+from tuner.measure import measure
+
+COMPANY = 4  # pieces that are run in turns, at least: with fewer the caches are warmer than in a model
+REPEATS, WARMUP, SECONDS = 15, 2, 20.0
+CONFIDENCE = 0.95
+
+KINDS = 2  # of blocks that run between two calls of a piece, from which on it finds the caches as others leave them
+REPLAY = "replay"
+EMPTY = Piece(NOTHING, 1, 1, NOWHERE)
+
+Action = tuple[Piece, str]  # a piece and what is done with it: see `bench`
+
+
+@dataclass(frozen=True)
+class Sum:
+    """Milliseconds of the pieces of an architecture, and what serves them."""
+
+    milliseconds: float
+    served: served.Rows
+
+
+@dataclass(frozen=True)
+class CrossCheck:
+    """ratios: measured over the sum, of architectures that were measured as a whole."""
+
+    ratios: tuple[float, ...]
+
+    @property
+    def factor(self) -> float:
+        """What a sum is multiplied by."""
+        return statistics.median(self.ratios)
+
+    @property
+    def errors(self) -> list[float]:
+        """For each, how far it is from what the others predict: |log(measured / predicted)|, smallest first."""
+        found = []
+        for left_out, ratio in enumerate(self.ratios):
+            others = [each for number, each in enumerate(self.ratios) if number != left_out]
+            found.append(abs(math.log(ratio / statistics.median(others))))
+        return sorted(found)
+
+    @property
+    def error(self) -> float:
+        """The median of the errors, as a fraction; infinite with fewer than three architectures."""
+        return math.expm1(statistics.median(self.errors)) if len(self.ratios) > 2 else math.inf
+
+    def spread(self, confidence: float = CONFIDENCE) -> tuple[float, float]:
+        """The error that the next one exceeds with probability 1 - confidence, as a factor, and what that really is."""
+        count = len(self.ratios)
+        rank = min(count, math.ceil((count + 1) * confidence))
+        return math.exp(self.errors[rank - 1]), rank / (count + 1)
+
+
+class Predictor:
+    """Predicts latencies in a setting from a table of pieces; measures those that are missing."""
+
+    def __init__(self, table: Table, setting: Setting) -> None:
+        self.table, self.setting = table, setting
+
+    def check(self, architectures: Iterable[Architecture]) -> CrossCheck:
+        """Measure each as a whole and as a sum; those that are no sum of pieces are left out."""
+        ratios = []
+        for each in architectures:
+            try:
+                found = self.sum(each)
+            except CannotCompose:
+                continue
+            ratios.append(self.measured(each).milliseconds / found.milliseconds)
+        return CrossCheck(tuple(ratios))
+
+    def predicted(self, architecture: Architecture, check: CrossCheck) -> PhaseLatency:
+        """The sum, corrected. Raises CannotCompose."""
+        found = self.sum(architecture)
+        middle, (spread, coverage) = found.milliseconds * check.factor, check.spread()
+        return PhaseLatency(
+            phase=self.setting.phase,
+            milliseconds=middle,
+            low=middle / spread,
+            high=middle * spread,
+            samples=0,
+            coverage=coverage,
+            peak_bytes=None,
+            kind=PREDICTED,
+            served=found.served,
+        )
+
+    def measured(self, architecture: Architecture) -> PhaseLatency:
+        """As a whole: what the table has, else measured now and kept there."""
+        known = self.table.model(architecture.hash, self.setting)
+        if known is None:
+            quiet = self.table.quiet
+            known = latency(architecture.configured, self.setting, quiet=quiet, budget_seconds=SECONDS)
+            self.table.keep_model(architecture.hash, self.setting, known)
+        return known
+
+    def sum(self, architecture: Architecture) -> Sum:
+        """What the pieces take, each as often as it is called. Raises CannotCompose, ValueError without that phase."""
+        self._check_phase(architecture)
+        model = architecture.configured if self._trains else in_evaluation(architecture.configured)
+        made = calls(model, self.setting.length)
+        empty = replace(EMPTY, length=self.setting.length, width=model.config.width), bench.ACTIONS[self.setting.phase]
+        entries = self._pieces([empty, *self._actions(made)])
+        total = sum(self._call(call, far, entries, empty) for call, far in zip(made, apart(made), strict=True))
+        if self._trains:
+            entries[empty] = update = self._update(architecture.configured)  # the empty one serves nothing
+            total += update.milliseconds
+        return Sum(total, served.together(*(entry.served for entry in entries.values())))
+
+    @property
+    def _trains(self) -> bool:
+        return self.setting.phase == "train"
+
+    def _check_phase(self, architecture: Architecture) -> None:
+        if self.setting.phase == "decode" and not runs.streams(architecture.configured):
+            raise ValueError("This architecture has no phase 'decode': it cannot read its input in pieces.")
+
+    def _actions(self, made: Iterable[Call]) -> list[Action]:
+        """What has to be known of the pieces, each once, in the order of their first calls."""
+        action = bench.ACTIONS[self.setting.phase]
+        found = [(call.piece, action) for call in made]
+        found += [(call.piece, REPLAY) for call in made if call.again and self._trains]
+        return list(dict.fromkeys(found))
+
+    def _call(self, call: Call, far: float, entries: Mapping[Action, Entry], empty: Action) -> float:
+        """Milliseconds of one call, and of the second one that a backward pass may make."""
+        if call.piece.is_model:
+            return entries[call.piece, empty[1]].milliseconds
+        done = [empty[1], REPLAY] if call.again and self._trains else [empty[1]]
+        times = (entries[call.piece, action] for action in done)
+        added = entries[empty].repeated
+        return sum(far * each.milliseconds + (1 - far) * each.repeated - added for each in times)
+
+    def _pieces(self, actions: Sequence[Action]) -> dict[Action, Entry]:
+        """The time of every piece; the missing ones are measured in turns, with others when they are few."""
+        known = {each: self.table.piece(self._key(each)) for each in actions}
+        missing = [each for each in actions if known[each] is None]
+        if missing:
+            company = [each for each in actions if known[each] is not None][: max(0, COMPANY - len(missing))]
+            found = self._measure([each for each in actions if each in {*missing, *company}])
+            self.table.keep_pieces({self._key(each): found[each] for each in missing})
+            known |= {each: found[each] for each in missing}
+        return {each: entry for each, entry in known.items() if entry is not None}
+
+    def _measure(self, actions: Sequence[Action]) -> dict[Action, Entry]:
+        where = resolve(self.setting.device)
+        with runs.on_threads(self.setting.threads), runs.seeded(where), little_garbage():
+            made = {each: tuple(bench.run(*each, self.setting, where) for _ in range(2)) for each in actions}
+            return self._timed(made, where)
+
+    def _timed(self, made: Mapping[Any, tuple[Run, ...]], where: torch.device) -> dict[Any, Entry]:
+        """made: for each what is run, and after it a copy of it."""
+        rows = {each: served.by(copies[0]) for each, copies in made.items()}
+        named = {f"{place}/{n}": run for place, copies in enumerate(made.values()) for n, run in enumerate(copies)}
+        found = measure(
+            {GAUGE: gauge(where), **{name: run.call for name, run in named.items()}},
+            prepare={name: run.prepare for name, run in named.items()},
+            warmup=WARMUP,
+            repeats=REPEATS,
+            budget_seconds=SECONDS,
+            clock=clock(self.setting),
+        )
+        factor = slowed(found[GAUGE].median / self.table.quiet)
+        entries = {}
+        for place, (each, copies) in enumerate(made.items()):
+            first, last = found[f"{place}/0"], found[f"{place}/{len(copies) - 1}"]
+            told = {"repeated": last.median / factor}
+            entries[each] = Entry(first.median / factor, first.low / factor, first.high, rows[each], told)
+        return entries
+
+    def _update(self, model: Configured) -> Entry:
+        """The optimiser's step over the parameters of a model."""
+        with torch.device("meta"):
+            shapes = [tuple(each.shape) for each in model.build().parameters()]
+        key = problem(self.setting, action="update", shapes=sorted(Counter(map(str, shapes)).items()))
+        known = self.table.piece(key)
+        if known is None:
+            where = resolve(self.setting.device)
+            with runs.on_threads(self.setting.threads):
+                known = self._timed({key: (bench.update(shapes, where),)}, where)[key]
+            self.table.keep_pieces({key: known})
+        return known
+
+    def _key(self, action: Action) -> str:
+        piece, done = action
+        return problem(replace(self.setting, length=piece.length), action=done, piece=piece.text())
+
+
+def apart(made: Sequence[Call]) -> list[float]:
+    """For each call, of a model that is called again and again, how far it is from the last call of the same piece: 0
+    right after it, 1 when KINDS kinds of other blocks ran in between.
+    """
+    found = []
+    for place, call in enumerate(made):
+        kinds: set[str] = set()
+        for back in range(1, len(made)):
+            other = made[place - back].piece
+            if other == call.piece or len(kinds) == KINDS:
+                break
+            if other.block.type.name != call.piece.block.type.name:
+                kinds.add(other.block.type.name)
+        found.append(len(kinds) / KINDS)
+    return found

@@ -1,0 +1,71 @@
+"""Which choices of the tuned kernels serve a model: told with its time, and looked at again before that is believed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kernels import tuned
+from kernels.registry import Problem, operation
+from nas.latency.runs import Run
+from tuner import problems
+
+Rows = tuple[dict[str, Any], ...]
+
+
+def by(run: Run) -> Rows:
+    """What serves the operations that a run calls: a problem a row, with the choice, why, and the hash of its code."""
+    run.prepare()
+    with tuned.asked() as found:
+        run.call()
+    return tuple(map(row, found))
+
+
+def row(problem: Problem) -> dict[str, Any]:
+    """One problem and what serves it, as plain data."""
+    known = operation(problem.operation)
+    serves = tuned.explain(known, problem)
+    source = known.implementations[serves.choice.implementation].source
+    told = {"choice": str(serves.choice), "why": serves.why, "source": source}
+    return {**problems.as_row(problem), "device": problem.device, **told}
+
+
+def still(rows: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether each problem is served as it was then."""
+    return all(_still(each) for each in rows)
+
+
+def _still(then: Mapping[str, Any]) -> bool:
+    try:
+        known = operation(then["operation"])
+        sizes = _in_order(then["sizes"], known.sizes)
+        flags = _in_order(then.get("flags", {}), known.flags)
+        now = row(Problem(known.name, then["device"], then["dtype"], sizes, flags))
+    except (KeyError, ValueError, TypeError, LookupError):  # an operation or a choice that is gone
+        return False
+    return now["choice"] == then["choice"] and now["source"] == then["source"]
+
+
+def _in_order(values: Mapping[str, Any], names: Iterable[str]) -> tuple[tuple[str, Any], ...]:
+    """As the operation orders them, which a database need not keep."""
+    return tuple((name, values[name]) for name in (tuple(names) or values))
+
+
+def together(*some: Iterable[dict[str, Any]]) -> Rows:
+    """The rows of several, each problem once."""
+    return tuple({str({**each, "why": ""}): each for rows in some for each in rows}.values())
+
+
+def shown(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """For a table that people read."""
+    return [
+        {
+            "operation": each["operation"],
+            "problem": " ".join(
+                f"{name}={value}" for key in ("sizes", "flags") for name, value in each.get(key, {}).items()
+            ),
+            "choice": each["choice"],
+            "why": each["why"],
+        }
+        for each in rows
+    ]

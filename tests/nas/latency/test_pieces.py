@@ -1,0 +1,130 @@
+"""An architecture as a sum of pieces: nothing is left out, nothing counts twice, equal pieces are equal."""
+
+import json
+import random
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nas.latency import bench, runs
+from nas.latency.pieces import CannotCompose, calls, in_evaluation
+from nas.latency.predicted import apart
+from nas.latency.runs import Setting
+from searchspace.architecture import Architecture
+from searchspace.cost import Shape
+from searchspace.random_models import random_model
+from searchspace.space import Space
+
+LENGTH = 12
+
+
+def model(body: str, **fields: str):
+    written = {"width": "16", "vocabulary": "11", "position": "rotary", **fields}
+    text = "".join(f"{name}: {value}\n" for name, value in written.items())
+    return Architecture.parse(f"kind: decoder\n{text}body: {body}").configured
+
+
+def pieces(configured, length=LENGTH):
+    return Counter(call.piece for call in calls(configured, length))
+
+
+@settings(max_examples=40)
+@given(seed=st.integers(0, 10**6), name=st.sampled_from(["decoder", "encoder"]))
+def test_the_flops_of_the_pieces_are_those_of_the_model(seed, name):
+    configured = random_model(random.Random(seed), name, vocabulary=32)
+    try:
+        found = pieces(configured)
+    except CannotCompose:
+        return
+    flops = sum(piece.block.cost(Shape(length=piece.length)).flops * count for piece, count in found.items())
+    assert flops == configured.cost(Shape(length=LENGTH)).flops
+
+
+def test_hardly_any_model_is_no_sum():
+    space = Space.load("examples/spaces/everything.yaml").with_length(LENGTH)
+    drawn = [space.sample(random.Random(number)).architecture.configured for number in range(10)]
+    assert all(calls(configured, LENGTH) for configured in drawn)
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_copies_of_a_layer_are_one_piece_called_so_often(times):
+    found = pieces(model(f"[repeat: {{times: {times}, of: [residual: {{of: [attention: {{heads: 2}}]}}]}}]"))
+    named = {piece.block.type.name: count for piece, count in found.items()}
+    assert named == {"decoder": 1, "residual": times, "attention": times}
+
+
+def test_what_does_not_matter_tells_no_pieces_apart():
+    first = model("[residual: {of: {attention: {heads: 2, dropout: 0.1}}}]", dropout="0.2", position="none")
+    second = model("[residual: {of: {attention: {heads: 2, dropout: 0.4}}}]", vocabulary="17", position="sinusoidal")
+    one, two = (set(pieces(in_evaluation(each))) for each in (first, second))
+    assert {piece.block.type.name for piece in one & two} == {"residual", "attention"}
+
+
+def test_what_matters_tells_pieces_apart():
+    body = "[residual: {of: {attention: {heads: 2}}}]"
+    rotary, alibi = (set(pieces(model(body, position=position))) for position in ("rotary", "alibi"))
+    assert {piece.block.type.name for piece in rotary & alibi} == {"residual"}
+    assert not set(pieces(model(body), 12)) & set(pieces(model(body), 13))
+    texts = {piece.text() for piece in rotary | alibi}
+    assert len(texts) == len(rotary | alibi)
+    assert all(json.loads(text) for text in texts)
+
+
+def test_a_block_whose_depth_depends_on_the_data_is_one_piece():
+    found = pieces(model("[halting: {times: 4, of: [feed_forward, attention: {heads: 2}]}]"))
+    assert {piece.block.type.name for piece in found} == {"decoder", "halting"}
+
+
+def test_the_skeleton_of_a_block_that_leaves_another_width_stays_in_the_model():
+    found = pieces(
+        model(
+            "[reversible: {merge: concatenate, of: [attention: {heads: 2}, feed_forward]}]",
+            tie_embeddings="false",
+            final_norm="none",
+        )
+    )
+    assert {piece.block.type.name for piece in found} == {"decoder", "attention", "feed_forward"}
+
+
+def test_what_a_backward_pass_calls_again_is_told():
+    again = {
+        call.piece.block.type.name: call.again
+        for call in calls(model("[reversible: {of: [attention: {heads: 2}, feed_forward]}]"), LENGTH)
+    }
+    assert again == {"decoder": False, "reversible": False, "attention": True, "feed_forward": True}
+
+
+def test_an_encoder_decoder_is_no_sum():
+    text = "kind: encoder_decoder\nwidth: 16\nvocabulary: 11\nencoder: attention\ndecoder: {attention: {over: memory}}"
+    with pytest.raises(CannotCompose, match="encoder_decoder with nothing in it is no model"):
+        calls(Architecture.parse(text).configured, LENGTH)
+
+
+def test_a_piece_that_follows_itself_finds_its_caches_warm():
+    alone = calls(model("[repeat: {times: 4, of: [gru]}]"), LENGTH)
+    mixed = calls(model("[repeat: {times: 4, of: [gru, feed_forward, convolution]}]"), LENGTH)
+    assert apart(alone) == [0.5, 0.5, 0, 0, 0]  # between the first of them and the last stands the rest of the model
+    assert apart(mixed)[4:] == [1.0] * 9
+
+
+@pytest.mark.parametrize("phase", runs.PHASES)
+@pytest.mark.parametrize(
+    "body",
+    [
+        "[residual: {of: {attention: {heads: 2}}}, convolution, gru]",
+        "[repeat: {times: 2, share_weights: true, signal: position_and_step, of: [feed_forward]}]",
+        "[halting: {times: 3, of: [linear_attention: {heads: 2}]}]",
+        "[reversible: {of: [attention: {heads: 2}, feed_forward]}]",
+    ],
+    ids=["plain", "shared", "halting", "reversible"],
+)
+def test_every_piece_runs_alone_in_every_phase(body, phase):
+    setting, device = Setting(phase=phase, length=LENGTH, batch=2), torch.device("cpu")
+    for piece in pieces(model(body)):
+        run = bench.run(piece, bench.ACTIONS[phase], setting, device)
+        for _ in range(2):
+            run.prepare()
+            run.call()

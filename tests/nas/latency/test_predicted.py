@@ -1,0 +1,147 @@
+"""Predictions are exact where times add up, say how far off they are where they do not, and measure nothing twice."""
+
+import hashlib
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nas.latency import measured, predicted
+from nas.latency.measured import MEASURED, PREDICTED, PhaseLatency, latency
+from nas.latency.predicted import CrossCheck, Predictor
+from nas.latency.runs import Setting
+from nas.latency.table import Entry, Table
+from searchspace.architecture import Architecture
+from tuner.measure import timing
+
+SETTING = Setting(phase="prefill", length=8)
+BODIES = [
+    "[gru]",
+    "[repeat: {times: 3, of: [gru, feed_forward]}]",
+    "[residual: {of: {attention: {heads: 2}}}, convolution]",
+    "[repeat: {times: 2, of: [residual: {of: [convolution]}]}]",
+    "[repeat: {times: 5, of: [residual: {of: [feed_forward]}]}]",
+]
+
+
+def architecture(body):
+    return Architecture.parse(f"kind: decoder\nwidth: 16\nvocabulary: 11\nbody: {body}")
+
+
+class Additive(Predictor):
+    """On a device where the time of a piece follows from its name, and a model takes `factor` times the sum."""
+
+    def __init__(self, factor=1.25, table=None, setting=SETTING):
+        super().__init__(table or Table(), setting)
+        self.factor, self.timed = factor, []
+
+    def _measure(self, actions):
+        self.timed += actions
+        return {each: self._entry(self._key(each)) for each in actions}
+
+    def _entry(self, text):
+        time = 1 + hashlib.sha256(text.encode()).digest()[0] / 256
+        return Entry(time, time, time, (), {"repeated": time / 2})
+
+    def measured(self, architecture):
+        time = self.sum(architecture).milliseconds * self.factor
+        return PhaseLatency(
+            phase="prefill", milliseconds=time, low=time, high=time, samples=1, coverage=0.9, peak_bytes=None
+        )
+
+
+@given(factor=st.floats(0.5, 2.0))
+def test_is_exact_where_times_add_up(factor):
+    predictor = Additive(factor)
+    *others, judged = map(architecture, BODIES)
+    check = predictor.check(others)
+    found = predictor.predicted(judged, check)
+
+    assert check.error == pytest.approx(0, abs=1e-9)
+    assert found.milliseconds == pytest.approx(predictor.measured(judged).milliseconds)
+    assert found.low == pytest.approx(found.high)
+    assert (found.kind, found.samples) == (PREDICTED, 0)
+
+
+def test_every_piece_is_measured_once():
+    predictor = Additive()
+    for body in BODIES:
+        predictor.sum(architecture(body))
+    keys = [predictor._key(each) for each in predictor.timed]
+    fresh = len(keys)
+    for body in BODIES:
+        predictor.sum(architecture(body))
+
+    assert len(predictor.timed) == fresh
+    assert len(set(keys)) == len({predictor._key(each) for each in predictor.timed})
+
+
+def test_few_missing_pieces_are_timed_in_company():
+    predictor = Additive()
+    predictor.sum(architecture("[gru, convolution]"))
+    predictor.timed.clear()
+    predictor.sum(architecture("[gru, convolution, feed_forward]"))
+
+    assert "feed_forward" in {piece.block.type.name for piece, _ in predictor.timed}
+    assert len(predictor.timed) == predicted.COMPANY
+
+
+@given(ratios=st.lists(st.floats(0.5, 2.0), min_size=3, max_size=20), factor=st.floats(0.1, 10.0))
+def test_what_all_sums_are_wrong_by_alike_is_no_error(ratios, factor):
+    one, other = CrossCheck(tuple(ratios)), CrossCheck(tuple(factor * each for each in ratios))
+
+    assert other.factor == pytest.approx(factor * one.factor)
+    assert other.error == pytest.approx(one.error, abs=1e-9)
+
+
+@given(ratios=st.lists(st.floats(0.5, 2.0), min_size=3, max_size=60))
+def test_the_spread_covers_what_it_says(ratios):
+    check = CrossCheck(tuple(ratios))
+    spread, coverage = check.spread()
+
+    covered = sum(error <= math.log(spread) * (1 + 1e-9) + 1e-12 for error in check.errors)
+    assert covered >= coverage * len(ratios)
+    assert coverage >= 0.95 or coverage == pytest.approx(len(ratios) / (len(ratios) + 1))
+
+
+def test_too_few_architectures_check_nothing():
+    assert CrossCheck((1.0, 1.1)).error == math.inf
+
+
+def test_decoding_is_refused_where_a_block_cannot():
+    encoder = Architecture.parse("kind: encoder\nwidth: 16\nvocabulary: 11\nbody: attention")
+    with pytest.raises(ValueError, match="no phase 'decode'"):
+        Additive(setting=Setting(phase="decode", length=8)).sum(encoder)
+
+
+def test_a_training_step_is_pieces_and_the_optimiser():
+    predictor = Predictor(Table(), Setting(phase="train", length=8))
+    model = architecture("[reversible: {of: [attention: {heads: 2}, feed_forward]}]")
+    found = predictor.sum(model)
+
+    assert found.milliseconds > predictor._update(model.configured).milliseconds > 0
+    assert "attention" in {row["operation"] for row in found.served}
+
+
+LOADS = st.lists(st.floats(1.1, 3.0), min_size=6, max_size=6)
+
+
+@settings(max_examples=5)
+@given(loads=LOADS, time=st.floats(0.1, 100.0))
+def test_a_load_that_slows_all_alike_changes_nothing_but_the_interval(loads, time):
+    """The gauge and the model take `load` times as long in each build."""
+    said = iter(loads)
+
+    def slow(candidates, **_):
+        load = next(said)
+        return {name: timing([load * (0.5 if name == measured.GAUGE else time)] * 4) for name in candidates}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measured, "measure", slow)
+        found = latency(architecture("[feed_forward]").configured, SETTING, quiet=0.5)
+
+    assert found.milliseconds == pytest.approx(time)
+    assert found.low <= time and found.high >= time * max(loads)
+    assert found.kind == MEASURED
+    assert min(loads) <= found.load <= max(loads)

@@ -1,0 +1,108 @@
+"""What was measured is found again in the database, as long as it is still what would be measured."""
+
+import shutil
+
+import pytest
+
+from kernels import tuned
+from kernels.registry import Choice, operation
+from kernels.tuned import Entry as Tuned
+from nas.latency import served, table
+from nas.latency.measured import latency
+from nas.latency.predicted import Predictor
+from nas.latency.runs import Setting
+from nas.latency.table import Table
+from nas.store import open_store
+from searchspace.architecture import Architecture
+
+SETTING = Setting(phase="prefill", length=8)
+MODEL = Architecture.parse("kind: decoder\nwidth: 16\nvocabulary: 11\nbody: {residual: {of: {attention: {heads: 2}}}}")
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """A database in which MODEL and its pieces are."""
+    path = tmp_path_factory.mktemp("latency") / "nas.db"
+    with open_store(path) as store:
+        predictor = Predictor(Table(store), SETTING)
+        predictor.measured(MODEL)
+        predictor.sum(MODEL)
+    return path
+
+
+@pytest.fixture
+def store(measured, tmp_path):
+    with open_store(shutil.copy(measured, tmp_path / "nas.db")) as store:
+        yield store
+
+
+@pytest.fixture
+def known(store):
+    """A table in which MODEL and its pieces are."""
+    return Predictor(Table(store), SETTING)
+
+
+def unmeasured(*_, **__):
+    raise AssertionError("measured again")
+
+
+def test_a_new_process_measures_nothing_again(known, store, monkeypatch):
+    monkeypatch.setattr("nas.latency.predicted.measure", unmeasured)
+    monkeypatch.setattr("nas.latency.predicted.latency", unmeasured)
+    again = Predictor(Table(store), SETTING)
+
+    assert again.measured(MODEL) == known.measured(MODEL)
+    assert again.sum(MODEL) == known.sum(MODEL)
+    assert again.table.piece("another") is None
+
+
+@pytest.mark.parametrize("change", ["phase", "length", "batch", "threads"])
+def test_another_setting_is_another_measurement(known, change):
+    other = {"phase": "train", "length": 9, "batch": 2, "threads": 2}
+    setting = Setting(**{"phase": "prefill", "length": 8, change: other[change]})
+    assert known.table.model(MODEL.hash, setting) is None
+
+
+def test_changed_code_makes_a_measurement_void(known, store, monkeypatch):
+    monkeypatch.setattr(table, "code", lambda: "other")
+    assert Table(store).model(MODEL.hash, SETTING) is None
+
+
+def test_a_retuned_kernel_makes_void_what_it_served_and_nothing_else(known, store):
+    entry = known.table.model(MODEL.hash, SETTING)
+    row = next(row for row in entry.served if row["operation"] == "layer_norm")
+    norm = operation("layer_norm")
+    problem = norm.problem("cpu", row["dtype"], tuple(row["sizes"].values()), tuple(row["flags"].values()))
+    other = next(
+        each for name, each in norm.implementations.items() if name != norm.default_choice(problem).implementation
+    )
+    tuned.use("cpu", tuned.Table([Tuned(problem, Choice.of(other.name, other.default), 1.0, other.source)]))
+    try:
+        assert not served.still([row])
+        assert Table(store).model(MODEL.hash, SETTING) is None
+        assert served.still(each for each in entry.served if each != row)
+    finally:
+        tuned.use("cpu", None)
+    assert Table(store).model(MODEL.hash, SETTING) == entry
+
+
+def test_an_operation_that_is_gone_makes_a_measurement_void():
+    row = {"operation": "phlogiston", "device": "cpu", "dtype": "float32", "sizes": {}, "choice": "x", "source": ""}
+    assert not served.still([row])
+
+
+def test_the_gauge_remembers_the_quietest_time(tmp_path, monkeypatch):
+    store = open_store(tmp_path / "gauge.db")
+    times = iter([2.0, 1.0, 3.0])
+    monkeypatch.setattr(table, "quiet_gauge", lambda *_: next(times))
+
+    assert [Table(store).quiet for _ in range(3)] == [2.0, 1.0, 1.0]
+    assert Table(store).remembered == 1.0
+    store.close()
+
+
+def test_says_what_served_each_problem_once(known):
+    found = latency(MODEL.configured, SETTING, repeats=1)
+
+    assert {row["operation"] for row in served.shown(found.served)} == {"attention", "layer_norm"}
+    assert served.together(found.served, found.served) == found.served
