@@ -66,6 +66,7 @@ class Search:
             assembly.scheduler(self.config),
             self.objectives,
             assembly.baselines(self.config),
+            self.reporter.say,
         )
         self._running: dict[tuple[int, int], Unit] = {}
         self._recovered = -math.inf
@@ -204,7 +205,7 @@ class Search:
         if outcome.failure is not None:
             return {}, outcome.failure
         architecture = self.proposer.architecture(unit)
-        values = {each.name: each.evaluate(architecture, outcome.metrics) for each in self.objectives}
+        values = self.proposer.values(unit.number, architecture, outcome.metrics)
         bad = [name for name, value in values.items() if not math.isfinite(value)]
         if bad:
             return values, Failure(FailureKind.NOT_FINITE, f"{', '.join(bad)} came out as {values[bad[0]]}.")

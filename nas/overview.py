@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from nas import leases
+from nas.latency.measured import LOADED
+from nas.latency.served import shown
 from nas.reporting import reason
 from nas.store import Owner, RankedTrial, Store, Study, TrialState, UnitState
 from nas.tables import duration, short
@@ -158,6 +160,7 @@ def story(store: Store, study: Study, number: int) -> dict[str, Any]:
         "parents": list(trial.parents),
         "seed": trial.seed,
         "error": trial.error_kind and {"kind": trial.error_kind, "text": trial.error_text},
+        "evidence": dict(trial.evidence or {}),
         "rungs": [
             {"rung": unit.rung, "steps": unit.steps, "state": unit.state.value, **unit.values, "seconds": unit.seconds}
             for unit in store.units(study.id, number)
@@ -171,9 +174,28 @@ def story_text(told: Mapping[str, Any]) -> str:
     lines = [
         f"{told['study']} trial {told['trial']}: {told['state']}; {told['operator']}{parents and f' of {parents}'}"
     ]
+    lines += [_found(name, each, told) for name, each in told["evidence"].items()]
     if told["error"]:
         lines.append(f"{told['error']['kind']}: {reason(told['error']['text'] or '')}")
     return "\n".join(lines)
+
+
+def _found(name: str, each: Mapping[str, Any], told: Mapping[str, Any]) -> str:
+    """How a latency was found, and the command that looks again."""
+    checked = each["cross_check"]
+    within = f", predictions within {checked['error']:.1%} of {checked['of']} measured" if checked else ""
+    load = f", at {each['load']:.2f} times the load of quiet times" if (each["load"] or 1) > LOADED else ""
+    setting = " ".join(f"--{option} {each[option]}" for option in ("phase", "length", "batch", "threads"))
+    return (
+        f"{name} {each['milliseconds']:.4g} ms, {each['low']:.4g} to {each['high']:.4g}, {each['kind']} on "
+        f"{each['device']['name']}{within}{load}; again: nas profile {told['study']}:{told['trial']} {setting}"
+    )
+
+
+def served(told: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Which choices of the tuned kernels served the latencies of a trial, each problem once."""
+    rows = [row for each in told["evidence"].values() for row in each["served"]]
+    return list({str(row): row for row in shown(rows)}.values())
 
 
 def _worker(owner: Owner) -> str:

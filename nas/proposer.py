@@ -6,14 +6,16 @@ comes second hears so, reads what is new, and asks again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 from nas.errors import NasError
-from nas.objectives.contract import Objective
+from nas.objectives.contract import NoValue, Objective, Search
 from nas.schedulers.contract import Scheduler
 from nas.store import Refusal, Store, Study, TrialAdded, TrialRefused, Unit, UnitResult
 from nas.strategies.contract import NothingLeft, Proposal, Result, Strategy
+from nas.work import FailureKind
 from searchspace.architecture import Architecture
 from searchspace.errors import SpaceError
 from searchspace.space import Point, Space
@@ -80,11 +82,15 @@ class Proposer:
         scheduler: Scheduler,
         objectives: Sequence[Objective],
         baselines: Sequence[Architecture] = (),
+        say: Callable[[str], None] = lambda text: None,
     ):
         self.store, self.study, self.space = store, study, space
         self.strategy, self.scheduler, self.objectives = strategy, scheduler, objectives
         self.told = 0  # results the strategy knows
         self.trained_seconds = 0.0  # the time that went into them
+        self.say = say
+        for each in objectives:
+            each.begin(Search(space, store, say, self._evidence))
         self.exhausted: Exhausted | None = None  # why nothing new was left to propose, when that was so
         self._source = Source(space, strategy, baselines)
         self._cursor = 0
@@ -127,6 +133,10 @@ class Proposer:
                 self.exhausted = error
                 return None
             added = self._add(proposal, owner, seconds, limit)
+            if isinstance(added, TrialAdded) and added.unit is None:  # it has no value for an objective
+                self._next = added.number + 1
+                self.absorb()
+                continue
             if isinstance(added, TrialAdded):
                 self._known.add(proposal.point.architecture.hash)
                 if proposal.point.choices:  # a baseline's place in the space is looked for when its result comes
@@ -164,7 +174,7 @@ class Proposer:
 
     def _add(self, proposal: Proposal, owner: str, seconds: float, limit: int) -> TrialAdded | TrialRefused:
         architecture = proposal.point.architecture
-        cheap = {o.name: o.evaluate(architecture) for o in self.objectives if not o.trained}
+        cheap, evidence, failure = self._before_training(architecture)
         return self.store.add_trial(
             self.study.id,
             self._next,
@@ -177,11 +187,42 @@ class Proposer:
             known_results=self.told,
             steps=self.scheduler.rungs[0],
             cheap_values=cheap,
+            evidence=evidence,
+            failure=failure,
             owner=owner,
             lease_seconds=seconds,
             limit=limit,
             space_version=self._space_version,
         )
+
+    def _before_training(self, architecture: Architecture) -> tuple[dict, dict, tuple[str, str] | None]:
+        """Objectives that need no training: their values, how those were found, or why there is none."""
+        values: dict[str, float] = {}
+        evidence: dict[str, Any] = {}
+        try:
+            for each in self.objectives:
+                if not each.trained:
+                    values[each.name] = each.evaluate(architecture)
+                    if (found := each.evidence(architecture)) is not None:
+                        evidence[each.name] = found
+        except NoValue as error:
+            return {}, {}, (FailureKind.NO_VALUE.value, str(error))
+        return values, evidence, None
+
+    def values(self, number: int, architecture: Architecture, metrics: Mapping[str, float]) -> dict[str, float]:
+        """The objectives of trial `number` after training; those that are settled keep what it was proposed with."""
+        known: Mapping[str, float] = {}
+        if any(each.settled for each in self.objectives):
+            known = self.store.trial(self.study.id, number).cheap_values
+        return {
+            each.name: known[each.name] if each.settled and each.name in known else each.evaluate(architecture, metrics)
+            for each in self.objectives
+        }
+
+    def _evidence(self, name: str) -> Iterator[Mapping[str, Any]]:
+        """What trials tell of an objective, the oldest first."""
+        trials = self.store.trials(self.study.id, purposes=("search",), limit=10)
+        return (trial.evidence[name] for trial in trials if trial.evidence and name in trial.evidence)
 
     def _point(self, result: UnitResult) -> Point | None:
         proposed = self._points.pop(result.number, None)

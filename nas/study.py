@@ -152,7 +152,7 @@ class Study:
             if metrics:
                 raise UsageError("A unit has metrics or a failure, not both.")
             return self._fail(asked, FailureKind.TASK_ERROR, failure, seconds)
-        values = {each.name: each.evaluate(asked.architecture, metrics or {}) for each in self._proposer.objectives}
+        values = self._proposer.values(asked.trial, asked.architecture, metrics or {})
         bad = [name for name, value in values.items() if not math.isfinite(value)]
         if bad:
             return self._fail(asked, FailureKind.NOT_FINITE, f"{bad[0]} came out as {values[bad[0]]}.", seconds)

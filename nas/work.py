@@ -19,6 +19,7 @@ class FailureKind(StrEnum):
     NOT_FINITE = "not finite"
     TOO_SLOW = "too slow"
     BUILD_ERROR = "build error"
+    NO_VALUE = "no value"  # an objective has none for this architecture
     TASK_ERROR = "task error"
     WORKER_LOST = "worker lost"
 

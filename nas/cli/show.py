@@ -51,6 +51,8 @@ def show(
         note("\n" + overview.story_text(told))
         if told["rungs"]:
             note(rendered(told["rungs"]))
+        if served := overview.served(told):
+            note("\nTuned kernels that the latency was found with:\n" + rendered(served))
 
 
 def _told(architecture: str, storage: str | None) -> dict[str, Any] | None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from nas.errors import UsageError
+from nas.errors import NasError, UsageError
 from searchspace.architecture import Architecture
 from searchspace.build import cost
 from searchspace.cost import Cost, Shape
 from searchspace.errors import nearest
+
+if TYPE_CHECKING:
+    from nas.store import Store
+    from searchspace.space import Space
 
 HALTING = "halting_steps"  # the metric that says how deep halting blocks went
 
@@ -22,15 +26,34 @@ class Direction(StrEnum):
     MAXIMISE = "maximize"
 
 
+class NoValue(NasError):
+    """An architecture that an objective has no value for: its trial fails."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """What an objective may know of the search it is asked by: its space, where it keeps things, how it tells people.
+
+    evidence: what was told before of an objective, by its name; of the oldest trial first.
+    """
+
+    space: Space | None = None
+    store: Store | None = None
+    say: Callable[[str], None] = lambda text: None
+    evidence: Callable[[str], Iterable[Mapping[str, Any]]] = lambda name: ()
+
+
 class Objective(ABC):
     """Constructed as `cls(shape, **options)`; `shape` is the input that costs are asked for.
 
     trained: whether it needs the metrics of a trained model. Those that do not run first, before any training.
+    settled: whether a trial keeps the value that it was proposed with, because a second look would give another.
     """
 
     name: str
     direction: Direction = Direction.MINIMISE
     trained: ClassVar[bool] = False
+    settled: ClassVar[bool] = False
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
@@ -38,6 +61,13 @@ class Objective(ABC):
     @abstractmethod
     def evaluate(self, architecture: Architecture, metrics: Mapping[str, float] | None = None) -> float:
         """The value, in the words of `direction`; `metrics` are those of the last rung, None before training."""
+
+    def begin(self, search: Search) -> None:  # noqa: B027  # most have nothing to begin
+        """Told once by whoever runs a search, before anything is evaluated. Measures nothing."""
+
+    def evidence(self, architecture: Architecture) -> dict[str, Any] | None:
+        """How the value was found, as plain data, where it was not computed; it is kept with the trial."""
+        return None
 
     def minimised(self, value: float) -> float:
         """`value` turned so that less is better, as strategies and schedulers are told; its own inverse."""

@@ -1,0 +1,153 @@
+"""Milliseconds of an architecture on a device: a prompt, a decode step or a training step, with tuned kernels.
+
+Measured, or predicted from pieces that were measured before (`nas.latency`). Before a search believes predictions it
+draws random architectures from its space, measures them as a whole and predicts each from the others; where that is
+further off than `bound`, or a model is no sum of pieces, it measures. Values, pieces and the cross-check are kept in
+the study's database, so a search that goes on has what it had.
+
+It is done in the process that runs the search, between the units of an inline runner; the device named here is one of
+that machine, and a study's latencies are all of one device. What Ray's workers on the same machine do meanwhile is seen
+by a gauge and told as `load`; see `nas.latency.measured`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any, Literal, get_args
+
+import torch
+
+from nas.errors import UsageError
+from nas.latency.measured import PhaseLatency
+from nas.latency.pieces import CannotCompose
+from nas.latency.predicted import CrossCheck, Predictor
+from nas.latency.runs import Setting, streams, why_not
+from nas.latency.table import Table
+from nas.objectives.contract import NoValue, Objective, Search
+from nas.objectives.registry import objective
+from searchspace.architecture import Architecture
+from searchspace.cost import Shape
+from searchspace.space import Space
+
+Method = Literal["measured", "predicted", "auto"]
+
+
+@objective("latency")
+class Latency(Objective):
+    """Called `prefill_ms`, `decode_ms` or `train_ms` in results.
+
+    phase: prefill, decode (one token after `length` of them) or train. device: "cpu", "cuda", "cuda:N". batch, length:
+    of the input; the length of the task's without it. threads: of torch on a CPU, as they are set by default. method:
+    measured, predicted (whatever the cross-check says), or auto. check: how many random architectures are
+    cross-checked. bound: the largest cross-checked error, a fraction, with which `auto` predicts.
+    """
+
+    settled = True
+
+    def __init__(
+        self,
+        shape: Shape,
+        phase: str = "prefill",
+        device: str = "cpu",
+        batch: int = 1,
+        length: int | None = None,
+        threads: int | None = None,
+        method: str = "auto",
+        check: int = 12,
+        bound: float = 0.05,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(shape)
+        if method not in get_args(Method):
+            raise ValueError(f"method must be one of {', '.join(get_args(Method))}, but got {method!r}.")
+        if type(check) is not int or check < 3:
+            raise ValueError(f"check must be at least 3 architectures, but got {check!r}.")
+        if not 0 < bound < 1:
+            raise ValueError(f"bound must lie between 0 and 1, but got {bound!r}.")
+        threads = torch.get_num_threads() if threads is None else threads
+        self.setting = Setting(
+            phase=phase, device=device, batch=batch, length=shape.length if length is None else length, threads=threads
+        )
+        self.name, self.method, self.count, self.bound = name or f"{phase}_ms", method, check, bound
+        self._search = Search()
+        self._found: dict[str, PhaseLatency] = {}
+        self._predictor: Predictor | None = None
+        self._check: CrossCheck | None = None
+
+    def begin(self, search: Search) -> None:
+        """Raises UsageError where the study's latencies are of another device."""
+        self._search = search
+        here = self.predictor.table.device
+        for then in search.evidence(self.name):
+            if then["device"]["key"] != here.key:
+                raise UsageError(
+                    f"objective {self.name}: the study's latencies are of {then['device']['name']} "
+                    f"({then['device']['key']}), but this is {here.name} ({here.key}): go on there, or give the search "
+                    "a new name (study: ...)."
+                )
+            return
+
+    @property
+    def predictor(self) -> Predictor:
+        """With the table of the study's database, or one in memory where there is no search."""
+        if self._predictor is None:
+            try:
+                table = Table(self._search.store, self.setting.device, self.setting.threads)
+            except ValueError as error:  # a device that is not here
+                raise UsageError(f"objective {self.name}: {error}") from None
+            self._predictor = Predictor(table, self.setting)
+        return self._predictor
+
+    def evaluate(self, architecture: Architecture, metrics: Mapping[str, float] | None = None) -> float:
+        """Milliseconds, at the depth that halting blocks have untrained. Raises NoValue for one without that phase."""
+        return self.latency(architecture).milliseconds
+
+    def evidence(self, architecture: Architecture) -> dict[str, Any]:
+        """The interval, `measured` or `predicted`, the cross-check, the device, and which choices served."""
+        found, table = self.latency(architecture), self.predictor.table
+        told = {**found.to_dict(), "batch": self.setting.batch, "length": self.setting.length}
+        checked = {"error": self._check.error, "of": len(self._check.ratios)} if self._check else None
+        device = {"key": table.device.key, "name": table.device.name}
+        return {**told, "threads": self.setting.threads, "device": device, "cross_check": checked}
+
+    def latency(self, architecture: Architecture) -> PhaseLatency:
+        """What is known of it, or is found now."""
+        if architecture.hash not in self._found:
+            if self.setting.phase == "decode" and (cannot := why_not(architecture.configured)):
+                raise NoValue(f"objective {self.name}: {cannot} cannot read its input in pieces.")
+            self._found[architecture.hash] = self._find(architecture)
+        return self._found[architecture.hash]
+
+    def _find(self, architecture: Architecture) -> PhaseLatency:
+        if self.method != "measured" and (check := self._checked()) is not None:
+            try:
+                return self.predictor.predicted(architecture, check)
+            except CannotCompose:
+                pass  # a part is unknown
+        return self.predictor.measured(architecture)
+
+    def _checked(self) -> CrossCheck | None:
+        """The cross-check, made once a process from what the table has; None where it says to measure."""
+        if self._check is None and self._search.space is not None:
+            self._check = self.predictor.check(self._drawn(self._search.space))
+            self._search.say(self._told(self._check))
+        if self._check is None or len(self._check.ratios) < 3:
+            return None
+        return self._check if self.method == "predicted" or self._check.error <= self.bound else None
+
+    def _drawn(self, space: Space) -> Iterator[Architecture]:
+        """Random architectures of the space that have the phase, the same every time."""
+        drawn = (space.sample(random.Random(f"latency/{n}")).architecture for n in range(4 * self.count))
+        distinct = {each.hash: each for each in drawn if self.setting.phase != "decode" or streams(each.configured)}
+        return islice(distinct.values(), self.count)
+
+    def _told(self, check: CrossCheck) -> str:
+        if len(check.ratios) < 3:
+            return f"{self.name}: too few architectures of the space are sums of pieces, so latencies are measured"
+        does = "predicted" if self.method == "predicted" or check.error <= self.bound else "measured"
+        return (
+            f"{self.name}: predicted within {check.error:.1%} (median of {len(check.ratios)} random architectures, "
+            f"cross-checked; bound {self.bound:.0%}), so latencies are {does}"
+        )

@@ -1,0 +1,151 @@
+"""The objective latency: what it accepts, and a search that keeps how each value was found."""
+
+import contextlib
+import json
+
+import pytest
+
+from nas import assembly, overview
+from nas.cli.app import run
+from nas.errors import UsageError
+from nas.latency.predicted import CrossCheck, Predictor
+from nas.objectives import make
+from nas.store import TrialState
+from searchspace.architecture import Architecture
+from searchspace.cost import Shape
+
+SPACE = """
+  kind: decoder
+  width: 16
+  vocabulary: 256
+  body:
+    repeat: {times: !int [1, 3], of: [residual: {of: !choice [attention: {heads: 2}, convolution, gru]}]}
+"""
+LATENCY = "{latency: {length: 8, threads: 1, check: 3, bound: 0.9}}"
+MEASURED = "{latency: {phase: decode, length: 8, threads: 1, method: measured}}"
+
+
+@pytest.fixture
+def tried(describe, search):
+    def run(objective, trials=3, **changes):
+        objectives = f"[loss, {objective}]"
+        return search(describe(space=SPACE, objectives=objectives, budget=f"{{trials: {trials}}}", **changes))
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"phase": "prefil"}, "No phase is called 'prefil'. Did you mean 'prefill'"),
+        ({"method": "guessed"}, "method must be one of measured, predicted, auto, but got 'guessed'"),
+        ({"check": 2}, "check must be at least 3 architectures, but got 2"),
+        ({"bound": 0}, "bound must lie between 0 and 1, but got 0"),
+        ({"length": 0}, "length must be at least 1, but got 0"),
+        ({"lenght": 8}, "no option 'lenght'. Did you mean 'length'"),
+    ],
+)
+def test_refuses_what_it_cannot_measure(options, message):
+    with pytest.raises(UsageError, match=message):
+        make({"latency": options}, Shape())
+
+
+def test_takes_the_length_of_the_task_and_names_the_unit():
+    objective = make("latency", Shape(length=24))
+    assert (objective.name, objective.setting.length, objective.trained) == ("prefill_ms", 24, False)
+    assert make({"latency": {"phase": "decode"}}, Shape()).name == "decode_ms"
+
+
+def test_two_latencies_of_one_phase_need_a_name(describe):
+    twice = "{latency: {length: 8}}, {latency: {length: 16%s}}"
+    with pytest.raises(UsageError, match="name of its own, but two are called prefill_ms"):
+        assembly.objectives(describe(objectives=f"[loss, {twice % ''}]"))
+    named = assembly.objectives(describe(objectives=f"[loss, {twice % ', name: long_ms'}]"))
+    assert [each.name for each in named] == ["loss", "prefill_ms", "long_ms"]
+
+
+def test_a_device_that_is_not_here_is_told():
+    objective = make({"latency": {"device": "cuda:99"}}, Shape(length=8))
+    with pytest.raises(UsageError, match="objective prefill_ms: device 'cuda:99' is not here"):
+        objective.evaluate(Architecture.parse("kind: decoder\nwidth: 8\nvocabulary: 8\nbody: gru"))
+
+
+def test_a_search_keeps_the_interval_the_word_and_what_served(tried):
+    result = tried(LATENCY)
+    with result.store as store:
+        trials = store.trials(result.study.id)
+        told = overview.story(store, result.study, 0)
+
+    for trial in trials:
+        found = trial.evidence["prefill_ms"]
+        assert trial.values["prefill_ms"] == trial.cheap_values["prefill_ms"] == found["milliseconds"]
+        assert 0 < found["low"] <= found["milliseconds"] <= found["high"]
+        assert found["kind"] in ("measured", "predicted")
+        assert (found["phase"], found["length"], found["threads"]) == ("prefill", 8, 1)
+        assert found["cross_check"]["of"] == 3
+        assert "layer_norm" in {row["operation"] for row in found["served"]}
+        assert {row["why"] for row in found["served"]} <= {"exact", "near", "default", "locked"}
+    assert "ms, " in overview.story_text(told)
+    assert "again: nas profile tried:0 --phase prefill --length 8 --batch 1 --threads 1" in overview.story_text(told)
+    assert {"operation", "problem", "choice", "why"} == set(overview.served(told)[0])
+
+
+def test_a_search_that_goes_on_keeps_its_values_and_measures_none_again(tried, monkeypatch):
+    first = tried(MEASURED, trials=2)
+    with first.store as store:
+        before = {trial.architecture_hash: trial.cheap_values for trial in store.trials(first.study.id)}
+    known = Predictor.measured
+
+    def watched(self, architecture):
+        assert architecture.hash not in before
+        return known(self, architecture)
+
+    monkeypatch.setattr(Predictor, "measured", watched)
+    second = tried(MEASURED, trials=3)
+    with second.store as store:
+        after = {trial.architecture_hash: trial.cheap_values for trial in store.trials(second.study.id)}
+
+    assert len(after) == 3
+    assert before.items() <= after.items()
+
+
+@pytest.mark.parametrize(("error", "kind"), [(0.01, "predicted"), (0.2, "measured")])
+def test_measures_where_predictions_are_further_off_than_the_bound(error, kind, tried, monkeypatch):
+    check = CrossCheck((1.0, 1 + error, 1 - error, 1 + error, 1 - error))
+    monkeypatch.setattr(Predictor, "check", lambda self, architectures: list(architectures) and check)
+    result = tried("{latency: {length: 8, threads: 1, check: 3, bound: 0.05}}", trials=1)
+    with result.store as store:
+        (trial,) = store.trials(result.study.id)
+
+    assert trial.evidence["prefill_ms"]["kind"] == kind
+
+
+def test_an_architecture_without_that_phase_fails_and_the_search_goes_on(describe, search):
+    space = "{kind: decoder, width: 16, vocabulary: 256, body: !choice [gru, lsh_attention: {heads: 2, chunk: 16}]}"
+    result = search(describe(space=space, objectives=f"[loss, {MEASURED}]", budget="{trials: 2}"))
+    with result.store as store:
+        trials = {trial.state: trial for trial in store.trials(result.study.id)}
+
+    assert set(trials) == {TrialState.FAILED, TrialState.COMPLETE}
+    assert trials[TrialState.FAILED].error_kind == "no value"
+    assert trials[TrialState.FAILED].error_text == "objective decode_ms: lsh_attention cannot read its input in pieces."
+
+
+def test_a_study_keeps_to_one_device(tried, monkeypatch):
+    tried(MEASURED, trials=1).store.close()
+    monkeypatch.setattr("tuner.device.Device.key", "another")
+    with pytest.raises(UsageError, match="the study's latencies are of"):
+        tried(MEASURED, trials=2)
+
+
+def test_profile_says_whether_what_was_recorded_holds(tried, capsys):
+    result = tried(MEASURED, trials=1)
+    place = result.config.storage
+    result.store.close()
+    setting = ["--phase", "decode", "--length", "8", "--threads", "1"]
+    with contextlib.suppress(SystemExit):
+        run(["profile", "tried:0", "--storage", place, *setting, "--json"])
+    (row,) = json.loads(capsys.readouterr().out)
+
+    assert row["recorded"]["kind"] == "measured"
+    assert row["recorded"]["holds"] == (row["recorded"]["low"] <= row["milliseconds"] <= row["recorded"]["high"])
