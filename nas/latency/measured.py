@@ -111,8 +111,8 @@ def latency(
             if not medians:
                 rows, peak = served.by(run), _peak(run, where)
             found = measure(
-                {GAUGE: gauge(where), setting.phase: run.call},
-                prepare={setting.phase: run.prepare},
+                {GAUGE: (same := gauge(where)), setting.phase: run.call},
+                prepare={GAUGE: same, setting.phase: run.prepare},
                 warmup=warmup,
                 repeats=math.ceil(repeats / builds),
                 budget_seconds=None if left == math.inf else max(left, 0.0),
@@ -153,7 +153,10 @@ def little_garbage() -> Iterator[None]:
 
 
 def gauge(device: torch.device) -> Callable[[], object]:
-    """A fixed computation like that of a small model: products, a softmax, rows."""
+    """A fixed computation like that of a small model: products, a softmax, rows.
+
+    Run right before it is timed, so that it says nothing of what the caches held.
+    """
     x, w = torch.full((64, 128), 0.01, device=device), torch.full((128, 128), 0.01, device=device)
 
     @torch.no_grad()
@@ -170,7 +173,8 @@ def quiet_gauge(device: str, threads: int) -> float:
     """Milliseconds of the gauge now."""
     setting = Setting(phase="prefill", device=device, threads=threads)
     with runs.on_threads(threads):
-        found = measure({GAUGE: gauge(resolve(device))}, warmup=5, repeats=30, clock=clock(setting))
+        same = gauge(resolve(device))
+        found = measure({GAUGE: same}, prepare={GAUGE: same}, warmup=5, repeats=30, clock=clock(setting))
     return found[GAUGE].median
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -182,9 +182,10 @@ class Predictor:
         """made: for each what is run, and after it a copy of it."""
         rows = {each: served.by(copies[0]) for each, copies in made.items()}
         named = {f"{place}/{n}": run for place, copies in enumerate(made.values()) for n, run in enumerate(copies)}
+        same = gauge(where)
         found = measure(
-            {GAUGE: gauge(where), **{name: run.call for name, run in named.items()}},
-            prepare={name: run.prepare for name, run in named.items()},
+            {GAUGE: same, **{name: run.call for name, run in named.items()}},
+            prepare={GAUGE: same, **{name: run.prepare for name, run in named.items()}, **_after_a_copy(made.values())},
             warmup=WARMUP,
             repeats=REPEATS,
             budget_seconds=SECONDS,
@@ -214,6 +215,20 @@ class Predictor:
     def _key(self, action: Action) -> str:
         piece, done = action
         return problem(replace(self.setting, length=piece.length), action=done, piece=piece.text())
+
+
+def _after_a_copy(made: Iterable[tuple[Run, ...]]) -> dict[str, Callable[[], object]]:
+    """What comes before each second copy: the first one, and then what the second needs."""
+
+    def prepared(first: Run, second: Run) -> Callable[[], object]:
+        def prepare() -> None:
+            first.prepare()
+            first.call()
+            second.prepare()
+
+        return prepare
+
+    return {f"{place}/1": prepared(*copies) for place, copies in enumerate(made) if len(copies) > 1}
 
 
 def apart(made: Sequence[Call]) -> list[float]:

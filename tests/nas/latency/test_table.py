@@ -6,7 +6,8 @@ import pytest
 
 from kernels import tuned
 from kernels.registry import Choice, operation
-from kernels.tuned import Entry as Tuned
+from kernels.table import Entry as Tuned
+from kernels.table import Table as TunedTable
 from nas.latency import served, table
 from nas.latency.measured import latency
 from nas.latency.predicted import Predictor
@@ -76,7 +77,7 @@ def test_a_retuned_kernel_makes_void_what_it_served_and_nothing_else(known, stor
     other = next(
         each for name, each in norm.implementations.items() if name != norm.default_choice(problem).implementation
     )
-    tuned.use("cpu", tuned.Table([Tuned(problem, Choice.of(other.name, other.default), 1.0, other.source)]))
+    tuned.use("cpu", TunedTable([Tuned(problem, Choice.of(other.name, other.default), 1.0, other.source)]))
     try:
         assert not served.still([row])
         assert Table(store).model(MODEL.hash, SETTING) is None

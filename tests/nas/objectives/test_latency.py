@@ -58,8 +58,8 @@ def test_takes_the_length_of_the_task_and_names_the_unit():
 
 def test_two_latencies_of_one_phase_need_a_name(describe):
     twice = "{latency: {length: 8}}, {latency: {length: 16%s}}"
-    with pytest.raises(UsageError, match="name of its own, but two are called prefill_ms"):
-        assembly.objectives(describe(objectives=f"[loss, {twice % ''}]"))
+    with pytest.raises(UsageError, match="there is more than one prefill_ms"):
+        describe(objectives=f"[loss, {twice % ''}]")
     named = assembly.objectives(describe(objectives=f"[loss, {twice % ', name: long_ms'}]"))
     assert [each.name for each in named] == ["loss", "prefill_ms", "long_ms"]
 
@@ -84,7 +84,7 @@ def test_a_search_keeps_the_interval_the_word_and_what_served(tried):
         assert (found["phase"], found["length"], found["threads"]) == ("prefill", 8, 1)
         assert found["cross_check"]["of"] == 3
         assert "layer_norm" in {row["operation"] for row in found["served"]}
-        assert {row["why"] for row in found["served"]} <= {"exact", "near", "default", "locked"}
+        assert all(row["choice"] and row["why"] for row in found["served"])
     assert "ms, " in overview.story_text(told)
     assert "again: nas profile tried:0 --phase prefill --length 8 --batch 1 --threads 1" in overview.story_text(told)
     assert {"operation", "problem", "choice", "why"} == set(overview.served(told)[0])
