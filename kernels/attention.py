@@ -190,11 +190,11 @@ def _grouped(q: Tensor, k: Tensor) -> bool:
 
 
 def _by(backend: SDPBackend) -> Callable[..., Tensor]:
-    """The same held to one of its backends."""
+    """The same held to one of its backends, which takes neighbouring features that lie side by side."""
 
-    def call(*args: Any, **kwargs: Any) -> Tensor:
+    def call(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
         with sdpa_kernel(backend):
-            return sdpa(*args, **kwargs)
+            return sdpa(*(x if x.stride(3) == 1 else x.contiguous() for x in (q, k, v)), **options)
 
     return call
 

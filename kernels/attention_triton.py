@@ -88,6 +88,7 @@ def _attention(
         return out, lse.fill_(-math.inf)
     rows, columns, warps, stages = forward
     keys, bounds = _prepared(keys)
+    slopes = None if slopes is None else slopes.contiguous()
     bias, bias_by = _bias(bias, queries)
     packing, tiles = _packing(offsets, key_offsets, queries, rows, own=0)
     with torch.cuda.device_of(q):
@@ -136,6 +137,7 @@ def _attention_backward(
     own, step, warps, stages = backward
     delta = torch.empty_like(lse)
     keys, bounds = _prepared(keys)
+    slopes = None if slopes is None else slopes.contiguous()
     bias, bias_by = _bias(bias, queries)
     constants = {
         "WIDTH": D, "LEFT": left is not None, "RIGHT": right is not None, "PRECISION": precision,

@@ -95,7 +95,8 @@ def _chunks(
         near = (scores * left) @ V
         summed, state = _carried(Q, K.transpose(3, 4) @ (V * (end - level).exp()), end.exp(), state)
         summed = summed * level.exp()
-    return (near + summed).view(B, H, N * C, v.shape[3])[:, :, :T], state
+    out = (near + summed).view(B, H, N * C, v.shape[3])[:, :, :T]
+    return out.to(v.dtype), state.to(torch.promote_types(v.dtype, torch.float32))
 
 
 def _carried(q: Tensor, each: Tensor, left: Tensor | None, state: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -111,6 +112,11 @@ def _carried(q: Tensor, each: Tensor, left: Tensor | None, state: Tensor | None)
         before.append(carried)
         carried = added + (carried if share is None else carried * share)
     return q @ torch.stack(before, dim=2), carried
+
+
+def _triton(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> tuple[Tensor, Tensor]:
+    out, state = chunked_attention(q, k, v, **options)
+    return out.to(v.dtype), state
 
 
 def _inputs(problem: Problem, seed: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -130,7 +136,7 @@ OPERATION = register(
             "chunks": Implementation(
                 "chunks", _chunks, {"positions": POSITIONS}, default={"positions": CHUNK}, work=work.chunks
             ),
-            "triton": tiled(chunked_attention),
+            "triton": tiled(_triton),
         },
         inputs=_inputs,
         problems=named("decayed_linear_attention", (("forgets", True), ("begun", False))),

@@ -2,7 +2,7 @@
 
 Vaswani et al. 2017, "Attention Is All You Need", https://arxiv.org/abs/1706.03762, eq. 1, with Tq = 1. Its time is that
 of reading the cache once. B batch, H query heads, G key and value heads (H a multiple of G), R = H / G, Tk keys that
-the cache has room for, S splits, D width of one head.
+the cache has room for, L keys that lie apart from it, S splits, D width of one head.
 
 Implementations: `matmul`, two products with the heads of a group side by side; `sdpa`, PyTorch's attention; `split`,
 which shares the keys out so that every thread has some; `triton`, the same on a GPU. Where nothing was tuned: `matmul`.
@@ -24,6 +24,7 @@ from kernels.registry import Choice, Configuration, Implementation, Operation, P
 
 SIZES = ("batch", "heads", "groups", "keys", "width")
 FLAGS = ("padded", "lengths", "bias", "gradients")
+Pair = tuple[Tensor, Tensor]  # keys and values
 SPLITS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
@@ -36,8 +37,10 @@ def decode_attention_reference(
     lengths: Tensor | None = None,
     bias: Tensor | None = None,
     scale: float | None = None,
+    newest: Pair | None = None,
 ) -> Tensor:
     """The definition; arguments as for `decode_attention`."""
+    k, v = _joined(k, v, newest)
     return attention_reference(q, k, v, keys=_real(k, keys, lengths), bias=bias, scale=scale)
 
 
@@ -50,13 +53,18 @@ def decode_attention(
     lengths: Tensor | None = None,
     bias: Tensor | None = None,
     scale: float | None = None,
+    newest: Pair | None = None,
     config: Choice | None = None,
 ) -> Tensor:
     """q: [B, H, 1, D], k and v: [B, G, Tk, D] -> [B, H, 1, D]; a query without any key reads zeros.
 
     keys: [B, Tk], True where a key may be read. lengths: [B], so many keys from the first are there. bias: [H, 1, Tk],
-    added to the scaled scores. scale: of the scores, 1 / sqrt(D) unless given. Without `config`: what is tuned.
+    added to the scaled scores. scale: of the scores, 1 / sqrt(D) unless given. newest: keys and values [B, G, L, D]
+    that follow those of a full cache, [H, 1, Tk + L] with a bias: a few that were not copied beside the others yet, so
+    what is tuned for a cache of Tk serves. Without `config`: what is tuned.
     """
+    if newest is not None and (keys is not None or lengths is not None):
+        raise ValueError("The newest keys follow a full cache, which takes neither keys nor lengths.")
     if q.shape[2] != 1:
         raise ValueError(f"Decoding takes one query, but got {q.shape[2]}: use kernels.attention for more.")
     learns = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (q, k, v, bias))
@@ -64,7 +72,13 @@ def decode_attention(
     flags = (keys is not None, lengths is not None, bias is not None, learns)
     call = tuned.implementation(OPERATION, q.device.type, computed(q), sizes, flags, config)
     scale = 1 / math.sqrt(q.shape[3]) if scale is None else scale
-    return call(q, k, v, keys=keys, lengths=lengths, bias=bias, scale=scale)
+    if newest is None:
+        return call(q, k, v, keys=keys, lengths=lengths, bias=bias, scale=scale)
+    return call(q, k, v, keys=None, lengths=None, bias=bias, scale=scale, newest=newest)
+
+
+def _joined(k: Tensor, v: Tensor, newest: Pair | None) -> Pair:
+    return (k, v) if newest is None else (torch.cat([k, newest[0]], dim=2), torch.cat([v, newest[1]], dim=2))
 
 
 def _real(k: Tensor, keys: Tensor | None, lengths: Tensor | None) -> Tensor | None:
@@ -92,12 +106,23 @@ def _part(q: Tensor, k: Tensor, v: Tensor, real: Tensor | None, bias: Tensor | N
 
 
 def _matmul(
-    q: Tensor, k: Tensor, v: Tensor, *, keys: Tensor | None, lengths: Tensor | None, bias: Tensor | None, scale: float
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    keys: Tensor | None,
+    lengths: Tensor | None,
+    bias: Tensor | None,
+    scale: float,
+    newest: Pair | None = None,
 ) -> Tensor:
     B, H, _, D = q.shape
     G = k.shape[1]
     real = _real(k, keys, lengths)
-    scores = (q.reshape(B, G, H // G, D) * scale) @ k.transpose(2, 3)
+    heads = q.reshape(B, G, H // G, D) * scale
+    scores = heads @ k.transpose(2, 3)
+    if newest is not None:
+        scores = torch.cat([scores, heads @ newest[0].transpose(2, 3)], dim=3)
     weights = scores.to(torch.promote_types(scores.dtype, torch.float32))
     if bias is not None:
         weights = weights + bias.view(G, H // G, -1)
@@ -105,13 +130,26 @@ def _matmul(
         real = real[:, None, None]
         empty = ~real.any(3, keepdim=True)  # such a row reads everything, then nothing of it: no NaN in a gradient
         weights = weights.masked_fill(~(real | empty), -math.inf)
-    out = weights.softmax(3).to(v.dtype) @ v
+    shares = weights.softmax(3).to(v.dtype)
+    old, new = (shares, None) if newest is None else shares.split((k.shape[2], newest[0].shape[2]), dim=3)
+    out = old @ v
+    if newest is not None and new is not None:
+        out = out + new @ newest[1]
     return (out if real is None else out.masked_fill(empty, 0)).view(B, H, 1, D)
 
 
 def _sdpa(
-    q: Tensor, k: Tensor, v: Tensor, *, keys: Tensor | None, lengths: Tensor | None, bias: Tensor | None, scale: float
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    keys: Tensor | None,
+    lengths: Tensor | None,
+    bias: Tensor | None,
+    scale: float,
+    newest: Pair | None = None,
 ) -> Tensor:
+    k, v = _joined(k, v, newest)
     real = _real(k, keys, lengths)
     return masked(q, k, v, None if real is None else real[:, None, None], bias, scale=scale)
 
@@ -125,8 +163,11 @@ def _split(
     lengths: Tensor | None,
     bias: Tensor | None,
     scale: float,
+    newest: Pair | None = None,
     splits: int,
 ) -> Tensor:
+    dtype = computed(q)  # under autocast sums of products would leave it again
+    q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
     B, H, _, D = q.shape
     G, length = k.shape[1:3]
     real = _real(k, keys, lengths)
@@ -140,6 +181,9 @@ def _split(
             seen = None if real is None else real[:, some].unflatten(1, (count, -1))[:, None, :, None]
             table = None if bias is None else bias[:, 0, some].view(G, H // G, count, -1).transpose(1, 2)
             parts.append(_part(query, K, V, seen, table))
+    if newest is not None:
+        K, V = (x[:, :, None].to(dtype) for x in newest)
+        parts.append(_part(query, K, V, None, None if bias is None else bias[:, 0, length:].view(G, 1, H // G, -1)))
     if not parts:
         return torch.zeros_like(q)
     sums, totals, tops = (torch.cat(kind, dim=2) for kind in zip(*parts, strict=True))
@@ -159,15 +203,31 @@ def _triton(
     lengths: Tensor | None,
     bias: Tensor | None,
     scale: float,
+    newest: Pair | None = None,
     precision: str,
     **tiles: int,
 ) -> Tensor:
+    if newest is not None and rows.learns(q, k, v, bias, *newest):
+        k, v = _joined(k, v, newest)  # no gradient passes through the sum that would join them
+        newest = None
     device = q.device.type
     if torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
         q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
     settings = [tiles[name] for name in TILES if name != "precision"]
-    return _decode(q, k, v, keys, lengths, bias, scale, precision, settings)[0]
+    near = bias if bias is None or newest is None else bias[:, :, : k.shape[2]]
+    out, total = _decode(q, k, v, keys, lengths, near, scale, precision, settings)
+    if newest is None:
+        return out
+    B, H, _, D = q.shape
+    G, R = k.shape[1], H // k.shape[1]
+    later = None if bias is None else bias[:, 0, k.shape[2] :].view(G, R, -1)
+    K, V = (x.to(q.dtype) for x in newest)
+    sums, totals, top = _part(q.reshape(B, G, R, D) * scale, K, V, None, later)
+    both = torch.maximum(total.view(B, G, R, 1), top)
+    old, new = (total.view(B, G, R, 1) - both).exp(), (top - both).exp()
+    whole = (out.view(B, G, R, D) * old + sums * new) / (old + totals * new)
+    return whole.to(out.dtype).view(B, H, 1, D)
 
 
 @torch.library.custom_op("tessera::decode_attention", mutates_args=())
@@ -206,16 +266,16 @@ def _gradients(ctx: Any, d_out: Tensor, _d_lse: Tensor) -> tuple:
     B, H, _, D = q.shape
     G = k.shape[1]
     wide = torch.promote_types(q.dtype, torch.float32)
-    Q, K, V, back = (x.to(wide) for x in (q.view(B, G, -1, D), k, v, d_out.reshape(B, G, -1, D)))
+    Q, K, V, back = (x.to(wide) for x in (q.reshape(B, G, H // G, D), k, v, d_out.reshape(B, G, H // G, D)))
     scores = Q @ K.transpose(2, 3) * ctx.scale
     if bias is not None:
         scores = scores + bias.view(G, H // G, -1)
     real = _real(k, keys, lengths)
     if real is not None:
         scores = scores.masked_fill(~real[:, None, None], -math.inf)
-    total = lse.view(B, G, -1, 1)
+    total = lse.view(B, G, H // G, 1)
     shares = (scores - total.masked_fill(total == -math.inf, math.inf)).exp()
-    delta = (back * out.view(B, G, -1, D)).sum(3, keepdim=True)
+    delta = (back * out.view(B, G, H // G, D)).sum(3, keepdim=True)
     slopes = shares * (back @ V.transpose(2, 3) - delta)  # of the scores
     d_q = ((slopes @ K) * ctx.scale).to(q.dtype).view(q.shape)
     d_k = (slopes.transpose(2, 3) @ Q * ctx.scale).to(k.dtype)

@@ -107,12 +107,13 @@ def decode(
     sums = q.new_empty(B, H, splits, D, dtype=torch.float32)
     lse = q.new_empty(B, H, splits, dtype=torch.float32)
     bias = bias if bias is None or bias.stride(2) == 1 else bias.contiguous()
+    keys, lengths = (None if each is None else each.contiguous() for each in (keys, lengths))
     if triton.knobs.runtime.interpret and q.dtype == torch.bfloat16:
         precision = "widened"
     block_d = max(16, triton.next_power_of_2(D))
     with torch.cuda.device_of(q):
         _split[(B * G * splits,)](
-            q, k, v, sums, lse, None if keys is None else keys.contiguous(), lengths, bias,
+            q, k, v, sums, lse, keys, lengths, bias,
             q.stride()[:2], k.stride()[:3], v.stride()[:3], (0,) if bias is None else bias.stride()[:1], H, G, length,
             scale, SPLITS=splits, R=H // G, WIDTH=D, PRECISION=precision,
             BLOCK_R=max(16, triton.next_power_of_2(H // G)), BLOCK_K=block_k, BLOCK_D=block_d, num_warps=num_warps,

@@ -80,6 +80,7 @@ def forward(
 ) -> None:  # fmt: skip
     """Write y, total (where there is a residual), mean and scale; x and residual: [N, C] with dense rows."""
     N, C = x.shape
+    weight, bias = (None if each is None else each.contiguous() for each in (weight, bias))
     with torch.cuda.device_of(x):
         _forward[(triton.cdiv(N, rows),)](
             x, residual, weight, bias, y, total, mean, scale, x.stride(0),
@@ -94,6 +95,7 @@ def backward(
 ) -> tuple[Tensor | None, Tensor | None]:  # fmt: skip
     """Write dx; the gradients of gain and bias, in float32 or wider."""
     N, C = x.shape
+    weight = None if weight is None else weight.contiguous()
     programs = min(programs, triton.cdiv(N, rows))
     dw = None if weight is None else torch.empty(programs, C, dtype=scale.dtype, device=x.device)
     db = torch.empty(programs, C, dtype=scale.dtype, device=x.device) if biased else None

@@ -75,10 +75,10 @@ def _chunks(
     Q, K, V = q.to(wide), k.to(wide), v.to(wide)
     if not causal:
         out, state = _both_ways(Q, K, V, state)
-        return out.to(v.dtype), state
+        return out.to(computed(v)), state.to(wide)
     summed, state = _causal(Q, K, F.pad(V, (0, 1), value=1.0), state, positions)
     out = summed[..., :-1] / (summed[..., -1:] + EPSILON)
-    return out.to(v.dtype), state
+    return out.to(computed(v)), state.to(wide)
 
 
 def _both_ways(q: Tensor, k: Tensor, v: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -137,8 +137,9 @@ def _gradients(ctx: Any, d_out: Tensor | None, _d_norm: Tensor | None, d_last: T
     d_out = torch.zeros_like(out) if d_out is None else d_out
     d_norm = None
     if ctx.normalised:  # out is a quotient: through its numerator, then through its denominator
-        d_norm = -(d_out.float() * out).sum(3) / norm
         d_out = (d_out / norm[..., None]).to(v.dtype)
+        # Of d_out as it was rounded: both paths nearly cancel, and so do the errors that they share.
+        d_norm = -(d_out.float() * out).sum(3)
     settings = ctx.normalised, ctx.precision, ctx.tiles
     d_q, d_k, d_v, d_first, last = _backward(d_out, d_norm, d_last, q, k, v, decay, state, *settings)
     d_decay = None

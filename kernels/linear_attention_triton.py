@@ -133,11 +133,12 @@ def _read(q_ptr, k_ptr, v_ptr, level_ptr, states_ptr, out_ptr, norm_ptr, q_by, k
         left = tl.exp(tl.load(levels + c))
         far *= left[:, None]
         norm *= left
-    scores *= _shares(levels, CHUNK)
     v = _tile(v_ptr + head // H * v_by[0] + head % H * v_by[1], n * CHUNK, d0, v_by[2], T, D, CHUNK, BLOCK_D)
-    out = far + _product(scores.to(v.dtype), v, PRECISION)
+    weights = (scores * _shares(levels, CHUNK)).to(v.dtype)
+    out = far + _product(weights, v, PRECISION)
     if NORMALISED:
-        norm += tl.sum(scores, 1) + EPS
+        # As they were rounded for the product, so that a mean of equal values is that value.
+        norm += tl.sum(weights.to(tl.float32), 1) + EPS
         out = out / norm[:, None]
         at = tl.cast(n, tl.int64) * CHUNK + c
         tl.store(norm_ptr + head * T + at, norm, mask=(at < T) & (d0 == 0))

@@ -125,10 +125,10 @@ def _sdpa(
     options: dict[str, Any] = {"causal": causal, "window": window, "slopes": slopes, "dropout": dropout, "scale": scale}
     outs, end = [], 0
     for own, read in _sequences(offsets, key_offsets):
-        outs.append(torch.zeros_like(q[end : own.start]))
+        outs.append(q.new_zeros(q[end : own.start].shape, dtype=asked.computed(q)))
         outs.append(_rows(sdpa(*_batches(q[own], k[read], v[read]), **options)))
         end = own.stop
-    return torch.cat([*outs, torch.zeros_like(q[end:])])
+    return torch.cat([*outs, q.new_zeros(q[end:].shape, dtype=asked.computed(q))])
 
 
 def _masked(

@@ -58,6 +58,7 @@ def _backward(dy_ptr, x_ptr, w_ptr, scale_ptr, dx_ptr, dw_ptr, dy_stride, x_stri
 def forward(x: Tensor, weight: Tensor | None, y: Tensor, scale: Tensor, eps: float, rows: int, num_warps: int) -> None:
     """Write y and scale; x: [N, C] with dense rows."""
     N, C = x.shape
+    weight = None if weight is None else weight.contiguous()
     with torch.cuda.device_of(x):
         _forward[(triton.cdiv(N, rows),)](
             x, weight, y, scale, x.stride(0), N, C, EPS=eps, WIDE=wide(scale.dtype), ROWS=rows,
@@ -70,6 +71,7 @@ def backward(
 ) -> Tensor | None:
     """Write dx; the gradient of the gain, in float32 or wider."""
     N, C = x.shape
+    weight = None if weight is None else weight.contiguous()
     programs = min(programs, triton.cdiv(N, rows))
     partial = None if weight is None else torch.empty(programs, C, dtype=scale.dtype, device=x.device)
     with torch.cuda.device_of(x):

@@ -131,13 +131,6 @@ class _Model(nn.Module):
         return out + decayed_linear_attention(x, x, x)[0]
 
 
-def test_traces_through_the_launchers():
-    model, x = _Model(), torch.randn(1, 2, 7, 4)
-    expected = model(x)
-    torch.testing.assert_close(torch.compile(model, backend="aot_eager", fullgraph=True)(x), expected)
-    torch.testing.assert_close(torch.export.export(model, (x,)).module()(x), expected)
-
-
 @pytest.mark.parametrize("positions", [16, 256])
 def test_chunks_of_any_length_give_the_same(positions):
     inputs = _inputs(70, 5, 6)

@@ -1,7 +1,6 @@
 """Operations by name, and what is said of a choice that is none."""
 
 import ast
-import math
 
 import pytest
 import torch
@@ -138,21 +137,3 @@ def test_triton_is_refused_where_it_is_missing(monkeypatch):
     assert found.implementations["triton"].refuses(found.problem("cuda", "bfloat16", (8, 8), (False,))) == (
         "Triton is not installed"
     )
-
-
-def smallest(each: Operation) -> Problem:
-    return min(each.problems("cpu").values(), key=lambda problem: math.prod(value for _, value in problem.sizes))
-
-
-@pytest.mark.parametrize("name", operations())
-def test_every_implementation_takes_the_inputs_of_its_operation_and_agrees_with_the_definition(name):
-    each = operation(name)
-    asked = smallest(each)
-    arguments, keywords = each.inputs(asked, 0)
-    expected = each.reference(*arguments, **keywords)
-    for label, implementation in each.implementations.items():
-        if implementation.refuses(asked) is None and label not in ("compiled", "triton"):  # slow; tested by themselves
-            found = implementation.call(*arguments, **keywords, **implementation.default_for(asked))
-            torch.testing.assert_close(
-                found, expected, atol=1e-4, rtol=1e-4, msg=lambda text, label=label: f"{label}: {text}"
-            )

@@ -1,0 +1,324 @@
+"""What every operation keeps, with each of its implementations; a new one is held to it with no line added.
+
+`compiled` is left out: it is the definition, and the compiler takes longer than all that is here.
+"""
+
+import functools
+import importlib
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.utils import _pytree as pytree
+
+from kernels import rows, tuned
+from kernels.registry import Choice, operation, operations
+from tuner import gate
+
+# What is not had by making a named problem smaller.
+FLAGS = {"layer_norm": {"residual": True}, "linear_cross_entropy": {"bias": True}}
+FEW = {"batch": 2, "heads": 2, "groups": 1}
+COUNTS = ("batch", "rows", "length", "queries", "keys", "sequences")  # sizes that may be none
+LONG, WIDE = 18, 6  # two tiles of the Triton kernels, the second in part; what one holds
+NAMES = list(operations())
+
+
+@functools.cache
+def small(name, dtype="float32", gradients=True, long=WIDE, **changes):
+    """The smallest named problem for a CPU, made smaller still."""
+    found = operation(name)
+    problem = min(found.problems("cpu").values(), key=lambda each: (not trains(each), sum(n for _, n in each.sizes)))
+    most = {**dict.fromkeys((*COUNTS, "positions"), long), **FEW}
+    sizes = {size: min(number, most.get(size, WIDE)) for size, number in problem.sizes} | changes
+    flags = {**dict(problem.flags), **FLAGS.get(name, {}), "gradients": gradients}
+    return replace(problem, dtype=dtype, sizes=tuple(sizes.items()), flags=tuple((n, flags[n]) for n in found.flags))
+
+
+def trains(problem):
+    return dict(problem.flags).get("gradients", False)
+
+
+def runs(each, problem):
+    """Whether an implementation can run a problem, a Triton kernel in its interpreter."""
+    reason = each.refuses(problem)
+    return each.name != "compiled" and (reason is None or (reason == rows.needs_gpu(problem) and rows.triton_is_here()))
+
+
+def ways(name, problem=None):
+    """(name, what to call) of every implementation that runs."""
+    problem = problem or small(name)
+    return {
+        each.name: functools.partial(each.call, **each.default)
+        for each in operation(name).implementations.values()
+        if runs(each, problem)
+    }
+
+
+def launcher(name):
+    """Its public function, with the arguments that `inputs` makes and a configuration."""
+    module = importlib.import_module(f"kernels.{name}")
+    if name != "layer_norm":
+        return getattr(module, name)
+
+    def layer_norm(x, weight, bias, residual=None, config=None):
+        return module.add_layer_norm(x, residual, weight, bias, config=config)
+
+    return layer_norm
+
+
+def results(call, args, kwargs, expanded=False):
+    """Outputs, and gradients of a weighted sum of them that is the same for every implementation."""
+    outs = [y for y in pytree.tree_leaves(call(*args, **kwargs)) if isinstance(y, torch.Tensor)]
+    leaves = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor) and x.requires_grad]
+    generator = torch.Generator().manual_seed(1)
+    learned = [y for y in outs if y.requires_grad]
+    if not learned:
+        return [*outs, *map(torch.zeros_like, leaves)]
+    weights = [
+        torch.ones((), dtype=y.dtype).expand_as(y) if expanded else torch.randn(y.shape, generator=generator).to(y)
+        for y in learned
+    ]
+    return [*outs, *torch.autograd.grad(learned, leaves, weights, materialize_grads=True)]
+
+
+def assert_near(found, expected, dtype=torch.float32):
+    assert len(found) == len(expected)
+    share = (16 if dtype == torch.bfloat16 else 256) * torch.finfo(dtype).eps
+    for one, other in zip(found, expected, strict=True):
+        bound = share * max(1.0, other.abs().max().item() if other.numel() else 0.0)
+        torch.testing.assert_close(one.double(), other.double(), atol=bound, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", NAMES)
+def test_every_implementation_is_the_definition_as_far_as_its_dtype_goes(name, dtype):
+    """In float64; with memory that nobody wrote filled with NaN, and inputs left as they were."""
+    problem = small(name, str(dtype).removeprefix("torch."), long=LONG if dtype == torch.float32 else WIDE)
+    made = gate.trial(operation(name), problem, seed=0)
+    for way, call in ways(name, problem).items():
+        # Triton's interpreter cuts numbers to bfloat16 where a GPU rounds them: that dtype is for a GPU to test.
+        if way in operation(name).choices(problem) or dtype != torch.bfloat16:
+            assert gate.differences(made, call, dtype) is None, way
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_any_layout_of_inputs_and_gradients_will_do(name):
+    """Neighbours that lie two numbers apart; a gradient that is one number, expanded to every place."""
+    args, kwargs = operation(name).inputs(small(name), 0)
+
+    def apart(x):
+        if not isinstance(x, torch.Tensor):
+            return x
+        spread = torch.empty(*x.shape, 2, dtype=x.dtype)[..., 0]
+        return spread.copy_(x.detach()).requires_grad_(x.requires_grad)
+
+    expected = results(operation(name).reference, args, kwargs, expanded=True)
+    for call in ways(name).values():
+        assert_near(results(call, *pytree.tree_map(apart, (args, kwargs)), expanded=True), expected)
+
+
+def empty_problems():
+    for name in NAMES:
+        for size in operation(name).sizes:
+            if size in COUNTS:
+                yield name, size
+
+
+@pytest.mark.parametrize(("name", "size"), list(empty_problems()))
+def test_there_may_be_nothing(name, size):
+    problem = small(name, **{size: 0})
+    args, kwargs = operation(name).inputs(problem, 0)
+    kwargs |= {"reduction": "sum"} if "entropy" in name else {}
+    expected = results(operation(name).reference, args, kwargs)
+    for call in ways(name, problem).values():
+        assert_near(results(call, args, kwargs), expected)
+
+
+def leaves(arguments):
+    """Nothing computed them: what torch's checks and traces expect."""
+
+    def leaf(x):
+        return x.detach().requires_grad_(x.requires_grad) if isinstance(x, torch.Tensor) else x
+
+    return pytree.tree_map(leaf, arguments)
+
+
+class Recording(torch.overrides.TorchFunctionMode):
+    """Keeps the operators of ours that are called, each with its arguments."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = {}
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        operator = getattr(function, "default", function)
+        if isinstance(operator, torch._ops.OpOverload) and operator.namespace == "tessera":
+            self.calls.setdefault(operator, (args, kwargs or {}))
+        return function(*args, **(kwargs or {}))
+
+
+# The fourth check of torch is a trace; what can be chosen here is traced by the tests of whole models.
+CHECKS = ("test_schema", "test_autograd_registration", "test_faketensor")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_operators_keep_the_rules_of_torch(name):
+    args, kwargs = operation(name).inputs(small(name), 0)
+    checked, served = set(), operation(name).choices(small(name))
+    for way, call in ways(name).items():
+        with Recording() as recording:
+            call(*args, **kwargs)
+        for operator, arguments in recording.calls.items():
+            if operator not in checked:  # the same operator may be behind several implementations
+                checked.add(operator)
+                more = () if way in served else ("test_aot_dispatch_static",)
+                torch.library.opcheck(operator, *leaves(arguments), test_utils=(*CHECKS, *more))
+
+
+def configurations(name):
+    """Nothing, and each implementation that is served on a CPU."""
+    problem = small(name)
+    return [None, *[Choice.of(way) for way in operation(name).choices(problem) if way != "compiled"]]
+
+
+class Model(torch.nn.Module):
+    def __init__(self, name, config):
+        super().__init__()
+        self.launch, self.config = launcher(name), config
+
+    def forward(self, *args, **kwargs):
+        return self.launch(*args, **kwargs, config=self.config)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_compiled_model_is_the_same(name):
+    args, kwargs = leaves(operation(name).inputs(small(name), 0))
+    expected = results(operation(name).reference, args, kwargs)
+    for config in configurations(name):
+        torch._dynamo.reset()
+        compiled = torch.compile(Model(name, config), backend="aot_eager", fullgraph=True)
+        assert_near(results(compiled, args, kwargs), expected)
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_exported_model_is_the_same(name):
+    args, kwargs = operation(name).inputs(small(name, gradients=False), 0)
+    for config in configurations(name)[::2]:
+        program = torch.export.export(Model(name, config), args, kwargs)
+        torch.testing.assert_close(program.module()(*args, **kwargs), Model(name, config)(*args, **kwargs))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_mixed_precision_gives_every_implementation_one_dtype(name):
+    args, kwargs = operation(name).inputs(small(name), 0)
+    expected = results(operation(name).reference, args, kwargs)
+    dtypes = {}
+    with torch.autocast("cpu", torch.bfloat16):
+        for way, call in {**ways(name), "served": launcher(name)}.items():
+            found = results(call, args, kwargs)
+            dtypes[way] = [each.dtype for each in found]
+            for one, other in zip(found, expected, strict=True):
+                assert (one - other).abs().max() <= 32 * 2**-8 * max(1.0, other.abs().max()), way
+    assert len({tuple(each) for each in dtypes.values()}) == 1, dtypes
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_configuration_at_the_call_wins_over_the_table(name, monkeypatch):
+    found, problem = operation(name), small(name)
+    args, kwargs = found.inputs(problem, 0)
+    called = []
+
+    def recorded(each):
+        @functools.wraps(each.call)
+        def call(*args, **kwargs):
+            called.append(Choice.of(each.name, {name: kwargs[name] for name in each.parameters}))
+            return each.call(*args, **kwargs)
+
+        return replace(each, call=call)
+
+    for way, each in found.implementations.items():
+        monkeypatch.setitem(found.implementations, way, recorded(each))
+    first, *_, last = list(served_on_a_cpu(name, problem))
+    with tuned.asked() as problems:
+        launcher(name)(*args, **kwargs)
+    (asked,) = problems
+    entry = tuned.Entry(asked, first, 1.0, found.implementations[first.implementation].source)
+    tuned.use("cpu", tuned.Table([entry]))
+    try:
+        called.clear()
+        launcher(name)(*args, **kwargs)
+        launcher(name)(*args, **kwargs, config=last)
+        assert called == [first, last]
+    finally:
+        tuned.use("cpu", None)
+
+
+def served_on_a_cpu(name, problem):
+    """Every implementation with every value of its first parameter, the others as they are by default."""
+    found = operation(name)
+    for way in found.choices(problem):
+        each = found.implementations[way]
+        if way != "compiled":
+            yield Choice.of(way, each.default)
+            for parameter, values in list(each.parameters.items())[:1]:
+                yield from (Choice.of(way, {**each.default, parameter: value}) for value in values)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_configuration_that_is_none_is_told_the_nearest(name):
+    found = operation(name)
+    args, kwargs = found.inputs(small(name), 0)
+    for way in found.choices(small(name)):
+        with pytest.raises(ValueError, match=f"{name} has no implementation '{way}x'. Did you mean '{way}'?"):
+            launcher(name)(*args, **kwargs, config=Choice.of(f"{way}x"))
+        for parameter, values in found.implementations[way].parameters.items():
+            with pytest.raises(ValueError, match=f"no parameter '{parameter}x'. Did you mean '{parameter}'?"):
+                launcher(name)(*args, **kwargs, config=Choice.of(way, {f"{parameter}x": values[0]}))
+            with pytest.raises(ValueError, match=rf"{parameter} must be one of \[.*\], but got -1"):
+                launcher(name)(*args, **kwargs, config=Choice.of(way, {parameter: -1}))
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("name", NAMES)
+def test_what_nobody_tuned_can_run(name, device):
+    found = operation(name)
+    for problem in found.problems(device).values():
+        assert problem.device == device
+        assert (set(dict(problem.sizes)), set(dict(problem.flags))) == (set(found.sizes), set(found.flags))
+        for each in found.implementations.values():
+            if each.refuses(problem) is None:
+                found.check(Choice.of(each.name, each.default_for(problem)), problem)
+        found.check(found.default_choice(problem), problem)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_call_asks_for_the_problem_that_its_inputs_were_made_for(name):
+    problem = small(name)
+    args, kwargs = operation(name).inputs(problem, 0)
+    with tuned.asked() as found:
+        launcher(name)(*args, **kwargs)
+    assert list(found) == [problem]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_triton_is_never_chosen_where_there_is_no_gpu(name):
+    found, problem = operation(name), small(name)
+    triton = [way for way, each in found.implementations.items() if each.refuses(problem) == rows.needs_gpu(problem)]
+    assert triton, "every operation has Triton kernels"
+    for way in triton:
+        assert way not in found.choices(problem)
+        with pytest.raises(ValueError, match="a Triton kernel needs a GPU"):
+            found.check(Choice.of(way), problem)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_space_has_its_default_within_and_no_value_twice(name):
+    found = operation(name)
+    assert len(found.implementations) >= 2
+    for way, each in found.implementations.items():
+        assert way == each.name
+        assert set(each.default) == set(each.parameters)
+        for parameter, values in each.parameters.items():
+            assert len(set(values)) == len(values) >= 2, parameter
+            assert each.default[parameter] in values
