@@ -90,6 +90,8 @@ def _attention_backward(
     together: int,
     wants_bias: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    if not len(q):
+        return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), empty_bias(q, bias, wants_bias).zero_()
     scale = 1 / math.sqrt(q.shape[3])
     K, V = _in_blocks(k, columns), _in_blocks(v, columns)
     d_q, d_K, d_V = torch.empty_like(q), torch.zeros_like(K), torch.zeros_like(V)
