@@ -26,8 +26,10 @@ from nas.work import Checkpoint, Work
 from searchspace.architecture import Architecture
 from searchspace.cost import Shape
 from searchspace.errors import nearest
+from searchspace.holes import describe
 from searchspace.space import Space
-from searchspace.tree import Hole
+from searchspace.support import fillings
+from searchspace.tree import Hole, Scalar, Value, has_holes
 
 CACHE = Path.home() / ".cache" / "tessera-nas"  # data prepared once a node
 
@@ -59,17 +61,24 @@ def _own_traceback(error: BaseException, file: str) -> str:
 
 
 def check_space(config: SearchConfig) -> None:
-    """Raise ValueError when no model of the space can fit the task: its kind, say, or its vocabulary."""
+    """Raise ValueError when models of the space cannot fit the task, by their kind, say, or their vocabulary."""
     root, made = _space(config.space, Shape().length).root, prepared_task(config)
-    open_fields = [name for name, value in root.fields.items() if isinstance(value, Hole)]
-    settled = {name: value for name, value in made.requires().items() if name not in open_fields}
     wrong = [
-        f"{name}: {wanted}, but the space has {name}: {found}"
-        for name, wanted in settled.items()
-        if (found := root.name if name == "kind" else root.fields.get(name)) != wanted
+        f"{name}: {wanted}, but the space has {name}: {_written(found)}"
+        for name, wanted in made.requires().items()
+        if _other_than(wanted, found := root.name if name == "kind" else root.fields.get(name))
     ]
     if wrong:
         raise ValueError(f"The task {type(made).__name__} needs {'; '.join(wrong)}.")
+
+
+def _other_than(wanted: Scalar, found: Value) -> bool:
+    """Whether a field can be anything but what is wanted; every value of a hole would be drawn some day."""
+    return found != wanted if not has_holes(found) else any(way.value != wanted for way in fillings(found, {}) or [])
+
+
+def _written(found: Value) -> str:
+    return describe(found) if isinstance(found, Hole) else str(found)
 
 
 def find_baseline(config: SearchConfig, name: str, folder: Path) -> Architecture:

@@ -30,6 +30,7 @@ MISTAKES = {  # what is written instead, and what is said of it
     "residual: !choice [attenton]": ("residual: !choice [attention, feed_forward]", "6: space.body", "'attention'?"),
     "kind: encoder\n  classes: 3": ("kind: decoder", "2: space: The task LanguageModel needs kind: decoder", "encoder"),
     "vocabulary: 100": ("vocabulary: 256", "2: space", "vocabulary: 256, but the space has vocabulary: 100"),
+    "vocabulary: !choice [100, 256]": ("vocabulary: 256", "2: space", "has vocabulary: !choice [100, 256]"),
     "{languge_model: {}}": (
         "{language_model: {length: 64}}",
         "7: task.languge_model",

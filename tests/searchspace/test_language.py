@@ -246,13 +246,13 @@ def test_what_the_configurations_say_has_a_line():
 
 
 def test_a_block_without_holes_is_checked_within_a_space():
-    text = HEAD + "body:\n  - attention: {heads: 7}\n  - attention: {heads: !choice [2, 7]}\n"
+    text = HEAD + "body:\n  - attention: {heads: 7}\n  - attention: {heads: !choice [2, 4]}\n"
     [problem] = problems(text)
     assert problem.startswith("f.yaml:5: body[0].attention: ")
 
 
-def test_what_depends_on_an_open_width_is_left_to_sampling():
-    parse(HEAD.replace("64", "!choice [64, 70]") + "body: {attention: {heads: 7}}")
+def test_what_fits_one_of_the_widths_is_left_to_sampling():
+    parse(HEAD.replace("64", "!choice [64, 70]") + "body: !choice [{attention: {heads: 7}}, feed_forward]")
 
 
 SAMES = {
@@ -303,10 +303,10 @@ def test_says_what_is_wrong_among_the_holes(case):
     "text",
     [
         "[attention: {heads: !same h}, attention: {heads: !choice {options: [2, 4], name: h}}]",
-        "!choice [[attention: {heads: !int {low: 2, high: 4, name: h}}, linear_attention: {heads: !same h}], convolution]",
+        "!choice [[attention: {heads: !int {low: 2, high: 4, step: 2, name: h}}, linear_attention: {heads: !same h}], convolution]",
         "[!choice {options: [attention, [convolution, feed_forward]], name: mixer}, !same mixer]",
         "[repeat: {times: 2, of: [attention: {heads: !choice {options: [2, 4], name: h, each: true}}, attention: {heads: !same h}]}]",
-        "[attention: {heads: !choice [!int {low: 1, high: 9, step: 4}, !int {low: 2, high: 10, step: 4}]}]",
+        "[attention: {heads: !choice [!int {low: 1, high: 8, step: 7}, !int {low: 2, high: 4, step: 2}]}]",
         "[residual: {dropout: !choice [!float [0, 0.25], !float [0.3, 0.5]], of: attention}]",
         "!choice [attention: {heads: !choice [2, 4]}, attention: {heads: 8}, [attention, attention], []]",
         "[attention: {key_value_heads: !choice [null, 1, 2]}]",

@@ -14,7 +14,7 @@ from searchspace.space import Space
 
 LAYERS = """
 kind: decoder
-width: !choice [8, 16]
+width: !choice [12, 16]
 vocabulary: 5
 body:
   - repeat:
@@ -160,8 +160,8 @@ body:
 def test_a_choice_that_does_not_fit_is_refused_with_its_path():
     space = Space.parse(LAYERS)
     choices = space.sample(random.Random(0)).choices
-    with pytest.raises(SpaceError, match=r"width: 12 does not fit !choice \[8, 16\]"):
-        space.point({**choices, "width": 12})
+    with pytest.raises(SpaceError, match=r"width: 8 does not fit !choice \[12, 16\]"):
+        space.point({**choices, "width": 8})
     with pytest.raises(SpaceError, match=r"width: nothing is chosen"):
         space.point({path: value for path, value in choices.items() if path != "width"})
     with pytest.raises(SpaceError, match=r"widht: no such hole is open here. Did you mean 'width'\?"):
@@ -177,7 +177,7 @@ def test_samples_build_and_meet_the_constraints(by):
     assert all(space.feasible(point) for point in points)
     loose = [space.sample(rng, by=by, feasible=False) for _ in range(60)]
     reasons = {violation.quantity for point in loose for violation in space.violations(point.architecture)}
-    assert reasons == {"builds", "parameters"}  # three heads in a width of 8, and models of more than 4k
+    assert reasons == {"builds", "parameters"}  # three heads in a width of 16, and models of more than 4k
 
 
 def test_a_constraint_that_leaves_nothing_is_named_with_the_nearest_sample():
@@ -198,17 +198,21 @@ def test_a_constraint_that_leaves_nothing_is_named_with_the_nearest_sample():
 
 
 def test_a_space_in_which_nothing_builds_says_why():
-    impossible = Space.parse("""
+    text = """
 kind: decoder
 width: !choice [8, 9]
 vocabulary: 5
 position: none
 body: [attention: {heads: !choice [2, 4]}, linear_attention: {heads: 3}]
-""")
-    with pytest.raises(
-        SpaceError, match=r"none of 50 samples is feasible; 50 do not build.*dim must be a multiple of heads"
-    ):
-        impossible.sample(random.Random(0), tries=50)
+"""
+    with pytest.raises(SpaceError, match=r"No values fit together here\. For one: dim must be a multiple of heads"):
+        Space.parse(text)
+
+
+def test_a_space_of_which_no_sample_can_read_the_sequences_says_so():
+    space = Space.parse("kind: decoder\nwidth: 8\nvocabulary: 5\nposition: {learned: {length: 4}}\nbody: feed_forward")
+    with pytest.raises(SpaceError, match=r"none of 50 samples is feasible; 50 do not build.*at most 4 positions"):
+        space.with_length(5).sample(random.Random(0), tries=50)
 
 
 def test_state_bytes_are_counted_for_each_token_of_the_length():

@@ -11,7 +11,7 @@ from searchspace.variation import kind
 
 SPACE = """
 kind: decoder
-width: !choice [8, 16]
+width: !choice [8, 12]
 vocabulary: 5
 body:
   - !choice
@@ -103,7 +103,7 @@ def test_neighbours_are_every_change_of_one_hole():
         sorted((path, str(value)) for path, value in child.choices.items() if point.choices.get(path) != value)
         for child in space.neighbours(point, rng)
     ]
-    assert changes[0] == [("width", "16")]
+    assert changes[0] == [("width", "12")]
     assert [change[0] for change in changes[1:2]] == [("body[0]", "convolution")]
     assert changes[2:] == [[("body[0]?attention.heads", "2")], [("body[1].feed_forward.expand", "2")]]
 
