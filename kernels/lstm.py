@@ -51,15 +51,29 @@ def fused_lstm(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """torch's own layer, [B, T, C] -> [B, T, N * H] and the last h and c, a second direction read from the end.
 
-    weight_in: [N * 4H, C] and bias: [N * 4H] make the gates. For what needs no gradient: a CPU has a kernel for all
-    positions there. Forward at N 1, float32, one core of a shared CPU, best of 7, with `lstm` in brackets: 1.8 ms (23)
-    at T 256, B 8, C 64; 70 ms (109) at T 64, B 32, C 256; a single position 8.2 ms (2.7) at B 16, C 650.
+    weight_in: [N * 4H, C] and bias: [N * 4H] make the gates. A CPU has a kernel for all positions there, in float32.
+    Forward at N 1, one core of a shared CPU, best of 7, with `lstm` in brackets: 1.8 ms (23) at T 256, B 8, C 64; 70 ms
+    (109) at T 64, B 32, C 256; a single position 8.2 ms (2.7) at B 16, C 650. In training at T 1024, B 1, C 256 a
+    position takes 54 us (116); what is kept for the backward pass is `workspace` numbers, 2.6 times as much.
     """
     flat: list[Tensor] = []
     for ins, U, b in zip(weight_in.chunk(len(weight)), weight, bias.chunk(len(weight)), strict=True):
-        flat += [ins, U, b, torch.zeros_like(b)]
-    out, h, c = torch.lstm(x, (h, c), flat, True, 1, 0.0, False, len(weight) == 2, True)
+        flat += [ins, U, b, b.new_zeros(1).expand_as(b)]
+    out, h, c = torch.lstm(x, (h, c), flat, True, 1, 0.0, torch.is_grad_enabled(), len(weight) == 2, True)
     return out, h, c
+
+
+def workspace(rows: int, width: int, state: int, directions: int) -> int:
+    """Numbers that `fused_lstm` keeps for the backward pass, nearly, its input apart: `rows` = B * T, C = `width`,
+    H = `state`.
+
+    It is oneDNN's, which keeps gates and their gradients, then seven states a position, in rows of whole cache lines;
+    a second direction has its own input and output. About 20 kB are its own.
+    """
+    line = 16  # numbers of four bytes
+    padded, wide = (-(-numbers // line) * line for numbers in (state, width))
+    each = state + 8 * state + 7 * padded + (2 * (wide - padded) if directions == 2 else 0)
+    return rows * (directions * each + (directions - 1) * (width + state)) + directions * 5120
 
 
 # Operations of their own: the compiler takes each as one step, where it would unroll the loop over all T positions.
@@ -151,3 +165,14 @@ def _forward_flops(gates: Any, weight: Any, *_: Any, **__: Any) -> int:
 @flops_of(torch.ops.tessera.lstm_backward)
 def _backward_flops(_grad_h: Any, _grad_c: Any, opened: Any, weight: Any, *_: Any, **__: Any) -> int:
     return 2 * _forward_flops(opened, weight)
+
+
+@flops_of(torch.ops.aten.mkldnn_rnn_layer)
+def _fused_flops(x: Any, weight_in: Any, weight: Any, *_: Any, **__: Any) -> int:
+    T, B, _width = x
+    return sum(2 * T * B * rows * columns for rows, columns in (weight_in, weight))
+
+
+@flops_of(torch.ops.aten.mkldnn_rnn_layer_backward)
+def _fused_backward_flops(x: Any, weight_in: Any, weight: Any, *_: Any, **__: Any) -> int:
+    return 2 * _fused_flops(x, weight_in, weight)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from kernels.lstm import fused_lstm, lstm
+from kernels.lstm import fused_lstm, lstm, workspace
 from searchspace.checks import probability
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Cost, Shape, linear, matmul
@@ -93,22 +93,27 @@ class LSTM(Primitive):
 
     def _fuses(self, x: Tensor, context: Context) -> bool:
         """Whether torch's own layer does the same, and faster."""
-        if torch.compiler.is_compiling() or torch.is_grad_enabled():
+        if torch.compiler.is_compiling():
             return False
         plain = x.device.type == "cpu" and not torch.is_autocast_enabled("cpu") and context.padding is None
+        plain = plain and torch.backends.mkldnn.is_available()
         return plain and x.shape[1] > 1 and x.dtype == self.recurrent.dtype == torch.float32
 
     @classmethod
     def cost(cls, config: LSTMConfig, shape: Shape) -> Cost:
         N, H = config.layout
         wide = max(4, shape.element_bytes)
+        if shape.element_bytes == 4 and shape.length > 1:  # as a CPU has it, which keeps more than the loop does
+            numbers = workspace(shape.rows, config.dim, H, N)
+        else:
+            numbers = shape.rows * N * 6 * H  # four gates, c and h
         return (
             linear(shape, config.dim, N * 4 * H)
             + matmul(shape.batch, H, 4 * H, count=N * shape.length)
             + Cost(activation_bytes=shape.rows * config.dim if config.dropout else 0)  # a mask, one byte an element
             + Cost(
                 parameters=N * 4 * H * H,
-                activation_bytes=shape.rows * N * 6 * H * wide,  # four gates, c and h
+                activation_bytes=numbers * wide,
                 state_bytes=shape.batch * 2 * H * wide if config.causal else 0,
             )
         )
