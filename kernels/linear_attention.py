@@ -85,8 +85,47 @@ def _both_ways(q: Tensor, k: Tensor, v: Tensor, state: Tensor | None) -> tuple[T
     """Here z is a sum of its own: a column beside the values would be a copy of them all."""
     whole = torch.cat([k.transpose(2, 3) @ v, k.sum(2)[..., None]], dim=3)  # [B, H, F, D + 1]
     whole = whole if state is None else whole + state
-    S, z = whole.split((v.shape[3], 1), dim=3)
-    return q @ S / (q @ z + EPSILON), whole
+    read = _read if torch.compiler.is_compiling() else _Read.apply
+    return read(q, whole)[0], whole
+
+
+def _read(q: Tensor, whole: Tensor) -> tuple[Tensor, Tensor]:
+    """What queries read of the sums, and their normalisers."""
+    above, below = (q @ whole).split((whole.shape[3] - 1, 1), dim=3)
+    below = below + EPSILON
+    return above / below, below
+
+
+class _Read(torch.autograd.Function):
+    """`_read` in fewer passes over the values: what autograd makes of a quotient reads and writes them five times.
+
+    The result lies as the heads do side by side, [B, T, H, D], so that merging them costs nothing.
+    """
+
+    @staticmethod
+    def forward(q: Tensor, whole: Tensor) -> tuple[Tensor, Tensor]:
+        B, H, T, _ = q.shape
+        above, below = (q @ whole).split((whole.shape[3] - 1, 1), dim=3)
+        below = below + EPSILON
+        out = q.new_empty(B, T, H, above.shape[3]).transpose(1, 2)
+        return torch.div(above, below, out=out), below
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, Tensor]) -> None:
+        ctx.save_for_backward(*inputs, *output)
+        ctx.mark_non_differentiable(output[1])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
+        q, whole, out, below = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            above = grad / below
+            sums = torch.cat([above, -(above * out).sum(3, keepdim=True)], dim=3)
+        else:
+            sums = grad.new_empty(*grad.shape[:3], whole.shape[3])  # of numerators and, in the last column, normalisers
+            above = torch.div(grad, below, out=sums[..., :-1])
+            torch.neg((above * out).sum(3), out=sums[..., -1])
+        return sums @ whole.transpose(2, 3), q.transpose(2, 3) @ sums
 
 
 def _causal(q: Tensor, k: Tensor, v: Tensor, state: Tensor | None, positions: int) -> tuple[Tensor, Tensor]:

@@ -9,13 +9,14 @@ B batch, T time, H heads, D width of one head, C = H * D model width.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from kernels.elu_features import elu_features
 from kernels.linear_attention import chunks, linear_attention
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, linear, matmul
@@ -47,8 +48,8 @@ class LinearAttention(Primitive):
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         slot = context.slot(causal=self.config.causal)
-        both, v = self.query_key_value(x).split((2 * self.config.dim, self.config.dim), dim=2)
-        q, k, v = (split(part, self.config.heads) for part in (*self._features(both).chunk(2, dim=2), v))
+        both, v = self._projected(x)
+        q, k, v = (split(part, self.config.heads) for part in (*both.chunk(2, dim=2), v))
         if context.padding is not None:
             k = k.masked_fill(~context.padding[:, None, :, None], 0)  # after phi, because phi(0) is 1
         state = slot.get("state") if slot is not None else None
@@ -57,12 +58,15 @@ class LinearAttention(Primitive):
             slot["state"] = state
         return self.output(merge(out))
 
-    def _features(self, both: Tensor) -> Tensor:
-        """Of queries and keys at once; what is not wanted any more is overwritten."""
-        alone = not torch.is_grad_enabled()
-        if self.config.feature_map == "relu":
-            return F.relu(both, inplace=alone)
-        return F.elu(both, inplace=alone).add_(1)
+    def _projected(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Queries and keys as features, [B, T, 2C], and values. Two products, so that two gradients are never one."""
+        both, values = (F.linear(x, *part) for part in self._parts())
+        return (elu_features(both) if self.config.feature_map == "elu" else F.relu(both, inplace=True)), values
+
+    def _parts(self) -> Iterator[tuple[Tensor, ...]]:
+        """Weight, and bias where there is one, of queries and keys, then of values."""
+        parameters = (p for p in (self.query_key_value.weight, self.query_key_value.bias) if p is not None)
+        return zip(*(p.split((2 * self.config.dim, self.config.dim)) for p in parameters), strict=True)
 
     @classmethod
     def cost(cls, config: LinearAttentionConfig, shape: Shape) -> Cost:
@@ -81,15 +85,12 @@ def _products(config: LinearAttentionConfig, shape: Shape) -> Cost:
     """What lies between the projections: the sums and their normalisers, one column more than the values have."""
     D, states = config.dim // config.heads, shape.batch * config.heads
     rows = states * shape.length
-    elu = config.feature_map == "elu"
     if not config.causal:
         products = matmul(D, shape.length, D, count=states) + matmul(shape.length, D, D + 1, count=states)
-        # Products read what lies in one piece, unless positions of several sequences stand between their heads; then
-        # only elu needs the projection itself. Results and normalisers beside.
-        numbers = 6 * D if elu and 1 not in (shape.batch, shape.length) else 5 * D
-        return products + kept(shape, rows * (numbers + D + 1) + states * D * (D + 1))
-    # Elu keeps the whole projection, relu its two results; then one normaliser a row.
-    inputs = kept(shape, rows * ((3 if elu else 2) * D + 1))
+        # Features and values, a normaliser beside; the products copy what lies between other sequences.
+        numbers = 3 * D if shape.batch == 1 else 4 * D
+        return products + kept(shape, rows * (numbers + 1) + states * D * (D + 1))
+    inputs = kept(shape, rows * (2 * D + 1))  # features, and one normaliser a row
     N, C = chunks(shape.length)
     near = matmul(C, D, C, count=states * N) + matmul(C, C, D + 1, count=states * N)
     far = matmul(D, C, D + 1, count=states * N) + matmul(C, D, D + 1, count=states * N)
