@@ -15,6 +15,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from kernels.attention import attention
 from searchspace.checks import at_least, probability
@@ -83,24 +84,43 @@ class LinformerAttention(Primitive):
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """Raises ValueError for a sequence longer than E and F."""
         context.slot(causal=False)
-        q, k, v = self.query_key_value(x).chunk(3, dim=2)
-        if context.padding is not None:
-            k, v = (part.masked_fill(~context.padding[:, :, None], 0) for part in (k, v))
-        E, F = self._matrices(x.shape[1])
-        K, V = self._mixed(E, k), self._mixed(F, v)
+        matrices = self._matrices(x.shape[1])
+        q, K, V = (self._by_head if self.config.sharing == "none" else self._at_once)(x, matrices, context.padding)
         out = attention(split(q, self.config.heads), K, V, dropout=self.config.dropout if self.training else 0.0)
         return self.output(merge(out))
 
+    def _at_once(self, x: Tensor, matrices: tuple[Tensor, Tensor], padding: Tensor | None) -> tuple[Tensor, ...]:
+        """Queries [B, T, C], then K and V, [B, H, slots, D], where all heads mix alike.
+
+        E (x W) is (E x) W: the slots alone are projected, not all positions. A bias has the weights of its slot.
+        """
+        W, b = self.query_key_value.weight.chunk(3), self.query_key_value.bias
+        real = x if padding is None else x.masked_fill(~padding[:, :, None], 0)
+        E, F = matrices
+        mixed = E @ real
+        slots = [functional.linear(mixed, W[1]), functional.linear(mixed if F is E else F @ real, W[2])]
+        if b is None:
+            return functional.linear(x, W[0]), *(split(slot, self.config.heads) for slot in slots)
+        first, *biases = b.chunk(3)
+        ones = real.new_ones(1, x.shape[1], 1) if padding is None else padding[:, :, None].to(real.dtype)
+        slots = [slot + (matrix @ ones) * c for slot, matrix, c in zip(slots, matrices, biases, strict=True)]
+        return functional.linear(x, W[0], first), *(split(slot, self.config.heads) for slot in slots)
+
+    def _by_head(self, x: Tensor, matrices: tuple[Tensor, Tensor], padding: Tensor | None) -> tuple[Tensor, ...]:
+        """The same where every head mixes by matrices of its own."""
+        q, *parts = self.query_key_value(x).chunk(3, dim=2)
+        if padding is not None:
+            parts = [part.masked_fill(~padding[:, :, None], 0) for part in parts]
+        return q, *(self._mixed(matrix, part) for matrix, part in zip(matrices, parts, strict=True))
+
     def _mixed(self, matrix: Tensor, y: Tensor) -> Tensor:
-        """matrix: [1 or H, slots, T], y: [B, T, C] -> [B, H, slots, D]; never a copy of the matrix a sequence."""
-        if self.config.sharing != "none":
-            return split(matrix @ y, self.config.heads)
+        """matrix: [H, slots, T], y: [B, T, C] -> [B, H, slots, D]; never a copy of the matrix a sequence."""
         B, T, _ = y.shape
         columns = y.view(B, T, self.config.heads, -1).permute(2, 1, 0, 3).flatten(2)  # [H, T, B * D]
         return (matrix @ columns).unflatten(2, (B, -1)).permute(2, 0, 1, 3)
 
     def _matrices(self, length: int) -> tuple[Tensor, Tensor]:
-        """E and F, [1 or H, slots, T]."""
+        """E and F, [1 or H, slots, T]; one tensor where they are one matrix."""
         if length > self.config.length:
             raise ValueError(
                 f"linformer_attention was built for at most {self.config.length} positions, but got {length}. "
@@ -118,10 +138,22 @@ class LinformerAttention(Primitive):
         states = shape.batch * config.heads
         numbers = config.matrices * K * config.length
         return (
-            linear(shape, C, 3 * C, bias=config.bias)
-            + matmul(K, shape.length, D, count=2 * states)
+            _keys_and_values(config, shape)
             + matmul(shape.length, D, 2 * K, count=states)
-            + kept(shape, shape.rows * (5 * C + config.heads) + 2 * states * K * D)
+            + kept(shape, shape.rows * (2 * C + config.heads))
             + linear(shape, C, C, bias=config.bias)
             + (common(config.layerwise, numbers) if config.sharing == "layerwise" else Cost(parameters=numbers))
         )
+
+
+def _keys_and_values(config: LinformerAttentionConfig, shape: Shape) -> Cost:
+    """Queries, and the slots' keys and values."""
+    C, K, B = config.dim, config.slots, shape.batch
+    if config.sharing == "none":
+        products = matmul(K, shape.length, C // config.heads, count=2 * B * config.heads)
+        return linear(shape, C, 3 * C, bias=config.bias) + products + kept(shape, shape.rows * 2 * C + 2 * B * K * C)
+    mixed = config.matrices
+    slots = matmul(K, shape.length, C, count=mixed * B) + matmul(B * K, C, C, count=2)
+    biases = matmul(K, shape.length, 1, count=2, backward=1) if config.bias else Cost()
+    parameters = Cost(parameters=2 * (C * C + (C if config.bias else 0)))
+    return linear(shape, C, C, bias=config.bias) + parameters + slots + biases + kept(shape, (mixed + 2) * B * K * C)

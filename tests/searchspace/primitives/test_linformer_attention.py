@@ -71,7 +71,7 @@ def test_layerwise_every_layer_of_a_model_reads_one_matrix_that_counts_once():
 def test_work_grows_with_the_length_and_not_with_its_square():
     config = LinformerAttentionConfig(dim=16, length=4096)
     costs = [LinformerAttention.cost(config, Shape(length=length)) for length in (1024, 4096)]
-    assert costs[1].flops == 4 * costs[0].flops
+    assert 3.9 * costs[0].flops < costs[1].flops <= 4 * costs[0].flops  # the slots are projected once
     assert costs[1].activation_bytes < 4 * costs[0].activation_bytes
 
 
