@@ -134,7 +134,7 @@ def _causal(q: Tensor, k: Tensor, v: Tensor, state: Tensor | None, positions: in
 
     def chunked(x: Tensor) -> Tensor:
         """[B, H, T, X] -> [B, H, N, C, X]; zeros behind the end add nothing to any sum."""
-        return F.pad(x, (0, 0, 0, N * C - T)).view(B, H, N, C, x.shape[3])
+        return (x if N * C == T else F.pad(x, (0, 0, 0, N * C - T))).unflatten(2, (N, C))
 
     Q, K, V = chunked(q), chunked(k), chunked(v)
     each = K.transpose(3, 4) @ V  # [B, H, N, F, D + 1]

@@ -10,6 +10,7 @@ B batch, H heads, T time, D width of one head, R rounds, N chunks a round, K pos
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -113,11 +114,36 @@ def lsh_attention(
     del Q, K, turned, penalty
     largest = scores.detach().amax(2, keepdim=True)
     weights = scores.sub_(largest).exp_()
-    V = F.embedding(seen, v.flatten(0, 2)).view(*chunks, D)
-    sums = torch.cat([F.dropout(weights, dropout) @ V, weights.sum(2, keepdim=True)], dim=2)  # [.., K, D + 1]
+    mixed = _gathered(F.dropout(weights, dropout), v.flatten(0, 2), seen.view(chunks))
+    sums = torch.cat([mixed, weights.sum(2, keepdim=True)], dim=2)  # [.., K, D + 1]
     out = layout.mixed(sums, largest)
     out = out[..., :D] / out[..., D:]
     return out if padding is None else out.masked_fill(~padding[:, None, :, None], 0)
+
+
+def _gathered(weights: Tensor, table: Tensor, rows: Tensor) -> Tensor:
+    """weights: [G, K, J] times the rows [G, J] of table: [R, D] -> [G, K, D]."""
+    if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+        return weights @ F.embedding(rows, table)
+    return _Gathered.apply(weights, table, rows)
+
+
+class _Gathered(torch.autograd.Function):
+    """The product gathers its rows once more on the way back: kept, they would be as large as the weights."""
+
+    @staticmethod
+    def forward(weights: Tensor, table: Tensor, rows: Tensor) -> Tensor:
+        return weights @ F.embedding(rows, table)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        weights, table, rows = ctx.saved_tensors
+        into = torch.ops.aten.embedding_dense_backward(weights.transpose(1, 2) @ grad, rows, len(table), -1, False)
+        return grad @ F.embedding(rows, table).transpose(1, 2), into, None
 
 
 class _Layout:

@@ -173,7 +173,7 @@ class LshAttention(Primitive):
             linear(shape, C, 2 * C, bias=config.bias)
             + replace(hashing, choosing_flops=hashing.flops)
             + matmul(how.size, D, 2 * seen, count=heads * how.ring)
-            + kept(shape, held + rows * (D + seen) + rows * how.views * 2 * D + shape.rows * (C + config.heads))
+            + kept(shape, held + rows * (D + seen) + rows * how.views * D + shape.rows * (C + config.heads))
             + Cost(activation_bytes=8 * (rows + rows * how.views + heads * how.rounds * shape.length))
             + linear(shape, C, C, bias=config.bias)
         )
