@@ -93,8 +93,8 @@ def _transformer(root: Block, width: int, depth: int) -> Architecture:
     heads = _heads(width)
     attention = _residual(Block("attention", {"heads": heads}))
     feed_forward = _residual(Block("feed_forward", {"expand": 4, "activation": "gelu"}))
-    names = ("vocabulary", "features", "classes", "tokens", "tie_embeddings", "scale_embedding", "dropout")
-    fields = {name: root.fields[name] for name in names if name in root.fields}
+    names = ("vocabulary", "features", "classes", "tokens", "tie_embeddings", "scale_embedding", "embedding_start")
+    fields = {name: root.fields[name] for name in (*names, "dropout") if name in root.fields}
     fields |= {"width": width, "position": Block("rotary", {})}
     if root.name == "encoder_decoder":
         memory = _residual(Block("attention", {"heads": heads, "over": "memory"}))

@@ -16,7 +16,7 @@ from searchspace.checks import at_least, probability
 from searchspace.combinators.sequence import Stack
 from searchspace.contract import Context, Given
 from searchspace.cost import Shape
-from searchspace.models.embedding import TokenEmbedding, logits_part, token_part
+from searchspace.models.embedding import Start, TokenEmbedding, logits_part, token_part
 from searchspace.models.entry import cannot_stream, check_position, entered, left, position_parts
 from searchspace.models.initialisation import scale_residual_outputs
 from searchspace.parts import Composite, Part, configured_below, in_order
@@ -29,7 +29,7 @@ class DecoderConfig:
     """`final_norm: none` suits bodies of post-norm blocks, which end with a norm of their own.
 
     The last block of the body may leave a width of its own; the final norm and the logits then have that width.
-    `logits_bias`: every token's logit has one.
+    `logits_bias`: every token's logit has one. `embedding_start`: what the table of tokens starts from.
     """
 
     width: int
@@ -37,6 +37,7 @@ class DecoderConfig:
     position: Position = named("sinusoidal")
     tie_embeddings: bool = True
     scale_embedding: bool = True
+    embedding_start: Start = "small"
     dropout: float = 0.0
     body: Blocks
     final_norm: Norm = named("layer_norm")
@@ -84,6 +85,7 @@ class Decoder(Composite, nn.Module):
             config.vocabulary,
             config.width,
             scale=config.scale_embedding,
+            start=config.embedding_start,
             tied=config.tie_embeddings,
             output_width=config.width_after,
             bias=config.logits_bias,

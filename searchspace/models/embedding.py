@@ -1,12 +1,14 @@
 """Where tokens or vectors enter a model, and where logits leave it; all models share it.
 
 Press and Wolf 2017, "Using the Output Embedding to Improve Language Models", https://arxiv.org/abs/1608.05859, for the
-tied table; Vaswani et al. 2017, section 3.4, for its scale. B batch, T time, C width, V vocabulary, F features.
+tied table; Vaswani et al. 2017, section 3.4, for its scale. What the table starts from is a choice, `Start`.
+B batch, T time, C width, V vocabulary, F features.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -15,12 +17,18 @@ from torch.nn import functional as F
 from searchspace.cost import Cost, Shape, kept, matmul
 from searchspace.parts import Part
 
-INITIAL_STD = 0.02  # of the table: logits start small, so that the first loss is near log V
+INITIAL_STD = 0.02  # of what starts small: tied logits then do too, so that the first loss is near log V
+
+# The standard deviation of the numbers in a new table of tokens. small: 0.02. unit: 1 / sqrt(C), as in the code of
+# Vaswani et al. and of Dehghani et al. 2019, so that scaled tokens start at the scale of one, beside positions of the
+# scale of one. A tied table then also makes the logits of a position's own token large, about sqrt(C), before training.
+Start = Literal["small", "unit"]
 
 
 class TokenEmbedding(nn.Module):
     """[B, T] tokens -> [B, T, C], times sqrt(C) with `scale`; `logits` goes back, by the same table when `tied`.
 
+    `start`: of the table that reads tokens.
     A table of its own may read another width than C, `output_width`. `bias`: of every token's logit.
     """
 
@@ -33,15 +41,16 @@ class TokenEmbedding(nn.Module):
         tied: bool = True,
         output_width: int | None = None,
         bias: bool = False,
+        start: Start = "small",
     ) -> None:
         super().__init__()
         self.table = nn.Embedding(vocabulary, width)
         self.output = None if tied else nn.Linear(output_width or width, vocabulary, bias=False)
         self.bias = nn.Parameter(torch.zeros(vocabulary)) if bias else None
         self.factor = math.sqrt(width) if scale else 1.0
-        for module in (self.table, self.output):
-            if module is not None:
-                nn.init.normal_(module.weight, std=INITIAL_STD)
+        nn.init.normal_(self.table.weight, std=INITIAL_STD if start == "small" else 1 / math.sqrt(width))
+        if self.output is not None:
+            nn.init.normal_(self.output.weight, std=INITIAL_STD)
 
     def forward(self, tokens: Tensor) -> Tensor:
         return self.table(tokens) * self.factor

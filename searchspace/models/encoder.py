@@ -21,6 +21,7 @@ from searchspace.cost import Cost, Shape
 from searchspace.models.embedding import (
     INITIAL_STD,
     SegmentEmbedding,
+    Start,
     TokenEmbedding,
     features_part,
     segment_part,
@@ -39,9 +40,9 @@ class EncoderConfig:
 
     tokens: it gives the logits of a token at every position, by the table that it reads them with. class_token: a
     learned vector stands in front and is position 0. segments: how many parts of the input `Context.segments` tells
-    apart by a vector each. pool: the class is read from the mean of all positions, or from the first. head: what comes
-    before the logits; head_activation, head_eps: of the hidden layer before those of tokens, each of which then has a
-    bias, as it has with logits_bias.
+    apart by a vector each. embedding_start: what the table of tokens starts from. pool: the class is read from the mean
+    of all positions, or from the first. head: what comes before the logits; head_activation, head_eps: of the hidden
+    layer before those of tokens, each of which then has a bias, as it has with logits_bias.
     """
 
     width: int
@@ -53,6 +54,7 @@ class EncoderConfig:
     segments: int | None = None
     position: Position = named("sinusoidal")
     scale_embedding: bool = True
+    embedding_start: Start = "small"
     input_norm: Norm = named("none")
     dropout: float = 0.0
     body: Blocks
@@ -104,7 +106,9 @@ class Encoder(Composite, nn.Module):
         self.config = config
         self.input: Any
         if config.vocabulary is not None:
-            self.input = TokenEmbedding(config.vocabulary, config.width, scale=config.scale_embedding)
+            self.input = TokenEmbedding(
+                config.vocabulary, config.width, scale=config.scale_embedding, start=config.embedding_start
+            )
         else:
             self.input = nn.Linear(config.features or 0, config.width)
         self.segments = None if config.segments is None else SegmentEmbedding(config.segments, config.width)

@@ -18,7 +18,7 @@ from searchspace.checks import at_least, probability
 from searchspace.combinators.sequence import Stack
 from searchspace.contract import Context, Given
 from searchspace.cost import Cost, Shape
-from searchspace.models.embedding import TokenEmbedding, logits_part, token_part
+from searchspace.models.embedding import Start, TokenEmbedding, logits_part, token_part
 from searchspace.models.entry import cannot_stream, check_position, entered, left, position_parts
 from searchspace.models.handover import check_nothing_is_lost, handed_over
 from searchspace.models.initialisation import scale_residual_outputs
@@ -28,7 +28,8 @@ from searchspace.registry import Blocks, Configured, Norm, Position, named, prim
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderDecoderConfig:
-    """`source_vocabulary`: of a source in another language, with a table of its own; else the table is shared."""
+    """`source_vocabulary`: of a source in another language, with a table of its own; else the table is shared.
+    `embedding_start`: what the tables start from."""
 
     width: int
     vocabulary: int
@@ -36,6 +37,7 @@ class EncoderDecoderConfig:
     position: Position = named("sinusoidal")
     tie_embeddings: bool = True
     scale_embedding: bool = True
+    embedding_start: Start = "small"
     dropout: float = 0.0
     encoder: Blocks
     encoder_norm: Norm = named("layer_norm")
@@ -67,12 +69,11 @@ class EncoderDecoderConfig:
 class EncoderDecoder(Composite, nn.Module):
     def __init__(self, config: EncoderDecoderConfig) -> None:
         super().__init__()
-        self.embedding = TokenEmbedding(
-            config.vocabulary, config.width, scale=config.scale_embedding, tied=config.tie_embeddings
-        )
+        how: Any = {"scale": config.scale_embedding, "start": config.embedding_start}
+        self.embedding = TokenEmbedding(config.vocabulary, config.width, tied=config.tie_embeddings, **how)
         self.source = None
         if config.source_vocabulary is not None:
-            self.source = TokenEmbedding(config.source_vocabulary, config.width, scale=config.scale_embedding)
+            self.source = TokenEmbedding(config.source_vocabulary, config.width, **how)
         self.position: Any = config.position.build()
         self.dropout = nn.Dropout(config.dropout)
         self.encoder = Stack(config.encoder)
