@@ -1,111 +1,157 @@
 """How soon a tuning strategy finds a fast kernel, on recorded GPU spaces.
 
 Every strategy runs on every recorded space (`NAS_DATA`, folder `kernel_tuning`) with many seeds, as it would live (see
-`tuner.replay`). `--warm` leaves one device out and starts from the records of the others; `--noisy` draws one recorded
-sample a measurement.
+`tuner.replay`). `--mode warm` leaves one device out and starts from the records of the others; in `--mode noisy` a
+measurement is one recorded sample, and what would be served is decided as in a live session. `--peers` runs Kernel
+Tuner's strategies beside, `--cross-validate` chooses settings without the spaces that they are judged on. Runs are kept
+in `--results`; the same command again goes on where it was.
 """
 
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import os
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.report import report, skip
-from tuner.recorded import Recorded, load
-from tuner.replay import Run, fraction_of_optimum, replay, score
+from benchmarks import replay_peers
+from benchmarks.replay_runs import MODES, Job, Result, Results, complete, spaces, version
+from benchmarks.replay_validation import validate
+from benchmarks.report import report
+from tuner.replay import improvements
 from tuner.strategies import STRATEGIES
-from tuner.transfer import Elsewhere, hints
 
-BUDGETS = (25, 50, 100, 200, 400)
-WARM_BUDGETS = (8, 16, 25, 50, 100)
-BARS = {25: 0.80, 50: 0.90, 100: 0.95, 200: 0.985, 400: 0.995}
-
-
-def spaces() -> dict[str, Recorded]:
-    """The recorded spaces by name; ends with a message where there are none."""
-    folder = Path(os.environ.get("NAS_DATA", "../shared/data")) / "kernel_tuning"
-    files = sorted(folder.glob("*.json.gz"))
-    if not files:
-        skip(f"there are no recorded tuning spaces in {folder}; set NAS_DATA to the folder that holds kernel_tuning")
-    return {recorded.name: recorded for recorded in map(load, files)}
+BUDGETS = (8, 16, 25, 50, 100, 200, 400)
+BARS = {
+    "cold": "25 .80, 50 .90, 100 .95, 200 .985, 400 .995; 20 ms a proposal",
+    "warm": "gemm: 8 .96, 16 .98; convolution and dedispersion above cold everywhere",
+    "noisy": "served at most 1.02, regret at most 1.010",
+}
+OURS = ["surrogate", "random", "local_search", "evolution", "annealing"]
 
 
-def others(name: str, known: dict[str, Recorded]) -> list[Elsewhere]:
-    """The same kernel on every other device."""
-    kernel = name.partition("_")[0]
+def jobs(options: argparse.Namespace) -> list[Job]:
+    """Seed by seed, so that what a killed run leaves is even."""
     return [
-        Elsewhere(each.space, each.times, np.ones(len(each.space), dtype=bool))
-        for other, each in known.items()
-        if other != name and other.partition("_")[0] == kernel
-    ]
-
-
-def runs(recorded: Recorded, strategy: str, options: argparse.Namespace, known: dict[str, Recorded]) -> list[Run]:
-    given = hints(recorded.space, others(recorded.name, known)) if options.warm else None
-    most = max(WARM_BUDGETS if options.warm else BUDGETS)
-    budget = min(most, options.most)
-    return [
-        replay(recorded, strategy, budget, seed, noisy=options.noisy, hints=given)
+        Job(options.mode, strategy, space, seed, options.most)
         for seed in range(options.first_seed, options.first_seed + options.seeds)
+        for strategy in options.strategies
+        for space in spaces()
     ]
 
 
-def rows(options: argparse.Namespace) -> Iterator[dict[str, object]]:
-    known = spaces()
-    budgets = [budget for budget in (WARM_BUDGETS if options.warm else BUDGETS) if budget <= options.most]
-    jobs = [(name, strategy) for strategy in options.strategies for name in known]
-    with multiprocessing.get_context("fork").Pool(options.processes) as pool:
-        done = dict(zip(jobs, pool.starmap(_job, [(name, strategy, options, budgets) for name, strategy in jobs])))
-    for strategy in options.strategies:
-        table = [done[name, strategy] for name in known]
-        if options.each:
-            yield from ({"strategy": strategy, "space": name, **row} for name, row in zip(known, table, strict=True))
-        mean = {key: round(float(np.mean([row[key] for row in table])), 4) for key in table[0]}
-        yield {"strategy": strategy, "space": "mean", **mean}
+def rows(results: Iterable[Result], budgets: Sequence[int], each: bool) -> Iterator[dict[str, object]]:
+    """Of every strategy: its mean over the spaces, its worst space, and its score against random search."""
+    table: dict[str, dict[str, list[Result]]] = {}
+    for result in results:
+        table.setdefault(result.job.strategy, {}).setdefault(result.job.space, []).append(result)
+    for strategy, by_space in table.items():
+        fractions = {name: [_mean(runs, budget) for budget in budgets] for name, runs in by_space.items()}
+        scores = {name: [_score(name, runs, budget) for budget in budgets] for name, runs in by_space.items()}
+        groups = {"mean": list(by_space)}
+        if each:
+            groups |= {kernel: [name for name in by_space if name.startswith(kernel)] for kernel in _kernels(by_space)}
+            groups |= {name: [name] for name in by_space}
+        for label, names in groups.items():
+            values = np.mean([fractions[name] for name in names], axis=0)
+            runs = [run for name in names for run in by_space[name]]
+            yield _row(strategy, label, budgets, values, runs)
+        yield _row(strategy, "worst space", budgets, np.min(list(fractions.values()), axis=0), [])
+        means, errors = np.array(list(scores.values())).transpose(2, 0, 1)
+        yield _row(strategy, "score", budgets, means.mean(0), [])
+        yield _row(strategy, "... its error", budgets, np.sqrt((errors**2).sum(0)) / len(errors), [])
 
 
-def _job(name: str, strategy: str, options: argparse.Namespace, budgets: list[int]) -> dict[str, float]:
-    known = spaces()
-    recorded = known[name]
-    found = runs(recorded, strategy, options, known)
-    row = {
-        str(budget): round(float(np.mean([fraction_of_optimum(recorded, run, budget) for run in found])), 4)
-        for budget in budgets
-    }
-    final = [float(recorded.times[run.chosen]) / recorded.best for run in found if run.chosen is not None]
-    regret = [float(recorded.times[run.chosen]) / float(run.best()[-1]) for run in found if run.chosen is not None]
-    return {
-        **row,
-        "score_100": round(score(recorded, found, 100)[0], 3) if 100 in budgets and len(found) > 1 else float("nan"),
-        "chosen": round(float(np.mean(final)), 4),
-        "regret": round(float(np.mean(regret)), 4),
-        "ms_a_proposal": round(1e3 * float(np.mean([run.seconds for run in found])), 2),
-    }
+def _row(
+    strategy: str, label: str, budgets: Sequence[int], values: np.ndarray, runs: Sequence[Result]
+) -> dict[str, object]:
+    row: dict[str, object] = {"strategy": strategy, "of": label, "runs": len(runs) or ""}
+    row |= {str(budget): f"{value:.4f}" for budget, value in zip(budgets, values, strict=True)}
+    row["to 5%"] = f"{np.median([run.near() for run in runs]):.0f}" if runs else ""
+    row["ms"] = f"{np.mean([run.milliseconds for run in runs]):.2f}" if runs else ""
+    row["longest ms"] = f"{max(run.longest for run in runs):.0f}" if runs else ""
+    for name in ("served", "regret"):
+        known = [value for run in runs if (value := getattr(run, name)) is not None]
+        row[name] = f"{np.mean(known):.4f}" if known else ""
+    return row
+
+
+def _mean(runs: Sequence[Result], budget: int) -> float:
+    return float(np.mean([run.fraction(budget) for run in _planned(runs, budget)]))
+
+
+def _planned(runs: Sequence[Result], budget: int) -> list[Result]:
+    """The runs that were told to end soonest after `budget`: some strategies plan by how many evaluations they have."""
+    most = min((run.job.evaluations for run in runs if run.job.evaluations >= budget), default=None)
+    return [run for run in runs if run.job.evaluations == most]
+
+
+def _score(space: str, runs: Sequence[Result], budget: int) -> tuple[float, float]:
+    recorded = spaces()[space]
+    fractions = np.array([run.fraction(budget) for run in _planned(runs, budget)])
+    found = improvements(recorded, recorded.best / fractions[fractions > 0], budget)
+    error = float(found.std(ddof=1)) / np.sqrt(len(found)) if len(found) > 1 else float("nan")
+    return float(found.mean()) if len(found) else float("nan"), error
+
+
+def _kernels(names: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(name.partition("_")[0] for name in names))
+
+
+def _watched(new: Iterator[Result], missing: int, budgets: Sequence[int]) -> None:
+    """Say on stderr how far it is, each time all spaces have had one more seed."""
+    start, seen, group = time.monotonic(), [], len(spaces())
+    for count, result in enumerate(new, 1):
+        seen.append(result)
+        if count % group == 0 or count == missing:
+            left = (time.monotonic() - start) / count * (missing - count)
+            strategy = result.job.strategy
+            last = [each for each in seen if each.job.strategy == strategy]
+            means = " ".join(f"{b}: {np.mean([each.fraction(b) for each in last]):.3f}" for b in budgets)
+            print(f"{count}/{missing} {strategy} {means}, {left / 60:.0f} min left", file=sys.stderr, flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    names = ["surrogate", "random", "local_search", "evolution", "annealing"]
-    parser.add_argument("--strategies", nargs="+", default=names)
+    parser.add_argument("--strategies", nargs="+", default=OURS, help=f"of {', '.join(STRATEGIES)}")
+    parser.add_argument("--mode", choices=MODES, default="cold")
     parser.add_argument("--seeds", type=int, default=50)
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--most", type=int, default=400, help="evaluations at most")
+    parser.add_argument("--most", type=int, default=400, help="evaluations of a run")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
-    parser.add_argument("--warm", action="store_true", help="start from the other devices' records of the same kernel")
-    parser.add_argument("--noisy", action="store_true", help="a measurement is one of the recorded samples")
-    parser.add_argument("--each", action="store_true", help="a row for each space too")
+    parser.add_argument("--peers", nargs="*", help="Kernel Tuner's strategies in place of ours; without names, most")
+    parser.add_argument("--cross-validate", action="store_true", help="settings chosen on other kernels and devices")
+    parser.add_argument("--results", type=Path, default=Path("build/replay.jsonl"), help="where runs are kept")
+    parser.add_argument("--each", action="store_true", help="a row for each kernel and space too")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if unknown := set(options.strategies) - STRATEGIES.keys():
         parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(STRATEGIES)}")
-    title = "Fraction of the optimum after so many evaluations" + (" (warm)" if options.warm else "")
-    bars = ", ".join(f"{bar} after {budget}" for budget, bar in BARS.items())
-    report(title, list(rows(options)), as_json=options.json, notes=() if options.warm else [f"Bars: {bars}."])
+    budgets = [budget for budget in BUDGETS if budget <= options.most]
+    results = Results(options.results, version)
+    if options.cross_validate:
+        found = validate(
+            results, range(options.first_seed, options.first_seed + options.seeds), options.most, options.processes
+        )
+        report("Settings chosen without the spaces that are left out", found, as_json=options.json)
+        return
+    if options.peers is not None:
+        results = Results(options.results, lambda job: replay_peers.PACKAGE)
+        wanted = replay_peers.jobs(
+            options.peers, range(options.first_seed, options.first_seed + options.seeds), budgets
+        )
+        new = replay_peers.complete(results, wanted)
+    else:
+        wanted = jobs(options)
+        new = complete(results, wanted, options.processes)
+    _watched(new, sum(job not in results.known for job in wanted), budgets)
+    found = list(rows((results.known[job] for job in wanted if job in results.known), budgets, options.each))
+    title = f"Fraction of the optimum after so many evaluations, {options.mode}"
+    report(title, found, as_json=options.json, notes=[f"Bars, of the default: {BARS[options.mode]}."])
 
 
 if __name__ == "__main__":

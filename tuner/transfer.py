@@ -1,9 +1,9 @@
 """What other devices' measurements say of a space that is new to this one.
 
-Times of two devices differ by factors, but the order of configurations is much the same: every other device gives each
-configuration it has measured the normal score of its rank, and one it has not, what a regression on the features says.
-The mean over the devices, weighted by how alike the devices are, is a hint: it decides which configurations are tried
-first, and a model of the new device may lean on it. Nothing is served because of a hint: all of it is measured.
+Times of two devices differ by factors, so their logarithms are much the same up to a constant. A configuration that
+another device has not measured gets what a regression on the values says, one that failed there the slowest time.
+Hints decide which configurations are tried first, and a model of the new device leans on them as far as they turn out
+to hold (`tuner.strategies.warm`). Nothing is served because of a hint: all of it is measured.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtri
-from scipy.stats import rankdata
 
 from tuner.space import TuningSpace
+from tuner.strategies.contract import Hints
 
 
 @dataclass(frozen=True)
@@ -29,24 +28,24 @@ class Elsewhere:
     alike: float = 1.0
 
 
-def hints(space: TuningSpace, elsewhere: Sequence[Elsewhere]) -> np.ndarray | None:
-    """[N]: low for configurations that were fast elsewhere, standardised; None where nothing is known."""
+def hints(space: TuningSpace, elsewhere: Sequence[Elsewhere]) -> Hints | None:
+    """Of all devices that know more than one time; None where there is none."""
     informed = [each for each in elsewhere if np.isfinite(each.times[each.known]).sum() > 1]
     if not informed:
         return None
-    total = np.sum([each.alike * _scores(space, each) for each in informed], axis=0)
-    return (total - total.mean()) / (total.std() + 1e-9)
+    alike = np.array([each.alike for each in informed])
+    return Hints(np.stack([_logarithms(space, each) for each in informed]), alike / alike.sum())
 
 
-def _scores(space: TuningSpace, other: Elsewhere) -> np.ndarray:
+def _logarithms(space: TuningSpace, other: Elsewhere) -> np.ndarray:
     rows = np.flatnonzero(other.known)
-    times = np.where(np.isfinite(other.times[rows]), other.times[rows], np.inf)
-    scores = ndtri(rankdata(times) / (len(times) + 1))
-    by_configuration = {_key(other.space, int(row)): score for row, score in zip(rows, scores, strict=True)}
+    times = other.times[rows]
+    logarithms = np.log(np.where(np.isfinite(times), times, np.nanmax(times)) / np.nanmin(times))
+    by_configuration = {_key(other.space, int(row)): value for row, value in zip(rows, logarithms, strict=True)}
     found = np.array([by_configuration.get(_key(space, number), np.nan) for number in range(len(space))])
     missing = np.isnan(found)
     if missing.any():
-        found[missing] = _regressed(other, rows, scores, space)[missing]
+        found[missing] = _regressed(other, rows, logarithms, space)[missing]
     return found
 
 
@@ -54,11 +53,11 @@ def _key(space: TuningSpace, number: int) -> tuple:
     return tuple(sorted(space.configuration(number).items()))
 
 
-def _regressed(other: Elsewhere, rows: np.ndarray, scores: np.ndarray, space: TuningSpace) -> np.ndarray:
+def _regressed(other: Elsewhere, rows: np.ndarray, logarithms: np.ndarray, space: TuningSpace) -> np.ndarray:
     from sklearn.ensemble import ExtraTreesRegressor  # a second to import, and seldom needed
 
     model = ExtraTreesRegressor(100, min_samples_leaf=2, random_state=0)
-    return model.fit(_values(other.space)[rows], scores).predict(_values(space))
+    return model.fit(_values(other.space)[rows], logarithms).predict(_values(space))
 
 
 def _values(space: TuningSpace) -> np.ndarray:

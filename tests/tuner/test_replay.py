@@ -11,7 +11,7 @@ import pytest
 
 from tuner import strategies
 from tuner.recorded import Recorded, load, synthetic
-from tuner.replay import Run, expected_random, fraction_of_optimum, replay
+from tuner.replay import Run, expected_random, fraction_of_optimum, replay, score, settle
 from tuner.space import TuningSpace
 
 SPACE = TuningSpace.product({"x": [1, 2, 3], "y": [1, 2]})
@@ -47,6 +47,35 @@ def test_in_noisy_mode_a_measurement_is_one_of_the_samples():
     seen = {float(run.seen[0]) for run in runs}
     assert seen == {3.0, 4.0}
     assert all(run.times[0] == 3 for run in runs)
+
+
+def test_what_serves_is_decided_by_timing_the_finalists_again():
+    recorded = synthetic(0)
+    run = replay(recorded, "random", 60, noisy=True)
+    chosen = settle(recorded, run)
+    assert recorded.times[chosen] <= 1.03 * run.best()[-1]
+    assert chosen in run.order
+    # one sample is lucky by far: a search would end with it, a second look does not
+    samples = np.full((6, 50), 2.0)
+    samples[0], samples[1], samples[1, 0] = 3.0, 2.5, 0.1
+    lucky = Recorded("lucky", SPACE, samples.mean(1), samples, np.zeros(6))
+    seen = np.array([3.0, 0.1, 2.0])
+    assert settle(lucky, Run((0, 1, 2), lucky.times[:3], seen, 1, 0.0, 0.0)) == 2
+
+
+def test_nothing_valid_serves_nothing():
+    assert settle(TINY, Run((1,), TIMES[[1]], TIMES[[1]], None, 0.0, 0.0)) is None
+
+
+def test_a_strategy_may_be_given_by_what_makes_it():
+    run = replay(TINY, _Backwards, 6)
+    assert run.order == (5, 4, 3, 2, 1, 0)
+    assert 0 < run.seconds <= run.longest
+
+
+class _Backwards(strategies.Strategy):
+    def propose(self) -> int:
+        return int(self.unknown()[-1])
 
 
 def test_a_configuration_that_is_not_in_the_space_is_an_error(monkeypatch):
@@ -99,10 +128,21 @@ def test_synthetic_spaces_have_failures_few_optima_and_noise():
         assert recorded.samples.shape == (len(recorded.space), 8)
 
 
-def test_the_recorded_spaces_are_read():
+@pytest.fixture(scope="module")
+def convolution():
     folder = Path(os.environ.get("NAS_DATA", Path(__file__).parents[3] / "shared/data")) / "kernel_tuning"
     if not folder.is_dir():
         pytest.skip(f"there are no recorded tuning spaces in {folder}; set NAS_DATA")
-    recorded = load(folder / "convolution_A100.json.gz")
-    assert (len(recorded.space), int(np.isnan(recorded.times).sum())) == (4362, 161)
-    assert recorded.samples.shape[1] == 32
+    return load(folder / "convolution_A100.json.gz")
+
+
+def test_the_recorded_spaces_are_read(convolution):
+    assert (len(convolution.space), int(np.isnan(convolution.times).sum())) == (4362, 161)
+    assert convolution.samples.shape[1] == 32
+
+
+def test_random_search_scores_zero_on_a_recorded_space_too(convolution):
+    runs = [replay(convolution, "random", 60, seed) for seed in range(150)]
+    for evaluations in (25, 60):
+        mean, error = score(convolution, runs, evaluations)
+        assert abs(mean) <= 2 * error

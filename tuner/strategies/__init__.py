@@ -18,6 +18,7 @@ STRATEGIES = {  # the module and class of each, imported when asked for: some ne
     "surrogate": "surrogate.Surrogate",
     "optuna": "optuna_sampler.OptunaSampler",
 }
+WARM = {"surrogate": "warm.Warm"}  # what takes their place where other devices give hints
 
 
 def make(
@@ -28,5 +29,6 @@ def make(
         close = difflib.get_close_matches(name, STRATEGIES, n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
         raise ValueError(f"no tuning strategy is called {name!r}.{hint} Known: {', '.join(STRATEGIES)}.")
-    module, _, kind = STRATEGIES[name].partition(".")
+    found = STRATEGIES[name] if hints is None else WARM.get(name, STRATEGIES[name])
+    module, _, kind = found.partition(".")
     return getattr(import_module(f"tuner.strategies.{module}"), kind)(space, seed, first, hints)

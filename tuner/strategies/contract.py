@@ -6,12 +6,20 @@ Pure: seeded, no I/O, the same answers for the same results. A configuration is 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 import numpy as np
 
 from tuner.space import TuningSpace
 
-Hints = np.ndarray  # [N]: low for configurations that were fast elsewhere, standardised; see `tuner.transfer`
+
+@dataclass(frozen=True)
+class Hints:
+    """What D other devices say of N configurations; see `tuner.transfer`. times: [D, N], logarithms of milliseconds,
+    from zero for the fastest on each device. weights: [D], above zero, one together: how alike each device is."""
+
+    times: np.ndarray
+    weights: np.ndarray
 
 
 class Strategy(ABC):
@@ -21,8 +29,11 @@ class Strategy(ABC):
     def __init__(
         self, space: TuningSpace, seed: int = 0, first: tuple[int, ...] = (), hints: Hints | None = None
     ) -> None:
-        if hints is not None and hints.shape != (len(space),):
-            raise ValueError(f"hints must be one number for each of {len(space)} configurations, got {hints.shape}.")
+        if hints is not None and hints.times.shape != (len(hints.weights), len(space)):
+            shape = (len(hints.weights), len(space))
+            raise ValueError(
+                f"hints must be {shape}, a number for each device and configuration, got {hints.times.shape}."
+            )
         self.space = space
         self.hints = hints
         self.rng = np.random.default_rng(seed)

@@ -2,8 +2,8 @@
 
 Rasmussen & Williams 2006, "Gaussian Processes for Machine Learning", ch. 2, 4 and 5: a Matern-5/2 kernel with a length
 for every feature, lengths and noise by the marginal likelihood under weak priors, the signal's variance in closed form.
-All N candidates are predicted at once. A measurement adds a row to the factor and to what was solved with it, so that
-the n-th costs O(n N); only new lengths, which are asked for less and less often, cost O(n^2 N).
+All N candidates are predicted at once. Measurements add rows to the factor and to what was solved with it, so that the
+n-th costs O(n N); only new lengths, which are asked for less and less often, cost O(n^2 N).
 """
 
 from __future__ import annotations
@@ -13,25 +13,32 @@ from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import minimize
 
 NOISE = -5.0  # log of the variance of the noise, in parts of the signal's, before anything was seen
-NOISE_SPREAD = 2.0  # of its prior, a normal one; that of the log lengths is standard normal
+NOISE_SPREAD = 2.0  # of its prior, a normal one
 JITTER = 1e-6
 MOST_FITTED = 160  # measurements that the lengths are fitted to; half of them the fastest
 ITERATIONS = 30
+FIRST_ROOM = 64
 
 
 class GaussianProcess:
-    """features: [N, F] of all candidates, from 0 to 1."""
+    """features: [N, F] of all candidates, from 0 to 1. length: of every feature before anything was seen; the prior of
+    its logarithm is normal around it, with variance one."""
 
-    def __init__(self, features: np.ndarray) -> None:
+    def __init__(self, features: np.ndarray, length: float = 1.0) -> None:
         self.features = features
-        self.lengths = np.ones(features.shape[1])
+        self.length = length
+        self.lengths = np.full(features.shape[1], length)
         self.noise = np.exp(NOISE)
-        self._forget()
+        self.forget()
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """Nothing is measured; to be called when lengths were changed."""
+        self.scaled = self.features / self.lengths
+        self.norms = np.einsum("ij,ij->i", self.scaled, self.scaled)
         self.rows: list[int] = []  # the candidates that were measured
-        self.factor = np.zeros((0, 0))  # Cholesky, [n, n]
-        self.solved = np.zeros((0, len(self.features)), dtype=np.float32)  # the factor's inverse times it
+        self.factor = np.zeros((0, 0))  # Cholesky, lower, [room, room]
+        self.solved = np.zeros((0, len(self.features)), dtype=np.float32)  # the factor's inverse times it, [room, N]
+        self.explained = np.zeros(len(self.features))  # of the prior's variance of each candidate
 
     def fit(self, rows: list[int], values: np.ndarray, rng: np.random.Generator) -> None:
         """Choose lengths and noise for the `values` [n], standardised, of the candidates `rows`."""
@@ -44,41 +51,77 @@ class GaussianProcess:
         bounds = [(-3.0, 3.0)] * count + [(-12.0, 0.0)]
         seen = self.features[np.array(rows)[chosen]]
         found = minimize(
-            _loss, start, (seen, values[chosen]), "L-BFGS-B", True, bounds=bounds, options={"maxiter": ITERATIONS}
+            _loss,
+            start,
+            (seen, values[chosen], np.log(self.length)),
+            "L-BFGS-B",
+            True,
+            bounds=bounds,
+            options={"maxiter": ITERATIONS},
         )
         self.lengths, self.noise = np.exp(found.x[:count]), float(np.exp(found.x[count]))
-        self._forget()
+        self.forget()
 
     def predict(self, rows: list[int], values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation of every candidate, [N] each; `rows` begin with those of the last call."""
-        for row in rows[len(self.rows) :]:
-            self._add(row)
-        whitened = solve_triangular(self.factor, values, lower=True)
+        """Mean and deviation of every candidate, [N] each, for `values` around zero of the candidates `rows`."""
+        self.see(rows)
+        whitened = self.whiten(values)
         signal = max(float(whitened @ whitened) / len(rows), 1e-12)
-        mean = whitened.astype(np.float32) @ self.solved
-        reduction = np.einsum("ij,ij->j", self.solved, self.solved)
-        return mean, np.sqrt(signal * np.maximum(1 - reduction, 1e-9))
+        return self.spread(whitened), np.sqrt(signal * self.left())
 
-    def _add(self, row: int) -> None:
-        kernel = _matern(_squared_distances(self.features[row : row + 1], self.features, self.lengths))[0]
-        known = kernel[self.rows]
-        column = solve_triangular(self.factor, known, lower=True) if self.rows else np.zeros(0)
-        corner = np.sqrt(max(1 + self.noise + JITTER - column @ column, JITTER))
+    def see(self, rows: list[int]) -> None:
+        """The candidates `rows` are measured; they begin with those of the last call."""
+        n, new = len(rows), rows[len(self.rows) :]
+        if new:
+            self._make_room(n)
+            self._add(new)
+
+    def whiten(self, values: np.ndarray) -> np.ndarray:
+        """[n, ...] -> [n, ...]: independent and of the signal's variance, if the process is right."""
         n = len(self.rows)
-        factor = np.zeros((n + 1, n + 1))
-        factor[:n, :n], factor[n, :n], factor[n, n] = self.factor, column, corner
-        solved = (kernel.astype(np.float32) - column.astype(np.float32) @ self.solved) / np.float32(corner)
-        self.factor = factor
-        self.solved = np.concatenate([self.solved, solved[None]])
-        self.rows.append(row)
+        return solve_triangular(self.factor[:n, :n], values, lower=True)
+
+    def spread(self, whitened: np.ndarray) -> np.ndarray:
+        """[n, ...] -> [..., N]: what whitened values say of every candidate."""
+        return whitened.T.astype(np.float32) @ self.solved[: len(self.rows)]
+
+    def left(self) -> np.ndarray:
+        """[N], from 0 to 1: the part of the signal's variance that is left at each candidate."""
+        return np.maximum(1 - self.explained, 1e-9)
+
+    def _make_room(self, n: int) -> None:
+        have = len(self.factor)
+        if n > have:
+            room = max(n, 2 * have, FIRST_ROOM)
+            factor, solved = np.zeros((room, room)), np.empty((room, len(self.features)), dtype=np.float32)
+            factor[:have, :have], solved[:have] = self.factor, self.solved
+            self.factor, self.solved = factor, solved
+
+    def _add(self, new: list[int]) -> None:
+        """Extend the factor by a block of rows, and what was solved with it."""
+        k, n = len(self.rows), len(self.rows) + len(new)
+        squared = self.norms[new, None] + self.norms[None] - 2 * self.scaled[new] @ self.scaled.T
+        kernel = _matern(np.maximum(squared, 0).astype(np.float32))  # [n - k, N]
+        column = np.zeros((n - k, 0))
+        if k:
+            column = solve_triangular(self.factor[:k, :k], kernel[:, self.rows].T.astype(np.float64), lower=True).T
+        own = kernel[:, new].astype(np.float64) + (self.noise + JITTER) * np.eye(n - k) - column @ column.T
+        corner = _cholesky(own)
+        self.factor[k:n, :k], self.factor[k:n, k:n] = column, corner
+        kernel -= column.astype(np.float32) @ self.solved[:k]
+        self.solved[k:n] = solve_triangular(corner.astype(np.float32), kernel, lower=True)
+        self.explained += np.einsum("ij,ij->j", self.solved[k:n], self.solved[k:n])
+        self.rows += new
 
 
-def _squared_distances(one: np.ndarray, other: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """[n, F] and [m, F] -> [n, m]."""
-    total = np.zeros((len(one), len(other)))
-    for column, length in enumerate(lengths):
-        total += ((one[:, column, None] - other[None, :, column]) / length) ** 2
-    return total
+def _cholesky(matrix: np.ndarray) -> np.ndarray:
+    """Lower; with as much added to the diagonal as it takes."""
+    for extra in (0.0, 1e-5, 1e-3, 1e-1):
+        try:
+            return cholesky(matrix + extra * np.eye(len(matrix)), lower=True)
+        except np.linalg.LinAlgError:
+            continue
+    return np.diag(np.sqrt(np.maximum(np.diag(matrix), JITTER)))
 
 
 def _matern(squared: np.ndarray) -> np.ndarray:
@@ -86,8 +129,11 @@ def _matern(squared: np.ndarray) -> np.ndarray:
     return (1 + root + root**2 / 3) * np.exp(-root)
 
 
-def _loss(point: np.ndarray, features: np.ndarray, values: np.ndarray) -> tuple[float, np.ndarray]:
-    """Minus the log of the posterior of the log lengths and log noise, up to a constant, and its gradient."""
+def _loss(point: np.ndarray, features: np.ndarray, values: np.ndarray, length: float) -> tuple[float, np.ndarray]:
+    """Minus the log of the posterior of the log lengths and log noise, up to a constant, and its gradient.
+
+    length: the logarithm that the lengths' prior is centred on.
+    """
     n, count = features.shape
     lengths, noise = np.exp(point[:count]), np.exp(point[count])
     apart = ((features[:, None, :] - features[None, :, :]) / lengths) ** 2  # [n, n, F]
@@ -105,6 +151,6 @@ def _loss(point: np.ndarray, features: np.ndarray, values: np.ndarray) -> tuple[
     outer = inverse - np.outer(weights, weights) / signal
     loss = 0.5 * n * np.log(signal) + np.log(np.diag(factor)).sum()
     gradient = np.append(-np.einsum("ij,ij,ijk->k", outer, slope, apart), 0.5 * np.trace(outer) * noise)
-    prior = np.append(point[:count], (point[count] - NOISE) / NOISE_SPREAD)
+    prior = np.append(point[:count] - length, (point[count] - NOISE) / NOISE_SPREAD)
     scale = np.append(np.ones(count), NOISE_SPREAD)
     return loss + 0.5 * float(prior @ prior), gradient + prior / scale

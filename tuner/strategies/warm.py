@@ -1,0 +1,93 @@
+"""The default where other devices have measured the space: their times, as far as they turn out to hold here.
+
+The logarithm of a time is a weighted sum of those on the other devices plus what is peculiar to this one. The weights
+are normal around how alike the devices are, what is peculiar is a Gaussian process over the configurations, and both
+are learned together, as in Rasmussen & Williams 2006, section 2.7. So hints that mislead lose their weight, and what no
+device has shown is still explored. Half of the logarithm is replaced by ranks, as in `tuner.strategies.surrogate`.
+D devices, n measurements, N candidates.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import ndtri
+from scipy.stats import rankdata
+
+from tuner.space import TuningSpace
+from tuner.strategies.contract import Hints
+from tuner.strategies.surrogate import Surrogate, slowest_for_failed, standard
+
+DOUBT = 0.25  # standard deviation of a weight before anything was measured; all weights together are one
+PECULIAR = 0.5  # deviation of what is peculiar, in parts of that of the hints, before anything was measured ...
+PECULIAR_WEIGHT = 4.0  # ... and how many measurements that is worth
+LENGTH = 1.35  # of a feature in what is peculiar
+FIT_FROM = 8  # measurements before lengths are fitted
+ROUNDS = 4  # of finding the weights and the variance by turns
+
+
+class Warm(Surrogate):
+    def __init__(
+        self, space: TuningSpace, seed: int = 0, first: tuple[int, ...] = (), hints: Hints | None = None
+    ) -> None:
+        super().__init__(space, seed, first, hints)
+        assert hints is not None
+        self.basis = np.vstack([np.ones(len(space)), hints.times])  # [1 + D, N]
+        self.expected = np.append(0.0, hints.weights)
+        self.certainty = np.diag(np.append(1e-6, np.full(len(hints.weights), DOUBT**-2)))
+        self.peculiar = max(PECULIAR * float((hints.weights @ hints.times).std()), 1e-3)
+
+    def propose(self) -> int:
+        if not self.results:
+            return int(np.argmin(self.expected @ self.basis))
+        values = self._values()
+        if self.process is None or not self._covered():
+            self._start()
+        elif len(self.results) >= max(self.refit_at, FIT_FROM):
+            self._fit(values)
+        return self._promising(*self._predict(values), float(values.min()))
+
+    def _values(self) -> np.ndarray:
+        """Half logarithm, half rank in the unit of logarithms; [n], from zero."""
+        logarithms = np.log(slowest_for_failed(list(self.results.values())))
+        ranks = ndtri(rankdata(logarithms) / (len(logarithms) + 1))
+        mixed = (logarithms - logarithms.mean() + logarithms.std() * standard(ranks)) / 2
+        return mixed - mixed.min()
+
+    def _start(self) -> None:
+        old, self.process = self.process, None
+        process = self._renew()
+        process.length = LENGTH
+        process.lengths = np.full_like(process.lengths, LENGTH) if old is None else old.lengths
+        process.forget()
+
+    def _fit(self, values: np.ndarray) -> None:
+        """Lengths for what the weighted hints leave over."""
+        weights, _, _ = self._weights(values)
+        left = values - weights @ self.basis[:, list(self.results)]
+        self._start()
+        assert self.process is not None
+        self.process.fit(self._rows(), standard(left), self.rng)
+
+    def _weights(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+        """Mean of the weights [1 + D], the inverse of their covariance in parts of the variance, and the variance."""
+        assert self.process is not None
+        self.process.see(self._rows())
+        basis, whitened = self.process.whiten(self.basis[:, list(self.results)].T), self.process.whiten(values)
+        variance = self.peculiar**2
+        for _ in range(ROUNDS):
+            precision = basis.T @ basis + variance * self.certainty
+            weights = np.linalg.solve(precision, basis.T @ whitened + variance * self.certainty @ self.expected)
+            left = whitened - basis @ weights
+            variance = (PECULIAR_WEIGHT * self.peculiar**2 + left @ left) / (PECULIAR_WEIGHT + len(values))
+        return weights, precision, float(variance)
+
+    def _predict(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation of every candidate, [N] each."""
+        weights, precision, variance = self._weights(values)
+        assert self.process is not None
+        whitened = self.process.whiten(np.column_stack([values, self.basis[:, list(self.results)].T]))
+        seen = self.process.spread(whitened)  # [2 + D, N]
+        beside = self.basis[:, self.candidates] - seen[1:]  # what the process does not know of the basis
+        mean = seen[0] + weights @ beside
+        doubt = np.einsum("ij,ij->j", beside, np.linalg.solve(precision, beside))
+        return mean, np.sqrt(variance * (self.process.left() + doubt))
