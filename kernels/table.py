@@ -111,10 +111,28 @@ class Table:
             return found
         if self.miss == "error":
             raise LockedMiss(
-                f"{self.origin} holds nothing that serves {problem}{f' ({fault})' if fault else ''}, and says that a "
-                "miss is an error: tune it and lock again, or let a miss be served by the default."
+                f"{self.origin} holds nothing that serves {problem} ({fault or self.missed(operation, problem)}), and "
+                "says that a miss is an error: tune it and lock again, or let a miss be served by the default "
+                "(nas tune lock FILE --miss default)."
             )
         return Served(operation.default_choice(problem), "default")
+
+    def missed(self, operation: Operation, problem: Problem) -> str:
+        """Why nothing of the table serves `problem`."""
+        if not self.entries:
+            return "there is no table" if not self.origin else f"{self.origin} is empty"
+        alike = self._alike.get(kind(problem), [])
+        if not alike:
+            same = any(known.operation == problem.operation for known in self.entries)
+            return (
+                f"{operation.name} was tuned for other dtypes or flags" if same else f"{operation.name} was not tuned"
+            )
+        nearest = min(alike, key=lambda each: distance(each.problem, problem))
+        apart = math.exp(distance(nearest.problem, problem))
+        if apart > BOUND:
+            sizes = " ".join(f"{name}={value}" for name, value in nearest.problem.sizes)
+            return f"the nearest that was tuned, {sizes}, is {apart:.3g} times as large or small"
+        return _fault(operation, nearest, problem) or "its own entry cannot serve it"
 
     def _by_bucket(self, operation: Operation, problem: Problem) -> Served | None:
         """By the bucket whose problems are nearest: around `problem`, or within the bound."""

@@ -10,7 +10,7 @@ import torch
 
 from kernels import tuned
 from kernels.registry import Problem, operation
-from kernels.table import Bucket
+from kernels.table import Bucket, LockedMiss
 from nas.profile import calls
 from nas.store import Store, Study
 from searchspace.architecture import Architecture
@@ -50,12 +50,19 @@ def served(asked: Iterable[Problem]) -> list[dict[str, Any]]:
 
 
 def served_row(problem: Problem) -> dict[str, Any]:
-    """One row of the above."""
-    found = tuned.explain(operation(problem.operation), problem)
+    """One row of the above; where a lock file refuses it, nothing serves."""
+    known = operation(problem.operation)
     shown = " ".join(f"{name}={value}" for name, value in (*problem.sizes, *problem.flags))
     row: dict[str, Any] = {"operation": problem.operation, "dtype": problem.dtype, "problem": shown}
-    row |= {"choice": str(found.choice), "why": found.why, "milliseconds": found.milliseconds}
+    missed = tuned.table(problem.device).missed
+    try:
+        found = tuned.explain(known, problem)
+    except LockedMiss:
+        row |= {"choice": None, "why": f"refused: {missed(known, problem)}", "milliseconds": None}
+        return row | {"tuned": None, "loss": None}
+    why = f"default: {missed(known, problem)}" if found.why == "default" else found.why
     near = found.tuned if found.why in ("near", "bucket") else None
+    row |= {"choice": str(found.choice), "why": why, "milliseconds": found.milliseconds}
     return row | {"tuned": near and " ".join(f"{name}={value}" for name, value in near.sizes), "loss": found.loss}
 
 
@@ -105,11 +112,15 @@ def sweeps(buckets: Iterable[Bucket]) -> list[str]:
     kinds: dict[str, list[Bucket]] = {}
     for each in buckets:
         kinds.setdefault(f"{each.problems[0].operation} {each.problems[0].dtype}", []).append(each)
-    return [
-        f"{kind}: {len({each.choice for each in some})} choices serve {sum(len(each.problems) for each in some)} "
-        f"problems, and what lies between, each at most {max(each.loss for each in some):.1%} slower than its best."
-        for kind, some in kinds.items()
-    ]
+    lines = []
+    for kind, some in kinds.items():
+        count, served = len({each.choice for each in some}), sum(len(each.problems) for each in some)
+        serve = "1 choice serves" if count == 1 else f"{count} choices serve"
+        worst = max(each.loss for each in some)
+        lines.append(
+            f"{kind}: {serve} {served} problems, and what lies between, at most {worst:.1%} slower than the best."
+        )
+    return lines
 
 
 def explained(store: Store, some: Iterable[Problem], device: str, threads: int | None) -> list[dict[str, Any]]:

@@ -2,9 +2,9 @@
 
 Implementation by implementation, each beginning with its documented configuration; those that are slow get fewer tries,
 and a strategy of `tuner.strategies` proposes the others. What cannot be as fast as the best, by the roofline of the
-device, is not tried, and what can be fastest comes first. The fastest few and the default are checked on new inputs and
-timed once more, in turns, and only that comparison decides. What a compiler must look at for seconds may wait until
-every problem of the session is decided.
+device, is not tried, and what can be fastest comes first. The fastest few and the default are checked on new inputs
+(unless there is a budget and the definition takes long) and timed once more, in turns, and only that comparison
+decides. What a compiler must look at for seconds may wait until every problem of the session is decided.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ HOPELESS = 6  # configurations of an implementation that fail, all of them, befo
 TRIES = 3  # comparisons, when finalists turn out to be wrong
 CUT = "cut"  # the mark of a decision that lack of time hurried
 COMPARED = 0.02  # seconds that a comparison takes at least, however late it is
+LONG = 1.0  # seconds of a definition that is not computed twice where there is a budget
 ROUNDS = 7  # of a comparison at least, where they are long; fewer could tell nothing
 
 
@@ -56,6 +57,7 @@ class Search:
         self.known = notebook.known(operation, problem)
         self.default = operation.default_choice(problem)
         self.in_time = True
+        self.definition = 0.0  # seconds that the first answer took besides its check
         self.several = candidates.implementations(operation, problem)
         self.waiting = [each for each in self.several if builds_later and each.builds]
 
@@ -98,7 +100,10 @@ class Search:
             if choice != self.default and self._bounds([choice])[0] > best:
                 return None
             job = Job(self.problem, (choice,), self.seed, self.effort.repeats, self.effort.seconds, best)
+            began = time.monotonic()
             (outcome,) = self.children.run(job)
+            if choice == self.default:
+                self.definition = time.monotonic() - began - outcome.seconds
             self.notebook.write(self.operation, self.problem, {choice: outcome})
             self.tell()
         return self.known[choice].milliseconds
@@ -178,5 +183,6 @@ class Search:
         times = valid(self.known)
         wanted = max(self.effort.final_seconds, (ROUNDS + 1) * sum(times[choice] for choice in some) / 1e3)
         seconds = max(min(wanted, self.children.left()), COMPARED)
-        job = Job(self.problem, tuple(some), self.seed + 1, self.effort.rounds, seconds)
+        new = self.definition < LONG or self.effort.budget is None
+        job = Job(self.problem, tuple(some), self.seed + new, self.effort.rounds, seconds)
         return dict(zip(some, self.children.run(job), strict=True))

@@ -16,7 +16,9 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -255,6 +257,8 @@ def _shared() -> tuple:
 def _alone(log: str) -> None:
     """Nothing of it reaches the terminal, an interrupt is for the parent to answer, and it ends with its parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with suppress(AttributeError):  # what it leaves when it is killed is no warning of the session's own tracker
+        resource_tracker._resource_tracker._fd = None  # type: ignore[attr-defined]
     with open(log, "ab") as file, open(os.devnull, "wb") as nothing:  # noqa: PTH123
         os.dup2(file.fileno(), 2)
         os.dup2(nothing.fileno(), 1)

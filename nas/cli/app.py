@@ -59,6 +59,10 @@ def run(arguments: list[str] | None = None) -> NoReturn:
         _forget_stdout()
     except BrokenPipeError:
         _forget_stdout()
+    except LookupError as error:
+        if type(error).__name__ != "LockedMiss":  # by its name: `kernels` need not be loaded to say what else is wrong
+            raise
+        _fail(str(error), 1)
     except OSError as error:
         if error.filename is None:
             raise

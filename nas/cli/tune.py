@@ -151,10 +151,15 @@ def explain(
 
     Example: nas tune explain attention
     """
+    from kernels import tuned
     from nas import tuning
 
     registered(load)
     wanted = problems_of(operation, device, problems, None, None, 1, 1, storage)
+    with ValueErrors():
+        note(
+            tuned.table(kind_of(device)).origin or f"There is no table for this {kind_of(device)}: the defaults serve."
+        )
     with opened(storage) as store, ValueErrors():
         rows = [row for some in wanted.values() for row in tuning.explained(store, some, device, threads)]
     print_rows(rows, as_json)

@@ -1,5 +1,6 @@
 """nas tune: what it prints, writes, and answers to what it cannot do."""
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -78,6 +79,73 @@ def test_what_serves_is_shown_and_explained_and_frozen(nas, tuner, quick):
 
     assert nas("tune", "lock", "lock.json", "--json").json() == {"file": "lock.json", "problems": 1}
     assert nas("tune", "verify", "--load", FAULTY, "--json").json()[0]["times_default"] == 0.5
+
+
+@pytest.fixture
+def anything(monkeypatch):
+    """Whatever is asked for takes a millisecond."""
+    from tuner.children import Children
+    from tuner.outcome import Kind, Outcome
+
+    monkeypatch.setattr(Children, "run", lambda self, job: (Outcome(Kind.TIMED, (1.0,) * 7),) * len(job.choices))
+    monkeypatch.setattr(Children, "_rate", lambda self, probe: 1e15)
+
+
+def test_an_architecture_and_a_study_say_themselves_what_is_tuned(nas, tuner, anything, finished, tmp_path):
+    told = ["--length", "8", "--batch", "3", "--threads", "1", "--json"]
+    one = nas("tune", "rms_norm", "--architecture", "transformer:tiny", *told)
+    other = nas("tune", "attention", "--architecture", "transformer:tiny", *told).json()
+    assert {"batch=3"} == {row["problem"].split()[0] for row in other["decisions"]}
+    assert one.json()["undecided"] == []
+
+    shutil.copytree(finished.folder, tmp_path / "finished")
+    stored = ["--study", "tiny", "--storage", tmp_path / "finished" / "runs" / "tiny.db", *told]
+    studied = nas("tune", "attention", *stored).json()
+    heads = {row["problem"].split()[1] for row in studied["decisions"]}
+    assert heads & {"heads=2", "heads=4"}
+    assert studied["measured"] > 0
+    assert nas("tune", "attention", *stored).json()["measured"] == 0
+
+
+def test_an_interrupt_keeps_what_was_measured_and_the_next_run_goes_on(nas, tuner, quick, monkeypatch):
+    from tuner.children import Children
+
+    whole, asked = Children.run, []
+
+    def interrupted(self, job):
+        asked.append(job)
+        if len(asked) == 5:
+            raise KeyboardInterrupt
+        return whole(self, job)
+
+    monkeypatch.setattr(Children, "run", interrupted)
+    first = tune(nas)
+    assert first.code == 1
+    assert "4 measurements" in first.err
+    assert "the same command goes on with them" in first.err
+    again = tune(nas, "--json").json()
+    assert (again["undecided"], len(again["decisions"])) == ([], 1)
+
+
+def test_a_miss_says_why_and_a_lock_refuses_it_as_it_was_told(nas, tuner, quick, monkeypatch):
+    tune(nas)
+    far = tuner / "far.yaml"
+    far.write_text(PROBLEMS.replace("16", "60") + PROBLEMS.replace("true", "false"))
+    explain = ["tune", "explain", "faulty", "--problems", far, "--threads", "1", "--json"]
+    whys = [row["why"] for row in nas(*explain).json()]
+    assert whys == [
+        "default: the nearest that was tuned, rows=16, is 3.75 times as large or small",
+        "default: faulty was tuned for other dtypes or flags",
+    ]
+
+    nas("tune", "lock", "lock.json")
+    monkeypatch.setenv(tuned.LOCK, str(tuner / "lock.json"))
+    tuned.use("cpu", None)
+    rows = nas(*explain).json()
+    assert [(row["choice"], row["why"].split(":")[0]) for row in rows] == [(None, "refused")] * 2
+    ended = nas("profile", "transformer:tiny", "--length", "8", "--threads", "1")
+    assert (ended.code, ended.out) == (1, "")
+    assert "says that a miss is an error" in ended.err
 
 
 def test_measurements_are_exported_and_imported_once(nas, tuner, quick):

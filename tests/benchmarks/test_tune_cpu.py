@@ -1,0 +1,59 @@
+"""What the benchmark of tuning on a CPU compares gives the same numbers, and its summary counts what is slower."""
+
+import pytest
+import torch
+
+from benchmarks.tune_cpu import WRITTEN, both_ways, compared, eager, served, summary
+from kernels import registry, tuned
+from tuner.interval import Interval
+
+
+@pytest.mark.parametrize("name", list(WRITTEN))
+def test_what_is_written_as_products_is_the_definition(name):
+    operation = registry.operation(name)
+    problem = next(iter(operation.problems("cpu").values()))
+    sizes = {"batch": 1, "heads": 2, "positions": 9, "features": 4, "width": 3}
+    small = operation.problem("cpu", "float64", tuple(sizes.values()), tuple(value for _, value in problem.flags))
+    args, kwargs = operation.inputs(small, 0)
+
+    expected, _ = operation.reference(*args, **kwargs)
+    torch.testing.assert_close(WRITTEN[name](*args, **kwargs), expected)
+
+
+@pytest.mark.parametrize("name", ["softmax", "layer_norm", "decode_attention"])
+def test_rivals_compute_the_same_and_their_gradients(name):
+    operation = registry.operation(name)
+    tuned.use("cpu", tuned.Table())
+    for problem in operation.problems("cpu").values():
+        if dict(problem.sizes).get("rows", 512) > 512 or dict(problem.sizes).get("keys", 512) > 512:
+            continue
+        args, kwargs = operation.inputs(problem, 0)
+        torch.manual_seed(0)
+        ours = both_ways(served(operation, problem), args, kwargs)()
+        torch.manual_seed(0)
+        theirs = both_ways(eager(operation, problem)[1], args, kwargs)()
+        torch.testing.assert_close(ours, theirs)
+    tuned.use("cpu", None)
+
+
+def test_short_calls_are_timed_as_single_calls():
+    x = torch.ones(4)
+    found = compared({"one": lambda: x + 1, "other": lambda: x + 2}, 0.05)
+
+    assert set(found) == {"one", "other"}
+    assert all(0 < timing.median < 1 for timing in found.values())
+
+
+def line(operation, eager, compiled, width=0.1):
+    ratios = [each and Interval(each, each - width, each + width, 0.95) for each in (eager, compiled)]
+    return {"operation": operation, "over_eager": ratios[0], "over_compiled": ratios[1] or "not compiled"}
+
+
+def test_the_summary_means_over_operations_and_counts_what_is_slower():
+    rows = summary([line("a", 4.0, 1.0), line("a", 1.0, 4.0), line("b", 2.0, None), line("b", 0.5, 1.0)])
+    times = [row["times"] for row in rows]
+
+    assert times[0] == pytest.approx(2**0.5)  # 2 and 1
+    assert times[1] == pytest.approx(2**0.5)  # 2 and 1, of those that compiled
+    assert times[2] == pytest.approx(1.0)  # of 1 and 1, 2 and 0.5
+    assert times[3] == 1
