@@ -63,6 +63,8 @@ def suited(problem: Problem) -> Configuration:
     else:
         forward = (64, 32, 4, 2) if D <= 64 else (64, 32, 8, 2) if D <= 128 else (32, 32, 8, 2)
         backward = (64, 32, 8, 2) if D <= 128 else (32, 16, 8, 2)
+    if half and D > 64 and problem["dropout"]:
+        backward = (64, 16, 8, 2) if D <= 128 else backward  # with 128 by 16 the seed's numbers spill 116 bytes
     few = max(16, rows.power(problem["queries"]))
     names = [name for name in TILES if name != "precision"]
     return {

@@ -219,6 +219,11 @@ def _default(problem: Problem) -> str:
     return "triton" if asked.needs_tiles(problem) is None else "blocked"
 
 
+def _lean(problem: Problem) -> str | None:
+    """As of attention, were all one sequence."""
+    return "blocked" if 8 * problem["heads"] * problem["queries"] * problem["keys"] > 2**29 else None
+
+
 def _inputs(problem: Problem, seed: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
     N, H, G, queries, keys, D = (problem[name] for name in SIZES)
     q, k, v = numbers(problem, seed, (queries, H, D), (keys, G, D), (keys, G, D))
@@ -283,6 +288,7 @@ OPERATION = register(
         inputs=_inputs,
         problems=_problems,
         default=_default,
+        lean=_lean,
         sizes=SIZES,
         flags=FLAGS,
     )

@@ -1,4 +1,4 @@
-"""The row-wise kernels are compiled for an H100 where there is no GPU: the interpreter takes what the compiler refuses.
+"""Kernels are compiled for an H100 where there is no GPU: the interpreter takes what the compiler refuses.
 
 In a process of its own, because here Triton is its interpreter.
 """
@@ -79,3 +79,65 @@ def test_every_row_wise_kernel_compiles_for_an_h100(root, tmp_path):
     done = subprocess.run([sys.executable, "-c", CODE], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert len(set(done.stdout.split())) == 17
+
+
+TILES = """
+import re, subprocess, tempfile, warnings
+warnings.simplefilter("ignore")
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from kernels import attention_kernels_triton as kernels
+from kernels.attention import OPERATION
+from kernels.attention_problems import suited
+
+GIVEN = {"seed": "*i64", "packing": "*i32", "bias": "*bf16", "scale": "fp32", "bias_by": ("i64", "i32")}
+GIVEN |= {"lse_ptr": "*fp32", "delta_ptr": "*fp32"}
+
+
+def spilt(name, width, *given):
+    flags = (True, False, False, "none", False, "seed" in given, True)
+    tiles = suited(OPERATION.problem("cuda", "bfloat16", (2, 8, 8, 4096, 4096, width, 4096), flags))
+    q, k, warps, stages = list(tiles.values())[:4] if name == "_forward" else list(tiles.values())[4:8]
+    kernel = getattr(kernels, name)
+    constants = {"WIDTH": width, "LEFT": False, "RIGHT": True, "PRECISION": "ieee", "BLOCK_D": width}
+    constants |= {"BLOCK_Q": k, "BLOCK_K": q} if name == "_backward_keys" else {"BLOCK_Q": q, "BLOCK_K": k}
+    for each in ("keys", "bounds", "bias", "slopes", "seed", "packing"):
+        if each not in given:
+            constants[each] = None
+    signature, facts = {}, {}
+    for place, each in enumerate(kernel.arg_names):
+        by, pointer = each.endswith("_by"), each.endswith("_ptr")
+        kind = "*bf16" if pointer else ("i64",) * 3 if by else "i32"
+        signature[each] = "constexpr" if each in constants else GIVEN.get(each, kind)
+        whole = [(place, axis) for axis in range(3)] if by and each != "bias_by" else [(place,)] if pointer else []
+        facts |= {at: [["tt.divisibility", 16]] for at in whole}
+    places = {(kernel.arg_names.index(each),): value for each, value in constants.items()}
+    source = ASTSource(fn=kernel, signature=signature, constexprs=places, attrs=facts)
+    settings = {"num_warps": warps, "num_stages": stages}
+    made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=settings)
+    with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:
+        file.write(made.asm["ptx"])
+        file.flush()
+        command = [triton.knobs.nvidia.ptxas.path, "-v", "--gpu-name=sm_90a", file.name, "-o", "/dev/null"]
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    print(name, width, *given, re.search(r"(\\d+) bytes spill stores", said)[1])
+
+
+spilt("_forward", 128)
+spilt("_backward_queries", 128)
+spilt("_backward_keys", 128)
+spilt("_backward_keys", 64)
+spilt("_backward_keys", 128, "seed")
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")
+def test_the_tiles_of_attention_that_nobody_tuned_spill_no_registers(root, tmp_path):
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    environment |= {"TRITON_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(root)}
+    done = subprocess.run([sys.executable, "-c", TILES], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = done.stdout.splitlines()
+    assert len(lines) == 5
+    assert all(line.endswith(" 0") for line in lines), lines
