@@ -93,11 +93,12 @@ class NystromAttention(Primitive):
         scale = q.shape[3] ** -0.5
         if padding is not None and not released:
             v = v.masked_fill(~padding[:, None, :, None], 0)
-        F = _softmax(q * scale @ Kl.transpose(2, 3), real)
-        A = _softmax(Ql * scale @ Kl.transpose(2, 3), real)
+        Ql, Kl = Ql * scale, Kl.transpose(2, 3)  # landmarks are scaled in place of positions: there are fewer
+        F = _softmax(q @ (Kl * scale), real)
+        A = _softmax(Ql @ Kl, real)
         if real is not None:
             A = A * real[:, None, :, None]
-        B = _softmax(Ql * scale @ k.transpose(2, 3), padding)
+        B = _softmax(Ql @ k.transpose(2, 3), padding)
         out = F @ (pseudo_inverse(A, self.config.iterations, coupled=released) @ (B @ v))
         if self.taps is None:
             return out
