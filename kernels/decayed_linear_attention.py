@@ -87,14 +87,17 @@ def _chunks(
         near = scores.tril() @ V
         summed, state = _carried(Q, K.transpose(3, 4) @ V, None, state)
     else:
-        level = chunked(decay[..., None]).cumsum(3)  # [B, H, N, C, 1], what is left of the state before the chunk
+        # [B, H, N, C, 1], the logarithm of what is left of the state before the chunk; half precision would lose it
+        level = chunked(decay[..., None].to(torch.promote_types(decay.dtype, torch.float32))).cumsum(3)
         end = level[:, :, :, -1:]
         later = torch.ones(C, C, dtype=torch.bool, device=q.device).triu(1)
         # Masked before the exponential: towards the future it would grow without bound.
-        left = (level - level.transpose(3, 4)).masked_fill(later, -math.inf).exp()
+        left = (level - level.transpose(3, 4)).masked_fill(later, -math.inf).exp().to(V.dtype)
         near = (scores * left) @ V
-        summed, state = _carried(Q, K.transpose(3, 4) @ (V * (end - level).exp()), end.exp(), state)
-        summed = summed * level.exp()
+        summed, state = _carried(
+            Q, K.transpose(3, 4) @ (V * (end - level).exp().to(V.dtype)), end.exp().to(V.dtype), state
+        )
+        summed = summed * level.exp().to(V.dtype)
     out = (near + summed).view(B, H, N * C, v.shape[3])[:, :, :T]
     return out.to(v.dtype), state.to(torch.promote_types(v.dtype, torch.float32))
 

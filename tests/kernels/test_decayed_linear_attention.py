@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from kernels.decayed_linear_attention import decayed_linear_attention, decayed_linear_attention_reference
 from kernels.linear_attention import CHUNK
+from kernels.registry import Choice
 
 
 @given(st.integers(1, 2 * CHUNK + 5), st.booleans(), st.booleans(), st.integers(0, 99))
@@ -48,3 +49,13 @@ def test_equals_its_definition_piece_by_piece_where_no_gradient_is_wanted(monkey
             found = decayed_linear_attention(q, k, v, decay=decay)
         expected = decayed_linear_attention_reference(q, k, v, decay=decay)
         torch.testing.assert_close(found, expected, atol=1e-10, rtol=1e-10)
+
+
+def test_half_precision_does_not_lose_how_much_is_left():
+    torch.manual_seed(0)
+    q, k, v = torch.randn(3, 2, 2, 256, 8).bfloat16()
+    decay = -torch.rand(2, 2, 256).bfloat16()
+    expected, _ = decayed_linear_attention_reference(q.double(), k.double(), v.double(), decay=decay.double())
+    for positions in (16, 256):
+        found, _ = decayed_linear_attention(q, k, v, decay=decay, config=Choice.of("chunks", {"positions": positions}))
+        assert (found - expected).norm() < 2**-7 * expected.norm()
