@@ -56,6 +56,12 @@ def test_the_tuner_runs_where_ray_and_optuna_are_missing():
     assert modules_after("import tuner.device, tuner.measure").isdisjoint({"ray", "optuna", "sqlalchemy"})
 
 
+def test_a_call_of_an_operation_never_tunes():
+    """Neither forward nor backward: what tunes is not even loaded."""
+    call = "softmax(torch.ones(8, 8, requires_grad=True)).sum().backward()"
+    assert "tuner" not in modules_after(f"import torch; from kernels.softmax import softmax; {call}")
+
+
 def test_kernels_is_not_mistaken_for_the_distribution_of_that_name():
     """Other libraries try `from kernels import ...` and go on without it after an ImportError alone."""
     import kernels

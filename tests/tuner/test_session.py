@@ -229,6 +229,21 @@ def test_on_a_gpu_the_configurations_that_come_next_are_compiled_ahead(pretended
     assert [[dict(choice.configuration)["block"] for choice in some] for some in told] == [[4, 16], [16]]
 
 
+def test_loading_a_child_takes_nothing_from_the_share_of_the_first_problem(pretended, store, faulty, monkeypatch):
+    whole, now = Pretended.run, [0.0]
+
+    def slow_to_start(self, job):
+        if not self.started:
+            self.started, now[0] = 1, now[0] + 25.0
+        return whole(self, job)
+
+    monkeypatch.setattr(Pretended, "run", slow_to_start)
+    monkeypatch.setattr("tuner.search.time.monotonic", lambda: now[0])
+    report = run(store, faulty, budget_seconds=30.0)
+
+    assert report.decisions[0].choice == Choice.of("right", {"block": 16})
+
+
 def test_what_the_roofline_rules_out_is_not_tried(pretended, store, faulty):
     def hopeless(configuration, problem):
         return 1e12, 0.0  # at 1e9 a second far beyond the best
