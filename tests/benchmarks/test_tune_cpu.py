@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from benchmarks.tune_cpu import WRITTEN, both_ways, compared, eager, served, summary
+from benchmarks.tune_cpu import WRITTEN, both_ways, compared, eager, served, slower, summary
 from kernels import registry, tuned
 from tuner.interval import Interval
+from tuner.measure import timing
 
 
 @pytest.mark.parametrize("name", list(WRITTEN))
@@ -46,7 +47,17 @@ def test_short_calls_are_timed_as_single_calls():
 
 def line(operation, eager, compiled, width=0.1):
     ratios = [each and Interval(each, each - width, each + width, 0.95) for each in (eager, compiled)]
-    return {"operation": operation, "over_eager": ratios[0], "over_compiled": ratios[1] or "not compiled"}
+    told = {"over_eager": ratios[0], "over_compiled": ratios[1] or "not compiled"}
+    return {"operation": operation, **told, "slower": any(each and each.high < 1 for each in ratios)}
+
+
+def test_a_look_up_is_forgiven_and_more_is_not():
+    def around(milliseconds):
+        return timing([milliseconds * (1 + 0.001 * number) for number in range(9)])
+
+    assert not slower(around(0.020), around(0.024))
+    assert slower(around(0.020), around(0.026))
+    assert slower(around(2.0), around(2.4))
 
 
 def test_the_summary_means_over_operations_and_counts_what_is_slower():
