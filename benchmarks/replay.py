@@ -26,6 +26,7 @@ from tuner.replay import improvements
 from tuner.strategies import STRATEGIES
 
 BUDGETS = (8, 16, 25, 50, 100, 200, 400)
+FIRST_BAR = 25  # Kernel Tuner's strategies have a run for each budget from here on
 BARS = {
     "cold": "25 .80, 50 .90, 100 .95, 200 .985, 400 .995; 20 ms a proposal",
     "warm": "gemm: 8 .96, 16 .98; convolution and dedispersion above cold everywhere",
@@ -102,17 +103,24 @@ def _kernels(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(name.partition("_")[0] for name in names))
 
 
-def _watched(new: Iterator[Result], missing: int, budgets: Sequence[int]) -> None:
-    """Say on stderr how far it is, each time all spaces have had one more seed."""
-    start, seen, group = time.monotonic(), [], len(spaces())
+def _version(job: Job) -> str:
+    return replay_peers.PACKAGE if job.strategy.startswith(replay_peers.PREFIX) else version(job)
+
+
+def _missing(results: Results, wanted: Sequence[Job]) -> int:
+    return sum(job not in results.known for job in wanted)
+
+
+def _watch(new: Iterator[Result], missing: int, group: int, budgets: Sequence[int]) -> None:
+    """Run all of `new`; after every `group` say on stderr how far it is, and what the last strategy reached so far."""
+    start, seen = time.monotonic(), list[Result]()
     for count, result in enumerate(new, 1):
         seen.append(result)
         if count % group == 0 or count == missing:
             left = (time.monotonic() - start) / count * (missing - count)
-            strategy = result.job.strategy
-            last = [each for each in seen if each.job.strategy == strategy]
-            means = " ".join(f"{b}: {np.mean([each.fraction(b) for each in last]):.3f}" for b in budgets)
-            print(f"{count}/{missing} {strategy} {means}, {left / 60:.0f} min left", file=sys.stderr, flush=True)
+            same = [each for each in seen if each.job.strategy == result.job.strategy]
+            means = " ".join(f"{b}: {np.mean([each.fraction(b) for each in same]):.3f}" for b in budgets)
+            print(f"{count}/{missing} {result.job.strategy} {means}, {left / 60:.0f} min left", file=sys.stderr)
 
 
 def main() -> None:
@@ -132,23 +140,19 @@ def main() -> None:
     if unknown := set(options.strategies) - STRATEGIES.keys():
         parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(STRATEGIES)}")
     budgets = [budget for budget in BUDGETS if budget <= options.most]
-    results = Results(options.results, version)
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    results = Results(options.results, _version)
     if options.cross_validate:
-        found = validate(
-            results, range(options.first_seed, options.first_seed + options.seeds), options.most, options.processes
-        )
-        report("Settings chosen without the spaces that are left out", found, as_json=options.json)
+        chosen = validate(results, seeds, options.most, options.processes)
+        report("Settings chosen without the spaces that are left out", chosen, as_json=options.json)
         return
     if options.peers is not None:
-        results = Results(options.results, lambda job: replay_peers.PACKAGE)
-        wanted = replay_peers.jobs(
-            options.peers, range(options.first_seed, options.first_seed + options.seeds), budgets
-        )
-        new = replay_peers.complete(results, wanted)
+        planned = [budget for budget in budgets if budget >= FIRST_BAR] or budgets
+        wanted = replay_peers.jobs(options.peers, seeds, planned)
+        _watch(replay_peers.complete(results, wanted), _missing(results, wanted), 100, [])
     else:
         wanted = jobs(options)
-        new = complete(results, wanted, options.processes)
-    _watched(new, sum(job not in results.known for job in wanted), budgets)
+        _watch(complete(results, wanted, options.processes), _missing(results, wanted), len(spaces()), budgets)
     found = list(rows((results.known[job] for job in wanted if job in results.known), budgets, options.each))
     title = f"Fraction of the optimum after so many evaluations, {options.mode}"
     report(title, found, as_json=options.json, notes=[f"Bars, of the default: {BARS[options.mode]}."])

@@ -78,6 +78,16 @@ def test_the_device_that_turns_out_to_be_like_this_one_gets_the_weight():
     assert right > wrong + 0.2
 
 
+def test_later_every_other_proposal_is_that_of_a_search_without_hints():
+    found = hints(SPACE, [Elsewhere(SPACE, 1 / TIMES, ALL)])
+    warmed, cold = strategies.make("surrogate", SPACE, hints=found), strategies.make("surrogate", SPACE)
+    for number in range(0, 50 * (warm.ALONE + 1), 50):
+        for strategy in (warmed, cold):
+            strategy.tell(number, None if np.isnan(TIMES[number]) else float(TIMES[number]))
+    assert len(warmed.results) % 2
+    assert warmed.ask() == cold.ask()
+
+
 def test_with_hints_too_every_configuration_is_proposed_once_whatever_others_tell(monkeypatch):
     from tuner.strategies import surrogate
 

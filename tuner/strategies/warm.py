@@ -3,7 +3,8 @@
 The logarithm of a time is a weighted sum of those on the other devices plus what is peculiar to this one. The weights
 are normal around how alike the devices are, what is peculiar is a Gaussian process over the configurations, and both
 are learned together, as in Rasmussen & Williams 2006, section 2.7. So hints that mislead lose their weight, and what no
-device has shown is still explored. Half of the logarithm is replaced by ranks, as in `tuner.strategies.surrogate`.
+device has shown is still explored. Later every other proposal is made without hints, lest they hide what is best here
+alone. Half of the logarithm is replaced by ranks, as in `tuner.strategies.surrogate`.
 D devices, n measurements, N candidates.
 """
 
@@ -22,6 +23,7 @@ PECULIAR = 0.5  # deviation of what is peculiar, in parts of that of the hints, 
 PECULIAR_WEIGHT = 4.0  # ... and how many measurements that is worth
 LENGTH = 1.35  # of a feature in what is peculiar
 FIT_FROM = 8  # measurements before lengths are fitted
+ALONE = 24  # measurements from which on every other proposal knows nothing of hints
 ROUNDS = 4  # of finding the weights and the variance by turns
 
 
@@ -31,6 +33,8 @@ class Warm(Surrogate):
     ) -> None:
         super().__init__(space, seed, first, hints)
         assert hints is not None
+        self.alone = Surrogate(space, seed)
+        self.alone.results = self.results  # the same, not a copy
         self.basis = np.vstack([np.ones(len(space)), hints.times])  # [1 + D, N]
         self.expected = np.append(0.0, hints.weights)
         self.certainty = np.diag(np.append(1e-6, np.full(len(hints.weights), DOUBT**-2)))
@@ -39,6 +43,8 @@ class Warm(Surrogate):
     def propose(self) -> int:
         if not self.results:
             return int(np.argmin(self.expected @ self.basis))
+        if len(self.results) >= ALONE and len(self.results) % 2:
+            return self.alone.propose()
         values = self._values()
         if self.process is None or not self._covered():
             self._start()
