@@ -178,7 +178,7 @@ class CompressiveAttention(Primitive):
         n, K = q.shape[2], k.shape[2]
         allowed = real
         if n > 1 and (real is None or real.shape[2] == 1):
-            past = (reach_back(n, K, q.device) >= 0)[None, None]
+            past = (reach_back(n, n if real is None else K, q.device) >= 0)[None, None]
             allowed = past if real is None else real & past
         dropout = self.config.dropout if self.training else 0.0
         return self.scores(q, k, v, r, allowed, dropout=dropout, may_be_empty=real is not None)

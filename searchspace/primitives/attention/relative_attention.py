@@ -158,7 +158,8 @@ class RelativeAttention(Primitive):
         n, K = q.shape[2], whole[0].shape[2]
         allowed = None if padding is None else padding[:, None, None, :]
         if self.config.causal and (n > 1 or self.config.same_length):
-            near = self._near(n, K, q.device)[None, None]
+            within = padding is None and not self.config.same_length  # then all before these are read
+            near = self._near(n, n if within else K, q.device)[None, None]
             allowed = near if allowed is None else allowed & near
         return self._scored(q, whole[0], whole[1], distances(n, K), allowed, padding)
 

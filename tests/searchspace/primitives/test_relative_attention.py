@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
 
 from searchspace import zoo
 from searchspace.architecture import Architecture
@@ -251,3 +252,40 @@ def test_scores_of_some_heads_at_a_time_are_the_same(scores: int, monkeypatch: p
     monkeypatch.setattr(relative_scores, "CPU_SCORES", scores)
     found = module(q, k, v, distances, allowed, dropout=0.0, may_be_empty=False)
     torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_a_mask_of_the_newest_keys_is_one_of_all_keys(batch: int) -> None:
+    module = RelativeScores(12, 4, clamp=None, share=False).double()
+    q, k, v = (torch.randn(batch, 4, length, 3, dtype=torch.float64) for length in (5, 9, 9))
+    late = torch.ones(1, 1, 5, 5, dtype=torch.bool).tril()
+    for recorded in (True, False):
+        with torch.set_grad_enabled(recorded):
+            r = module.distances(5, 9, q)
+            found, expected = (
+                module(q, k, v, r, allowed, dropout=0.0, may_be_empty=False)
+                for allowed in (late, F.pad(late, (4, 0), value=True))
+            )
+        torch.testing.assert_close(found, expected, atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("lengths", [(5, 9), (5, 5), (1, 9)], ids=str)
+def test_without_gradients_it_computes_and_counts_the_same(lengths: tuple[int, int]) -> None:
+    module = RelativeScores(12, 4, clamp=None, share=False).double()
+    q, k, v = (torch.randn(1, 4, length, 3, dtype=torch.float64) for length in (lengths[0], lengths[1], lengths[1]))
+    given, outs, flops = (q.clone(), k.clone(), v.clone()), [], []
+    for recorded in (True, False):
+        with torch.set_grad_enabled(recorded), FlopCounterMode(display=False) as counter:
+            outs.append(module(q, k, v, module.distances(*lengths, q), None, dropout=0.0, may_be_empty=False))
+        flops.append(counter.get_total_flops())
+    torch.testing.assert_close(outs[0], outs[1], atol=1e-12, rtol=1e-12)
+    assert flops[0] == flops[1]
+    torch.testing.assert_close((q, k, v), given, atol=0, rtol=0)
+
+
+def test_a_stream_in_mixed_precision_reads_what_the_whole_does() -> None:
+    block, x = _block(segment=8, memory=5).float(), _x(24, batch=1).float()
+    expected = block(x, Context())
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        found, _ = _fed(block, x, [8, 8, 3, 1, 4])
+    torch.testing.assert_close(found.float(), expected, atol=0.05, rtol=0.05)
