@@ -117,8 +117,8 @@ def test_nothing_is_waited_for_beyond_the_end_of_the_session(children, faulty):
 def test_a_child_runs_nothing_of_the_script_that_asked_for_it(children, faulty, tmp_path, monkeypatch):
     main = tmp_path / "main.py"
     main.write_text("raise SystemExit(9)")
-    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(main))
-    monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(main), raising=False)
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", None, raising=False)
 
     (outcome,) = children.run(job(faulty, "right"))
     assert outcome.kind is Kind.TIMED
