@@ -13,20 +13,19 @@ import torch
 from kernels.registry import Implementation, Problem
 
 COMPILERS = ("c++", "g++", "clang++")
-
-
-LIMIT = 64  # kinds of shapes; beyond torch's own limit of 8 it would quietly run what was never compiled
+LIMIT = 64  # shapes; beyond torch's own limit of 8 it would quietly run what was never compiled
 
 
 @cache
 def _made(definition: Callable[..., Any]) -> Callable[..., Any]:
     limited = "recompile_limit" in inspect.signature(torch.compile).parameters  # of newer torch alone
     limits: dict[str, Any] = {"recompile_limit": LIMIT} if limited else {}
-    return torch.compile(definition, **limits)
+    # Code for sizes that are left open can take many times as long as what was measured for these.
+    return torch.compile(definition, dynamic=False, **limits)
 
 
 def compiled(definition: Callable[..., Any]) -> Implementation:
-    """`definition`, compiled at its first call, once more for each new kind of shapes."""
+    """`definition`, compiled anew for each shape; so it serves those alone that were tuned."""
 
     @wraps(definition)
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -2,7 +2,8 @@
 
 Exactly what was tuned comes first. Else a bucket: the choice that serves a sweep of problems within a stated loss,
 where the problem lies among them, or no size differs by more than `BOUND` from one of them. Else the nearest problem
-that was tuned, within the same bound; else the operation's default. Operation, dtype and flags must be the same.
+that was tuned, within the same bound; else the operation's default. Operation, dtype and flags must be the same. What a
+compiler builds for each shape serves what was tuned and nothing near it.
 """
 
 from __future__ import annotations
@@ -158,6 +159,8 @@ def _fault(operation: Operation, entry: Entry, problem: Problem) -> str | None:
     implementation = operation.implementations.get(entry.choice.implementation)
     if implementation is not None and implementation.source != entry.source:
         return f"{operation.name} has changed since {entry.choice.implementation} was measured"
+    if implementation is not None and implementation.builds and problem != entry.problem:
+        return f"{entry.choice.implementation} is built for each shape anew, which takes seconds"
     try:
         operation.check(entry.choice, problem)
     except ValueError as error:

@@ -217,11 +217,17 @@ class Session:
         return math.inf if self.budget is None else self.budget - (time.monotonic() - self.began)
 
     def _sweep(self, operations: Iterable[Operation]) -> None:
-        """Few configurations for all problems that were ever decided here, of each kind with several."""
+        """Few configurations for all problems that were ever decided here, of each kind with several.
+
+        Not what a compiler builds for each shape, which serves no other.
+        """
         kinds: dict[tuple, dict[Problem, dict[Choice, float]]] = {}
         for found in operations:
+            made = found.implementations
             for problem in self.notebook.decided(found):
-                if times := valid(self.notebook.known(found, problem)):
+                times = valid(self.notebook.known(found, problem))
+                times = {each: ms for each, ms in times.items() if not made[each.implementation].builds}
+                if times:
                     kinds.setdefault(kind(problem), {})[problem] = times
         for some in kinds.values():
             for each in buckets(some) if len(some) > 1 else ():

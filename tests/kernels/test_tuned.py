@@ -128,6 +128,17 @@ def test_a_bucket_serves_what_lies_among_its_problems_or_near_one(stepping):
     assert found.serve(stepping, problem(64, gradients=True)).why == "default"
 
 
+def test_what_is_built_for_each_shape_serves_no_other(stepping):
+    adding = replace(stepping.implementations["adding"], builds=True)
+    building = replace(stepping, implementations={**stepping.implementations, "adding": adding})
+    choice = Choice.of("adding", {"step": 3})
+    made = table.Table([entry(building, rows=64)], buckets=[bucket(building, choice, 64, 128)])
+
+    assert made.serve(building, problem(64)).why == "exact"
+    assert made.serve(building, problem(65)).why == "default"
+    assert made.serve(stepping, problem(65)).why == "bucket"
+
+
 def test_a_bucket_that_cannot_run_the_problem_or_has_changed_is_passed_over(stepping):
     unable = bucket(stepping, Choice.of("doubling"), 80, 200)
     stale = replace(bucket(stepping, Choice.of("adding", {"step": 3}), 100), source="older")
