@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from kernels.lightweight_convolution import lightweight_convolution
 from searchspace.checks import at_least
 from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, linear, matmul
@@ -102,7 +103,9 @@ class NystromAttention(Primitive):
         out = F @ (pseudo_inverse(A, self.config.iterations, coupled=released) @ (B @ v))
         if self.taps is None:
             return out
-        return out + functional.conv2d(v, self.taps.to(v.dtype), padding=(self.config.kernel // 2, 0), groups=H)
+        # Not with `padding` of conv2d: its gradients write beyond their memory where the taps are longer than x.
+        around = functional.pad(merge(v), (0, 0, self.config.kernel // 2, self.config.kernel // 2))
+        return out + split(lightweight_convolution(around, self.taps.to(v.dtype).flatten(1)), H)
 
     def _segments(self, x: Tensor, padding: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """The matrices that take the means of the segments, [B or 1, M, T], and which of them hold anything, [B, M]."""
@@ -130,6 +133,8 @@ class NystromAttention(Primitive):
         C, D, T = config.dim, config.dim // config.heads, shape.length
         M, states = config.used(T), shape.batch * config.heads
         numbers = states * (T * (2 * M + 4 * D) + M * (4 * D + M * (6 * config.iterations + 2))) + M * T
+        if config.kernel:
+            numbers += shape.batch * (T + config.kernel - 1) * C + C * config.kernel  # what the taps read again
         return (
             linear(shape, C, 3 * C, bias=config.bias)
             + matmul(M, T, 2 * C, count=shape.batch, backward=1)

@@ -73,6 +73,16 @@ def test_equals_its_formula(agrees, length, landmarks, kernel, segments):
     agrees(block, lambda x: _plain(block, x, padding), x, Context(padding=padding))
 
 
+def test_taps_that_reach_beyond_both_ends_have_their_gradients_in_single_precision_too():
+    block, x = NystromAttention(NystromAttentionConfig(dim=64, heads=1, kernel=65)), torch.randn(2, 22, 64)
+    gradients = []
+    for dtype in (torch.float64, torch.float32):
+        block.to(dtype).zero_grad()
+        block(x.to(dtype), Context()).square().sum().backward()
+        gradients.append(block.taps.grad.double())
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-5)
+
+
 def _released(block, x, padding):
     """Padding is hidden from B alone, and all matrices start from the largest column of any."""
     config, (B, T, C) = block.config, x.shape
