@@ -79,7 +79,7 @@ def test_taps_that_reach_beyond_both_ends_have_their_gradients_in_single_precisi
     for dtype in (torch.float64, torch.float32):
         block.to(dtype).zero_grad()
         block(x.to(dtype), Context()).square().sum().backward()
-        gradients.append(block.taps.grad.double())
+        gradients.append(block.taps.grad.to(torch.float64, copy=True))
     torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-5)
 
 
