@@ -73,7 +73,10 @@ def test_a_retuned_kernel_makes_void_what_it_served_and_nothing_else(known, stor
     entry = known.table.model(MODEL.hash, SETTING)
     row = next(row for row in entry.served if row["operation"] == "layer_norm")
     norm = operation("layer_norm")
-    problem = norm.problem("cpu", row["dtype"], tuple(row["sizes"].values()), tuple(row["flags"].values()))
+    sizes, flags = (
+        tuple(row[kind][name] for name in names) for kind, names in (("sizes", norm.sizes), ("flags", norm.flags))
+    )
+    problem = norm.problem("cpu", row["dtype"], sizes, flags)
     other = next(
         each for name, each in norm.implementations.items() if name != norm.default_choice(problem).implementation
     )
