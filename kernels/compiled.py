@@ -1,4 +1,4 @@
-"""Definitions as `torch.compile` makes them fast: an implementation that costs no line, to compare with the others."""
+"""What PyTorch makes of its own code with `torch.compile`: an implementation that costs no line."""
 
 from __future__ import annotations
 

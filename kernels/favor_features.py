@@ -278,7 +278,7 @@ OPERATION = register(
         reference=favor_features_reference,
         implementations={
             "torch": Implementation("torch", _torch),
-            "compiled": compiled(favor_features_reference),
+            "compiled": compiled(_torch),
             "blocked": Implementation("blocked", _blocked, BLOCKS, default={"rows": 1024}),
             "triton": Implementation(
                 "triton",

@@ -184,7 +184,7 @@ OPERATION = register(
         reference=gated_activation_reference,
         implementations={
             "torch": Implementation("torch", _torch),
-            "compiled": compiled(gated_activation_reference),
+            "compiled": compiled(_torch),
             "blocked": Implementation("blocked", _blocked, by_rows.BLOCKS, default={"rows": 32}, suited=by_rows.cached),
             "triton": Implementation(
                 "triton",
