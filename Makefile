@@ -40,7 +40,7 @@ gpu:  ## on a machine with a GPU: its tests, figures beside other libraries, rec
 	@status=0; \
 	timeout 600 $(GPU_PYTHON) -m pytest -m cuda tests/kernels tests/tuner || status=1; \
 	timeout 600 $(GPU_PYTHON) -m benchmarks.gpu || status=1; \
-	timeout 600 $(GPU_PYTHON) -m tuner.record --folder runs/gpu/records || status=1; \
+	timeout 600 $(GPU_PYTHON) -m tuner.replay.record --folder runs/gpu/records || status=1; \
 	exit $$status
 
 clean:  ## remove what was installed and cached; studies and exports stay

@@ -24,8 +24,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.report import report
-from nas import launch, searchfile
+from benchmarks.support.report import report
+from nas.config import searchfile
+from nas.engine import launch
 from nas.store import Store, TrialState, UnitState, open_store
 
 TRIALS = 16

@@ -27,13 +27,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks.clock import ProcessTime
-from benchmarks.report import report
+from benchmarks.support.clock import ProcessTime
+from benchmarks.support.report import report
 from searchspace.contract import Context, Given
 from searchspace.registry import configure
 from searchspace.testing import peak_bytes
 from searchspace.tree import Block
-from tuner.measure import Timing, compare, measure
+from tuner.measure.measure import Timing, compare, measure
 
 DEPTHS = (2, 4, 8, 16, 24, 32, 48)
 QUICK_DEPTHS = (2, 4, 8)

@@ -20,12 +20,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from benchmarks.clock import ProcessTime
-from benchmarks.report import report
-from searchspace.architecture import Architecture
-from searchspace.build import build
+from benchmarks.support.clock import ProcessTime
+from benchmarks.support.report import report
 from searchspace.contract import Context, Streams
-from tuner.measure import compare, measure
+from searchspace.model.architecture import Architecture
+from searchspace.model.build import build
+from tuner.measure.measure import compare, measure
 
 BARS = {800: 363, 1800: 773, 2800: 1409, 3800: 1874}  # the paper's, by attention length
 QUICK = {64: 1}

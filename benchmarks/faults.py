@@ -22,8 +22,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import report
-from tuner.search import HOPELESS
+from benchmarks.support.report import report
+from tuner.tune.search import HOPELESS
 
 FAULTS = ("crash", "segfault", "hang", "raise", "memory", "wrong", "wrong_gradient", "wrong_in_places")
 RIGHT = 3  # implementations a problem that are right
@@ -31,7 +31,7 @@ ROWS = 24
 OPERATION = """
 import ctypes, os, time
 import torch
-from kernels.registry import Implementation, Operation, Problem, register
+from kernels.dispatch.registry import Implementation, Operation, Problem, register
 
 COUNT = {count}
 FAULTS = {faults!r}
@@ -77,12 +77,12 @@ register(Operation("injected", reference, {{each.name: each for each in several}
 
 def session(folder: Path, problems: int, seed: int) -> None:
     """One session, in a process of its own: says each measurement that is written, then what serves."""
-    from kernels.registry import Problem
+    from kernels.dispatch.registry import Problem
     from nas.store import open_store
-    from tuner.children import Children, Patience
-    from tuner.effort import EFFORTS, Effort
-    from tuner.notebook import Notebook
-    from tuner.session import tune
+    from tuner.measure.children import Children, Patience
+    from tuner.tune.effort import EFFORTS, Effort
+    from tuner.tune.notebook import Notebook
+    from tuner.tune.session import tune
 
     EFFORTS["quick"] = Effort("quick", 10**6, 10**6, 5, 0.002, 2, 7, 0.01, None, 1.0)
     write, run = Notebook.write, Children.run

@@ -24,13 +24,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import report
-from nas import searchfile
+from benchmarks.support.report import report
+from nas.config import searchfile
 from nas.errors import NasError
-from searchspace import language, zoo
-from searchspace.architecture import Architecture
+from searchspace import zoo
 from searchspace.errors import SpaceError
-from searchspace.space import Space
+from searchspace.language import language
+from searchspace.model.architecture import Architecture
+from searchspace.space.space import Space
 from searchspace.tree import has_holes
 
 EXAMPLES = Path(__file__).parent.parent / "examples"

@@ -23,14 +23,14 @@ from typing import Any
 import torch
 from scipy.stats import spearmanr
 
-from benchmarks.report import report
+from benchmarks.support.report import report
 from nas.latency.measured import PhaseLatency
 from nas.latency.pieces import CannotCompose
 from nas.latency.predicted import CrossCheck, Predictor
 from nas.latency.runs import PHASES, Setting, streams
 from nas.latency.table import Table
-from searchspace.architecture import Architecture
-from searchspace.space import Space
+from searchspace.model.architecture import Architecture
+from searchspace.space.space import Space
 
 SPACE = Path(__file__).parent.parent / "examples" / "spaces" / "everything.yaml"
 ERROR, CORRELATION = 0.05, 0.98  # the bars

@@ -20,12 +20,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.report import report
+from benchmarks.support.report import report
 from nas import tasks
 from nas.tasks.suited import fitted, suited
 from nas.training import standalone
 from searchspace import zoo
-from searchspace.architecture import Architecture
+from searchspace.model.architecture import Architecture
 from searchspace.tree import Block, Value
 
 SOLVED = 0.9

@@ -13,10 +13,10 @@ from collections.abc import Callable
 
 import torch
 
-from benchmarks.report import report
-from kernels import tuned
-from kernels.registry import Choice, Implementation, Operation
-from kernels.table import Entry, Table
+from benchmarks.support.report import report
+from kernels.dispatch import tuned
+from kernels.dispatch.registry import Choice, Implementation, Operation
+from kernels.dispatch.table import Entry, Table
 
 PROBLEMS = 300
 BAR = "5 us"

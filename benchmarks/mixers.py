@@ -28,13 +28,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks.published import Published, installed, published
-from benchmarks.report import report
+from benchmarks.support.published import Published, installed, published
+from benchmarks.support.report import report
 from searchspace.contract import Context, Given
 from searchspace.cost import Shape
 from searchspace.registry import BlockType, Configured, block_types
 from searchspace.testing import peak_bytes, primitives
-from tuner.measure import Call, Clock, Timing, clock_of, compare, measure
+from tuner.measure.measure import Call, Clock, Timing, clock_of, compare, measure
 
 FAMILIES = ("attention", "convolution", "recurrence")
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)

@@ -13,8 +13,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.report import report
-from nas import launch, searchfile
+from benchmarks.support.report import report
+from nas.config import searchfile
+from nas.engine import launch
 from nas.runners.inline import InlineRunner
 from nas.work import Outcome, Work
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Literal
 
-from benchmarks.report import report, skip
+from benchmarks.support.report import report, skip
 from nas import pareto
 from nas.strategies.contract import Result
 from nas.strategies.registry import make

@@ -25,13 +25,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.report import report
-from searchspace.architecture import Architecture
+from benchmarks.support.report import report
 from searchspace.combinators.halting import Halting
 from searchspace.contract import Context, Streams
 from searchspace.cost import Cost, Shape
+from searchspace.model.architecture import Architecture
 from searchspace.registry import Configured
-from searchspace.space import Space
+from searchspace.space.space import Space
 from searchspace.testing import count_flops
 from searchspace.tree import Block, Choice, Integers, Value
 

@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.report import report
-from nas import overview
+from benchmarks.support.report import report
+from nas.report import overview
 from nas.store import Store, Study, TrialAdded, open_store
 
 HOLES = 25

@@ -26,15 +26,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.clock import ProcessTime
-from benchmarks.report import report
+from benchmarks.support.clock import ProcessTime
+from benchmarks.support.report import report
 from searchspace import zoo
-from searchspace.architecture import Architecture
-from searchspace.build import build, cost
 from searchspace.contract import Context, Streams
+from searchspace.model.architecture import Architecture
+from searchspace.model.build import build, cost
 from searchspace.primitives.attention import kept_keys
 from searchspace.tree import Block
-from tuner.measure import compare, measure
+from tuner.measure.measure import compare, measure
 
 CONTEXTS = (1024, 4096, 16384)
 QUICK = (1024, 1536)

@@ -29,11 +29,11 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from benchmarks.report import report
-from kernels import compiled, registry, tuned
-from kernels.registry import Operation, Problem
-from tuner.interval import Interval
-from tuner.measure import ProcessorClock, Timing, compare, measure
+from benchmarks.support.report import report
+from kernels.dispatch import compiled, registry, tuned
+from kernels.dispatch.registry import Operation, Problem
+from tuner.measure.interval import Interval
+from tuner.measure.measure import ProcessorClock, Timing, compare, measure
 
 EAGER = ("torch", "sdpa", "dense", "matmul")  # implementations that are PyTorch's own way
 ROUNDS, SECONDS, SAMPLE = 31, 0.8, 0.2  # of a comparison; milliseconds of a sample
@@ -230,8 +230,9 @@ def _within(seconds: float) -> Iterator[None]:
 def tuned_first(folder: Path, names: list[str], effort: str, budget: float | None, threads: int) -> str:
     """Tune everything into a table in `folder` -> what the session says of it."""
     from nas.store import open_store
-    from tuner import problems, tables
-    from tuner.session import tune
+    from tuner import problems
+    from tuner.tune import tables
+    from tuner.tune.session import tune
 
     os.environ[tuned.TABLES] = str(folder)
     wanted = problems.named([registry.operation(name) for name in names], "cpu")

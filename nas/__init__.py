@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import nn
 
-    from nas.config import SearchConfig
-    from nas.launch import Result
+    from nas.config.schema import SearchConfig
+    from nas.engine.launch import Result
     from nas.study import Study
 
 __all__ = ["build", "open_study", "search"]
@@ -22,7 +22,8 @@ __all__ = ["build", "open_study", "search"]
 
 def search(config: SearchConfig | str | Path, **options: Any) -> Result:
     """Run the search of a search file (or a `SearchConfig`) to the end of its budget; again, it resumes."""
-    from nas import launch, searchfile
+    from nas.config import searchfile
+    from nas.engine import launch
 
     return launch.search(searchfile.load(config) if isinstance(config, str | Path) else config, **options)
 
@@ -37,6 +38,6 @@ def open_study(url: str | Path, name: str, config: SearchConfig | str | Path | N
 def build(architecture: str | Path) -> nn.Module:
     """The module of an architecture: a file, a name of the zoo, or STUDY:TRIAL."""
     from nas import architectures
-    from searchspace import build as builder
+    from searchspace.model import build as builder
 
     return builder.build(architectures.find(str(architecture)))

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from nas.errors import UsageError
 from searchspace import zoo
-from searchspace.architecture import Architecture
 from searchspace.errors import nearest
+from searchspace.model.architecture import Architecture
 
 if TYPE_CHECKING:
     from nas.store import Store, Study

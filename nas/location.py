@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from nas.config import SearchConfig
+from nas.config.schema import SearchConfig
 from nas.errors import StoreError
 from nas.store import Store, Study, open_store
 from nas.store.engine import file_of, parse

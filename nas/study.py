@@ -16,14 +16,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from nas import assembly, leases, location, overview
-from nas.config import SearchConfig
+from nas import location
+from nas.config import factory
+from nas.config.schema import SearchConfig
+from nas.engine import leases
+from nas.engine.proposer import Proposer
 from nas.errors import NasError, UsageError
-from nas.proposer import Proposer
+from nas.report import overview
 from nas.store import RankedTrial, Store, Unit
 from nas.store import Study as Record
 from nas.work import FailureKind
-from searchspace.architecture import Architecture
+from searchspace.model.architecture import Architecture
 
 LEASE_SECONDS = 3600.0
 
@@ -77,15 +80,15 @@ class Study:
     def __init__(self, store: Store, record: Record):
         self.store, self.record = store, record
         self.config = SearchConfig(**record.config)
-        space = assembly.space(self.config)
+        space = factory.space(self.config)
         self._proposer = Proposer(
             store,
             record,
             space,
-            assembly.strategy(self.config, space),
-            assembly.scheduler(self.config),
-            assembly.objectives(self.config),
-            assembly.baselines(self.config),
+            factory.strategy(self.config, space),
+            factory.scheduler(self.config),
+            factory.objectives(self.config),
+            factory.baselines(self.config),
         )
 
     def __enter__(self) -> Self:
@@ -186,7 +189,8 @@ class Study:
 
 def open_study(url: str | Path, name: str, config: SearchConfig | str | Path | None = None) -> Study:
     """The study `name` in the database at `url`; with a search file (or a config) it is made if it is not there."""
-    from nas import launch, searchfile
+    from nas.config import searchfile
+    from nas.engine import launch
 
     if config is None:
         store, record = location.open_existing(name, str(url))

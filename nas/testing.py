@@ -17,9 +17,9 @@ from nas.errors import UsageError
 from nas.published import LAYOUTS
 from nas.published.layout import Layout, Rule, Weights
 from searchspace import zoo
-from searchspace.architecture import Architecture
-from searchspace.build import build
 from searchspace.errors import nearest
+from searchspace.model.architecture import Architecture
+from searchspace.model.build import build
 
 
 def load_published(zoo_name: str, state_dict: Mapping[str, Tensor], layout: str, **fields: Any) -> nn.Module:

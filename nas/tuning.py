@@ -8,19 +8,19 @@ from typing import Any
 
 import torch
 
-from kernels import tuned
-from kernels.registry import Problem, operation
-from kernels.table import Bucket, LockedMiss
-from nas.profile import calls
+from kernels.dispatch import tuned
+from kernels.dispatch.registry import Problem, operation
+from kernels.dispatch.table import Bucket, LockedMiss
+from nas.latency.profile import calls
 from nas.store import Store, Study
-from searchspace.architecture import Architecture
+from searchspace.model.architecture import Architecture
 from tuner import problems
-from tuner.decision import Decision
 from tuner.device import fingerprint
-from tuner.notebook import Notebook, fastest, valid
-from tuner.recorded import load
-from tuner.replay import fraction_of_optimum, replay, score
-from tuner.session import Report
+from tuner.replay.recorded import load
+from tuner.replay.replay import fraction_of_optimum, replay, score
+from tuner.tune.decision import Decision
+from tuner.tune.notebook import Notebook, fastest, valid
+from tuner.tune.session import Report
 
 LENGTH, BATCH = 128, 8
 

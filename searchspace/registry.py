@@ -132,7 +132,7 @@ def primitive(name: str, config: type, *, role: Role = "block") -> Callable[[typ
 
 @cache
 def _discover() -> None:
-    for package in ("searchspace.primitives", "searchspace.combinators", "searchspace.models"):
+    for package in ("searchspace.primitives", "searchspace.combinators", "searchspace.backbones"):
         root = importlib.import_module(package)
         for module in pkgutil.walk_packages(root.__path__, package + "."):
             importlib.import_module(module.name)

@@ -8,15 +8,15 @@ import pytest
 
 USES = {
     "channel_gain": """
-from searchspace.architecture import Architecture
-from searchspace.build import build, cost
+from searchspace.model.architecture import Architecture
+from searchspace.model.build import build, cost
 model = Architecture.parse("kind: decoder\\nwidth: 8\\nvocabulary: 4\\nbody: [channel_gain]\\n")
 assert sum(p.numel() for p in build(model).parameters()) == cost(model).parameters
 """,
     "hill_climbing": """
 from nas.strategies.contract import Result
 from nas.strategies.registry import make
-from searchspace.space import Space
+from searchspace.space.space import Space
 space = Space.parse("kind: decoder\\nwidth: !choice [8, 16, 32]\\nvocabulary: 4\\nbody: [feed_forward]\\n")
 strategy = make("hill_climbing", space, 0, 1, restart=0.0)
 first = strategy.ask(0)
@@ -36,8 +36,8 @@ assert scheduler.promotion() is None
 """,
     "echo": """
 from nas.tasks.registry import load
-from searchspace.build import build
-from searchspace.architecture import Architecture
+from searchspace.model.build import build
+from searchspace.model.architecture import Architecture
 from searchspace.contract import Context
 task = load({"echo": {"length": 8}})
 model = build(Architecture.parse("kind: decoder\\nwidth: 8\\nvocabulary: 8\\nbody: [feed_forward]\\n"))
@@ -48,7 +48,7 @@ assert task.loss(model, batch, Context()).shape == ()
 """,
     "flops_per_parameter": """
 from nas.objectives.registry import make
-from searchspace.architecture import Architecture
+from searchspace.model.architecture import Architecture
 from searchspace.cost import Shape
 model = Architecture.parse("kind: decoder\\nwidth: 8\\nvocabulary: 4\\nbody: [feed_forward]\\n")
 assert make("flops_per_parameter", Shape(length=16)).evaluate(model) > 0

@@ -48,18 +48,18 @@ def test_the_command_line_starts_without_the_heavy_libraries():
 
 def test_reading_a_space_loads_neither_the_compiler_nor_triton():
     """1.4 s of every command, and of every worker; the counter of FLOPs would bring Triton along."""
-    every = "import kernels.registry as k, searchspace.registry as s; k.operations(); s.block_types()"
+    every = "import kernels.dispatch.registry as k, searchspace.registry as s; k.operations(); s.block_types()"
     assert all_modules_after(every).isdisjoint({"torch._dynamo", "triton", "torch.utils.flop_counter"})
 
 
 def test_the_tuner_runs_where_ray_and_optuna_are_missing():
-    assert modules_after("import tuner.device, tuner.measure").isdisjoint({"ray", "optuna", "sqlalchemy"})
+    assert modules_after("import tuner.device, tuner.measure.measure").isdisjoint({"ray", "optuna", "sqlalchemy"})
 
 
 def test_a_call_of_an_operation_never_tunes():
     """Neither forward nor backward: what tunes is not even loaded."""
     call = "softmax(torch.ones(8, 8, requires_grad=True)).sum().backward()"
-    assert "tuner" not in modules_after(f"import torch; from kernels.softmax import softmax; {call}")
+    assert "tuner" not in modules_after(f"import torch; from kernels.rowwise.softmax import softmax; {call}")
 
 
 def test_kernels_is_not_mistaken_for_the_distribution_of_that_name():

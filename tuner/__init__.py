@@ -7,8 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tuner.decorator import tune
-    from tuner.listener import listen
+    from tuner.triton.decorator import tune
+    from tuner.triton.listener import listen
 
 __all__ = ["listen", "tune"]
 
@@ -17,4 +17,4 @@ def __getattr__(name: str) -> Any:
     """Both are imported when they are used: they need torch."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module({"tune": "tuner.decorator", "listen": "tuner.listener"}[name]), name)
+    return getattr(import_module({"tune": "tuner.triton.decorator", "listen": "tuner.triton.listener"}[name]), name)

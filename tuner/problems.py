@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from kernels.registry import Choice, Operation, Problem, operation
+from kernels.dispatch.registry import Choice, Operation, Problem, operation
 
 KEYS = {"operation", "dtype", "sizes", "flags", "device"}
 

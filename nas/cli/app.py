@@ -39,7 +39,7 @@ def discover() -> None:
     """Import every command, so that it registers itself."""
     import nas.cli
 
-    for module in pkgutil.iter_modules(nas.cli.__path__, "nas.cli."):
+    for module in pkgutil.walk_packages(nas.cli.__path__, "nas.cli."):
         importlib.import_module(module.name)
 
 

@@ -77,12 +77,13 @@ Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")]
 
 def usual_length(reference: str, storage: str | None) -> int | None:
     """The length of a sequence in the study that `reference` is a trial of; None where it is no trial."""
-    from nas import architectures, assembly, location
-    from nas.config import SearchConfig
+    from nas import architectures, location
+    from nas.config import factory
+    from nas.config.schema import SearchConfig
 
     trial = architectures.trial_reference(reference)
     if trial is None:
         return None
     store, study = location.open_existing(trial[0], storage)
     store.close()
-    return assembly.shape(SearchConfig(**study.config)).length
+    return factory.shape(SearchConfig(**study.config)).length

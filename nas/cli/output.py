@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
-from nas.tables import rendered, table
+from nas.report.tables import rendered, table
 
 
 def note(text: str) -> None:

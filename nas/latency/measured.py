@@ -26,8 +26,8 @@ from nas.latency import runs, served
 from nas.latency.runs import Setting
 from searchspace.registry import Configured
 from tuner.device import resolve
-from tuner.interval import median_interval
-from tuner.measure import Clock, clock_of, measure
+from tuner.measure.interval import median_interval
+from tuner.measure.measure import Clock, clock_of, measure
 
 BUILDS = 6  # their range covers the median of all builds with 97 %
 BETWEEN_PROCESSES = 0.01  # what two processes differ by beside the builds: where libraries lie, the clock's frequency
@@ -64,7 +64,7 @@ class PhaseLatency:
 
 
 class ThreadTime:
-    """The CPU time of this thread, in the place of wall-clock time; see `tuner.measure.Clock`."""
+    """The CPU time of this thread, in the place of wall-clock time; see `tuner.measure.measure.Clock`."""
 
     def now(self) -> float:
         return time.monotonic()

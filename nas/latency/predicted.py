@@ -26,10 +26,10 @@ from nas.latency.measured import GAUGE, PREDICTED, PhaseLatency, clock, gauge, l
 from nas.latency.pieces import NOTHING, NOWHERE, Call, CannotCompose, Piece, calls, in_evaluation
 from nas.latency.runs import Run, Setting
 from nas.latency.table import Entry, Table, problem
-from searchspace.architecture import Architecture
+from searchspace.model.architecture import Architecture
 from searchspace.registry import Configured
 from tuner.device import resolve
-from tuner.measure import measure
+from tuner.measure.measure import measure
 
 COMPANY = 4  # pieces that are run in turns, at least: with fewer the caches are warmer than in a model
 REPEATS, WARMUP, SECONDS = 15, 2, 20.0

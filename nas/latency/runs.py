@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from searchspace.backbones.entry import cannot_stream
 from searchspace.combinators.halting import Halting
 from searchspace.contract import Context, Streams
 from searchspace.errors import nearest
-from searchspace.models.entry import cannot_stream
 from searchspace.registry import Configured
 
 PHASES = ("prefill", "decode", "train")

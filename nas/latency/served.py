@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kernels import tuned
-from kernels.registry import Problem, operation
+from kernels.dispatch import tuned
+from kernels.dispatch.registry import Problem, operation
 from nas.latency.runs import Run
 from tuner import problems
 

@@ -9,14 +9,14 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from nas.errors import NasError, UsageError
-from searchspace.architecture import Architecture
-from searchspace.build import cost
 from searchspace.cost import Cost, Shape
 from searchspace.errors import nearest
+from searchspace.model.architecture import Architecture
+from searchspace.model.build import cost
 
 if TYPE_CHECKING:
     from nas.store import Store
-    from searchspace.space import Space
+    from searchspace.space.space import Space
 
 HALTING = "halting_steps"  # the metric that says how deep halting blocks went
 

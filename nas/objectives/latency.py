@@ -27,9 +27,9 @@ from nas.latency.runs import Setting, streams, why_not
 from nas.latency.table import Table
 from nas.objectives.contract import NoValue, Objective, Search
 from nas.objectives.registry import objective
-from searchspace.architecture import Architecture
 from searchspace.cost import Shape
-from searchspace.space import Space
+from searchspace.model.architecture import Architecture
+from searchspace.space.space import Space
 
 Method = Literal["measured", "predicted", "auto"]
 

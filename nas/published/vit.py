@@ -1,8 +1,8 @@
 """The Vision Transformer as Hugging Face names it, https://github.com/huggingface/transformers:
 `models/vit/modeling_vit.py`.
 
-The convolution that cuts an image into patches is the linear map of `searchspace.models.patches`. Without a classifier
-the last hidden states come out; a pooler beside them is left out.
+The convolution that cuts an image into patches is the linear map of `searchspace.backbones.patches`. Without a
+classifier the last hidden states come out; a pooler beside them is left out.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from nas.config import Count
+from nas.config.schema import Count
 
 
 class InlineOptions(BaseModel):

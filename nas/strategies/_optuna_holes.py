@@ -11,7 +11,7 @@ from typing import Any
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import Trial
 
-from searchspace import holes
+from searchspace.language import holes
 from searchspace.tree import Choice, Floats, Hole, Integers
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from nas.errors import NasError
 
 if TYPE_CHECKING:
-    from searchspace.space import Point
+    from searchspace.space.space import Point
 
 
 class NothingLeft(NasError):
@@ -23,7 +23,7 @@ class NothingLeft(NasError):
 
 
 class SearchSpace(Protocol):
-    """What strategies need of a space; `searchspace.space` and `searchspace.variation` have it."""
+    """What strategies need of a space; `searchspace.space.space` and `searchspace.space.variation` have it."""
 
     def sample(self, rng: random.Random, by: Literal["choices", "architectures"] = "choices") -> Point: ...
 

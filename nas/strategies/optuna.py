@@ -22,7 +22,7 @@ from searchspace.tree import Hole
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
 
-    from searchspace.space import Point
+    from searchspace.space.space import Point
 
 UNUSABLE = {
     "GridSampler": "it wants a grid of its own beside the space; BruteForceSampler tries every architecture",

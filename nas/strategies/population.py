@@ -12,7 +12,7 @@ from nas import pareto
 from nas.strategies.contract import NothingLeft, Proposal, Result, SearchSpace
 
 if TYPE_CHECKING:
-    from searchspace.space import Point
+    from searchspace.space.space import Point
 
 TRIES = 200  # draws in a row that are known to fail before a space counts as exhausted by failures
 PATIENCE = 3  # draws that found nothing new before a proposal is mutated once more

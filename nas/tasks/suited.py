@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nas.tasks.contract import Task
-from searchspace.architecture import Architecture
+from searchspace.model.architecture import Architecture
 from searchspace.tree import Block
 
 

@@ -16,7 +16,7 @@ from nas.training.loop import Report
 from nas.training.recipe import Recipe
 from nas.training.unit import run
 from nas.work import Outcome, Work
-from searchspace.architecture import Architecture
+from searchspace.model.architecture import Architecture
 
 
 def train(

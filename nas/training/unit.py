@@ -28,9 +28,9 @@ from nas.training.failures import Phase, failure
 from nas.training.loop import Deadline, NotFinite, Report, Training, WrongReturn, place
 from nas.training.recipe import Recipe
 from nas.work import Outcome, Work
-from searchspace.architecture import Architecture
-from searchspace.build import build
 from searchspace.contract import Context
+from searchspace.model.architecture import Architecture
+from searchspace.model.build import build
 
 log = logging.getLogger(__name__)
 

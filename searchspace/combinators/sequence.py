@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from searchspace.contract import Capabilities, Context, Primitive
 from searchspace.cost import Shape
-from searchspace.parts import Composite, Part, after, in_order
+from searchspace.model.parts import Composite, Part, after, in_order
 from searchspace.registry import Blocks, Configured, primitive
 
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import yaml
 
-from searchspace import language
-from searchspace.architecture import Architecture
 from searchspace.errors import SpaceError, nearest
+from searchspace.language import language
+from searchspace.model.architecture import Architecture
 from searchspace.tree import Block, Value
 
 FOLDER = Path(__file__).parent

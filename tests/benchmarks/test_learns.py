@@ -5,7 +5,7 @@ import pytest
 from benchmarks import learns
 from nas import tasks
 from searchspace import zoo
-from searchspace.build import build
+from searchspace.model.build import build
 
 
 def test_every_architecture_of_the_zoo_has_a_row():

@@ -5,8 +5,8 @@ import torch
 
 from benchmarks import random_architectures
 from benchmarks.random_architectures import KINDS, Tried, attempt, space
-from searchspace.architecture import Architecture
 from searchspace.cost import Cost
+from searchspace.model.architecture import Architecture
 
 PLAIN = "kind: decoder\nwidth: 16\nvocabulary: 256\nbody: {residual: {of: {attention: {heads: 2}}}}\n"
 

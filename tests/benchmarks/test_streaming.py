@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from benchmarks import streaming
-from searchspace.architecture import Architecture
-from searchspace.build import build, cost
 from searchspace.contract import Context, Streams
+from searchspace.model.architecture import Architecture
+from searchspace.model.build import build, cost
 
 
 @pytest.fixture(autouse=True)

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from benchmarks.tune_cpu import WRITTEN, both_ways, compared, eager, served, slower, summary
-from kernels import registry, tuned
-from tuner.interval import Interval
-from tuner.measure import timing
+from kernels.dispatch import registry, tuned
+from tuner.measure.interval import Interval
+from tuner.measure.measure import timing
 
 
 @pytest.mark.parametrize("name", list(WRITTEN))

@@ -22,7 +22,7 @@ half, full, number = "*bf16", "*fp32", "i32"
 
 
 def build(name, num_warps, constants, **types):
-    module, kernel = name.split(".")
+    module, kernel = name.rsplit(".", 1)
     kernel = getattr(importlib.import_module(f"kernels.{module}_triton"), kernel)
     signature = {each: "constexpr" if each in constants else types.get(each, number) for each in kernel.arg_names}
     places = {(kernel.arg_names.index(each),): value for each, value in constants.items()}
@@ -36,39 +36,39 @@ tiles = {"WIDE": tl.float32, "ROWS": 2, "BLOCK": 1024}
 norm = dict.fromkeys(("x_ptr", "r_ptr", "w_ptr", "b_ptr", "y_ptr", "dy_ptr", "dx_ptr", "total_ptr", "dtotal_ptr"), half)
 norm |= dict.fromkeys(("scale_ptr", "mean_ptr", "dw_ptr", "db_ptr"), full)
 none = dict.fromkeys
-build("rms_norm._forward", 4, {**tiles, "EPS": 1e-6}, **norm)
-build("rms_norm._backward", 4, tiles, **norm)
-build("rms_norm._backward", 32, {**tiles, "ROWS": 1, "BLOCK": 32768, "w_ptr": None, "dw_ptr": None}, **norm)
-build("layer_norm._forward", 4, {**tiles, "EPS": 1e-5}, **norm)
-build("layer_norm._forward", 4, {**tiles, "EPS": 1e-5, **none(("r_ptr", "w_ptr", "b_ptr", "total_ptr"))}, **norm)
-build("layer_norm._backward", 4, tiles, **norm)
-build("layer_norm._backward", 4, {**tiles, **none(("dtotal_ptr", "w_ptr", "dw_ptr", "db_ptr"))}, **norm)
-build("softmax._forward", 4, tiles, **norm)
-build("softmax._backward", 4, tiles, **norm)
+build("rowwise.rms_norm._forward", 4, {**tiles, "EPS": 1e-6}, **norm)
+build("rowwise.rms_norm._backward", 4, tiles, **norm)
+build("rowwise.rms_norm._backward", 32, {**tiles, "ROWS": 1, "BLOCK": 32768, "w_ptr": None, "dw_ptr": None}, **norm)
+build("rowwise.layer_norm._forward", 4, {**tiles, "EPS": 1e-5}, **norm)
+build("rowwise.layer_norm._forward", 4, {**tiles, "EPS": 1e-5, **none(("r_ptr", "w_ptr", "b_ptr", "total_ptr"))}, **norm)
+build("rowwise.layer_norm._backward", 4, tiles, **norm)
+build("rowwise.layer_norm._backward", 4, {**tiles, **none(("dtotal_ptr", "w_ptr", "dw_ptr", "db_ptr"))}, **norm)
+build("rowwise.softmax._forward", 4, tiles, **norm)
+build("rowwise.softmax._backward", 4, tiles, **norm)
 for gate in ("silu", "gelu", "gelu_tanh", "identity"):
     gated = {"GATE": gate, "WIDE": tl.float32, "BLOCK": 1024}
-    build("gated_activation._forward", 4, gated, h_ptr=half, y_ptr=half)
-    build("gated_activation._backward", 4, gated, h_ptr=half, dy_ptr=half, dh_ptr=half)
+    build("rowwise.gated_activation._forward", 4, gated, h_ptr=half, y_ptr=half)
+    build("rowwise.gated_activation._backward", 4, gated, h_ptr=half, dy_ptr=half, dh_ptr=half)
 for between, apart in ((1, 0), (2, 1)):
     turned = {**tiles, "BETWEEN": between, "APART": apart, "ROWS": 16, "BLOCK": 64}
-    build("rotary._rotate", 4, turned, x_ptr=half, y_ptr=half, cos_ptr=full, sin_ptr=full, b_stride="i64")
+    build("rowwise.rotary._rotate", 4, turned, x_ptr=half, y_ptr=half, cos_ptr=full, sin_ptr=full, b_stride="i64")
 for smoothing in (0.0, 0.1):
     loss = {"IGNORE": -100, "SMOOTHING": smoothing, "WIDE": tl.float32, "BLOCK": 4096}
     pointers = dict(x_ptr=half, dx_ptr=half, target_ptr="*i64", loss_ptr=full, dloss_ptr=full, lse_ptr=full)
-    build("cross_entropy._forward", 8, loss, **pointers)
-    build("cross_entropy._backward", 8, loss, **pointers)
+    build("rowwise.cross_entropy._forward", 8, loss, **pointers)
+    build("rowwise.cross_entropy._backward", 8, loss, **pointers)
 features = dict(x_ptr=half, dx_ptr=half, x_by=("i32",) * 3, dy_by=("i32",) * 3)
 features |= dict.fromkeys(("w_ptr", "y_ptr", "max_ptr", "dy_ptr"), full) | dict.fromkeys(("scale", "norm"), "fp32")
 for periodic in (False, True):
     drawn = {"PERIODIC": periodic, "PRECISION": "tf32x3", "WIDE": tl.float32, "ROWS": 16, "STEP": 16}
-    build("favor_features._forward", 4, {**drawn, "BLOCK_M": 64}, **features)
-    build("favor_features._backward", 4, {**drawn, "BLOCK_D": 16}, **features)
+    build("linear_attention.favor_features._forward", 4, {**drawn, "BLOCK_M": 64}, **features)
+    build("linear_attention.favor_features._backward", 4, {**drawn, "BLOCK_D": 16}, **features)
 over_time = {"WIDE": tl.float32, "TIME": 16}
 pointers = dict(x_ptr=half, w_ptr=half, y_ptr=half, dy_ptr=half, dw_ptr=full)
-build("depthwise_convolution._convolve", 2, {**over_time, "K": 9, "STEP": -1, "CHANNELS": 64}, **pointers)
-build("depthwise_convolution._products", 2, {**over_time, "TIME": 2, "TAPS": 8, "CHANNELS": 64}, **pointers)
-build("dynamic_convolution._convolve", 2, {**over_time, "STEP": -1, "WIDTH": 64}, **pointers)
-build("dynamic_convolution._products", 2, {**over_time, "TAPS": 8, "WIDTH": 64}, **pointers)
+build("convolution.depthwise_convolution._convolve", 2, {**over_time, "K": 9, "STEP": -1, "CHANNELS": 64}, **pointers)
+build("convolution.depthwise_convolution._products", 2, {**over_time, "TIME": 2, "TAPS": 8, "CHANNELS": 64}, **pointers)
+build("convolution.dynamic_convolution._convolve", 2, {**over_time, "STEP": -1, "WIDTH": 64}, **pointers)
+build("convolution.dynamic_convolution._products", 2, {**over_time, "TAPS": 8, "WIDTH": 64}, **pointers)
 """
 
 
@@ -88,8 +88,8 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from kernels import attention_kernels_triton as kernels
-from kernels.attention import OPERATION
-from kernels.attention_problems import suited
+from kernels.attention.attention import OPERATION
+from kernels.attention.attention_problems import suited
 
 GIVEN = {"seed": "*i64", "packing": "*i32", "bias": "*bf16", "scale": "fp32", "bias_by": ("i64", "i32")}
 GIVEN |= {"lse_ptr": "*fp32", "delta_ptr": "*fp32"}

@@ -10,8 +10,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kernels import registry, tuned
-from tuner import candidates, gate
+from kernels.dispatch import registry, tuned
+from tuner.measure import gate
+from tuner.tune import candidates
 
 DEVICE = "cuda"
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of the compiler that `compiled` loads

@@ -4,17 +4,18 @@
 """
 
 import functools
-import importlib
+import sys
 from dataclasses import replace
 
 import pytest
 import torch
 from torch.utils import _pytree as pytree
 
-from kernels import rows, tuned
-from kernels.registry import Choice, operation, operations
-from kernels.table import Entry, Table
-from tuner import gate
+from kernels.dispatch import tuned
+from kernels.dispatch.registry import Choice, operation, operations
+from kernels.dispatch.table import Entry, Table
+from kernels.rowwise import rows
+from tuner.measure import gate
 
 # What is not had by making a named problem smaller.
 FLAGS = {"layer_norm": {"residual": True}, "linear_cross_entropy": {"bias": True}}
@@ -58,7 +59,7 @@ def ways(name, problem=None):
 
 def launcher(name):
     """Its public function, with the arguments that `inputs` makes and a configuration."""
-    module = importlib.import_module(f"kernels.{name}")
+    module = sys.modules[operation(name).reference.__module__]
     if name != "layer_norm":
         return getattr(module, name)
 

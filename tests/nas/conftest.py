@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from nas import launch, searchfile
-from nas.config import SearchConfig
+from nas.config import searchfile
+from nas.config.schema import SearchConfig
+from nas.engine import launch
 from nas.runners.inline import InlineRunner
 from nas.store import Store
 from nas.work import Outcome, Progress, Work

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from nas.errors import UsageError
 from nas.testing import load_published, published_architecture
 from searchspace import zoo
-from searchspace.architecture import diff
+from searchspace.backbones.patches import patches
 from searchspace.contract import Context
-from searchspace.models.patches import patches
-from searchspace.primitives.attention.bigbird_attention import BigbirdAttention
-from searchspace.primitives.attention.lsh_attention import LshAttention
+from searchspace.model.architecture import diff
+from searchspace.primitives.sparse_attention.bigbird_attention import BigbirdAttention
+from searchspace.primitives.sparse_attention.lsh_attention import LshAttention
 
 V, C, H, T = 50, 16, 4, 13
 EXACT, SINGLE = 1e-9, 1e-5

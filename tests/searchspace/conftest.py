@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from searchspace.errors import SpaceError
-from searchspace.space import Space
+from searchspace.space.space import Space
 from searchspace.tree import Block, Choice, Floats, Integers, Same, Value
 
 WIDTH = 8

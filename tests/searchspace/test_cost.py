@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from searchspace import zoo
-from searchspace.build import build, cost
 from searchspace.combinators.halting import Halting, HaltingConfig
 from searchspace.contract import Context, Streams
 from searchspace.cost import Cost, Shape, linear, matmul, total
+from searchspace.model.build import build, cost
 from searchspace.primitives.feedforward.feed_forward import FeedForwardConfig
 from searchspace.random_models import random_model
 from searchspace.registry import Configured, block_type

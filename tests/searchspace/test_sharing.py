@@ -3,8 +3,8 @@
 import torch
 from torch import nn
 
-from searchspace.architecture import Architecture
 from searchspace.cost import Cost, common, total
+from searchspace.model.architecture import Architecture
 from searchspace.sharing import numbered, one_model, shared
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from kernels import registry, tuned
-from tuner.children import Children, Patience
-from tuner.worker import Settings, load
+from kernels.dispatch import registry, tuned
+from tuner.measure.children import Children, Patience
+from tuner.measure.worker import Settings, load
 
 FAULTY = Path(__file__).with_name("faulty_operation.py")
 

@@ -6,7 +6,7 @@ from functools import partial
 
 import torch
 
-from kernels.registry import Implementation, Operation, Problem, register
+from kernels.dispatch.registry import Implementation, Operation, Problem, register
 
 LARGEST = 64
 

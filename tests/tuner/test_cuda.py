@@ -6,10 +6,11 @@ import pytest
 import torch
 
 import tuner
-from kernels import registry, tuned
-from tuner import record, tables
-from tuner.permission import SWITCH
-from tuner.session import tune
+from kernels.dispatch import registry, tuned
+from tuner.replay import record
+from tuner.triton.permission import SWITCH
+from tuner.tune import tables
+from tuner.tune.session import tune
 
 triton = pytest.importorskip("triton")
 tl = pytest.importorskip("triton.language")

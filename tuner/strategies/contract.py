@@ -15,7 +15,8 @@ from tuner.space import TuningSpace
 
 @dataclass(frozen=True)
 class Hints:
-    """What D other devices say of N configurations; see `tuner.transfer`. times: [D, N], logarithms of milliseconds,
+    """What D other devices say of N configurations; see `tuner.tune.transfer`. times: [D, N], logarithms of
+    milliseconds,
     from zero for the fastest on each device. weights: [D], above zero, one together: how alike each device is."""
 
     times: np.ndarray

@@ -16,7 +16,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from kernels.additive_attention import additive_attention
+from kernels.attention.additive_attention import additive_attention
 from searchspace.checks import at_least
 from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, linear, matmul

@@ -13,7 +13,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from kernels.attention import attention
+from kernels.attention.attention import attention
 from searchspace.checks import probability
 from searchspace.contract import Capabilities, Context, Primitive, Source, given
 from searchspace.cost import Cost, Shape, kept, linear, matmul

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kernels.remembered_linear import remembered_linear
+from kernels.rowwise.remembered_linear import remembered_linear
 from searchspace.checks import at_least, probability
 from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, linear, matmul

@@ -12,8 +12,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from kernels.attention import attention
-from kernels.attention_step import Pair, attention_step
+from kernels.attention.attention import attention
+from kernels.attention.attention_step import Pair, attention_step
 from searchspace.contract import Context
 
 # A CPU step of 12 heads of 64 at 16,384 positions: 50 ms of copies without, 0.3 with it, beside 6 ms of attention.

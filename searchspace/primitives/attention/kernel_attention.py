@@ -19,7 +19,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from kernels.kernel_attention import kernel_attention
+from kernels.attention.kernel_attention import kernel_attention
 from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, matmul
 from searchspace.primitives.attention.heads import check_heads, merge, split

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kernels.attention import attention
+from kernels.attention.attention import attention
 from searchspace.cost import Cost, Shape, kept, matmul
 
 CompressionKind = Literal["convolution", "mean", "max"]

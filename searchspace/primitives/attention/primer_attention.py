@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from kernels.attention import attention
-from kernels.depthwise_convolution import depthwise_convolution
+from kernels.attention.attention import attention
+from kernels.convolution.depthwise_convolution import depthwise_convolution
 from searchspace.checks import at_least, probability
 from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, linear, matmul

@@ -20,7 +20,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from kernels.remembered_linear import remembered_linear
+from kernels.rowwise.remembered_linear import remembered_linear
 from searchspace.checks import at_least, probability
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, linear

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from kernels.relative_attention import relative_attention
+from kernels.attention.relative_attention import relative_attention
 from searchspace.checks import at_least, probability
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, linear, matmul

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from kernels.attention import attention
+from kernels.attention.attention import attention
 from searchspace.checks import probability
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Cost, Shape, common, kept, linear, matmul

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kernels.depthwise_convolution import depthwise_convolution
+from kernels.convolution.depthwise_convolution import depthwise_convolution
 from searchspace.checks import at_least
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, matmul

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kernels.dynamic_convolution import dynamic_convolution
+from kernels.convolution.dynamic_convolution import dynamic_convolution
 from searchspace.checks import at_least, probability
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, linear, matmul

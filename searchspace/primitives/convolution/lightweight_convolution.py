@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kernels.lightweight_convolution import lightweight_convolution
+from kernels.convolution.lightweight_convolution import lightweight_convolution
 from searchspace.checks import at_least, probability
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, linear, matmul

@@ -14,8 +14,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from kernels.depthwise_convolution import depthwise_convolution
-from kernels.lightweight_convolution import lightweight_convolution
+from kernels.convolution.depthwise_convolution import depthwise_convolution
+from kernels.convolution.lightweight_convolution import lightweight_convolution
 from searchspace.cost import Cost, Shape, kept, linear, matmul
 from searchspace.primitives.attention.heads import check_heads
 from searchspace.primitives.feedforward.hidden import ACTIVATIONS

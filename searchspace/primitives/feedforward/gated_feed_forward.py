@@ -14,7 +14,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from kernels.gated_activation import gated_activation
+from kernels.rowwise.gated_activation import gated_activation
 from searchspace.checks import at_least, probability
 from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, linear

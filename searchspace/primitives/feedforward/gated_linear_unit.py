@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from kernels.gated_activation import gated_activation
+from kernels.rowwise.gated_activation import gated_activation
 from searchspace.checks import probability
 from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, linear

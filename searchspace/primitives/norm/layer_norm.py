@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from kernels.layer_norm import layer_norm
+from kernels.rowwise.layer_norm import layer_norm
 from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept
 from searchspace.registry import primitive

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from kernels.rms_norm import rms_norm
+from kernels.rowwise.rms_norm import rms_norm
 from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept
 from searchspace.registry import primitive

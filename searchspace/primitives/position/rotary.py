@@ -12,7 +12,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from kernels.rotary import rotary
+from kernels.rowwise.rotary import rotary
 from searchspace.contract import given
 from searchspace.primitives.position.none import NoPosition
 from searchspace.registry import primitive

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kernels.attending_gru import attending_gru
+from kernels.recurrence.attending_gru import attending_gru
 from searchspace.checks import at_least
 from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, linear, matmul

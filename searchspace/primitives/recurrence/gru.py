@@ -16,7 +16,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from kernels.gru import gru
+from kernels.recurrence.gru import gru
 from searchspace.checks import probability
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Cost, Shape, linear, matmul

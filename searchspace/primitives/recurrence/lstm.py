@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from kernels.lstm import fused_lstm, lstm, workspace
+from kernels.recurrence.lstm import fused_lstm, lstm, workspace
 from searchspace.checks import probability
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Cost, Shape, linear, matmul

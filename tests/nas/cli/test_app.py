@@ -9,7 +9,7 @@ import pytest
 
 from nas.cli.app import EXIT_CODES
 from nas.cli.reference import commands, page
-from nas.config import Budget, Finals, Limits, Named, SearchConfig
+from nas.config.schema import Budget, Finals, Limits, Named, SearchConfig
 from nas.runners.options import RayOptions
 from nas.schedulers import registry as schedulers
 from nas.strategies import registry as strategies

@@ -6,7 +6,7 @@ import pytest
 
 import nas as package
 from nas.store import open_store
-from searchspace.architecture import Architecture
+from searchspace.model.architecture import Architecture
 
 
 @pytest.fixture

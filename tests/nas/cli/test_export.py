@@ -7,7 +7,7 @@ from safetensors.torch import load_file
 
 import nas as package
 from nas.store import open_store
-from searchspace.architecture import Architecture
+from searchspace.model.architecture import Architecture
 
 
 def header_of(path):

@@ -82,7 +82,8 @@ def test_a_broken_search_file_is_told_with_its_lines(text, said, files, nas):
 
 
 def test_the_database_is_where_the_environment_says_unless_the_file_or_an_option_does(files, nas, monkeypatch):
-    from nas import location, searchfile
+    from nas import location
+    from nas.config import searchfile
 
     config = searchfile.load("tiny.yaml")
     assert location.storage_for(config) == "sqlite:///runs/tiny.db"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from searchspace.architecture import Architecture
-from searchspace.space import Space
+from searchspace.model.architecture import Architecture
+from searchspace.space.space import Space
 
 
 def test_a_space_is_shown_as_it_is_understood(files, nas):

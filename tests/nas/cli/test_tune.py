@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kernels import registry, tuned
+from kernels.dispatch import registry, tuned
 
 FAULTY = Path(__file__).resolve().parents[2] / "tuner" / "faulty_operation.py"
 PROBLEMS = "- {operation: faulty, dtype: float32, sizes: {rows: 16}, flags: {gradients: true}}\n"
@@ -29,7 +29,7 @@ def tuner(tmp_path, monkeypatch):
 @pytest.fixture
 def quick(monkeypatch):
     """Measured at once: the times are made up, what is wrong is wrong."""
-    from tuner.children import Children
+    from tuner.measure.children import Children
     from tuner.outcome import Kind, Outcome
 
     speed = {"right": 2.0, "small": 1.0, "slow": 9.0}
@@ -84,7 +84,7 @@ def test_what_serves_is_shown_and_explained_and_frozen(nas, tuner, quick):
 @pytest.fixture
 def anything(monkeypatch):
     """Whatever is asked for takes a millisecond."""
-    from tuner.children import Children
+    from tuner.measure.children import Children
     from tuner.outcome import Kind, Outcome
 
     monkeypatch.setattr(Children, "run", lambda self, job: (Outcome(Kind.TIMED, (1.0,) * 7),) * len(job.choices))
@@ -108,7 +108,7 @@ def test_an_architecture_and_a_study_say_themselves_what_is_tuned(nas, tuner, an
 
 
 def test_an_interrupt_keeps_what_was_measured_and_the_next_run_goes_on(nas, tuner, quick, monkeypatch):
-    from tuner.children import Children
+    from tuner.measure.children import Children
 
     whole, asked = Children.run, []
 

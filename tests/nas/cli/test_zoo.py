@@ -3,7 +3,7 @@
 import pytest
 
 from searchspace import zoo
-from searchspace.architecture import Architecture
+from searchspace.model.architecture import Architecture
 
 
 def test_the_zoo_is_listed_with_its_sizes(nas):

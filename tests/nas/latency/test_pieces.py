@@ -13,10 +13,10 @@ from nas.latency import bench, runs
 from nas.latency.pieces import CannotCompose, calls, in_evaluation
 from nas.latency.predicted import apart
 from nas.latency.runs import Setting
-from searchspace.architecture import Architecture
 from searchspace.cost import Shape
+from searchspace.model.architecture import Architecture
 from searchspace.random_models import random_model
-from searchspace.space import Space
+from searchspace.space.space import Space
 
 LENGTH = 12
 

@@ -12,8 +12,8 @@ from nas.latency.measured import MEASURED, PREDICTED, PhaseLatency, latency
 from nas.latency.predicted import CrossCheck, Predictor
 from nas.latency.runs import Setting
 from nas.latency.table import Entry, Table
-from searchspace.architecture import Architecture
-from tuner.measure import timing
+from searchspace.model.architecture import Architecture
+from tuner.measure.measure import timing
 
 SETTING = Setting(phase="prefill", length=8)
 BODIES = [

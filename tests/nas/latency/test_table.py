@@ -4,17 +4,17 @@ import shutil
 
 import pytest
 
-from kernels import tuned
-from kernels.registry import Choice, operation
-from kernels.table import Entry as Tuned
-from kernels.table import Table as TunedTable
+from kernels.dispatch import tuned
+from kernels.dispatch.registry import Choice, operation
+from kernels.dispatch.table import Entry as Tuned
+from kernels.dispatch.table import Table as TunedTable
 from nas.latency import served, table
 from nas.latency.measured import latency
 from nas.latency.predicted import Predictor
 from nas.latency.runs import Setting
 from nas.latency.table import Table
 from nas.store import open_store
-from searchspace.architecture import Architecture
+from searchspace.model.architecture import Architecture
 
 SETTING = Setting(phase="prefill", length=8)
 MODEL = Architecture.parse("kind: decoder\nwidth: 16\nvocabulary: 11\nbody: {residual: {of: {attention: {heads: 2}}}}")

@@ -5,14 +5,15 @@ import json
 
 import pytest
 
-from nas import assembly, overview
 from nas.cli.app import run
+from nas.config import factory
 from nas.errors import UsageError
 from nas.latency.predicted import CrossCheck, Predictor
 from nas.objectives import make
+from nas.report import overview
 from nas.store import TrialState
-from searchspace.architecture import Architecture
 from searchspace.cost import Shape
+from searchspace.model.architecture import Architecture
 
 SPACE = """
   kind: decoder
@@ -60,7 +61,7 @@ def test_two_latencies_of_one_phase_need_a_name(describe):
     twice = "{latency: {length: 8}}, {latency: {length: 16%s}}"
     with pytest.raises(UsageError, match="there is more than one prefill_ms"):
         describe(objectives=f"[loss, {twice % ''}]")
-    named = assembly.objectives(describe(objectives=f"[loss, {twice % ', name: long_ms'}]"))
+    named = factory.objectives(describe(objectives=f"[loss, {twice % ', name: long_ms'}]"))
     assert [each.name for each in named] == ["loss", "prefill_ms", "long_ms"]
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from nas.errors import UsageError
 from nas.objectives import Direction, make, names
-from searchspace.architecture import Architecture
-from searchspace.build import build, cost
 from searchspace.cost import Shape
+from searchspace.model.architecture import Architecture
+from searchspace.model.build import build, cost
 
 SHAPE = Shape(batch=2, length=24)
 HALTING = Architecture.parse("""

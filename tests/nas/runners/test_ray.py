@@ -11,7 +11,8 @@ ray = pytest.importorskip("ray")
 
 from ray.cluster_utils import Cluster  # noqa: E402
 
-from nas import launch, searchfile  # noqa: E402
+from nas.config import searchfile  # noqa: E402
+from nas.engine import launch  # noqa: E402
 from nas.errors import NasError  # noqa: E402
 from nas.runners.options import RayOptions  # noqa: E402
 from nas.runners.ray import RayRunner  # noqa: E402

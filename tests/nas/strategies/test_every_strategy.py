@@ -6,7 +6,7 @@ import pytest
 
 from nas.strategies.contract import NothingLeft, Result, generator
 from nas.strategies.registry import make, strategies
-from searchspace.space import Space
+from searchspace.space.space import Space
 
 SAMPLERS = ["TPESampler", "NSGAIISampler", "NSGAIIISampler", "RandomSampler", "QMCSampler", "BruteForceSampler"]
 ARMS = [pytest.param(name, {}, id=name) for name in strategies() if name != "optuna"]

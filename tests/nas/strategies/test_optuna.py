@@ -10,7 +10,7 @@ from nas.errors import UsageError
 from nas.strategies import _optuna_holes
 from nas.strategies.contract import Result
 from nas.strategies.registry import make
-from searchspace import holes
+from searchspace.language import holes
 from searchspace.tree import Block, Choice, Floats, Integers
 
 HOLES = {

@@ -7,14 +7,14 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from searchspace.build import build
 from searchspace.combinators.pooling import Pooling, upsampled
 from searchspace.contract import Context, Given, Source, Streams
 from searchspace.cost import Shape
-from searchspace.language import parse
+from searchspace.language.language import parse
+from searchspace.language.schema import complete
+from searchspace.model.build import build
 from searchspace.registry import configure
-from searchspace.schema import complete
-from searchspace.space import Space
+from searchspace.space.space import Space
 from searchspace.testing import count_flops, kept_bytes
 from searchspace.tree import Block
 

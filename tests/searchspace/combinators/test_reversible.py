@@ -9,19 +9,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from searchspace.architecture import Architecture
-from searchspace.build import build, cost
+from searchspace.backbones.initialisation import residual_calls
 from searchspace.combinators.reversible import Reversible
 from searchspace.contract import Context, Given, Source, Streams
 from searchspace.cost import Shape
 from searchspace.errors import SpaceError
-from searchspace.models.initialisation import residual_calls
+from searchspace.model.architecture import Architecture
+from searchspace.model.build import build, cost
 from searchspace.primitives.attention.attention import Attention
 from searchspace.primitives.position.none import NoPosition, NoPositionConfig
 from searchspace.random_models import random_block
 from searchspace.registry import Configured, block_type, configure
 from searchspace.sharing import one_model
-from searchspace.space import Space
+from searchspace.space.space import Space
 from searchspace.testing import count_flops, kept_bytes, peak_bytes
 from searchspace.tree import Block
 

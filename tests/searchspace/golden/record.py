@@ -10,8 +10,9 @@ from dataclasses import MISSING
 from pathlib import Path
 from typing import Any
 
-from searchspace import canonical, registry, schema
-from searchspace.architecture import Architecture
+from searchspace import registry
+from searchspace.language import canonical, schema
+from searchspace.model.architecture import Architecture
 
 FOLDER = Path(__file__).parent
 REQUIRED = {"required": True}  # stands for the default of a field that has none

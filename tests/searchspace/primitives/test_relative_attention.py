@@ -6,10 +6,10 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from searchspace import zoo
-from searchspace.architecture import Architecture
-from searchspace.build import build, cost
 from searchspace.contract import Context, Streams
 from searchspace.cost import Shape
+from searchspace.model.architecture import Architecture
+from searchspace.model.build import build, cost
 from searchspace.primitives.attention import relative_scores
 from searchspace.primitives.attention.relative_attention import RelativeAttention, RelativeAttentionConfig
 from searchspace.primitives.attention.relative_scores import RelativeScores

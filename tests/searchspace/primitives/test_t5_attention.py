@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from searchspace.build import build, cost
 from searchspace.contract import Context
+from searchspace.model.build import build, cost
 from searchspace.primitives.attention.t5_attention import T5Attention, T5AttentionConfig
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tuner import strategies
-from tuner.recorded import synthetic
-from tuner.replay import expected_random, fraction_of_optimum, replay, score
+from tuner.replay.recorded import synthetic
+from tuner.replay.replay import expected_random, fraction_of_optimum, replay, score
 from tuner.space import TuningSpace
 
 NAMES = sorted(strategies.STRATEGIES)

@@ -1,0 +1,1 @@
+"""Tuning strategies replayed on recorded spaces, beside other tuners."""

@@ -1,0 +1,1 @@
+"""Softmax attention in its dense forms, decoding included."""

@@ -1,0 +1,90 @@
+"""Sums of products with what lies k places further: what convolutions over time share.
+
+y_i = sum_k w_{k,i} x_{i+k}, so dx_j = sum_k w_{k,j-k} dy_{j-k} and dw_{k,i} = dy_i x_{i+k}. On a CPU a block of
+positions is in the cache while all K taps pass over it, and is summed in float32 or wider. B batch, T time, K taps;
+further axes are multiplied number by number, so w may be the same at all positions or in all channels of a head by a
+stride of 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernels.rowwise import rows as by_rows
+
+
+def weighted(x: Tensor, weights: Tensor, y: Tensor, positions: int) -> None:
+    """Write y, [B, T, ...]; x: [B, T + K - 1, ...], weights: [K, B, T, ...]."""
+    wide = by_rows.wide(x)
+    for part in by_rows.parts(y.shape[1], positions):
+        near = x[:, part.start : part.stop + len(weights) - 1].to(wide)
+        total = torch.zeros_like(y[:, part], dtype=wide)
+        for k, weight in enumerate(weights):
+            total.addcmul_(near[:, k : k + total.shape[1]], weight[:, part].to(wide))
+        y[:, part] = total
+
+
+def returned(dy: Tensor, weights: Tensor, positions: int) -> Tensor:
+    """dx, [B, T + K - 1, ...]; dy: [B, T, ...], weights as for `weighted`."""
+    B, T, *rest = dy.shape
+    wide = by_rows.wide(dy)
+    dx = dy.new_zeros(B, T + len(weights) - 1, *rest, dtype=wide)
+    for part in by_rows.parts(T, positions):
+        back = dy[:, part].to(wide)
+        for k, weight in enumerate(weights):
+            dx[:, part.start + k : part.stop + k].addcmul_(back, weight[:, part].to(wide))
+    return dx.to(dy.dtype)
+
+
+def products(dy: Tensor, x: Tensor, taps: int, positions: int) -> Iterator[tuple[int, slice, Tensor]]:
+    """(k, part, dy_i x_{i+k} for the positions i of that part), each [B, P, ...]."""
+    wide = by_rows.wide(x)
+    for part in by_rows.parts(dy.shape[1], positions):
+        back, near = dy[:, part].to(wide), x[:, part.start : part.stop + taps - 1].to(wide)
+        for k in range(taps):
+            yield k, part, back * near[:, k : k + back.shape[1]]
+
+
+def differentiable(forward: Any, backward: Any) -> None:
+    """Register the derivatives of two custom operators, each by the other, so that they exist in every order.
+
+    forward: (x, w, how, tiles) -> y, linear in x and in w. backward: (dy, x, w, how, tiles, wants) -> (dx, dw), empty
+    where `wants`, of both, says no.
+    """
+
+    def keep(ctx: Any, inputs: tuple, output: Tensor) -> None:
+        x, w, *ctx.settings = inputs
+        ctx.save_for_backward(x, w)
+
+    def gradients(ctx: Any, dy: Tensor) -> tuple:
+        wants = list(ctx.needs_input_grad[:2])
+        found = backward(dy, *ctx.saved_tensors, *ctx.settings, wants)
+        return *(each if wanted else None for each, wanted in zip(found, wants)), None, None
+
+    def keep_more(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
+        dy, x, w, *ctx.settings, ctx.wants = inputs
+        ctx.save_for_backward(dy, x, w)
+
+    def second(ctx: Any, ddx: Tensor, ddw: Tensor) -> tuple:
+        dy, x, w = ctx.saved_tensors
+        d_dy = d_x = d_w = None
+        if ctx.wants[0]:
+            d_dy = forward(ddx, w, *ctx.settings)
+            d_w = backward(dy, ddx, w, *ctx.settings, [False, True])[1]
+        if ctx.wants[1]:
+            more = forward(x, ddw, *ctx.settings)
+            d_dy = more if d_dy is None else d_dy + more
+            d_x = backward(dy, x, ddw, *ctx.settings, [True, False])[0]
+        return d_dy, d_x, d_w, None, None, None
+
+    forward.register_autograd(gradients, setup_context=keep)
+    backward.register_autograd(second, setup_context=keep_more)
+
+
+def empty_gradients(x: Tensor, w: Tensor, wants: list[bool]) -> tuple[Tensor, Tensor]:
+    """Memory for dx and dw where they are wanted."""
+    return x.new_empty(x.shape if wants[0] else 0), w.new_empty(w.shape if wants[1] else 0)

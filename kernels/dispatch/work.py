@@ -1,0 +1,53 @@
+"""What implementations compute and move at least, for a configuration of a problem: what a roofline is drawn from.
+
+FLOPs count a multiplication and an addition as two. Bytes are those that no cache can save: inputs and outputs once,
+and whatever an implementation writes out whole between them. Both are lower bounds: masks are taken to save what they
+can. B batch, H query heads, G key and value heads, Tq queries, Tk keys, D width of one head, C positions in a chunk.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from kernels.dispatch.registry import Configuration, Problem
+
+Work = Callable[[Configuration, Problem], tuple[float, float]]
+
+SIZES = {"float64": 8, "float32": 4}  # bytes of a number; two of any other
+TRAINED = 3.5  # times the FLOPs of attention forward: its backward pass has five products, its forward two
+
+
+def attention(configuration: Configuration, problem: Problem) -> tuple[float, float]:
+    """Of what skips masked scores and holds none of them; tiles compute whole blocks."""
+    Tq, Tk = (math.ceil(problem[name] / tile) * tile for name, tile in _tiles(configuration, problem))
+    pairs = Tq * min(Tk, problem["reach"]) / (2 if problem["causal"] else 1)
+    return _attention(problem, pairs, 0)
+
+
+def whole_scores(configuration: Configuration, problem: Problem) -> tuple[float, float]:
+    """Of attention that computes all scores, writes them out and reads them again."""
+    return _attention(problem, problem["queries"] * problem["keys"], 2)
+
+
+def _tiles(configuration: Configuration, problem: Problem) -> list[tuple[str, int]]:
+    return [("queries", int(configuration.get("block_q", 1))), ("keys", int(configuration.get("block_k", 1)))]
+
+
+def _attention(problem: Problem, pairs: float, scores_moved: int) -> tuple[float, float]:
+    B, H, G, Tq, Tk, D = (problem[name] for name in ("batch", "heads", "groups", "queries", "keys", "width"))
+    size = SIZES.get(problem.dtype, 2)
+    read = 2 * B * (H * Tq + G * min(Tk, problem["reach"])) * D
+    moved = read + scores_moved * B * H * Tq * Tk
+    learns = problem["gradients"]
+    return 4 * D * B * H * pairs * (TRAINED if learns else 1), size * moved * (2 if learns else 1)
+
+
+def chunks(configuration: Configuration, problem: Problem) -> tuple[float, float]:
+    """Of linear attention by chunks: scores inside each, and one state a chunk."""
+    B, H, T, F, D = (problem[name] for name in ("batch", "heads", "positions", "features", "width"))
+    C = min(int(configuration["positions"]), T) if dict(problem.flags).get("causal", True) else 0
+    flops = B * H * T * (2 * C * (F + D) + 4 * F * D)
+    moved = SIZES.get(problem.dtype, 2) * B * H * 2 * T * (F + D)
+    learns = problem["gradients"]
+    return flops * (3 if learns else 1), moved * (2 if learns else 1)

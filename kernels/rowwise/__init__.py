@@ -1,0 +1,1 @@
+"""Operations on rows: norms, softmax, gated activations, rotary positions, cross-entropy."""

@@ -1,0 +1,139 @@
+"""What operations on rows share: [N, C] views of any tensor, tiles of rows, and what of those fits a processor.
+
+Every program of a Triton kernel holds `rows` whole rows in registers, so that each number is read and written once; on
+a CPU a block of rows goes through all steps of a formula while it is in the cache. N rows, C columns.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernels.dispatch.registry import Configuration, Problem
+
+WIDEST = 65536  # columns that a program can hold: 64 numbers for each of 1,024 threads
+PER_THREAD = 64  # numbers of a row block that a thread may hold; more spill out of its registers
+WARP = 32
+CACHED = 2**16  # numbers of a block on a CPU: a core's cache holds them with what is computed of them
+
+TILES = {"rows": (1, 2, 4, 8, 16), "num_warps": (1, 2, 4, 8, 16, 32)}
+BLOCKS = {"rows": (8, 16, 32, 64, 128, 256, 512, 1024)}  # on a CPU
+
+
+def wide(x: Tensor) -> torch.dtype:
+    """What is computed in: float32, or float64 for float64."""
+    return torch.promote_types(x.dtype, torch.float32)
+
+
+def flat(x: Tensor) -> Tensor:
+    """[N, C], with the numbers of a row side by side; a view wherever one can be had."""
+    C = x.shape[-1]
+    rows = x.reshape(x.numel() // max(C, 1), C)
+    return rows if rows.stride(1) == 1 or C < 2 else rows.contiguous()
+
+
+def count(x: Tensor) -> int:
+    """How many rows x has."""
+    return x.numel() // max(x.shape[-1], 1)
+
+
+def learns(*tensors: Tensor | None) -> bool:
+    """Whether a gradient will be asked of any of `tensors`."""
+    if torch.is_grad_enabled():
+        for x in tensors:
+            if x is not None and x.requires_grad:
+                return True
+    return False
+
+
+def parts(length: int, rows: int) -> Iterator[slice]:
+    """Blocks of at most `rows`."""
+    return (slice(start, min(start + rows, length)) for start in range(0, length, rows))
+
+
+def power(number: int) -> int:
+    """The smallest power of two that is not below `number`."""
+    return 1 << max(0, number - 1).bit_length()
+
+
+@cache
+def triton_is_here() -> bool:
+    return importlib.util.find_spec("triton") is not None
+
+
+def needs_gpu(problem: Problem) -> str | None:
+    """Why a Triton kernel cannot run `problem`. In the interpreter, on a CPU, kernels are tested but never chosen."""
+    if problem.device != "cuda":
+        return "a Triton kernel needs a GPU"
+    return None if triton_is_here() else "Triton is not installed"
+
+
+def needs_gpu_and_narrow_rows(problem: Problem) -> str | None:
+    """The same for kernels that hold whole rows."""
+    if problem["columns"] > WIDEST:
+        return f"a program holds at most {WIDEST} columns"
+    return needs_gpu(problem)
+
+
+def fits(configuration: Configuration, problem: Problem) -> bool:
+    """Whether the rows of a program fill its threads, and fit their registers."""
+    rows, threads = int(configuration["rows"]), WARP * int(configuration["num_warps"])
+    numbers = rows * power(problem["columns"])
+    return numbers <= PER_THREAD * threads and (numbers >= threads or configuration["num_warps"] == 1)
+
+
+def suited(problem: Problem) -> dict[str, Any]:
+    """Tiles of 1,024 numbers or one row, 16 numbers a thread: 8 warps for 4,096 columns."""
+    block = power(problem["columns"])
+    rows = min(16, max(1, 1024 // block))
+    return {"rows": rows, "num_warps": min(32, max(1, rows * block // (16 * WARP)))}
+
+
+def in_cache(values: Sequence[int], width: int) -> int:
+    """The most rows, of `values`, that are at most CACHED numbers; else the fewest."""
+    return max((rows for rows in values if rows * width <= CACHED), default=min(values))
+
+
+def cached(problem: Problem) -> dict[str, Any]:
+    """Blocks on a CPU that its cache holds."""
+    return {"rows": in_cache(BLOCKS["rows"], problem["columns"])}
+
+
+def own(problem: Problem) -> str:
+    """PyTorch's own serves what nobody tuned: it is the one that every device has been measured with."""
+    return "torch"
+
+
+def shapes(name: str, **flags: Any) -> Callable[[str], dict[str, Problem]]:
+    """Named problems [N, C]: a language model's rows on a CPU, widths of 4k to 32k on a GPU."""
+
+    def problems(device: str) -> dict[str, Problem]:
+        gpu = device == "cuda"
+        dtype = "bfloat16" if gpu else "float32"
+        sizes = (
+            [(8192, 1024), (8192, 4096), (4096, 8192), (2048, 32768)] if gpu else [(512, 64), (512, 256), (2048, 1024)]
+        )
+        return {
+            f"{rows}x{columns}{'-train' if gradients else ''}": Problem(
+                name, device, dtype, (("rows", rows), ("columns", columns)), (("gradients", gradients), *flags.items())
+            )
+            for rows, columns in sizes
+            for gradients in (False, True)
+        }
+
+    return problems
+
+
+def numbers(problem: Problem, seed: int, *shapes: tuple[int, ...]) -> list[Tensor]:
+    """Random tensors of the problem's dtype on its device, which ask for gradients where the problem says so."""
+    generator = torch.Generator(problem.device).manual_seed(seed)
+    dtype = getattr(torch, problem.dtype)
+    return [
+        torch.randn(shape, generator=generator, device=problem.device).to(dtype).requires_grad_(problem["gradients"])
+        for shape in shapes
+    ]

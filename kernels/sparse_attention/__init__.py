@@ -1,0 +1,1 @@
+"""Attention that reads a part of the keys: windows, blocks, strides, hashes."""

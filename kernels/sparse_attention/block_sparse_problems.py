@@ -1,0 +1,139 @@
+"""What block-sparse attention is asked for: sizes and flags, inputs to measure with, who refuses what, tiles.
+
+B batch, H query heads, G key and value heads, Tq queries, Tk keys, D width of one head, N query blocks of R queries,
+M key blocks of S keys, n key blocks that a query block reads, K = n * S.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernels.attention import attention_problems as asked
+from kernels.dispatch.registry import Configuration, Problem
+from kernels.rowwise import rows
+
+SIZES = ("batch", "heads", "groups", "queries", "keys", "width", "rows", "columns", "listed")
+# lists: "shared" by all heads, or each head's "own". allowed: "none", or a mask of a block's "keys" or of its "pairs".
+FLAGS = ("lists", "allowed", "padded", "bias", "dropout", "gradients")
+LONGEST = 4096  # keys for which a matrix of all pairs is still made
+
+TOGETHER = {"together": (1, 4, 16, 64, 256)}
+
+
+def sizes(q: Tensor, k: Tensor, blocks: Tensor, R: int, S: int) -> tuple[int, ...]:
+    """Those of a call."""
+    (B, H, Tq, D), (G, Tk) = q.shape, k.shape[1:3]
+    return B, H, G, Tq, Tk, D, R, S, blocks.shape[3]
+
+
+def flags(
+    q: Tensor, k: Tensor, v: Tensor, blocks: Tensor, allowed: Tensor | None, keys: Tensor | None, bias: Tensor | None,
+    drops: bool,
+) -> tuple[Any, ...]:  # fmt: skip
+    """Those of a call."""
+    lists = "own" if blocks.shape[1] > 1 else "shared"
+    masked = "none" if allowed is None else "pairs" if allowed.shape[3] > 1 else "keys"
+    biased = "none" if bias is None else "learned" if rows.learns(bias) else "fixed"
+    return lists, masked, keys is not None, biased, drops, rows.learns(q, k, v)
+
+
+def suited(problem: Problem) -> Configuration:
+    """The tiles of attention, none larger than what there is of a block or of its keys."""
+    tiles = {**asked.suited(problem)}
+    read = problem["listed"] * problem["columns"]
+    for name, most in (
+        ("block_q", problem["rows"]),
+        ("block_k", read),
+        ("backward_own", max(problem["rows"], problem["columns"])),
+        ("backward_step", read),
+    ):
+        tiles[name] = min(int(tiles[name]), max(16, rows.power(most)))
+    return tiles
+
+
+def varies_what_runs(configuration: Configuration, problem: Problem) -> bool:
+    """No tiles of a backward pass that is not asked for are tried, and no precision where numbers have half of it."""
+    idle = () if problem["gradients"] else asked.BACKWARD
+    if problem.dtype in asked.HALF:
+        idle = (*idle, "precision")
+    plain = suited(problem)
+    return all(configuration[name] in (plain[name], asked.EVERYWHERE[name]) for name in idle)
+
+
+def drops(problem: Problem) -> str | None:
+    return "it drops no weights" if problem["dropout"] else None
+
+
+def needs_tiles(problem: Problem) -> str | None:
+    """Why the Triton kernels cannot run `problem`."""
+    return drops(problem) or asked.needs_tiles(problem)
+
+
+def refuses_dense(problem: Problem) -> str | None:
+    if max(problem["queries"], problem["keys"]) > LONGEST:
+        return f"a matrix of all pairs is made for at most {LONGEST} positions"
+    return None
+
+
+def inputs(problem: Problem, seed: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    B, H, G, Tq, Tk, D, R, S, n = (problem[name] for name in SIZES)
+    N, M, device = -(-Tq // R), -(-Tk // S), problem.device
+    generator = torch.Generator(device).manual_seed(seed)
+
+    def normal(*shape: int, learns: bool) -> Tensor:
+        numbers = torch.randn(shape, generator=generator, device=device)
+        return numbers.to(getattr(torch, problem.dtype)).requires_grad_(learns)
+
+    # As a projection leaves them: heads side by side at a position.
+    q, k, v = (
+        normal(B, length, heads, D, learns=problem["gradients"]).transpose(1, 2)
+        for length, heads in ((Tq, H), (Tk, G), (Tk, G))
+    )
+    lists = H if problem["lists"] == "own" else 1
+    ranked = torch.rand(1, lists, N, M, generator=generator, device=device).argsort(3)
+    places = torch.arange(n, device=device)
+    allowed = None
+    if problem["allowed"] != "none":
+        shape = (1, 1, N, R if problem["allowed"] == "pairs" else 1, n * S)
+        # A list longer than there are blocks begins again, and what it says twice is allowed once.
+        once = (places < M).repeat_interleave(S)
+        allowed = (torch.rand(shape, generator=generator, device=device) < 0.75) & once
+    ends = torch.randint(-(-Tk // 2), Tk + 1, (B, 1), generator=generator, device=device)
+    return (q, k, v, ranked[..., places % max(M, 1)]), {
+        "rows": R,
+        "columns": S,
+        "allowed": allowed,
+        "keys": torch.arange(Tk, device=device) < ends if problem["padded"] else None,
+        "bias": normal(1, H, N, R, n * S, learns=problem["bias"] == "learned") if problem["bias"] != "none" else None,
+        # So few that nothing is dropped, and the result can be compared, though the way of dropping is taken.
+        "dropout": 1e-12 if problem["dropout"] else 0.0,
+    }
+
+
+def problems(device: str) -> dict[str, Problem]:
+    """BigBird's lists, each head's own, and the fixed ones of a Sparse Transformer."""
+    gpu = device == "cuda"
+    dtype = "bfloat16" if gpu else "float32"
+    bigbird = [(8, 16, 4096, 64, 64), (2, 16, 16384, 128, 64)] if gpu else [(4, 4, 256, 16, 8), (4, 4, 1024, 32, 16)]
+    fixed = [(4, 16, 8192, 64, 128, 32)] if gpu else [(4, 4, 512, 16, 64, 8)]
+    shapes: dict[str, tuple] = {}
+    for B, H, T, D, b in bigbird:
+        shapes[f"bigbird-B{B}-H{H}-T{T}-D{D}-b{b}"] = ((B, H, H, T, T, D, b, b, 8), "own", "keys")
+    for B, H, T, D, stride, summary in fixed:
+        listed = stride // summary + T // stride - 1
+        name = f"fixed-B{B}-H{H}-T{T}-D{D}-l{stride}-c{summary}"
+        shapes[name] = ((B, H, H, T, T, D, stride, summary, listed), "shared", "pairs")
+    return {
+        f"{name}{'-train' if gradients else ''}": Problem(
+            "block_sparse_attention",
+            device,
+            dtype,
+            tuple(zip(SIZES, sizes, strict=True)),
+            tuple(zip(FLAGS, (lists, allowed, False, "none", False, gradients), strict=True)),
+        )
+        for name, (sizes, lists, allowed) in shapes.items()
+        for gradients in (False, True)
+    }

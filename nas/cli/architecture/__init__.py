@@ -1,0 +1,1 @@
+"""Commands about one architecture, the zoo and spaces."""

@@ -1,0 +1,73 @@
+"""nas profile: measured latency of an architecture."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from nas.cli.app import app
+from nas.cli.options import ArchitectureName, AsJson, Batch, Device, Storage
+from nas.cli.output import note, print_rows
+from nas.errors import UsageError
+from nas.report.tables import rendered
+from searchspace.errors import SpaceError
+
+
+@app.command()
+def profile(
+    architecture: ArchitectureName,
+    device: Device = "cpu",
+    length: Annotated[int, typer.Option(min=1, help="Positions in the prompt, and before the decoded token.")] = 256,
+    batch: Batch = 1,
+    phase: Annotated[
+        list[str] | None,
+        typer.Option(help="prefill, decode or train; may be repeated. Default: all.", show_default=False),
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="CPU threads; default: torch's own.", show_default=False)
+    ] = None,
+    storage: Storage = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure prefill, decode step and train step of ARCHITECTURE: median milliseconds and their 95% interval.
+
+    Of a trial of a search for latency it says too whether what was recorded still holds.
+
+    Example: nas profile transformer_modern:small --phase decode --length 512 --threads 1
+    """
+    from kernels.dispatch import tuned
+    from nas import architectures, tuning
+    from nas.latency import profile as profiling
+    from tuner.device import fingerprint
+
+    found = architectures.find(architecture, storage)
+    try:
+        before = profiling.recorded(architecture, storage, device, threads)
+        measured = profiling.profile(
+            found,
+            device=device,
+            length=length,
+            batch=batch,
+            phases=phase,
+            threads=threads,
+            quiet=before.quiet,
+        )
+    except SpaceError:
+        raise
+    except ValueError as error:  # a device that is not there, a length that the model cannot take
+        raise UsageError(str(error)) from None
+    rows = [{**profiling.as_row(each), "recorded": before.of(each, length, batch)} for each in measured]
+    if not as_json:
+        note(f"{fingerprint(device).name}, length {length}, batch {batch}; milliseconds")
+        for told in filter(None, (row["recorded"] for row in rows)):
+            note(told["says"])
+        left_out = ("served", "recorded")
+        rows = [{name: row[name] for name in row if name not in left_out and row[name] is not None} for row in rows]
+        kind = device.partition(":")[0]
+        asked = tuning.problems_of([found], kind, length=length, batch=batch)
+        served = tuning.served(problem for some in asked.values() for problem in some)
+        note(f"Table of tuned kernels: {tuned.table(kind).origin or 'none, the defaults serve'}")
+        if served:
+            note(rendered(served))
+    print_rows(rows, as_json)

@@ -1,0 +1,118 @@
+"""nas zoo: the published architectures."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from nas.cli.app import app
+from nas.cli.options import AsJson, Device, zoo_names
+from nas.cli.output import note, print_json, print_rows
+from nas.errors import NasError
+
+zoo_app = typer.Typer(help="The published architectures that come with the product.", no_args_is_help=True)
+app.add_typer(zoo_app, name="zoo")
+
+
+def _name(help_: str) -> typer.models.ArgumentInfo:
+    return typer.Argument(metavar="NAME", help=help_, show_default=False, autocompletion=zoo_names)
+
+
+Name = Annotated[str, _name("A name of the list.")]
+Size = Annotated[str, typer.Option(help="A size of the list: base is the paper's, tiny trains anywhere.")]
+
+
+@zoo_app.command("list")
+def list_(as_json: AsJson = False) -> None:
+    """Name, parameters of the base size, sizes and description of each.
+
+    Example: nas zoo list
+    """
+    from searchspace import zoo
+    from searchspace.model.build import cost
+
+    rows: list[dict[str, Any]] = []
+    for name in zoo.names():
+        sizes, parameters = zoo.sizes(name), cost(zoo.load(name)).parameters
+        told = {"sizes": sizes if as_json else " ".join(sizes), "description": zoo.description(name)}
+        rows.append({"name": name, "parameters": parameters, **told})
+    print_rows(rows, as_json)
+
+
+@zoo_app.command()
+def show(name: Name, size: Size = "base", as_json: AsJson = False) -> None:
+    """The file of NAME, ready to be copied and changed.
+
+    Example: nas zoo show transformer_modern --size small > mine.yaml
+    """
+    from searchspace import zoo
+
+    text = zoo.text(name) if size == zoo.BASE else zoo.load(name, size).text()
+    print_json({"name": name, "size": size, "text": text}) if as_json else print(text, end="")
+
+
+@zoo_app.command()
+def build(name: Name, size: Size = "base", device: Device = "cpu", as_json: AsJson = False) -> None:
+    """Build NAME with fresh weights and say what it holds; on the device `meta` it has shapes but takes no memory.
+
+    Example: nas zoo build transformer_modern --device meta
+    """
+    import torch
+
+    from searchspace import zoo
+    from searchspace.model.build import build, cost
+
+    architecture = zoo.load(name, size)
+    with torch.device(device):
+        model = build(architecture)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    declared = cost(architecture)
+    told = {
+        "name": name,
+        "size": size,
+        "hash": architecture.hash,
+        "parameters": parameters,
+        "modules": sum(1 for _ in model.modules()),
+        "flops": declared.flops,
+        "state_bytes": declared.state_bytes,
+    }
+    if parameters != declared.parameters:
+        raise NasError(f"{name} was built with {parameters} parameters, but its cost declares {declared.parameters}.")
+    print_json(told) if as_json else print_rows([told], as_json=False)
+
+
+@zoo_app.command()
+def train(
+    name: Annotated[str, _name("A name of the list, or all.")],
+    size: Size = "tiny",
+    steps: Annotated[int, typer.Option(min=2, help="Optimiser steps.")] = 50,
+    seed: Annotated[int, typer.Option(min=0, help="Of the weights and of the order of the data.")] = 0,
+    device: Device = "cpu",
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Train NAME on a task that suits it, on data that is on every machine; one line of losses each.
+
+    Decoders predict text, encoders fill in hidden symbols or classify, encoder-decoders write text backwards.
+
+    Example: nas zoo train transformer_xl --steps 50
+    """
+    from nas.training import standalone
+    from searchspace import zoo
+
+    rows, failed = [], []
+    for each in zoo.names() if name == "all" else [name]:
+        trained = standalone.train_suited(zoo.load(each, size), steps=steps, seed=seed, device=device, threads=threads)
+        outcome = trained.outcome
+        if outcome.failure is not None:
+            failed.append(f"{each}: {outcome.failure.kind}: {outcome.failure.message}")
+            continue
+        first, last = outcome.curve[0][1], outcome.curve[-1][1]
+        row = {"name": each, "task": trained.task, "steps": steps, "first_loss": first, "last_loss": last}
+        rows.append({**row, "lower": last < first, "seconds": outcome.seconds})
+        if name == "all":
+            note(f"{each}: {first:.3f} -> {last:.3f} in {outcome.seconds:.1f} s")
+    print_rows(rows, as_json, empty="Nothing was trained.")
+    if failed:
+        raise NasError("\n".join(failed))

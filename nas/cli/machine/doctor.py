@@ -1,0 +1,23 @@
+"""nas doctor: is this machine ready?"""
+
+from __future__ import annotations
+
+import typer
+
+from nas.cli.app import app
+from nas.cli.options import AsJson, Storage
+from nas.cli.output import print_rows
+
+
+@app.command()
+def doctor(storage: Storage = None, as_json: AsJson = False) -> None:
+    """Check this machine: versions, device, Ray, disk, the database. Exits with 1 when something is in the way.
+
+    Example: nas doctor --storage postgresql://host/nas
+    """
+    from nas import doctor
+
+    findings = list(doctor.examine(storage))
+    print_rows([finding.as_row() for finding in findings], as_json)
+    if not all(finding.ok for finding in findings):
+        raise typer.Exit(1)

@@ -1,0 +1,286 @@
+"""nas tune: find what computes each operation fastest on this device, and look at what was found."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+import typer.core
+
+from nas.cli.app import app
+from nas.cli.options import AsJson, Device, Storage
+from nas.cli.output import note, print_json, print_rows
+from nas.errors import NasError, UsageError
+
+if TYPE_CHECKING:
+    from kernels.dispatch.registry import Problem
+    from nas.store import Store
+    from tuner.tune.session import Progress, Report
+
+
+class _Run(typer.core.TyperGroup):
+    """`nas tune attention` is short for `nas tune run attention`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in (*self.commands, *ctx.help_option_names):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+tune_app = typer.Typer(
+    cls=_Run,
+    help="Find what computes each operation fastest on a device; `nas tune OPERATION` is `nas tune run OPERATION`.",
+    no_args_is_help=True,
+)
+app.add_typer(tune_app, name="tune")
+
+
+def _operations(incomplete: str) -> list[str]:
+    from kernels.dispatch import registry
+
+    return [name for name in (*registry.operations(), "all") if name.startswith(incomplete)]
+
+
+def operation_argument(help_: str) -> typer.models.ArgumentInfo:
+    return typer.Argument(metavar="OPERATION", help=help_, show_default=False, autocompletion=_operations)
+
+
+Name = Annotated[str, operation_argument("An operation, or all.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads; default: torch's own.", show_default=False)]
+Load = Annotated[
+    list[Path] | None,
+    typer.Option(help="A Python file that registers operations of your own; may be repeated.", show_default=False),
+]
+
+
+@tune_app.command()
+def run(
+    operation: Name,
+    device: Device = "cpu",
+    problems: Annotated[
+        Path | None, typer.Option(help="A YAML or JSON list of problems to tune.", show_default=False)
+    ] = None,
+    architecture: Annotated[
+        str | None, typer.Option(help="Tune what this architecture asks for.", show_default=False)
+    ] = None,
+    study: Annotated[
+        str | None, typer.Option(help="Tune what the architectures of this study ask for.", show_default=False)
+    ] = None,
+    length: Annotated[int, typer.Option(min=1, help="Positions that an architecture reads.")] = 128,
+    batch: Annotated[int, typer.Option(min=1, help="Sequences at once that an architecture reads.")] = 8,
+    effort: Annotated[str, typer.Option(help="none decides by what is known; quick; full.")] = "quick",
+    budget: Annotated[
+        str | None, typer.Option(help="Time for all: 90s, 10m, 2h. Default: that of the effort.", show_default=False)
+    ] = None,
+    threads: Threads = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of inputs and proposals.")] = 0,
+    load: Load = None,
+    storage: Storage = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tune OPERATION, and write what won into the table that serves this device.
+
+    Nothing that is known is measured again; an interrupt keeps all that was measured.
+
+    Example: nas tune run all --device cpu --effort quick
+    """
+    from tuner.tune import tables
+    from tuner.tune.session import tune
+
+    registered(load)
+    wanted = problems_of(operation, device, problems, architecture, study, length, batch, storage)
+    with opened(storage) as store, ValueErrors():
+        report = tune(
+            wanted,
+            store=store,
+            device=device,
+            effort=effort,
+            budget_seconds=None if budget is None else seconds(budget),
+            seed=seed,
+            threads=threads,
+            load=[str(path) for path in load or ()],
+            listener=_shown,
+        )
+        path, entries = tables.update(device, report.decisions, report.threads, report.buckets)
+    _told(report, path, entries, as_json)
+    if report.interrupted and not report.decisions:
+        raise typer.Exit(1)
+
+
+@tune_app.command()
+def show(operation: Name = "all", device: Device = "cpu", as_json: AsJson = False) -> None:
+    """The table that serves DEVICE: what was tuned, and how long it takes.
+
+    Example: nas tune show attention
+    """
+    from kernels.dispatch import tuned
+
+    with ValueErrors():
+        table = tuned.table(kind_of(device))
+    rows = [
+        {
+            "operation": each.problem.operation,
+            "dtype": each.problem.dtype,
+            "problem": _sizes(each.problem),
+            "choice": str(each.choice),
+            "milliseconds": each.milliseconds,
+        }
+        for each in table.entries.values()
+        if operation in ("all", each.problem.operation)
+    ]
+    note(table.origin or f"There is no table for this {kind_of(device)}: the defaults serve. `nas tune all` makes one.")
+    print_rows(rows, as_json)
+
+
+@tune_app.command()
+def explain(
+    operation: Annotated[str, operation_argument("An operation.")],
+    device: Device = "cpu",
+    problems: Annotated[
+        Path | None, typer.Option(help="A list of problems. Default: the named ones.", show_default=False)
+    ] = None,
+    threads: Threads = None,
+    load: Load = None,
+    storage: Storage = None,
+    as_json: AsJson = False,
+) -> None:
+    """Which configuration serves each problem of OPERATION, why, and what is known of the others.
+
+    Example: nas tune explain attention
+    """
+    from kernels.dispatch import tuned
+    from nas import tuning
+
+    registered(load)
+    wanted = problems_of(operation, device, problems, None, None, 1, 1, storage)
+    with ValueErrors():
+        note(
+            tuned.table(kind_of(device)).origin or f"There is no table for this {kind_of(device)}: the defaults serve."
+        )
+    with opened(storage) as store, ValueErrors():
+        rows = [row for some in wanted.values() for row in tuning.explained(store, some, device, threads)]
+    print_rows(rows, as_json)
+
+
+class ValueErrors:
+    """What the tuner calls a wrong value is the user's to put right; a child that does not start is too."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, ValueError):
+            raise UsageError(str(error)) from None
+        if isinstance(error, RuntimeError) and "the process that measures" in str(error):
+            raise NasError(str(error)) from None
+
+
+def opened(storage: str | None) -> Store:
+    from nas.location import storage_of
+    from nas.store import open_store
+    from nas.store.engine import file_of, parse
+
+    where = storage_of("tuning", storage)
+    file = file_of(parse(where))
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    return open_store(where)
+
+
+def problems_of(
+    name: str,
+    device: str,
+    file: Path | None,
+    architecture: str | None,
+    study: str | None,
+    length: int,
+    batch: int,
+    storage: str | None,
+) -> dict[str, list[Problem]]:
+    from kernels.dispatch import registry
+    from nas import architectures, location, tuning
+    from tuner import problems
+
+    if sum(each is not None for each in (file, architecture, study)) > 1:
+        raise UsageError("Say where the problems come from once: --problems, --architecture or --study.")
+    kind = kind_of(device)
+    with ValueErrors():
+        some = registry.operations().values() if name == "all" else [registry.operation(name)]
+        if file is not None:
+            found = problems.load(file, kind)
+        elif architecture is not None:
+            each = architectures.find(architecture, storage)
+            found = tuning.problems_of([each], kind, length=length, batch=batch)
+        elif study is not None:
+            store, opened = location.open_existing(study, storage)
+            with store:
+                found = tuning.problems_of(tuning.of_study(store, opened), kind, length=length, batch=batch)
+        else:
+            found = problems.named(some, kind)
+    names = {each.name for each in some}
+    return {each: wanted for each, wanted in found.items() if each in names}
+
+
+def kind_of(device: str) -> str:
+    return device.partition(":")[0]
+
+
+def registered(files: list[Path] | None) -> None:
+    if files:
+        from tuner.measure.worker import load
+
+        with ValueErrors():
+            for path in files:
+                load(path)
+
+
+def seconds(text: str) -> float:
+    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
+    with suppress(ValueError):
+        number = float(text.rstrip("smh"))
+        unit = units.get(text[len(text.rstrip("smh")) :] or "s")
+        if unit is not None and number >= 0:
+            return number * unit
+    raise UsageError(f"--budget must be a time such as 90s, 10m or 2h, but got {text!r}.")
+
+
+def _sizes(problem: Problem) -> str:
+    return " ".join(f"{name}={value}" for name, value in (*problem.sizes, *problem.flags))
+
+
+def _shown(progress: Progress) -> None:
+    from nas.report.tables import duration, short
+
+    left = "" if progress.left is None else f", about {duration(progress.left)} left"
+    where = f"{progress.number}/{progress.total}{left}"
+    best = "" if progress.best is None else f"best so far {short(progress.best)} ms"
+    if progress.default is not None:
+        best += f", default {short(progress.default)} ms"
+    if progress.decision is not None:
+        clear = "\r\033[K" if sys.stderr.isatty() else ""
+        note(f"{clear}{where}: {progress.problem}: {progress.decision.choice}: {progress.decision.why}")
+    elif sys.stderr.isatty():
+        print(f"\r\033[K{where}: {progress.problem}: {best}", end="", file=sys.stderr, flush=True)
+
+
+def _told(report: Report, path: Path, entries: int, as_json: bool) -> None:
+    from nas import tuning
+    from nas.report.tables import duration
+
+    if as_json:
+        print_json({**tuning.report_dict(report), "table": str(path), "entries": entries})
+        return
+    print_rows([tuning.decision_row(each) for each in report.decisions], False, empty="Nothing was decided.")
+    for line in tuning.sweeps(report.buckets):
+        note(line)
+    if report.regret is not None:
+        note(f"Selection regret, estimated: {report.regret - 1:.2%} slower than the best finalist, in the mean.")
+    if report.measured:
+        note(f"{report.measured} measurements in {duration(report.seconds)}.")
+    else:
+        note("Nothing was measured: all of it was known and is still valid.")
+    if report.undecided:
+        note(f"{len(report.undecided)} problems are undecided; the same command goes on with them.")
+    note(f"{path} serves {entries} problems from now on.")

@@ -1,0 +1,188 @@
+"""nas tune verify, lock, export, import, record, replay: what was tuned, checked and carried between machines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nas.cli.machine.tune import (
+    Load,
+    Name,
+    Threads,
+    ValueErrors,
+    kind_of,
+    opened,
+    problems_of,
+    registered,
+    seconds,
+    tune_app,
+)
+from nas.cli.options import AsJson, Device, Storage
+from nas.cli.output import note, print_json, print_rows
+
+
+def _file(help_: str) -> typer.models.ArgumentInfo:
+    return typer.Argument(metavar="FILE", help=help_, show_default=False)
+
+
+@tune_app.command()
+def verify(
+    operation: Name = "all",
+    device: Device = "cpu",
+    threads: Threads = None,
+    load: Load = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check what the table serves on new inputs, and time it beside the defaults. Exit code 1 if anything is worse.
+
+    Example: nas tune verify all
+    """
+    import torch
+
+    from kernels.dispatch import tuned
+    from tuner.tune import tables
+
+    registered(load)
+    with ValueErrors():
+        entries = tuned.table(kind_of(device)).entries.values()
+        some = [each for each in entries if operation in ("all", each.problem.operation)]
+        found = tables.verify(device, some, threads or torch.get_num_threads(), [str(path) for path in load or ()])
+    rows = [
+        {
+            "problem": str(each.problem),
+            "choice": str(each.choice),
+            "outcome": each.outcome.kind.value,
+            "message": each.outcome.message or None,
+            "times_default": each.ratio and each.ratio.median,
+            "low": each.ratio and each.ratio.low,
+            "high": each.ratio and each.ratio.high,
+            "sound": each.sound,
+        }
+        for each in found
+    ]
+    print_rows(rows, as_json, empty="The table is empty.")
+    if not all(each.sound for each in found):
+        raise typer.Exit(1)
+
+
+@tune_app.command()
+def lock(
+    file: Annotated[Path, _file("The lock file to write.")],
+    device: Device = "cpu",
+    miss: Annotated[str, typer.Option(help="What a problem that it lacks gets: default, or error.")] = "error",
+    as_json: AsJson = False,
+) -> None:
+    """Freeze the table of DEVICE: with $NAS_KERNEL_LOCK=FILE every process is served the same, and nothing else.
+
+    Example: nas tune lock kernels.lock.json --miss default
+    """
+    from tuner.tune import tables
+
+    with ValueErrors():
+        count = tables.lock(device, file, miss)
+    print_json({"file": str(file), "problems": count}) if as_json else print(f"{file}: {count} problems")
+
+
+@tune_app.command("export")
+def export_(
+    file: Annotated[Path, _file("JSON lines; gzipped if the name ends in .gz.")],
+    operation: Name = "all",
+    storage: Storage = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write all measurements to FILE, to carry them to another machine.
+
+    Example: nas tune export measurements.jsonl.gz
+    """
+    from tuner.tune import exchange
+
+    with opened(storage) as store:
+        count = exchange.export(store, file, None if operation == "all" else operation)
+    print_json({"file": str(file), "measurements": count}) if as_json else print(f"{file}: {count} measurements")
+
+
+@tune_app.command("import")
+def import_(
+    file: Annotated[Path, _file("What `nas tune export` wrote.")],
+    storage: Storage = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add the measurements in FILE that are not known yet; those of other devices guide a search on this one.
+
+    Example: nas tune import measurements.jsonl.gz
+    """
+    from tuner.tune import exchange
+
+    with opened(storage) as store, ValueErrors():
+        count = exchange.import_(store, file)
+    print_json({"file": str(file), "new": count}) if as_json else print(f"{file}: {count} new measurements")
+
+
+@tune_app.command()
+def record(
+    operation: Name = "all",
+    device: Device = "cpu",
+    folder: Annotated[Path, typer.Option(help="Where the files are written.")] = Path("records"),
+    budget: Annotated[str, typer.Option(help="Time for all: 90s, 10m, 2h.")] = "9m",
+    most: Annotated[int, typer.Option(min=4, help="Configurations of a space that is recorded.")] = 400,
+    samples: Annotated[int, typer.Option(min=1, help="Samples of each configuration.")] = 32,
+    problems: Annotated[
+        Path | None, typer.Option(help="A YAML or JSON list of problems. Default: the named ones.", show_default=False)
+    ] = None,
+    threads: Threads = None,
+    load: Load = None,
+    as_json: AsJson = False,
+) -> None:
+    """Time every configuration of OPERATION and keep all samples, a file a space, for `nas tune replay`.
+
+    What is recorded is not measured again; the same command goes on where the last one ended.
+
+    Example: nas tune record rms_norm --budget 30s
+    """
+    from dataclasses import asdict
+
+    from tuner.replay.record import record as recorded
+
+    registered(load)
+    wanted = problems_of(operation, device, problems, None, None, 1, 1, None)
+    with ValueErrors():
+        report = recorded(
+            [each for some in wanted.values() for each in some],
+            device=device,
+            folder=folder,
+            budget_seconds=seconds(budget),
+            most=most,
+            samples=samples,
+            threads=threads,
+            load=[str(path) for path in load or ()],
+            told=note,
+        )
+    if as_json:
+        print_json({**asdict(report), "folder": str(folder)})
+        return
+    print(f"{folder}: {len(report.whole)} spaces are whole; {report.measured} configurations were measured.")
+    if report.left:
+        note(f"{report.left} configurations are left; the same command goes on with them.")
+
+
+@tune_app.command()
+def replay(
+    file: Annotated[Path, _file("A recorded space, gzipped JSON as Kernel Tuner caches are.")],
+    strategy: Annotated[
+        list[str] | None, typer.Option(help="A strategy; may be repeated. Default: some.", show_default=False)
+    ] = None,
+    evaluations: Annotated[int, typer.Option(min=1, help="How many configurations are tried.")] = 100,
+    seeds: Annotated[int, typer.Option(min=2, help="Runs of each strategy.")] = 10,
+    as_json: AsJson = False,
+) -> None:
+    """Run search strategies on a space that was measured in full, and say how near they come to its optimum.
+
+    Example: nas tune replay gemm_a100.json.gz --evaluations 50
+    """
+    from nas import tuning
+
+    with ValueErrors():
+        rows = tuning.replayed(file, strategy or ["surrogate", "local_search", "random"], evaluations, seeds)
+    print_rows(rows, as_json)

@@ -1,0 +1,1 @@
+"""Commands that plan, run or drive a search."""

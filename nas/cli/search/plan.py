@@ -1,0 +1,22 @@
+"""nas plan: what a search would do, without doing it."""
+
+from __future__ import annotations
+
+from nas.cli.app import app
+from nas.cli.options import AsJson, SearchFile, Storage
+from nas.cli.output import print_json
+
+
+@app.command()
+def plan(file: SearchFile, storage: Storage = None, as_json: AsJson = False) -> None:
+    """Check FILE and say what would run: the space's size, the baselines, what a trial costs, how long it may take.
+
+    Example: nas plan examples/quickstart.yaml
+    """
+    from nas import location
+    from nas.config import searchfile
+    from nas.engine import launch, planning
+
+    config = searchfile.load(file)
+    made = planning.plan(launch.override(config, storage=location.storage_for(config, storage)))
+    print_json(made.as_dict()) if as_json else print(made.as_text())

@@ -1,0 +1,26 @@
+"""nas replay: propose the trials of a study again from its log, and compare."""
+
+from __future__ import annotations
+
+import typer
+
+from nas.cli.app import app
+from nas.cli.options import AsJson, Storage, StudyName
+from nas.cli.output import print_json
+
+
+@app.command()
+def replay(study: StudyName, storage: Storage = None, as_json: AsJson = False) -> None:
+    """Whether STUDY's strategy proposes the same trials again, told what it knew then. Exit code 1 if it does not.
+
+    Example: nas replay quickstart
+    """
+    from nas.engine.replay import replay as replay_study
+    from nas.location import open_existing
+
+    store, found = open_existing(study, storage)
+    with store:
+        report = replay_study(store, found)
+    print_json(report.as_dict()) if as_json else print(report.as_text())
+    if not report.same:
+        raise typer.Exit(1)

@@ -1,0 +1,32 @@
+"""nas best: print the best trials of a study."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from nas.cli.app import app
+from nas.cli.options import AsJson, Limit, Storage, StudyName
+from nas.cli.output import print_rows
+
+
+@app.command()
+def best(
+    study: StudyName,
+    objective: Annotated[str | None, typer.Option(help="Which objective; default: the study's first.")] = None,
+    limit: Limit = 10,
+    storage: Storage = None,
+    as_json: AsJson = False,
+) -> None:
+    """The best trials of STUDY, one a row; those of the highest rung first, as a lower one was trained less.
+
+    Example: nas best quickstart --limit 3
+    """
+    from nas import location
+    from nas.report import overview
+
+    store, found = location.open_existing(study, storage)
+    with store:
+        rows = overview.best_rows(store, found, objective, limit)
+    print_rows(rows, as_json, empty="No trial has finished yet.")

@@ -1,0 +1,57 @@
+"""nas export: an architecture of a study as a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nas.cli.app import app
+from nas.cli.options import AsJson, Storage, StudyName
+from nas.cli.output import note, print_json
+from nas.errors import UsageError
+
+
+@app.command()
+def export(
+    study: StudyName,
+    best: Annotated[bool, typer.Option("--best", help="The winner of the finals, or else the best trial.")] = False,
+    trial: Annotated[int | None, typer.Option(min=0, help="This trial.", show_default=False)] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="The file; - prints it. Default: STUDY-TRIAL.yaml.", show_default=False),
+    ] = None,
+    weights: Annotated[
+        bool, typer.Option("--weights", help="The trained weights too, as safetensors beside it.")
+    ] = False,
+    storage: Storage = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write an architecture of STUDY as YAML that builds, with lineage, recipe, metrics and environment in its header.
+
+    Example: nas export quickstart --best --weights
+    """
+    from nas import location
+    from nas.exports import export as exporting
+
+    if best == (trial is not None):
+        raise UsageError("Say which one: --best, or --trial N.")
+    printed = out is not None and str(out) == "-"
+    if printed and weights:
+        raise UsageError("Weights need a file: name one with --out FILE.yaml instead of -.")
+    store, found = location.open_existing(study, storage)
+    with store:
+        number = exporting.best_number(store, found) if trial is None else trial
+        exported = exporting.export(store, found, number, weights=weights)
+    if printed:
+        print_json({"trial": number, "text": exported.text}) if as_json else print(exported.text, end="")
+        return
+    path = out or Path(f"{study}-{number}.yaml")
+    written = exporting.write(exported, path)
+    if as_json:
+        print_json({"trial": number, "files": [str(each) for each in written]})
+        return
+    for each in written:
+        print(each)
+    note(f"Trial {number}. Look at it with `nas show {path}`, train it with `nas train {path}`.")

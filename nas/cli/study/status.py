@@ -1,0 +1,22 @@
+"""nas status: how a study stands."""
+
+from __future__ import annotations
+
+from nas.cli.app import app
+from nas.cli.options import AsJson, Storage, StudyName
+from nas.cli.output import print_json
+
+
+@app.command()
+def status(study: StudyName, storage: Storage = None, as_json: AsJson = False) -> None:
+    """How STUDY stands: trials by state, who works on it, the best so far. Needs the database alone.
+
+    Example: nas status quickstart --storage postgresql://host/nas
+    """
+    from nas import location
+    from nas.report import overview
+
+    store, found = location.open_existing(study, storage)
+    with store:
+        seen = overview.look(store, found)
+    print_json(seen.as_dict()) if as_json else print(seen.as_text())

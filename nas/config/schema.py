@@ -1,0 +1,118 @@
+"""What a search is: the schema and the defaults of a search file.
+
+A search file says what is searched (`space`), on what (`task`), for what (`objectives`), how (`strategy`, `scheduler`,
+`runner`) and for how long (`budget`, `finals`). `nas.config.searchfile` reads it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
+
+from searchspace.language import documents
+
+BARE = ""  # the name of an option that was written without one: `optuna: TPESampler`
+
+
+class Named(BaseModel):
+    """A thing chosen by name with its options: written `name` or `{name: {option: value}}`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    name: str
+    options: dict[str, Any] = {}
+
+    def written(self) -> Any:
+        """As it stands in a search file."""
+        if self.name == "metric":
+            return self.options
+        options = self.options.get(BARE, self.options)
+        return {self.name: options} if options else self.name
+
+
+def _named(value: Any) -> Any:
+    if isinstance(value, Named):
+        return value
+    if isinstance(value, str):
+        return {"name": value}
+    if isinstance(value, dict) and "name" in value and set(value) <= {"name", "options"}:
+        return value  # as the store keeps it
+    if isinstance(value, dict) and len(value) == 1:
+        name, options = next(iter(value.items()))
+        if options is not None and not isinstance(options, dict):
+            options = {BARE: options}
+        return {"name": str(name), "options": options or {}}
+    raise ValueError("expected a name, or a name with its options as {name: {option: value}}")
+
+
+def _size(value: Any) -> Any:
+    """'2GiB' -> 2147483648; numbers pass."""
+    return documents.number(value) if isinstance(value, str) else value
+
+
+def _objective(value: Any) -> Any:
+    """Like `_named`; a metric of the task by its own name is written {metric: accuracy, direction: maximize}."""
+    if isinstance(value, dict) and "metric" in value:
+        return {"name": "metric", "options": value}
+    return _named(value)
+
+
+AName = Annotated[Named, BeforeValidator(_named)]
+AnObjective = Annotated[Named, BeforeValidator(_objective)]
+Count = Annotated[int, BeforeValidator(_size)]  # a number that may be written 5M or 2GiB
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+
+class Budget(_Section):
+    """When a search ends: after `trials` trials, or once the workers have trained for `minutes` each."""
+
+    trials: Annotated[int, Field(ge=1)]
+    minutes: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+
+
+class Finals(_Section):
+    """Re-training of the `top` architectures, and of a Transformer of the winner's size, with several seeds."""
+
+    top: Annotated[int, Field(ge=0)] = 0
+    seeds: Annotated[int, Field(ge=1)] = 3
+    steps: Annotated[int, Field(ge=1)] = 300
+
+
+class Limits(_Section):
+    """What one unit may take before it counts as failed, and how often a lost worker is replaced."""
+
+    unit_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    attempts: Annotated[int, Field(ge=1)] = 4
+
+
+class SearchConfig(_Section):
+    """A search file, checked. `space` is the space's text, wherever it was written."""
+
+    study: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    space: str
+    task: AName
+    objectives: Annotated[tuple[AnObjective, ...], Field(min_length=1)]
+    strategy: AName = Named(name="nsga2")
+    scheduler: AName
+    runner: AName = Named(name="inline")
+    recipe: dict[str, Any] = {}
+    budget: Budget
+    baselines: tuple[str, ...] = ()
+    finals: Finals = Finals()
+    limits: Limits = Limits()
+    storage: str = "sqlite:///runs/{study}.db"
+    checkpoints: str | None = "runs/{study}"
+    device: str = "cpu"
+    seed: Annotated[int, Field(ge=0, le=2**53)] = 0
+    task_source: str | None = None  # the text of the user's own task file, once it is read
+
+    @field_validator("storage", "checkpoints")
+    @classmethod
+    def _fill_in(cls, value: str | None, info: ValidationInfo) -> str | None:
+        return value and value.replace("{study}", info.data.get("study", ""))
+
+
+SETTLED = ("task", "objectives", "strategy", "scheduler", "recipe", "seed")  # what may not change within a study

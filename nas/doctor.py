@@ -1,0 +1,143 @@
+"""Is this machine ready? Each check is a function that says what it found, and what to do if something is wrong."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from nas import location
+from nas.errors import NasError
+from nas.store import open_store
+from nas.store.engine import file_of, parse
+
+NEEDED = ("torch", "ray", "optuna", "sqlalchemy", "alembic", "pydantic", "safetensors", "scikit-learn")
+OPTIONAL = {"psycopg": "PostgreSQL, tessera-nas[postgres]", "triton": "kernels of our own on a GPU, tessera-nas[gpu]"}
+LEAST_DISK_GIB = 1.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check found."""
+
+    check: str
+    ok: bool
+    found: str
+
+    def as_row(self) -> dict[str, str]:
+        return {"check": self.check, "state": "ok" if self.ok else "PROBLEM", "found": self.found}
+
+
+def examine(storage: str | None = None) -> Iterator[Finding]:
+    """All checks in turn; a check that breaks is a finding too."""
+    for name, check in CHECKS.items():
+        yield _tried(name, check)
+    storage = storage or os.environ.get(location.VARIABLE)
+    yield _tried("database", lambda: _database(storage))
+
+
+def _tried(name: str, check: Callable[[], tuple[bool, str]]) -> Finding:
+    try:
+        ok, found = check()
+    except NasError as error:
+        ok, found = False, str(error)
+    except Exception as error:  # a broken installation breaks in ways nobody lists; the report must still come
+        ok, found = False, f"{type(error).__name__}: {error}"
+    return Finding(name, ok, found)
+
+
+def _python() -> tuple[bool, str]:
+    return sys.version_info >= (3, 11), f"{platform.python_version()} on {platform.platform()}"
+
+
+def _packages() -> tuple[bool, str]:
+    found, missing = [], []
+    for name in NEEDED:
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            missing.append(name)
+    if missing:
+        return False, f"missing: {', '.join(missing)}; install them with `pip install tessera-nas`"
+    return True, ", ".join(found)
+
+
+def _extras() -> tuple[bool, str]:
+    found = []
+    for name, purpose in OPTIONAL.items():
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            found.append(f"no {name} ({purpose})")
+    return True, "; ".join(found)
+
+
+def _device() -> tuple[bool, str]:
+    import torch
+
+    from tuner.device import fingerprint
+
+    names = [fingerprint("cpu").name, *(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))]
+    return True, "; ".join(names) + ("" if len(names) > 1 else "; no GPU, which is fine")
+
+
+def _training() -> tuple[bool, str]:
+    """One step of a tiny model, forwards and backwards."""
+    import torch
+
+    from searchspace import zoo
+    from searchspace.model.build import build
+
+    model = build(zoo.load("transformer_decoder", "tiny"))
+    model(torch.zeros(1, 8, dtype=torch.long)).sum().backward()
+    return True, "a tiny Transformer builds, runs and has gradients"
+
+
+def _ray() -> tuple[bool, str]:
+    import logging
+
+    import ray
+
+    if ray.is_initialized():
+        return True, f"this process is part of a cluster of {ray.cluster_resources().get('CPU', 0):g} CPUs"
+    ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    try:
+        return ray.get(ray.remote(lambda: True).remote(), timeout=60), "starts and runs a task on this machine"
+    finally:
+        ray.shutdown()
+
+
+def _disk() -> tuple[bool, str]:
+    places = (Path.cwd(), Path(tempfile.gettempdir()))
+    free, place = min((shutil.disk_usage(place).free / 2**30, place) for place in places)
+    return free >= LEAST_DISK_GIB, f"{free:.1f} GiB free in {place}"
+
+
+def _database(storage: str | None) -> tuple[bool, str]:
+    """The named database as it is; without one, whether a SQLite file can be made. Makes nothing that stays."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = file_of(parse(storage)) if storage else None
+        if file is not None and not file.exists():
+            return False, f"there is no file {file}; `nas search --storage {storage}` would make it"
+        with open_store(storage or Path(folder) / "doctor.db", create=storage is None) as store:
+            names = [study.name for study in store.studies()]
+    if storage is None:
+        return True, "a SQLite study database can be made"
+    return True, f"{location.shown(storage)} holds {', '.join(names) or 'no study yet'}"
+
+
+CHECKS: dict[str, Callable[[], tuple[bool, str]]] = {
+    "python": _python,
+    "packages": _packages,
+    "extras": _extras,
+    "device": _device,
+    "training": _training,
+    "ray": _ray,
+    "disk": _disk,
+}

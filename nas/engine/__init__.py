@@ -1,0 +1,1 @@
+"""The search: the loop, the proposer, finals and verdict, plans and replay."""

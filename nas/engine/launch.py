@@ -1,0 +1,178 @@
+"""Starts a search, or goes on with one: the store, the study, the runner, the loop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nas.config import factory
+from nas.config.schema import SETTLED, Named, SearchConfig
+from nas.engine.finals import Report
+from nas.engine.loop import Search
+from nas.errors import StoreError, UsageError
+from nas.objectives.contract import Objective
+from nas.report.progress import Reporter
+from nas.runners.contract import Runner
+from nas.store import Store, Study, open_store
+from nas.store.engine import file_of, parse
+from searchspace.errors import SpaceError
+from searchspace.space.space import Space
+from searchspace.space.spacediff import diff
+
+
+@dataclass(frozen=True)
+class Result:
+    """A study after its search: what `nas search` prints."""
+
+    config: SearchConfig
+    store: Store
+    study: Study
+    objectives: list[Objective]
+    report: Report | None
+
+
+def override(config: SearchConfig, *, storage: str | None = None, address: str | None = None) -> SearchConfig:
+    """The same search on another database, or another Ray cluster."""
+    changes: dict = {}
+    if storage is not None:
+        changes["storage"] = storage
+    if address is not None:
+        options = {**(config.runner.options if config.runner.name == "ray" else {}), "address": address}
+        options.pop("workers", None)  # the cluster's own resources decide
+        changes["runner"] = config.runner.model_copy(update={"name": "ray", "options": options})
+    return config.model_copy(update=changes)
+
+
+def search(config: SearchConfig, *, quiet: bool = False, runner: Runner | None = None) -> Result:
+    """Run `config`'s search to the end of its budget. The same call again resumes; a larger budget continues.
+
+    Raises NasError; after Ctrl-C that is `nas.engine.loop.Interrupted`.
+    """
+    store = open_for(config)
+    try:
+        return _search(store, config, quiet, runner)
+    except BaseException:
+        store.close()
+        raise
+
+
+def _search(store: Store, config: SearchConfig, quiet: bool, runner: Runner | None) -> Result:
+    study = enter(store, config)
+    first = factory.objectives(config)[0]
+    reporter = Reporter(
+        store,
+        study,
+        budget=config.budget.trials,
+        objective=first.name,
+        maximize=first.direction == "maximize",
+        quiet=quiet,
+        config=config,
+    )
+    with reporter:
+        running = Search(config, store, study, runner or factory.runner(config), reporter)
+        report = running.run()
+    return Result(config, store, study, running.objectives, report)
+
+
+def open_for(config: SearchConfig) -> Store:
+    """The study database; the folder of a SQLite file is made if it is missing."""
+    file = file_of(parse(config.storage))
+    if file is not None:
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"The folder of the study database {file} cannot be made: {error}.") from error
+    return open_store(config.storage)
+
+
+def enter(store: Store, config: SearchConfig) -> Study:
+    """The study `config` names: made if it is new, else checked to be the same search, and grown if it has grown."""
+    if config.study not in {study.name for study in store.studies()}:
+        task = factory.prepared_task(config)
+        try:
+            return store.create_study(
+                config.study,
+                _kept(config),
+                config.space,
+                config.seed,
+                [{"name": o.name, "direction": str(o.direction)} for o in factory.objectives(config)],
+                data_hash=task.data_hash or None,
+            )
+        except UsageError:
+            pass  # another process made it a moment ago
+    study = store.study(config.study)
+    _check_same(study, config)
+    _grow(store, study, config)
+    store.update_study(study.id, config=_kept(config))
+    return study
+
+
+def _kept(config: SearchConfig) -> dict[str, Any]:
+    """What the study keeps of a search file: all but where the study itself is kept, which may hold a password."""
+    return config.model_dump(mode="json", exclude={"storage"})
+
+
+def _check_same(study: Study, config: SearchConfig) -> None:
+    """Raise UsageError when `config` would make trials that cannot be compared with those of the study."""
+    before = SearchConfig(**study.config)
+    changed = [
+        f"{name} was {_short(then)}, is {_short(now)}"
+        for name in SETTLED
+        if (then := _settled(before, name)) != (now := _settled(config, name))
+    ]
+    if before.task_source != config.task_source and not changed:
+        changed = [f"the task file {config.task.name} says something else"]
+    if changed:
+        raise UsageError(
+            f"The study {study.name!r} was begun otherwise, so new trials could not be compared with its own: "
+            f"{'; '.join(changed)}. Put it back, or give the search a new name (study: ...)."
+        )
+    found = factory.prepared_task(config).data_hash
+    if (study.data_hash or "") != found:
+        raise UsageError(
+            f"The data of study {study.name!r} have changed since it was begun (SHA-256 {_digits(study.data_hash)} "
+            f"then, {_digits(found)} now), so new trials could not be compared with its own. Give the search a new "
+            "name (study: ...)."
+        )
+
+
+def _settled(config: SearchConfig, name: str) -> Any:
+    """What must stay as it is, as it is written; of the task's files their names, for what is in them is compared by
+    its hash and folders differ from machine to machine."""
+    value = getattr(config, name)
+    if isinstance(value, tuple):
+        return [each.written() for each in value]
+    written = value.written() if isinstance(value, Named) else value
+    return _without_folders(written) if name == "task" else written
+
+
+def _without_folders(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_without_folders(key): _without_folders(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_folders(item) for item in value]
+    return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
+
+
+def _digits(hash: str | None) -> str:
+    return hash[:12] if hash else "none"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:197]}..."
+
+
+def _grow(store: Store, study: Study, config: SearchConfig) -> None:
+    """Note a larger space; refuse one that has lost points that trials may stand on."""
+    newest = store.space_versions(study.id)[-1].text
+    if newest == config.space:
+        return
+    change = diff(Space.parse(newest, "the study's space"), Space.parse(config.space, "the new space"))
+    if not change.larger:
+        raise SpaceError(
+            f"The space of study {study.name!r} may grow but not shrink; gone: {'; '.join(change.removed)}. "
+            "Give the search a new name (study: ...)."
+        )
+    store.add_space_version(study.id, config.space)

@@ -1,0 +1,192 @@
+"""What a search would do: the space, the baselines, the cost of a trial, the time. Trains a few steps and no more."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from nas import location
+from nas.config import factory
+from nas.config.schema import SearchConfig
+from nas.engine.forecast import Forecast, forecast
+from nas.errors import NasError
+from nas.report.tables import duration, short
+from nas.store import open_store
+from nas.store.engine import file_of, parse
+from nas.work import Work
+from searchspace.model.build import cost
+
+SAMPLES = 25  # feasible points whose costs are looked at
+DRAWN = 200  # points of which the infeasible ones are counted
+TIMED_STEPS = 5
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A search before it runs. Times are of this machine, from a few steps of the median sample."""
+
+    study: str
+    found: str  # what the study database holds already
+    storage: str
+    space: str
+    points: int | None  # None: uncountable
+    infeasible: float  # share of random points that break a constraint or do not build
+    task: str
+    objectives: tuple[str, ...]
+    strategy: str
+    baselines: tuple[str, ...]
+    parameters: tuple[int, int, int]  # lowest, median, highest of the samples
+    flops: tuple[int, int, int]  # of a sequence
+    forecast: Forecast
+    milliseconds_a_step: float
+    seconds_a_unit: float  # beside the steps: to build and to evaluate
+    search_seconds: float  # on the workers, within the limit
+    finals_seconds: float
+    limit_minutes: float | None
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**vars(self), "forecast": dict(vars(self.forecast))}
+
+    def as_text(self) -> str:
+        """A line a subject."""
+        lines = [
+            ("study", f"{self.study}, {self.found}"),
+            ("storage", self.storage),
+            ("space", f"{self.space}; {self.infeasible:.1%} of random ones break a constraint"),
+            ("task", self.task),
+            ("objectives", ", ".join(self.objectives)),
+            ("strategy", self.strategy),
+            *(("baseline", each) for each in self.baselines),
+            ("parameters", _range(self.parameters)),
+            ("flops", f"{_range(self.flops)} a sequence"),
+            ("trials", self._trials()),
+            ("finals", f"{self.forecast.final_units} units of {self.forecast.final_steps} steps"),
+            (
+                "a step",
+                f"{self.milliseconds_a_step:.0f} ms, and {self.seconds_a_unit:.1f} s a unit to build and evaluate",
+            ),
+            ("time", self._time()),
+        ]
+        if not self.forecast.final_units:
+            lines = [line for line in lines if line[0] != "finals"]
+        return "\n".join(f"{name:<12}{text}" for name, text in lines)
+
+    def _trials(self) -> str:
+        (trials, steps), *later = zip(self.forecast.units, self.forecast.rungs)
+        more = ", ".join(f"{count} go on to {rung}" for count, rung in later)
+        return f"{trials}, of {_count(steps, 'step')}" + (f"; about {more} steps in all" if more else "")
+
+    def _time(self) -> str:
+        workers = self.forecast.workers
+        on = (
+            "on one worker (the cluster decides how many there will be)"
+            if workers is None
+            else _count(workers, "worker")
+        )
+        limit = f", cut off at {self.limit_minutes:g} minutes a worker" if self.limit_minutes else ""
+        finals = f", then the finals {duration(self.finals_seconds)}" if self.forecast.final_units else ""
+        return f"search about {duration(self.search_seconds)}{limit}{finals}; {on}"
+
+
+def plan(config: SearchConfig) -> Plan:
+    """Check everything a search needs, and estimate it. Raises NasError when a sample cannot be trained."""
+    space, ahead = factory.space(config), forecast(config)
+    shape = factory.shape(config)
+    generator = random.Random(config.seed)
+    refused = sum(not space.feasible(space.sample(generator, feasible=False)) for _ in range(DRAWN)) / DRAWN
+    samples = [space.sample(generator).architecture for _ in range(SAMPLES)]
+    costs = sorted(((cost(each, shape), each) for each in samples), key=lambda pair: pair[0].training_flops)
+    step, unit = _timed(config, costs[len(costs) // 2][1].text())
+    search, finals = _seconds(ahead, step, unit, config.budget.minutes)
+    size = space.size()
+    return Plan(
+        study=config.study,
+        found=_found(config),
+        storage=location.shown(config.storage),
+        space=str(size),
+        points=size.points,
+        infeasible=refused,
+        task=yaml.safe_dump(config.task.written(), default_flow_style=True, width=1000).removesuffix("...\n").strip(),
+        objectives=tuple(f"{each.name} ({each.direction})" for each in factory.objectives(config)),
+        strategy=config.strategy.name,
+        baselines=tuple(
+            f"{each.short}, {each.root.name}, {short(cost(each, shape).parameters)} parameters"
+            for each in factory.baselines(config)
+        ),
+        parameters=_spread([each.parameters for each, _ in costs]),
+        flops=_spread([each.expected_flops for each, _ in costs]),
+        forecast=ahead,
+        milliseconds_a_step=step * 1000,
+        seconds_a_unit=unit,
+        search_seconds=search,
+        finals_seconds=finals,
+        limit_minutes=config.budget.minutes,
+    )
+
+
+def _seconds(ahead: Forecast, step: float, unit: float, minutes: float | None) -> tuple[float, float]:
+    """How long the search and the finals take on the workers; each unit of the finals is evaluated on test data too."""
+    workers = ahead.workers or 1
+    search = sum(count * (steps * step + unit) for count, steps in zip(ahead.units, ahead.steps)) / workers
+    finals = -(-ahead.final_units // workers) * (ahead.final_steps * step + 2 * unit)
+    return search if minutes is None else min(search, minutes * 60), finals
+
+
+def _timed(config: SearchConfig, architecture: str) -> tuple[float, float]:
+    """Seconds of a training step, and of what else a unit does. The first run warms up what the second measures."""
+    from nas.training.unit import run
+
+    def unit(steps: int) -> Work:
+        return Work(
+            study=config.study,
+            trial=0,
+            rung=0,
+            architecture=architecture,
+            task={config.task.name: config.task.options},
+            recipe=config.recipe,
+            steps=steps,
+            horizon=steps + 1,
+            seed=config.seed,
+            threads=factory.threads(config),
+            device=config.device,
+            cache=str(factory.CACHE),
+            task_source=config.task_source,
+        )
+
+    outcome = run(unit(1))
+    if outcome.failure is None:
+        outcome = run(unit(TIMED_STEPS))
+    if outcome.failure is not None:
+        raise NasError(f"A sample of the space could not be trained: {outcome.failure.kind}: {outcome.failure.message}")
+    step = factory.task(config).shape.rows / outcome.metrics["tokens_per_second"]
+    return step, max(0.0, outcome.seconds - TIMED_STEPS * step)
+
+
+def _found(config: SearchConfig) -> str:
+    """What the database has of this study already. Nothing is made where nothing is."""
+    file = file_of(parse(config.storage))
+    if file is not None and not file.exists():
+        return "new"
+    with open_store(config.storage, create=False) as store:
+        study = next((each for each in store.studies() if each.name == config.study), None)
+        if study is None:
+            return "new"
+        tried = sum(count.trials for count in store.counts(study.id) if count.purpose == "search")
+        return f"begun {study.created_at:%Y-%m-%d}: {tried} of {config.budget.trials} trials are there already"
+
+
+def _spread(values: list[int]) -> tuple[int, int, int]:
+    return min(values), int(statistics.median(values)), max(values)
+
+
+def _range(spread: tuple[int, int, int]) -> str:
+    low, middle, high = (short(value) for value in spread)
+    return f"{low} to {high}, median {middle}"
+
+
+def _count(number: int, name: str) -> str:
+    return f"{number} {name}" if number == 1 else f"{number} {name}s"

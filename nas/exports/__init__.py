@@ -1,0 +1,1 @@
+"""Architectures as files for other tools."""

@@ -1,0 +1,112 @@
+"""How long an architecture takes on a device: reading a prompt, generating one token, one training step.
+
+Everything is measured on random inputs with fresh weights, with warm-up (`nas.latency.measured`); nothing is stored.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nas import architectures, location
+from nas.latency import measured, runs
+from nas.latency.measured import PhaseLatency
+from nas.latency.runs import PHASES, Setting
+from nas.latency.table import Table
+from searchspace.model.architecture import Architecture
+from searchspace.model.build import as_architecture
+from tuner.device import resolve
+
+__all__ = ["PHASES", "PhaseLatency", "Recorded", "as_row", "calls", "profile", "recorded"]
+
+
+def as_row(latency: PhaseLatency) -> dict[str, Any]:
+    """As plain data, for a table or JSON."""
+    return latency.to_dict()
+
+
+def profile(
+    architecture: Architecture | str | Path,
+    device: str = "cpu",
+    *,
+    length: int = 256,
+    batch: int = 1,
+    phases: Sequence[str] | None = None,
+    threads: int | None = None,
+    warmup: int = 2,
+    repeats: int = 20,
+    budget_seconds: float | None = 30.0,
+    quiet: float | None = None,
+) -> list[PhaseLatency]:
+    """Measure `architecture` on `device` ("cpu", "cuda", "cuda:1") in float32, with `batch` sequences of `length`.
+
+    phases: some of "prefill", "decode", "train"; without it all that the model has (an encoder decodes nothing, and
+    some blocks cannot). threads: of torch on a CPU, as they are set by default. budget_seconds: what all phases
+    together may take; each is timed at least once. quiet: see `measured.latency`. Raises ValueError for a phase that
+    the model does not have and for a device that is not there.
+    """
+    resolve(device)
+    model = as_architecture(architecture).configured
+    threads = torch.get_num_threads() if threads is None else threads
+    settings = [
+        Setting(phase=phase, device=device, batch=batch, length=length, threads=threads)
+        for phase in runs.chosen(phases, model)
+    ]
+    begun, found = time.monotonic(), []
+    for number, setting in enumerate(settings):
+        spent = time.monotonic() - begun
+        share = None if budget_seconds is None else max(0.0, budget_seconds - spent) / (len(settings) - number)
+        each = measured.latency(model, setting, warmup=warmup, repeats=repeats, budget_seconds=share, quiet=quiet)
+        found.append(each)
+    return found
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What a study has of a trial. quiet: of the gauge on this device; evidence: by the name of the objective."""
+
+    quiet: float | None = None
+    evidence: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    device: str = ""
+    threads: int = 1
+
+    def of(self, found: PhaseLatency, length: int, batch: int) -> dict[str, Any] | None:
+        """What was recorded in the same setting, and whether its interval holds what was found now."""
+        here = {"phase": found.phase, "length": length, "batch": batch, "threads": self.threads}
+        for name, each in self.evidence.items():
+            if each["device"]["key"] == self.device and here.items() <= each.items():
+                told = {key: each[key] for key in ("milliseconds", "low", "high", "kind")}
+                inside = each["low"] <= found.milliseconds <= each["high"]
+                says = (
+                    f"{name} was recorded as {each['milliseconds']:.4g} ms, {each['low']:.4g} to {each['high']:.4g} "
+                    f"({each['kind']}), which {'holds' if inside else 'does not hold'} the "
+                    f"{found.milliseconds:.4g} ms of now"
+                )
+                return {**told, "holds": inside, "says": says}
+        return None
+
+
+def recorded(reference: str, storage: str | None, device: str, threads: int | None) -> Recorded:
+    """What is recorded of the trial that `reference` names; nothing where it names none."""
+    trial = architectures.trial_reference(reference)
+    if trial is None:
+        return Recorded()
+    threads = torch.get_num_threads() if threads is None else threads
+    store, study = location.open_existing(trial[0], storage)
+    with store:
+        table, evidence = Table(store, device, threads), store.trial(study.id, trial[1]).evidence
+        return Recorded(table.remembered, evidence or {}, table.device.key, threads)
+
+
+def calls(architecture: Architecture, device: torch.device, batch: int, length: int) -> Iterator[Callable[[], object]]:
+    """A call of every phase that the architecture has, ready to be made before the next is asked for."""
+    job = runs.job(architecture.configured, device, batch, length)
+    for phase in runs.chosen(None, architecture.configured):
+        run = runs.RUNS[phase](job)
+        run.prepare()
+        yield run.call

@@ -1,0 +1,165 @@
+"""Sequence to sequence: a decoder that also sees the output of an encoder, its memory.
+
+Vaswani et al. 2017, "Attention Is All You Need", https://arxiv.org/abs/1706.03762; source, target and logits share one
+table (section 3.4), unless `source_vocabulary` gives the source one of its own. The blocks of the decoder that look at
+the memory are those that say so, such as `attention` over it; recurrent ones may start from where the encoder ended
+(see `handover`). B batch, S source time, T target time, C width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor, nn
+
+from searchspace.backbones.embedding import Start, TokenEmbedding, logits_part, token_part
+from searchspace.backbones.entry import cannot_stream, check_position, entered, left, position_parts
+from searchspace.backbones.handover import check_nothing_is_lost, handed_over
+from searchspace.backbones.initialisation import scale_residual_outputs
+from searchspace.checks import at_least, probability
+from searchspace.combinators.sequence import Stack
+from searchspace.contract import Context, Given
+from searchspace.cost import Cost, Shape
+from searchspace.model.parts import PROBE, Composite, Part, after, check_lengths, configured_below, in_order
+from searchspace.registry import Blocks, Configured, Norm, Position, named, primitive
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderDecoderConfig:
+    """`source_vocabulary`: of a source in another language, with a table of its own; else the table is shared.
+    `embedding_start`: what the tables start from."""
+
+    width: int
+    vocabulary: int
+    source_vocabulary: int | None = None
+    position: Position = named("sinusoidal")
+    tie_embeddings: bool = True
+    scale_embedding: bool = True
+    embedding_start: Start = "small"
+    dropout: float = 0.0
+    encoder: Blocks
+    encoder_norm: Norm = named("layer_norm")
+    decoder: Blocks
+    final_norm: Norm = named("layer_norm")
+
+    def __post_init__(self) -> None:
+        at_least(1, width=self.width, vocabulary=self.vocabulary, source_vocabulary=self.source_vocabulary)
+        probability(dropout=self.dropout)
+        check_lengths(self.encoder)
+        check_position(self.position, self.encoder + self.decoder)
+        if after(self.encoder, PROBE).length != PROBE.length:
+            raise ValueError(
+                "the encoder leaves fewer positions than the source has, and the decoder reads its padding at those; "
+                "give its hourglass a decoder of its own."
+            )
+        started = handed_over(self.encoder, self.decoder)
+        if any(_reads_memory(block) for block in configured_below(self.decoder)):
+            return
+        if not started:
+            raise ValueError(
+                "no block of the decoder reads the encoder's output, so the encoder would have no effect; "
+                "give the decoder one that does, such as attention: {over: memory}."
+            )
+        check_nothing_is_lost(self.encoder, self.encoder_norm, started)
+
+
+@primitive("encoder_decoder", EncoderDecoderConfig, role="model")
+class EncoderDecoder(Composite, nn.Module):
+    def __init__(self, config: EncoderDecoderConfig) -> None:
+        super().__init__()
+        how: Any = {"scale": config.scale_embedding, "start": config.embedding_start}
+        self.embedding = TokenEmbedding(config.vocabulary, config.width, tied=config.tie_embeddings, **how)
+        self.source = None
+        if config.source_vocabulary is not None:
+            self.source = TokenEmbedding(config.source_vocabulary, config.width, **how)
+        self.position: Any = config.position.build()
+        self.dropout = nn.Dropout(config.dropout)
+        self.encoder = Stack(config.encoder)
+        self.encoder_norm = config.encoder_norm.build()
+        self.decoder = Stack(config.decoder)
+        self.final_norm = config.final_norm.build()
+        self.cannot_stream = cannot_stream(config.decoder)
+        self.started = handed_over(config.encoder, config.decoder)
+        scale_residual_outputs(self.encoder)
+        scale_residual_outputs(self.decoder)
+
+    def forward(self, source: Tensor, target: Tensor, context: Context | None = None) -> Tensor:
+        """source: [B, S], target: [B, T], int64 -> logits [B, T, V].
+
+        `context.memory_padding` [B, S] is the padding of the source, `context.padding` that of the target.
+        """
+        context = Context() if context is None else context
+        return self.decode(target, replace(context, memory=self.encode(source, context)))
+
+    def encode(self, source: Tensor, context: Context | None = None) -> Tensor:
+        """[B, S] -> the memory [B, S, C]; to stream, put it into `context.memory` once, then `decode` each piece.
+
+        The last states of recurrent blocks go into `context.finals`, where a decoder may start from them.
+        """
+        outer = Context() if context is None else context
+        inner = replace(outer, padding=outer.memory_padding, streams=None, memory=None, memory_padding=None)
+        inner = entered(inner, source, self.position)
+        x = self._embedded(source, inner, self.embedding if self.source is None else self.source)
+        return self.encoder_norm(self.encoder(x, inner), inner)
+
+    def decode(self, target: Tensor, context: Context) -> Tensor:
+        """[B, T] -> logits [B, T, V], with the memory in `context`; raises ValueError where a block cannot stream."""
+        if context.memory is None:
+            raise ValueError("context.memory must hold the encoder's output: context.memory = model.encode(source).")
+        first = context.streams is None or not context.streams.slots
+        if first and len(context.finals) < self.started:
+            raise ValueError(
+                "the decoder starts from where the encoder ended, so encode with the same context: "
+                "context.memory = model.encode(source, context)."
+            )
+        context = entered(context, target, self.position)
+        if context.streams is not None and self.cannot_stream:
+            raise ValueError(f"This model cannot read its target in pieces: {', '.join(self.cannot_stream)} cannot.")
+        x = self.decoder(self._embedded(target, context, self.embedding), context)
+        x = self.final_norm(x, context)
+        left(context)
+        return self.embedding.logits(x)
+
+    def _embedded(self, tokens: Tensor, context: Context, embedding: nn.Module) -> Tensor:
+        return self.dropout(self.position.embed(embedding(tokens), context.positions))
+
+    @classmethod
+    def given(cls, fields: Mapping[str, Any]) -> dict[str, Given]:
+        source = Given(dim=fields["width"], causal=False)
+        target = Given(dim=fields["width"], causal=True, memory=True)
+        return {
+            "position": source,
+            "encoder": source,
+            "encoder_norm": source,
+            "decoder": target,
+            "final_norm": target,
+        }
+
+    @classmethod
+    def parts(cls, config: EncoderDecoderConfig, shape: Shape) -> list[Part]:
+        """`shape.memory` source positions, or as many as target positions when it is 0."""
+        target = replace(shape, memory=shape.memory or shape.length)
+        source = replace(shape, length=target.memory, memory=0)
+
+        tokens = Cost(
+            activation_bytes=source.rows * (8 + (config.width if config.dropout else 0)),
+            parameters=(config.source_vocabulary or 0) * config.width,
+        )
+        return [
+            token_part(config.vocabulary, config.width, target),
+            Part(name="source", shape=source, own=tokens),  # its position, mostly its table too, is that of the target
+            *position_parts(config.position, config.dropout, config.width, target),
+            *in_order("encoder", config.encoder, source, whole=True),
+            Part(name="encoder_norm", shape=source, block=config.encoder_norm),
+            *in_order("decoder", config.decoder, target),
+            Part(name="final_norm", shape=target, block=config.final_norm),
+            logits_part(config.vocabulary, config.width, target, tied=config.tie_embeddings),
+        ]
+
+
+def _reads_memory(block: Configured) -> bool:
+    """Whether it attends to the memory: it can, and is not told (`over`) to read the sequence itself."""
+    can = block.type.role == "block" and block.type.module.capabilities.cross
+    return can and getattr(block.config, "over", "memory") == "memory"

@@ -1,0 +1,90 @@
+"""How a call enters a model: positions, the pieces of a stream, norm and dropout of what enters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from searchspace.contract import Context, PositionModule
+from searchspace.cost import Cost, Shape
+from searchspace.model.parts import Part, configured_below
+from searchspace.primitives.position.none import NoPosition
+from searchspace.registry import Configured
+
+
+def entered(context: Context | None, inputs: Tensor, position: PositionModule, *, front: int = 0) -> Context:
+    """The context of one call on `inputs` [B, T, ...]: its positions follow those that a stream has read before.
+
+    `front` positions are put before the inputs; they are real, and belong to all segments.
+    Losses and statistics of the call still reach the caller's context.
+    """
+    context = Context() if context is None else context
+    start = 0
+    if context.streams is not None:
+        if context.padding is not None:
+            raise ValueError("padding must be None while streaming: feed each piece without padding.")
+        context.streams.rewind()
+        start = context.streams.length
+    positions = torch.arange(start, start + front + inputs.shape[1], device=inputs.device)
+    padding, segments = context.padding, context.segments
+    if front and padding is not None:
+        padding = F.pad(padding, (front, 0), value=True)
+    if front and segments is not None:
+        segments = F.pad(segments, (front, 0), value=-1)
+    return replace(context, positions=positions, position=position, padding=padding, segments=segments)
+
+
+def left(context: Context) -> None:
+    """The call that `entered` has passed through all blocks: a stream is longer by its positions."""
+    if context.streams is not None and context.positions is not None:
+        context.streams.length += len(context.positions)
+
+
+def check_position(position: Configured, blocks: Iterable[Configured]) -> None:
+    """Raises ValueError where `position` cannot turn the heads of one of `blocks`, or of those within them."""
+    if position.type.module.rotate is NoPosition.rotate:
+        return
+    for block in configured_below(tuple(blocks)):
+        if block.type.role == "block" and block.type.module.capabilities.turned:
+            if getattr(block.config, "over", "self") == "memory":
+                continue  # nothing is turned there: the places of two sequences are not comparable
+            try:
+                _turn(position, block.config.dim // block.config.heads)
+            except ValueError as error:
+                heads = f"dim={block.config.dim}, heads={block.config.heads}"
+                raise ValueError(f"{block.type.name} with {heads}: {error}") from None
+
+
+@cache
+def _turn(position: Configured, width: int) -> None:
+    heads = torch.empty(1, 1, 1, width, device="meta")
+    module: Any = position.build()
+    module.rotate(heads, torch.zeros(1, dtype=torch.int64, device="meta"))
+
+
+def cannot_stream(blocks: Iterable[Configured]) -> list[str]:
+    """The names of the blocks that cannot read their input in pieces, sorted."""
+    names = {below.type.name for block in blocks for below in configured_below(block) if not _streams(below)}
+    return sorted(names)
+
+
+def _streams(block: Configured) -> bool:
+    return block.type.role != "block" or block.type.module.capabilities.streaming
+
+
+def position_parts(
+    position: Configured, dropout: float, width: int, shape: Shape, norm: Configured | None = None
+) -> list[Part]:
+    """The position, the norm of the sum and the mask of its dropout, one byte an element."""
+    parts = [Part(name="position", shape=shape, block=position)]
+    if norm is not None and norm.type.name != "none":  # nearly no model has one
+        parts.append(Part(name="input_norm", shape=shape, block=norm))
+    if dropout:
+        parts.append(Part(name="dropout", shape=shape, own=Cost(activation_bytes=shape.rows * width)))
+    return parts

@@ -1,0 +1,1 @@
+"""The YAML language: documents, trees, holes, references, and errors with line numbers."""

@@ -1,0 +1,156 @@
+"""The one form of an architecture that all its spellings share, and the short form that reads well.
+
+Canonical: a `sequence` within a list of blocks is spliced into it, a `repeat` without shared weights is written out as
+its copies (each with its own windows where they grow), and a `repeat` of one step is its body. `compressed` goes the
+other way: a run of equal blocks becomes a `repeat`. Trees here are complete (see `schema.complete`) and have no holes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from searchspace import registry
+from searchspace.errors import Problem, SpaceError
+from searchspace.language import schema
+from searchspace.language.window_growth import factors, grown
+from searchspace.tree import Block, Value
+
+MAX_BLOCKS = 20_000  # after repeats are written out
+MAX_PERIOD = 32  # the longest body that `compressed` looks for
+
+
+def canonical(block: Block) -> Block:
+    """The canonical form of `block`. Raises SpaceError when writing it out takes more than `MAX_BLOCKS` blocks."""
+    done = _Writer().block(block)
+    _count(done)
+    return done
+
+
+def encoded(value: Value) -> Any:
+    """A tree as plain JSON data, without the fields that are at their default."""
+    if isinstance(value, Block):
+        return {value.name: {name: encoded(field) for name, field in schema.written(value).items()}}
+    if isinstance(value, tuple):
+        return [encoded(item) for item in value]
+    return value
+
+
+def compressed(block: Block) -> Block:
+    """`block` with every run of equal blocks as a `repeat`; its canonical form is the same."""
+    return Block(block.name, {name: _compress_value(block, name) for name in block.fields}, block.mark)
+
+
+class _Writer:
+    """Writes a tree out; `room` is how many more list entries it may make, so that a small file cannot fill memory."""
+
+    def __init__(self) -> None:
+        self.room = MAX_BLOCKS
+
+    def block(self, block: Block) -> Block:
+        fields = {name: self.value(block.name, name, value) for name, value in block.fields.items()}
+        return Block(block.name, fields, block.mark)
+
+    def value(self, block: str, name: str, value: Any) -> Value:
+        if isinstance(value, Block):
+            return self.block(value)
+        if not isinstance(value, tuple):
+            return value
+        if _shape(block, name) == "branches":
+            return tuple(self.spliced(branch) for branch in value)
+        # A list that must hold something may hold just an empty sequence, so that is what remains of nothing.
+        return self.spliced(value) or (Block("sequence", {"of": ()}),) * bool(value)
+
+    def spliced(self, blocks: tuple[Any, ...]) -> tuple[Block, ...]:
+        done: list[Block] = []
+        for block in blocks:
+            stands_for, times, growth = _stands_for(self.block(block))
+            self.room -= len(stands_for) * times
+            if self.room < 0:
+                raise _too_many(block)
+            done += [copy for factor in factors(growth, times) for copy in grown(stands_for, factor)]
+        return tuple(done)
+
+
+def _stands_for(block: Block) -> tuple[tuple[Block, ...], int, int]:
+    """The blocks that `block` stands for within a list, how many times over, and how their windows grow."""
+    if block.name == "sequence" and block.fields.keys() == {"of"}:
+        of: Any = block.fields["of"]
+        return _without_nothing(of), 1, 1
+    if block.name != "repeat" or schema.written(block).keys() - {"times", "share_weights", "window_growth", "of"}:
+        return (block,), 1, 1
+    fields: Mapping[str, Any] = block.fields
+    times, growth, of = fields["times"], fields["window_growth"], fields["of"]
+    if times < 1 or growth < 1 or not of or (fields["share_weights"] and times > 1):
+        return (block,), 1, 1
+    return _without_nothing(of), times, growth
+
+
+def _without_nothing(of: tuple[Block, ...]) -> tuple[Block, ...]:
+    return tuple(block for block in of if block.name != "sequence")
+
+
+def _count(block: Block) -> int:
+    # Copies of one body are one object, so a small file can stand for very many blocks.
+    sizes: dict[int, int] = {}
+
+    def size(value: Value) -> int:
+        if isinstance(value, tuple):
+            return sum(size(item) for item in value)
+        if not isinstance(value, Block):
+            return 0
+        if id(value) not in sizes:
+            sizes[id(value)] = 1 + sum(size(field) for field in value.fields.values())
+            if sizes[id(value)] > MAX_BLOCKS:
+                raise _too_many(value)
+        return sizes[id(value)]
+
+    return size(block)
+
+
+def _too_many(block: Block) -> SpaceError:
+    message = f"More than {MAX_BLOCKS} blocks once repeats are written out, at {block.name}."
+    return SpaceError([Problem(message, block.mark)])
+
+
+def _shape(block: str, field: str) -> schema.Shape | None:
+    return schema.accepts(registry.block_type(block).fields[field].type).shape
+
+
+def _compress_value(block: Block, name: str) -> Value:
+    value: Any = block.fields[name]
+    if isinstance(value, Block):
+        return compressed(value)
+    if isinstance(value, tuple) and _shape(block.name, name) == "branches":
+        return tuple(_compress(tuple(map(compressed, branch))) for branch in value)
+    if isinstance(value, tuple):
+        return _compress(tuple(map(compressed, value)))
+    return value
+
+
+def _compress(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
+    """From the left, the run that covers most; of those the shortest body."""
+    letters: list[int] = []  # equal blocks have equal letters
+    known: dict[str, int] = {}
+    for block in blocks:
+        letters.append(known.setdefault(repr(encoded(block)), len(known)))
+    done: list[Block] = []
+    start = 0
+    while start < len(blocks):
+        covered, period = max((_run(letters, start, p), -p) for p in range(1, MAX_PERIOD + 1))
+        body = blocks[start : start - period]
+        if covered:
+            done.append(schema.complete(Block("repeat", {"times": covered // -period, "of": _compress(body)})))
+        else:
+            done.append(blocks[start])
+        start += covered or 1
+    return tuple(done)
+
+
+def _run(letters: list[int], start: int, period: int) -> int:
+    """How many letters two or more copies of the `period` letters at `start` cover; 0 without a second copy."""
+    end = start + period
+    while end < len(letters) and letters[end] == letters[end - period]:
+        end += 1
+    copies = (end - start) // period
+    return copies * period if copies > 1 else 0

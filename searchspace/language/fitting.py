@@ -1,0 +1,236 @@
+"""Whether the values of each block fit together, in the words of its own configuration.
+
+Refused is a block of which no values fit together, whatever the width, and a value of a hole that goes with none of
+what can stand around it (`support` says how far that is looked into): either could be in no architecture. Values that
+fit some of the others stay, and sampling draws none of the combinations that do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from searchspace import registry
+from searchspace.contract import Given
+from searchspace.errors import Problem
+from searchspace.language import schema, support, window_growth
+from searchspace.language.references import PathOf
+from searchspace.language.support import OPEN, Filling, Holes
+from searchspace.registry import LOOKS_AHEAD, BlockType, Configured, Role
+from searchspace.tree import Block, Choice, Floats, Hole, Integers, Value, has_holes
+
+GivenBy = Mapping[str, Given | None]
+
+
+@dataclass(frozen=True)
+class _Around:
+    """What stands around a block: what the model hands down, the width perhaps a hole, and the positions it may have,
+    None where they are not known."""
+
+    given: Given | None = None
+    positions: tuple[Block, ...] | None = None
+
+
+def problems(
+    block: Block, path_of: PathOf = lambda _: "", given: Given | None = None, role: Role = "model"
+) -> list[Problem]:
+    """What the configurations below `block` say."""
+    reading = _Reading(path_of, dict(_named(block)))
+    return reading.block(block, role, _Around(given))
+
+
+@dataclass
+class _Reading:
+    path_of: PathOf
+    named: Holes
+    sound: set[Any] = field(default_factory=set)  # a space often has the same block in many places
+
+    def block(self, block: Block, role: Role, around: _Around) -> list[Problem]:
+        kind, given = registry.block_type(block.name, role), around.given
+        if kind.role == "block" and given and given.causal and not kind.module.capabilities.causal:
+            return [Problem(LOOKS_AHEAD.format(block.name), block.mark, self.path_of(block))]
+        found: list[Problem] = []
+        for name, value, within in self.below(kind, block, around):
+            for below in _blocks_in(value):
+                found += self.block(below, schema.accepts(kind.fields[name].type).role or "block", within)
+        if not found and has_holes(block) and window_growth.in_vain(block):
+            found.append(Problem(window_growth.NO_WINDOW, block.mark, self.path_of(block)))
+        if found or (kind.given and given is None):
+            return found
+        if any(has_holes(value) for value in (block, *(getattr(given, name) for name in kind.given))):
+            return self.open_once(kind, block, around)
+        try:
+            registry.configure(block, given, role)
+        except (ValueError, ArithmeticError) as error:
+            found.append(Problem(str(error), block.mark, self.path_of(block)))
+        return found
+
+    def below(self, kind: BlockType, block: Block, around: _Around) -> Iterator[tuple[str, Value, _Around]]:
+        """Each field, what is in it, and what stands around the blocks there."""
+        if kind.role != "model":
+            yield from ((name, value, around) for name, value in block.fields.items())
+            return
+        handed, positions = _handed(kind, block), self.positions(kind, block)
+        for name, value in block.fields.items():
+            yield name, value, _Around(handed.get(name), positions)
+
+    def positions(self, kind: BlockType, model: Block) -> tuple[Block, ...] | None:
+        values = [value for name, value in model.fields.items() if kind.fields[name].role == "position"]
+        ways = support.fillings(values[0], self.named) if values else None
+        blocks = tuple(way.value for way in ways or ())
+        return blocks if blocks and all(type(value) is Block for value in blocks) else None
+
+    def open_once(self, kind: BlockType, block: Block, around: _Around) -> list[Problem]:
+        if any(field.role for field in kind.fields.values()):
+            return self.open(kind, block, around)
+        key = (kind.name, kind.role, tuple(block.fields.items()), around.given, id(around.positions))
+        if key in self.sound:
+            return []
+        if not (found := self.open(kind, block, around)):
+            self.sound.add(key)
+        return found
+
+    def open(self, kind: BlockType, block: Block, around: _Around) -> list[Problem]:
+        """What is wrong with a block that has holes, or stands where the width is one."""
+        fields = support.by_field(block, self.named)
+        # Whether a width can be had at all is for the model to say, in which other blocks may stand.
+        widths = support.fillings(around.given.dim, self.named) if around.given else [Filling(None)]
+        parts: list[Sequence[Filling]] = [*fields.values(), [Filling(way.value) for way in widths or [Filling(OPEN)]]]
+
+        def attempt(values: tuple[Any, ...]) -> str | None:
+            *inner, width = values
+            given = replace(around.given, dim=width) if around.given else None
+            filled = Block(block.name, dict(zip(fields, inner, strict=True)), block.mark)
+            return _against(kind, filled, given, around.positions) or self.within(kind, block, filled)
+
+        found, reason = support.first_fit(parts, attempt)
+        if found is None:
+            message = f"No values fit together here. For one: {reason}"
+            return [Problem(message, block.mark, self.path_of(block))]
+        refused = support.refusals(parts, attempt, _holes_in(tuple(block.fields.values())))
+        return [each.problem(self.path_of(each.hole)) for each in refused]
+
+    def within(self, kind: BlockType, model: Block, filled: Block) -> str | None:
+        """What is wrong with the blocks that are open in `filled`, the model at one width and with one position."""
+        if kind.role != "model":
+            return None
+        for name, value, within in self.below(kind, filled, _Around()):
+            if value is OPEN or (type(value) is tuple and any(item is OPEN for item in value)):
+                role = schema.accepts(kind.fields[name].type).role or "block"
+                if message := self.unfit(model.fields[name], role, within):
+                    return message
+        return None
+
+    def unfit(self, value: Value, role: Role, around: _Around) -> str | None:
+        """Why nothing that fills `value` fits at one width and one position; None where something does."""
+        match value:
+            case Choice():
+                reasons = [self.unfit(option, role, around) for option in value.options]
+                return reasons[0] if all(reasons) else None
+            case tuple():
+                return next((reason for item in value if (reason := self.unfit(item, role, around))), None)
+            case Block():
+                return self.block_unfit(value, role, around)
+        return None
+
+    def block_unfit(self, block: Block, role: Role, around: _Around) -> str | None:
+        kind = registry.block_type(block.name, role)
+        for name, value in block.fields.items():
+            if kind.fields[name].role and (message := self.unfit(value, kind.fields[name].role or role, around)):
+                return message
+        if any(field.role for field in kind.fields.values()):
+            return None
+        fields = list(support.by_field(block, self.named).values())
+
+        def attempt(values: tuple[Any, ...]) -> str | None:
+            filled = Block(block.name, dict(zip(block.fields, values, strict=True)), block.mark)
+            return _against(kind, filled, around.given, around.positions)
+
+        found, reason = support.first_fit(fields, attempt)
+        return reason if found is None else None
+
+
+def _against(kind: BlockType, block: Block, given: Given | None, positions: tuple[Block, ...] | None) -> str | None:
+    """What the configuration of `block` has to say, or the positions that would have to turn its heads.
+
+    Raises Undecided where that depends on a block that is open.
+    """
+    try:
+        configured = _configured(kind, block, given)
+    except (ValueError, ArithmeticError) as error:
+        return str(error)
+    if kind.role != "block" or not kind.module.capabilities.turned or positions is None:
+        return None
+    return _not_turned(configured, given, positions)
+
+
+def _configured(kind: BlockType, block: Block, given: Given | None) -> Configured:
+    """As `registry.configure`, with open blocks left as they are."""
+    known = {name: value for name, value in block.fields.items() if value is not OPEN}
+    below = kind.module.given(known) if kind.role == "model" else {}
+    values = {name: getattr(given, name) for name in kind.given}
+    for name, value in block.fields.items():
+        values[name] = _value(value, below.get(name, given), kind.fields[name].role)
+    return Configured(kind, kind.config(**values))
+
+
+def _value(value: Any, given: Given | None, role: Role | None) -> Any:
+    if type(value) is tuple:
+        return tuple(_value(item, given, role) for item in value)
+    return registry.configure(value, given, role) if type(value) is Block else value
+
+
+def _not_turned(block: Configured, given: Given | None, positions: tuple[Block, ...]) -> str | None:
+    """Why none of `positions` can turn the heads of `block`."""
+    from searchspace.backbones.entry import check_position  # models are found when the registry is asked for one
+
+    first = None
+    for position in positions:
+        try:
+            check_position(registry.configure(position, given, "position"), [block])
+        except (ValueError, ArithmeticError) as error:
+            first = first or str(error)
+        else:
+            return None
+    return first
+
+
+def _handed(kind: BlockType, model: Block) -> GivenBy:
+    """What `model` hands to the blocks in its fields; its width may be a hole there."""
+    width = model.fields["width"]
+    known = {name: value for name, value in model.fields.items() if value is not OPEN}
+    if not has_holes(width):
+        return kind.module.given(known)
+    return {name: replace(given, dim=width) for name, given in kind.module.given({**known, "width": 1}).items()}
+
+
+def _blocks_in(value: Value) -> list[Block]:
+    """The nearest blocks at or below `value`."""
+    match value:
+        case Block():
+            return [value]
+        case tuple():
+            return [block for item in value for block in _blocks_in(item)]
+        case Choice():
+            return [block for option in value.options for block in _blocks_in(option)]
+    return []
+
+
+def _holes_in(value: Value) -> dict[int, Hole]:
+    """Every hole at or below `value`, by identity."""
+    match value:
+        case Choice():
+            return {id(value): value} | _holes_in(value.options)
+        case Integers() | Floats():
+            return {id(value): value}
+        case tuple():
+            return {key: hole for item in value for key, hole in _holes_in(item).items()}
+        case Block():
+            return _holes_in(tuple(value.fields.values()))
+    return {}
+
+
+def _named(value: Value) -> Iterator[tuple[str, Hole]]:
+    """The holes that have a name."""
+    return ((hole.name, hole) for hole in _holes_in(value).values() if hole.name is not None)

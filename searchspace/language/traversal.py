@@ -1,0 +1,339 @@
+"""Filling the holes of a space: one walk, which random draws, replays, Optuna and mutation steer by a function.
+
+`choose(path, hole)` is called once for every hole that becomes active, in document order, and returns a label for a
+choice (see `holes.labels`) or a number. The paths it sees are stable and read like the file:
+
+    width                                         a field of the model
+    body[0].repeat.of[1].residual.norm            a field further down; [1] is the place in a list
+    body[0].repeat.of[1].residual.of[0]?attention.heads     a hole inside the option `attention` of another hole
+    body[0].repeat@2.of[1].residual.norm          with `each: true`: the second copy's own draw
+
+Inside a repeat a hole is drawn once for all copies. With `each: true` it is drawn for every copy, and so is everything
+inside its options; in nested repeats, for every copy of each of them. A repeat whose `times` is drawn per copy of an
+outer repeat draws all it holds per copy too. A repeat that shares its weights has one body, whose paths say `@1`.
+`!same NAME` stands for the hole of that name: reaching either of them draws it, both get the same subtree.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from searchspace.errors import Problem, SpaceError, nearest
+from searchspace.language import window_growth
+from searchspace.language.holes import admits, describe, labels, option
+from searchspace.tree import Block, Choice, Floats, Hole, Integers, Same, Scalar, Value, has_holes
+
+Choose = Callable[[str, Hole], Any]
+
+REPEAT = "repeat"
+BODY = "of"
+MAX_COPIES = 256  # with holes of their own
+_COPY = re.compile(r"@(\d+)")
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where a named hole stands. `repeats`: the repeats with copies of their own around it, outermost first; it is
+    drawn anew in each copy of the first `level` of them. Paths here carry no copies."""
+
+    hole: Hole
+    path: str
+    repeats: tuple[str, ...]
+    level: int
+
+    def placed(self, each: str) -> str:
+        """The path of this hole in the copies that the path `each` stands in."""
+        path = self.path
+        for repeat, copy in reversed(list(zip(self.repeats[: self.level], _COPY.findall(each)))):
+            path = f"{path[: len(repeat)]}@{copy}{path[len(repeat) :]}"
+        return path
+
+
+def field_path(place: str, name: str) -> str:
+    return f"{place}.{name}" if place else name
+
+
+def body_path(place: str, copy: int | None = None) -> str:
+    """The path of a repeat's body, in one of its copies or whichever."""
+    return f"{place}.{BODY}" if copy is None else f"{place}@{copy}.{BODY}"
+
+
+def option_path(path: str, label: object) -> str:
+    return f"{path}?{label}"
+
+
+class Outline:
+    """What is known of a space before anything is drawn: which parts are open, which repeats have copies that differ,
+    where named holes stand. Raises SpaceError for ties that cannot hold."""
+
+    def __init__(self, root: Block):
+        self.root = root
+        self.homes: dict[str, Home] = {}
+        self.tied: set[str] = set()  # names that some `!same` refers to
+        # By identity: nodes are immutable and `root` keeps them alive.
+        self._open: dict[int, tuple[str, ...]] = {}
+        self._options: dict[tuple[int, type, Scalar], Value] = {}
+        self._each: dict[int, bool] = {}
+        self._problems: list[Problem] = []
+        self._ties: list[tuple[Same, str, tuple[str, ...]]] = []
+        self._repeats: dict[str, Block] = {}  # those whose copies differ, by path
+        self._scan_block(root, "", (), 0)
+        self._check_ties()
+        if not self._problems:
+            self._check_copies()
+        if self._problems:
+            raise SpaceError(self._problems)
+
+    def open(self, value: Value) -> bool:
+        """Whether anything in `value` is to be drawn."""
+        if not isinstance(value, Block):
+            return has_holes(value)
+        return bool(self.open_fields(value))
+
+    def open_fields(self, block: Block) -> tuple[str, ...]:
+        """The fields of `block` in which anything is to be drawn."""
+        key = id(block)
+        if key not in self._open:
+            self._open[key] = tuple(name for name, value in block.fields.items() if has_holes(value))
+        return self._open[key]
+
+    def option(self, choice: Choice, label: Scalar) -> Value:
+        """The option called `label`. Raises SpaceError when there is none."""
+        key = (id(choice), type(label), label)
+        if key not in self._options:
+            self._options[key] = option(choice, label)
+        return self._options[key]
+
+    def differs(self, block: Block) -> bool:
+        """Whether `block` is a repeat with holes of their own for each copy."""
+        return block.name == REPEAT and self._holds_each(block.fields[BODY])
+
+    def anchored(self, block: Block) -> bool:
+        """Whether the repeat's own fields are drawn for each copy of an outer repeat."""
+        return any(self._holds_each(value) for name, value in block.fields.items() if name != BODY)
+
+    def _holds_each(self, value: Value) -> bool:
+        if not isinstance(value, Block | Choice | Integers | Floats | tuple):
+            return False
+        key = id(value)
+        if key not in self._each:
+            own = getattr(value, "each", False)
+            self._each[key] = own or any(self._holds_each(below) for below in children(value))
+        return self._each[key]
+
+    def _scan(self, value: Value, path: str, repeats: tuple[str, ...], level: int) -> None:
+        match value:
+            case Block():
+                self._scan_block(value, field_path(path, value.name), repeats, level)
+            case tuple():
+                for index, item in enumerate(value):
+                    self._scan(item, f"{path}[{index}]", repeats, level)
+            case Same():
+                self._ties.append((value, path, repeats))
+            case Choice() | Integers() | Floats():
+                self._scan_hole(value, path, repeats, len(repeats) if value.each else level)
+
+    def _scan_hole(self, hole: Hole, path: str, repeats: tuple[str, ...], level: int) -> None:
+        if hole.name is not None:
+            if hole.name in self.homes:
+                self._problem(f"two holes are called {hole.name!r}; give one of them another name", hole, path)
+            self.homes.setdefault(hole.name, Home(hole, path, repeats, level))
+        for place, value in options(hole, path):
+            if isinstance(value, Block):
+                self._scan_block(value, place, repeats, level)
+            else:
+                self._scan(value, place, repeats, level)
+
+    def _scan_block(self, block: Block, place: str, repeats: tuple[str, ...], level: int) -> None:
+        if self.differs(block):
+            level = len(repeats) if self.anchored(block) else level
+            self._repeats[place] = block
+        for name, value in block.fields.items():
+            inner = (*repeats, place) if name == BODY and self.differs(block) else repeats
+            self._scan(value, field_path(place, name), inner, level)
+
+    def _check_ties(self) -> None:
+        for same, path, repeats in self._ties:
+            home = self.homes.get(same.name)
+            if home is None:
+                known = nearest(same.name, self.homes)
+                self._problem(f"no hole is called {same.name!r}.{known}", same, path)
+                continue
+            self.tied.add(same.name)
+            if repeats[: home.level] != home.repeats[: home.level]:
+                place = f"outside the repeat in which {same.name!r} is drawn for each copy"
+                self._problem(f"!same {same.name} stands {place}", same, path)
+            if home.level < len(home.repeats) and self._holds_each(home.hole):
+                words = f"{same.name!r} is drawn once but holds holes drawn for each copy, so it has no one value"
+                self._problem(f"!same {same.name}: {words}; give it each: true", same, path)
+        for name in sorted(self.tied):
+            if name in self.references(name):
+                self._problem(f"{name!r} is tied to itself", self.homes[name].hole, self.homes[name].path)
+
+    def _check_copies(self) -> None:
+        for path, block in self._repeats.items():
+            around = [other for place, other in self._repeats.items() if path.startswith(place)]
+            most = math.prod(map(self.most_copies, around))
+            if most > MAX_COPIES:
+                message = f"at most {MAX_COPIES} copies can have holes of their own (each: true), but these are {most}"
+                self._problems.append(Problem(message, block.mark, path))
+
+    def most_copies(self, block: Block) -> int:
+        """The most bodies that a repeat can have."""
+        return 1 if self.highest(block.fields["share_weights"], min) else self.highest(block.fields["times"])
+
+    def highest(self, value: Value, among: Callable[[Iterable[int]], int] = max) -> int:
+        """The highest number that a field can be filled with; with `among` min the lowest."""
+        match value:
+            case Same():
+                return self.highest(self.homes[value.name].hole, among)
+            case Choice():
+                return among(self.highest(option, among) for option in value.options)
+            case Integers():
+                return among((value.low, value.high))
+        return value if isinstance(value, int) else 1
+
+    def references(self, name: str) -> set[str]:
+        """The names that the hole called `name` refers to, directly or through others."""
+        found: set[str] = set()
+        waiting = [name]
+        while waiting:
+            for same in ties(self.homes[waiting.pop()].hole):
+                if same.name not in found and same.name in self.homes:
+                    found.add(same.name)
+                    waiting.append(same.name)
+        return found
+
+    def _problem(self, message: str, value: Hole | Same, path: str) -> None:
+        self._problems.append(Problem(message, value.mark, path))
+
+
+class Walk:
+    """One filling of a space; `choices` records what was chosen, in the order it was asked for."""
+
+    def __init__(self, outline: Outline, choose: Choose):
+        self.outline = outline
+        self.choose = choose
+        self.choices: dict[str, Scalar] = {}
+
+    def root(self) -> Block:
+        block = self._block(self.outline.root, "", "")
+        assert isinstance(block, Block)
+        return block
+
+    # `path` is where a value stands; `each` is the same place with every copy named, for holes drawn in each copy.
+
+    def _value(self, value: Value, path: str, each: str) -> Value:
+        match value:
+            case Block():
+                return self._block(value, field_path(path, value.name), field_path(each, value.name))
+            case tuple():
+                return self._items(value, path, each)
+            case Choice() | Integers() | Floats():
+                return self._hole(value, each if value.each else path, each)
+            case Same():
+                home = self.outline.homes[value.name]
+                place = home.placed(each)
+                return self._hole(home.hole, place, place)
+        return value
+
+    def _items(self, items: tuple[Value, ...], path: str, each: str) -> tuple[Value, ...]:
+        filled: list[Value] = []
+        for index, item in enumerate(items):
+            value = self._value(item, f"{path}[{index}]", f"{each}[{index}]")
+            if isinstance(value, tuple) and not isinstance(item, tuple):
+                filled.extend(value)  # an option that is a list takes its place in the list around it
+            else:
+                filled.append(value)
+        return tuple(filled)
+
+    def _block(self, block: Block, place: str, each: str) -> Value:
+        names = self.outline.open_fields(block)
+        if not names:
+            return block
+        if self.outline.differs(block):
+            return self._copies(block, each if self.outline.anchored(block) else place, each)
+        return Block(block.name, {**block.fields, **self._fields(block, names, place, each)}, block.mark)
+
+    def _fields(self, block: Block, names: Iterable[str], place: str, each: str) -> dict[str, Value]:
+        return {
+            name: self._value(block.fields[name], field_path(place, name), field_path(each, name)) for name in names
+        }
+
+    def _copies(self, block: Block, place: str, each: str) -> Value:
+        own = self._fields(block, [name for name in block.fields if name != BODY], place, each)
+        bodies = [
+            self._items(block.fields[BODY], body_path(place), body_path(each, copy))  # type: ignore[arg-type]
+            for copy in range(1, copies(own) + 1)
+        ]
+        if own["share_weights"]:
+            return Block(block.name, {**own, BODY: bodies[0]}, block.mark)
+        # A copy that holds nothing is left out: `each` may skip a layer, which still counts where windows grow.
+        alone = {**own, "times": 1, window_growth.GROWTH: 1}
+        growth: Any = own[window_growth.GROWTH]
+        growing = zip(bodies, window_growth.factors(growth, len(bodies)), strict=True)
+        return tuple(
+            Block(block.name, {**alone, BODY: window_growth.grown(body, factor)}, block.mark)
+            for body, factor in growing
+            if body
+        )
+
+    def _hole(self, hole: Hole, path: str, each: str) -> Value:
+        if path not in self.choices:
+            self.choices[path] = self._chosen(hole, path)
+        chosen = self.choices[path]
+        if not isinstance(hole, Choice):
+            return chosen
+        value = self.outline.option(hole, chosen)
+        if isinstance(value, Block):
+            return self._block(value, option_path(path, chosen), option_path(each, chosen))
+        return self._value(value, option_path(path, chosen), option_path(each, chosen))
+
+    def _chosen(self, hole: Hole, path: str) -> Scalar:
+        chosen = self.choose(path, hole)
+        if isinstance(hole, Floats) and type(chosen) is int:
+            chosen = float(chosen)  # JSON does not always tell 1 from 1.0
+        if not admits(hole, chosen):
+            raise SpaceError([Problem(f"{chosen!r} does not fit {describe(hole)}", hole.mark, path)])
+        return chosen
+
+
+def realise(root: Block, choose: Choose) -> Block:
+    """The tree `root` with every hole filled by `choose`. Raises SpaceError when a chosen value does not fit."""
+    return Walk(Outline(root), choose).root()
+
+
+def copies(own: dict[str, Any]) -> int:
+    """How many bodies a repeat with these fields has: one where they share their weights."""
+    return 1 if own["share_weights"] else own["times"]
+
+
+def options(hole: Hole, path: str) -> Iterator[tuple[str, Value]]:
+    """Each option of a choice with the path of what is in it; nothing for a number."""
+    if isinstance(hole, Choice):
+        for label, value in zip(labels(hole), hole.options):
+            yield option_path(path, label), value
+
+
+def children(value: Value) -> tuple[Value, ...]:
+    """What stands directly below `value`."""
+    match value:
+        case Block():
+            return tuple(value.fields.values())
+        case tuple():
+            return value
+        case Choice():
+            return value.options
+    return ()
+
+
+def ties(value: Value) -> Iterator[Same]:
+    """Every `!same` in `value`."""
+    if isinstance(value, Same):
+        yield value
+    for below in children(value):
+        yield from ties(below)

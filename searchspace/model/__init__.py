@@ -1,0 +1,1 @@
+"""An architecture: canonical form, hash, module, costs and pictures."""

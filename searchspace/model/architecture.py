@@ -1,0 +1,198 @@
+"""An architecture: a model with nothing left open, whatever way it was written.
+
+Its tree is canonical (see `canonical`), so equal models are equal, and its hash depends on what was written and not on
+defaults: a new field with a neutral default changes no hash. Hashes are stored for ever; they may not change.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+from searchspace import registry
+from searchspace.errors import Problem, SpaceError
+from searchspace.language import canonical, fitting, language, schema, window_growth
+from searchspace.registry import Configured
+from searchspace.tree import Block, Choice, Floats, Integers, Same, Value
+
+HASH_VERSION = "tessera-architecture-1\n"
+
+
+class Architecture:
+    """Immutable; equal and hashable by content."""
+
+    def __init__(self, root: Block):
+        """`root` is complete and canonical; `from_block` makes it so."""
+        self._root = root
+
+    @classmethod
+    def parse(cls, text: str, source: str = "<text>") -> Architecture:
+        """Read an architecture. Raises SpaceError with every problem; constraints are a space's and are not kept."""
+        return cls._described(language.parse(text, source))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Architecture:
+        """Read the file at `path`. Raises SpaceError with every problem."""
+        return cls._described(language.load(path))
+
+    @classmethod
+    def from_block(cls, block: Block) -> Architecture:
+        """From a model's tree, in any spelling. Raises SpaceError where it holds holes, wrong names or wrong types."""
+        if block.name not in registry.block_types("model"):
+            models = ", ".join(registry.block_types("model"))
+            raise SpaceError([Problem(f"Expected a model, one of {models}, found {block.name!r}.", block.mark)])
+        if problems := _holes(block, ""):
+            raise SpaceError(problems)
+        complete = schema.complete(block)
+        if problems := window_growth.problems(complete):
+            raise SpaceError(problems)
+        return cls(canonical.canonical(complete))
+
+    @classmethod
+    def _described(cls, description: language.Description) -> Architecture:
+        if problems := _holes(description.root, ""):
+            raise SpaceError(problems)
+        return cls(canonical.canonical(description.root))
+
+    @property
+    def root(self) -> Block:
+        """The canonical tree: every default filled in, repeats without shared weights written out."""
+        return self._root
+
+    @cached_property
+    def hash(self) -> str:
+        """Hex SHA-256 of the canonical form."""
+        content = json.dumps(canonical.encoded(self.root), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256((HASH_VERSION + content).encode()).hexdigest()
+
+    @property
+    def short(self) -> str:
+        """The first 12 digits of the hash."""
+        return self.hash[:12]
+
+    @cached_property
+    def configured(self) -> Configured:
+        """The configurations, ready to be built. Raises SpaceError when values do not fit together."""
+        try:
+            return registry.configure(self.root, role="model")
+        except (ValueError, ArithmeticError) as error:
+            raise SpaceError(fitting.problems(self.root) or str(error)) from None
+
+    @cached_property
+    def compressed(self) -> Block:
+        """The tree as it is printed: runs of equal blocks as `repeat`."""
+        return canonical.compressed(self.root)
+
+    def text(self) -> str:
+        """YAML that reads well; `parse` reads the same architecture from it."""
+        return language.render(self.compressed)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Architecture) and self.hash == other.hash
+
+    def __hash__(self) -> int:
+        return int(self.hash[:16], 16)
+
+    def __repr__(self) -> str:
+        return f"Architecture({self.root.name}, {self.short})"
+
+    def __reduce__(self):  # what is cached stays at home
+        return type(self), (self.root,)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What stands at `path` in one architecture and in another.
+
+    Paths are those of the printed form: `body[0].repeat.times`. What was added was None
+    before, what was removed is None after.
+    """
+
+    path: str
+    before: Value
+    after: Value
+    kind: Literal["changed", "added", "removed"] = "changed"
+
+    @property
+    def texts(self) -> tuple[str, str]:
+        """Before and after in a line each; empty where nothing stands."""
+        before = "" if self.kind == "added" else _shown(self.before)
+        return before, "" if self.kind == "removed" else _shown(self.after)
+
+    def __str__(self) -> str:
+        before, after = self.texts
+        words = {"changed": f"  {self.path}: {before} -> {after}", "added": f"+ {self.path}: {after}"}
+        return words.get(self.kind, f"- {self.path}: {before}")
+
+
+def diff(first: Architecture, second: Architecture) -> list[Difference]:
+    """What changes from `first` to `second`, field by field; empty when they are equal."""
+    return list(_differences(first.compressed, second.compressed, ""))
+
+
+def _differences(first: Value, second: Value, path: str) -> Iterator[Difference]:
+    if schema.same(first, second):
+        return
+    if isinstance(first, Block) and isinstance(second, Block) and first.name == second.name:
+        for name, value in first.fields.items():
+            yield from _differences(value, second.fields[name], f"{path}.{name}".lstrip("."))
+    elif isinstance(first, tuple) and isinstance(second, tuple):
+        yield from _list_differences(first, second, path)
+    else:
+        yield Difference(path, first, second)
+
+
+def _list_differences(first: tuple[Value, ...], second: tuple[Value, ...], path: str) -> Iterator[Difference]:
+    """Equal items are matched first, then items of one kind in order; what is left was added or removed."""
+    one, two = ([json.dumps(canonical.encoded(item)) for item in items] for items in (first, second))
+    for tag, i, i_end, j, j_end in SequenceMatcher(None, one, two, autojunk=False).get_opcodes():
+        if tag == "equal":
+            continue
+        kinds, others = ([_kind(item) for item in items] for items in (first[i:i_end], second[j:j_end]))
+        for same, a, a_end, b, b_end in SequenceMatcher(None, kinds, others, autojunk=False).get_opcodes():
+            if same in ("equal", "replace"):
+                paired = min(a_end - a, b_end - b)
+                for k in range(paired):
+                    yield from _differences(first[i + a + k], second[j + b + k], _at(path, i + a + k, first))
+                a, b = a + paired, b + paired
+            for k in range(i + a, i + a_end):
+                yield Difference(_at(path, k, first), first[k], None, "removed")
+            for k in range(j + b, j + b_end):
+                yield Difference(_at(path, k, second), None, second[k], "added")
+
+
+def _at(path: str, index: int, items: tuple[Value, ...]) -> str:
+    item = items[index]
+    return f"{path}[{index}].{item.name}" if isinstance(item, Block) else f"{path}[{index}]"
+
+
+def _kind(item: Value) -> str:
+    return item.name if isinstance(item, Block) else "list"
+
+
+def _shown(value: Value) -> str:
+    return json.dumps(canonical.encoded(value))
+
+
+def _holes(value: Value, path: str) -> list[Problem]:
+    """A problem for every hole."""
+    match value:
+        case Choice() | Integers() | Floats() | Same():
+            found = {Choice: "!choice", Integers: "!int", Floats: "!float", Same: "!same"}[type(value)]
+            message = f"An architecture has no holes, found {found}. With holes it is a space."
+            return [Problem(message, value.mark, path)]
+        case Block():
+            return [p for name, below in value.fields.items() for p in _holes(below, f"{path}.{name}".lstrip("."))]
+        case tuple():
+            return [
+                p
+                for i, item in enumerate(value)
+                for p in _holes(item, f"{path}[{i}]" + (f".{item.name}" if isinstance(item, Block) else ""))
+            ]
+    return []

@@ -1,0 +1,156 @@
+"""An architecture as a tree of lines, each with its output shape, parameters, share of the FLOPs and streaming state.
+
+Equal blocks in a row are drawn once with `x N`; a block that is called N times with one set of weights says
+`shared x N`. The costs of a line are those of all its copies and calls.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from searchspace.cost import Cost, Shape, total
+from searchspace.model.architecture import Architecture
+from searchspace.model.parts import Part
+from searchspace.registry import Configured
+
+Scale = Callable[[Cost], Cost]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One line. depth: how far it is indented. count: how often it stands, or is called when `shared`, in a row.
+    family: the folder of its block, such as attention; empty for what is none."""
+
+    depth: int
+    label: str
+    family: str
+    output: tuple[int, int, int]  # batch, length, width
+    cost: Cost
+    flops_share: float
+    count: int = 1
+    shared: bool = False
+
+    @property
+    def text(self) -> str:
+        """The label with its indentation and count."""
+        times = f" {'shared ' if self.shared else ''}x {self.count}" if self.count > 1 else ""
+        return "  " * self.depth + self.label + times
+
+
+def rows(architecture: Architecture, shape: Shape | None = None) -> list[Row]:
+    """The lines of `architecture` for an input of `shape`, the model itself first."""
+    shape = Shape() if shape is None else shape
+    root = Part(name="", shape=shape, block=architecture.configured)
+    drawing = _Drawing(width=architecture.configured.config.width, flops=root.cost().flops)
+    return list(drawing.one(root, depth=0, count=1, scale=lambda cost: cost))
+
+
+def draw(architecture: Architecture, shape: Shape | None = None) -> str:
+    """`rows` as text in columns; the first line names them."""
+    lines = [("block", "output", "parameters", "FLOPs", "state")]
+    for row in rows(architecture, shape):
+        flops = f"{row.flops_share:.1%}" if row.depth else human(row.cost.flops)
+        output = " x ".join(map(str, row.output))
+        lines.append((row.text, output, human(row.cost.parameters), flops, human_bytes(row.cost.state_bytes)))
+    widths = [max(len(line[i]) for line in lines) for i in range(5)]
+    return "\n".join(
+        "  ".join([line[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:]))])
+        for line in lines
+    )
+
+
+def human(number: int) -> str:
+    """Three digits and a unit: 1234567 -> '1.23M'."""
+    units = ("", "k", "M", "G", "T", "P")
+    value, unit = float(number), 0
+    while value >= 999.5 and unit < len(units) - 1:
+        value, unit = value / 1000, unit + 1
+    return f"{value:.3g}{units[unit]}"
+
+
+def human_bytes(number: int) -> str:
+    """2048 -> '2KiB'."""
+    units = ("B", "KiB", "MiB", "GiB", "TiB")
+    value, unit = float(number), 0
+    while value >= 1024 and unit < len(units) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{value:.4g}{units[unit]}"
+
+
+@dataclass(frozen=True)
+class _Drawing:
+    width: int
+    flops: int
+
+    def one(self, part: Part, depth: int, count: int, scale: Scale) -> Iterator[Row]:
+        """The lines of a part that stands `count` times in a row, and of what is in it."""
+        calls = part.count * count
+        yield self._row(depth, _label(part), part, scale(part.cost().times(count)), calls, part.shared)
+        below = [below for below in part.below() if _visible(below)]
+        yield from self._several(below, depth + 1, lambda cost: scale(part.scaled(cost).times(count)))
+
+    def _several(self, parts: list[Part], depth: int, scale: Scale) -> Iterator[Row]:
+        start = 0
+        while start < len(parts):
+            period, count = _repetition(parts[start:])
+            group = parts[start : start + period]
+            start += period * count
+            if period == 1:
+                yield from self.one(group[0], depth, count, scale)
+            else:
+                cost = total(part.cost() for part in group).times(count)
+                yield self._row(depth, "repeat", group[-1], scale(cost), count)
+                for part in group:
+                    yield from self.one(part, depth + 1, 1, _times(count, scale))
+
+    def _row(self, depth: int, label: str, part: Part, cost: Cost, count: int, shared: bool = False) -> Row:
+        shape = part.shape if part.block is None else part.block.after(part.shape)
+        output = (shape.batch, shape.length, part.width or self.width)
+        return Row(
+            depth=depth,
+            label=label,
+            family="combinators" if label == "repeat" else part.block.type.family if part.block else "",
+            output=output,
+            cost=cost,
+            flops_share=cost.flops / self.flops if self.flops else 0.0,
+            count=count,
+            shared=shared,
+        )
+
+
+def _times(count: int, scale: Scale) -> Scale:
+    return lambda cost: scale(cost.times(count))
+
+
+def _visible(part: Part) -> bool:
+    return part.block is not None or part.own.parameters > 0 or part.own.flops > 0
+
+
+def _repetition(parts: list[Part]) -> tuple[int, int]:
+    """(period, count): the repetition at the start of `parts` that covers most, the shortest period of those."""
+    alike = [dataclasses.replace(part, name="") for part in parts]
+    best = (1, 1)
+    for period in range(1, len(alike) // 2 + 1):
+        count = 1
+        while alike[count * period : (count + 1) * period] == alike[:period]:
+            count += 1
+        if count > 1 and period * count > best[0] * best[1]:
+            best = (period, count)
+    return best
+
+
+def _label(part: Part) -> str:
+    """`norm: layer_norm`, `attention heads=8`: where it stands, when that is not a list, and what is not a default."""
+    if part.block is None:
+        return part.name
+    place = "" if "." in part.name or not part.name else f"{part.name}: "
+    return " ".join([place + part.block.type.name, *_settings(part.block)])
+
+
+def _settings(block: Configured) -> Iterator[str]:
+    for name, field in block.type.fields.items():
+        value = getattr(block.config, name)
+        if field.role is None and value != field.default:
+            yield f"{name}={str(value).lower() if isinstance(value, bool) else value}"

@@ -1,0 +1,153 @@
+"""An architecture as an SVG picture: boxes within boxes in the order of the forward pass, from top to bottom.
+
+A box holds what stands in it; a repeat says how often. Beside each line stand its output's shape, its parameters, its
+share of the FLOPs as a bar, and what it keeps while streaming. The costs of a line are those of all its copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from html import escape
+
+from searchspace.cost import Shape
+from searchspace.model.architecture import Architecture
+from searchspace.model.drawing import Row, human, human_bytes, rows
+
+# Of a box by the family of its block; readable on white and on black.
+COLOURS = {
+    "attention": "#4e79d6",
+    "convolution": "#2f9e8f",
+    "recurrence": "#a0642f",
+    "feedforward": "#c9862b",
+    "norm": "#8a8f98",
+    "position": "#9a63b8",
+    "combinators": "#8a8f98",
+    "models": "#8a8f98",
+    "": "#8a8f98",
+}
+STYLE = """
+  svg { background: #fff; font: 13px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace }
+  text { fill: #1c2128 } .quiet { fill: #667080 }
+  .box { fill-opacity: .13; stroke-opacity: .8 } .around { fill-opacity: .04 }
+  .track { fill: #667080; fill-opacity: .18 }
+  @media (prefers-color-scheme: dark) {
+    svg { background: #14171c } text { fill: #e3e7ed } .quiet { fill: #98a2b3 }
+  }
+"""
+LINE, GAP, INDENT, MARGIN = 24, 5, 14, 16  # pixels; a line's height, between boxes, a level's step, around all
+LETTER = 7.9  # the width of one, at 13 pixels
+BAR = 70
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """A row with its box: from `top` down over everything in it."""
+
+    row: Row
+    top: float
+    bottom: float
+
+
+def svg(architecture: Architecture, shape: Shape | None = None, title: str = "") -> str:
+    """The picture as the text of an SVG file, for an input of `shape`; `title` stands above it."""
+    lines = list(rows(architecture, shape))
+    placed = _placed(lines)
+    left = max(INDENT * row.depth + LETTER * (len(_label(row)) + 2) for row in lines)
+    right = MARGIN + left + INDENT * (max(row.depth for row in lines) + 1)
+    columns = _columns(lines, right)
+    width, height = columns[-1] + MARGIN, placed[0].bottom + MARGIN
+    boxes = [part for each in placed for part in _box(each, right)]
+    numbers = [part for each in placed for part in _numbers(each, columns)]
+    named = title or architecture.short
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
+            f'viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{escape(named)}">',
+            f"<title>{escape(named)}</title>",
+            f"<style>{STYLE}</style>",
+            *_header(columns, named),
+            *boxes,
+            *numbers,
+            "</svg>\n",
+        ]
+    )
+
+
+def _label(row: Row) -> str:
+    return row.text.strip()
+
+
+def _placed(lines: list[Row]) -> list[_Placed]:
+    """Every row below the one before it; a box ends a gap below the last of what is in it."""
+    tops: list[float] = []
+    bottoms = [0.0] * len(lines)
+    open_boxes: list[int] = []
+    y = MARGIN + 2.0 * LINE
+    for index, row in enumerate([*lines, None]):
+        while open_boxes and (row is None or lines[open_boxes[-1]].depth >= row.depth):
+            bottoms[open_boxes.pop()] = y
+            y += GAP
+        if row is not None:
+            tops.append(y)
+            open_boxes.append(index)
+            y += LINE
+    return [_Placed(row, top, bottom) for row, top, bottom in zip(lines, tops, bottoms, strict=True)]
+
+
+def _columns(lines: list[Row], left: float) -> list[float]:
+    """Where the columns end, in pixels: output, parameters, the bar and number of the FLOPs, state."""
+    texts = [_cells(row) for row in lines]
+    widths = [LETTER * max(len(name), *(len(text[i]) for text in texts)) for i, name in enumerate(HEADER)]
+    widths[2] += BAR + LETTER
+    ends, x = [], left
+    for width in widths:
+        x += width + 2 * LETTER
+        ends.append(x)
+    return ends
+
+
+HEADER = ("output", "parameters", "FLOPs", "state")
+
+
+def _cells(row: Row) -> tuple[str, str, str, str]:
+    flops = f"{row.flops_share:.1%}" if row.depth else human(row.cost.flops)
+    state = human_bytes(row.cost.state_bytes) if row.cost.state_bytes else ""
+    return " x ".join(map(str, row.output)), human(row.cost.parameters), flops, state
+
+
+def _header(columns: list[float], title: str) -> Iterator[str]:
+    yield f'<text x="{MARGIN}" y="{MARGIN + LINE - 8}" font-weight="600">{escape(title)}</text>'
+    for x, name in zip(columns, HEADER, strict=True):
+        yield f'<text class="quiet" x="{x:.1f}" y="{MARGIN + LINE - 8}" text-anchor="end">{name}</text>'
+
+
+def _box(placed: _Placed, right: float) -> Iterator[str]:
+    row, x = placed.row, MARGIN + INDENT * placed.row.depth
+    colour = COLOURS.get(row.family, COLOURS[""])
+    width, height = right - INDENT * row.depth - x, placed.bottom - placed.top
+    around = " around" if row.family in ("combinators", "models") else ""
+    dashes = ' stroke-dasharray="5 3"' if row.shared else ""
+    yield (
+        f'<rect class="box{around}" x="{x}" y="{placed.top:.1f}" width="{width:.1f}" height="{height:.1f}" rx="5" '
+        f'fill="{colour}" stroke="{colour}"{dashes}/>'
+    )
+    name, _, settings = _label(row).partition(" ")
+    if name.endswith(":"):
+        second, _, settings = settings.partition(" ")
+        name = f"{name} {second}"
+    quiet = f'<tspan class="quiet"> {escape(settings)}</tspan>' if settings else ""
+    yield f'<text x="{x + 8}" y="{placed.top + LINE - 8:.1f}">{escape(name)}{quiet}</text>'
+
+
+def _numbers(placed: _Placed, columns: list[float]) -> Iterator[str]:
+    row, y = placed.row, placed.top + LINE - 8
+    for x, text in zip(columns, _cells(row), strict=True):
+        if text:
+            yield f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="end">{text}</text>'
+    if row.depth and row.flops_share:
+        left = columns[1] + 2 * LETTER
+        colour = COLOURS.get(row.family, COLOURS[""])
+        yield f'<rect class="track" x="{left:.1f}" y="{y - 8:.1f}" width="{BAR}" height="8" rx="2"/>'
+        full = BAR * row.flops_share
+        yield f'<rect x="{left:.1f}" y="{y - 8:.1f}" width="{full:.1f}" height="8" rx="2" fill="{colour}"/>'

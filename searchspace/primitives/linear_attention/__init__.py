@@ -1,0 +1,1 @@
+"""Attention blocks whose cost grows linearly with the length."""

@@ -1,0 +1,215 @@
+"""FAVOR+ attention (Performer): random positive features stand for the softmax, so the cost grows as T.
+
+Choromanski et al. 2021, "Rethinking Attention with Performers", https://arxiv.org/abs/2009.14794, sections 2.2-2.4:
+exp(q k / sqrt(D)) = E[phi(q) phi(k)], phi(x) = M^-1/2 exp(W x' - |x'|^2 / 2), x' = x / D^(1/4), and then the sums of
+linear attention; M^-1/2 cancels. As in the released code phi(x) = exp(.. - c) + epsilon, c the largest exponent of the
+query, or of all the keys that it may read: when causal this is a running maximum, where the released code takes the
+largest of the whole sequence and so looks ahead. Kernel "relu": phi(x) = relu(W x') + 1e-3, generalised attention.
+There are no scores, so rotary positions and ALiBi do not reach it.
+B batch, T time, H heads, D width of one head, M random features, C = H * D model width.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from kernels.linear_attention.decayed_linear_attention import decayed_linear_attention
+from kernels.linear_attention.favor_features import favor_features
+from kernels.linear_attention.linear_attention import chunks
+from searchspace.checks import at_least
+from searchspace.contract import Context, Primitive, given
+from searchspace.cost import Cost, Shape, kept, linear, matmul
+from searchspace.primitives.attention.heads import check_heads, merge, split
+from searchspace.primitives.linear_attention.random_features import gaussian_rows, orthogonal_rows
+from searchspace.registry import primitive
+from searchspace.sharing import numbered
+
+# Below every exponent, and still finite: the maximum of no key at all.
+NOTHING = -1e30
+# exp(-200) is zero in float32 and too small to be seen beside one in float64; a larger jump would cost digits.
+FORGOTTEN = -200.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class FavorAttentionConfig:
+    """`redraw_every`: training steps that a W serves, 0 for all; evaluation keeps the last one. `seed`: layers of a
+    model draw W of their own from it."""
+
+    dim: int = given()
+    causal: bool = given(False)
+    heads: int = 4
+    features: int = 64
+    kernel: Literal["softmax", "relu"] = "softmax"
+    orthogonal: bool = True
+    epsilon: float = 1e-4
+    redraw_every: int = 0
+    seed: int = 0
+    bias: bool = False
+
+    def __post_init__(self) -> None:
+        check_heads(self.dim, self.heads)
+        at_least(1, features=self.features)
+        at_least(0, redraw_every=self.redraw_every, seed=self.seed)
+        if not self.epsilon >= 0:
+            raise ValueError(f"epsilon must be at least 0, but got {self.epsilon}.")
+
+
+@primitive("favor_attention", FavorAttentionConfig)
+class FavorAttention(Primitive):
+    """Performer attention; streaming keeps the sums and the running maximum, in float32 or wider."""
+
+    projection: Tensor
+    steps: Tensor
+    seen: Tensor
+
+    def __init__(self, config: FavorAttentionConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.query_key_value = nn.Linear(config.dim, 3 * config.dim, bias=config.bias)
+        self.output = nn.Linear(config.dim, config.dim, bias=config.bias)
+        self.layer = numbered("favor_attention")
+        self.register_buffer("projection", self._draw(0))  # [M, D], the same for all heads
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+        # Weights that no optimiser has seen: every comparison with NaN says that they differ.
+        self.register_buffer("seen", torch.full((config.dim,), math.nan), persistent=False)
+
+    def _draw(self, number: int) -> Tensor:
+        """The `number`-th random matrix of this block, [M, D]."""
+        draw = orthogonal_rows if self.config.orthogonal else gaussian_rows
+        return draw(self.config.features, self.config.dim // self.config.heads, (self.config.seed, self.layer, number))
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        if self.training and self.config.redraw_every:
+            torch.compiler.disable(self._count)()  # as a decorator it would load the compiler wherever a space is read
+        slot = context.slot(causal=self.config.causal)
+        q, k, v = (split(part, self.config.heads) for part in self.query_key_value(x).chunk(3, dim=2))
+        wide = torch.promote_types(q.dtype, torch.float32)
+        # Rounding in the features would be magnified, and sums over a long past would stop growing.
+        with torch.autocast(x.device.type, enabled=False):
+            out = self._attend(q, k, F.pad(v.to(wide), (0, 1), value=1.0), context.padding, slot)
+        return self.output(merge(out.to(v.dtype)))
+
+    def _count(self) -> None:
+        """One more training step, if the weights have changed, and a new random matrix when its time has come.
+
+        What runs again within a step (a block that stands in a model twice, one that is recomputed for the backward
+        pass, batches that add up) finds the weights as they were, and so the same matrix.
+        """
+        weights = self.query_key_value.weight.detach()[0]
+        if not bool((weights != self.seen).any()):
+            return
+        self.seen = weights.clone()
+        self.steps += 1
+        number, served = divmod(int(self.steps) - 1, self.config.redraw_every)
+        if number and not served:
+            self.projection = self._draw(number).to(self.projection)
+
+    def _attend(
+        self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, slot: dict[str, Tensor] | None
+    ) -> Tensor:
+        """q and k: [B, H, T, D], v: [B, H, T, D + 1] with ones in the last column, float32 or wider -> [B, H, T, D]."""
+        if padding is not None:
+            v = v * padding[:, None, :, None]  # the ones too, so that neither sum nor normaliser sees the key
+        if self.config.kernel == "relu":
+            out = self._sums(self._rectified(q, v), self._rectified(k, v), v, None, slot)
+        else:
+            out = self._stabilised(q, k, v, padding, slot)
+        total = out[..., -1:]
+        return out[..., :-1] / torch.where(total > 0, total, 1)
+
+    def _rectified(self, x: Tensor, v: Tensor) -> Tensor:
+        """[B, H, T, D] -> [B, H, T, M], relu(W x') + 1e-3 in the dtype of v."""
+        x = x.to(v.dtype) * x.shape[3] ** -0.25
+        return F.relu(F.linear(x, self.projection.to(x.dtype))) + 1e-3
+
+    def _stabilised(
+        self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, slot: dict[str, Tensor] | None
+    ) -> Tensor:
+        """The sums of exp(exponent - maximum) + epsilon; the epsilon of the keys is a sum of values beside them.
+
+        Features of keys come with the maximum of each key by itself. To those of all keys it is a factor for each key,
+        at most one, which its values take: they are the smaller.
+        """
+        epsilon, scale = self.config.epsilon, q.shape[3] ** -0.25
+        Q, _ = favor_features(q, self.projection, scale=scale)
+        K, own = favor_features(k, self.projection, scale=scale)
+        own = largest = own[..., 0]  # [B, H, T]
+        if padding is not None:
+            largest = largest.masked_fill(~padding[:, None, :], NOTHING)
+        decay = None
+        if self.config.causal:
+            before = slot["maximum"] if slot else torch.full_like(largest[:, :, 0], NOTHING)
+            maxima = torch.cat([before[:, :, None], largest], dim=2).cummax(2).values
+            decay = (maxima[:, :, :-1] - maxima[:, :, 1:]).clamp(min=FORGOTTEN)
+            largest = maxima[:, :, 1:]
+            if slot is not None:
+                slot["maximum"] = largest[:, :, -1].clone()
+        else:
+            largest = largest.amax(2, keepdim=True)
+        # A masked key may lie above the maximum; its value is zero, but infinity times it not.
+        V = v * (own - largest).clamp(max=0).exp()[..., None]
+        if not self.config.causal:
+            whole = K.transpose(2, 3) @ V + epsilon * self._values(v, slot)  # [B, H, M, D + 1]
+            return Q @ whole + epsilon * whole.sum(2, keepdim=True)
+        if not epsilon:
+            return self._sums(Q, K, V, decay, slot)
+        Q = Q + epsilon if torch.is_grad_enabled() else Q.add_(epsilon)
+        return self._sums(Q, K, V, decay, slot) + Q.sum(3, keepdim=True) * (epsilon * self._values(v, slot))
+
+    def _sums(self, q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, slot: dict[str, Tensor] | None) -> Tensor:
+        if not self.config.causal:
+            return q @ (k.transpose(2, 3) @ v)
+        out, state = decayed_linear_attention(q, k, v, decay=decay, state=slot.get("state") if slot else None)
+        if slot is not None:
+            slot["state"] = state
+        return out
+
+    def _values(self, v: Tensor, slot: dict[str, Tensor] | None) -> Tensor:
+        """The sum of the values a position may read: [B, H, T, D + 1], or [B, H, 1, D + 1] both ways."""
+        if not self.config.causal:
+            return v.sum(2, keepdim=True)
+        summed = v.cumsum(2)
+        if slot is not None:
+            summed = summed + slot["values"] if "values" in slot else summed
+            slot["values"] = summed[:, :, -1:].clone()
+        return summed
+
+    @classmethod
+    def cost(cls, config: FavorAttentionConfig, shape: Shape) -> Cost:
+        C, D, M = config.dim, config.dim // config.heads, config.features
+        states = shape.batch * config.heads
+        numbers = M * (D + 1)
+        if config.kernel == "softmax":
+            numbers += 1 + (D + 1 if config.epsilon else 0)
+        held = states * numbers * max(4, shape.element_bytes) if config.causal else 0
+        return (
+            linear(shape, C, 3 * C, bias=config.bias)
+            + matmul(states * shape.length, D, M, count=2, backward=1)
+            + _products(config, shape)
+            + linear(shape, C, C, bias=config.bias)
+            + Cost(state_bytes=held)
+        )
+
+
+def _products(config: FavorAttentionConfig, shape: Shape) -> Cost:
+    """The features of queries and keys, a factor of each key, and their sums, one column more than the values have."""
+    M, D, states = config.features, config.dim // config.heads, shape.batch * config.heads
+    rows = states * shape.length
+    softmax = config.kernel == "softmax"
+    mapped = kept(shape, M * D + rows * (2 * M + (2 * D + 1 if softmax else 0)) + rows * (D + 2))
+    if not config.causal:
+        sums = matmul(M, shape.length, D + 1, count=states) + matmul(shape.length, M, D + 1, count=states)
+        return mapped + sums + kept(shape, rows * ((0 if softmax else 2 * M) + D + 1) + states * M * (D + 1))
+    N, T = chunks(shape.length)
+    # The first chunk has nothing before it, and nothing reads what the last one leaves.
+    near = matmul(T, M, T, count=states * N) + matmul(T, T, D + 1, count=states * N)
+    far = matmul(M, T, D + 1, count=states * N, backward=2 if N > 1 else 0)
+    far += matmul(T, M, D + 1, count=states * N, backward=2 if N > 1 else 1)
+    square = T * T * (2 if softmax else 1)
+    return mapped + near + far + kept(shape, states * N * (T * (2 * M + 2 * (D + 1)) + square + M * (D + 1)))

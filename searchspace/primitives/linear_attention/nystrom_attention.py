@@ -1,0 +1,173 @@
+"""Nystrom attention: the softmax's matrix is rebuilt from a few landmarks, so the cost grows as T.
+
+Xiong et al. 2021, "Nystromformer", https://arxiv.org/abs/2102.03902, eq. 13-14: F A^+ (B V), F = softmax(Q K'^T s),
+A = softmax(Q' K'^T s), B = softmax(Q' K^T s), s = D^-1/2, Q' and K' the means of contiguous segments, A^+ by iteration,
+and a depthwise convolution of V beside it. The iteration starts from A^T / |A|_1 of each matrix itself. Where M does
+not divide the length, segments are as even as can be ("balanced") or of one length but for the last, as if the end were
+padded to a multiple of M, and empty landmarks are dropped ("padded"); only real positions count, so padding changes
+nothing. The released code (`released: true`) takes one maximum over the batch and all heads, which couples samples, and
+hides padding from the softmax of B alone. There are no scores of pairs: rotary positions and ALiBi do not reach it.
+B batch, T time, H heads, D width of one head, M landmarks, C = H * D model width.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from kernels.convolution.lightweight_convolution import lightweight_convolution
+from searchspace.checks import at_least
+from searchspace.contract import Capabilities, Context, Primitive, given
+from searchspace.cost import Cost, Shape, kept, linear, matmul
+from searchspace.primitives.attention.heads import check_heads, merge, split
+from searchspace.registry import primitive
+
+
+@dataclass(frozen=True, kw_only=True)
+class NystromAttentionConfig:
+    """`kernel`: taps of the convolution beside the attention, odd; 0 for none."""
+
+    dim: int = given()
+    causal: bool = given(False)
+    heads: int = 4
+    landmarks: int = 64
+    iterations: int = 6
+    kernel: int = 33
+    segments: Literal["balanced", "padded"] = "balanced"
+    released: bool = False
+    bias: bool = False
+
+    def __post_init__(self) -> None:
+        check_heads(self.dim, self.heads)
+        at_least(1, landmarks=self.landmarks, iterations=self.iterations)
+        at_least(0, kernel=self.kernel)
+        if self.kernel and self.kernel % 2 == 0:
+            raise ValueError(f"kernel must be odd, or 0 for no convolution, but got {self.kernel}.")
+
+    @property
+    def hides_padding(self) -> bool:
+        """Whether real positions are as they would be without any padding after them."""
+        return not self.released
+
+    def used(self, length: int) -> int:
+        """The landmarks of so many positions."""
+        most = min(self.landmarks, length)
+        return most if self.segments == "balanced" else -(-length // -(-length // most))
+
+
+@primitive("nystrom_attention", NystromAttentionConfig)
+class NystromAttention(Primitive):
+    """Attention through landmarks of the whole sequence; it looks both ways, always."""
+
+    capabilities = Capabilities(causal=False, streaming=False)
+
+    def __init__(self, config: NystromAttentionConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.query_key_value = nn.Linear(config.dim, 3 * config.dim, bias=config.bias)
+        self.output = nn.Linear(config.dim, config.dim, bias=config.bias)
+        bound = max(1, config.kernel) ** -0.5
+        taps = torch.empty(config.heads, 1, config.kernel, 1).uniform_(-bound, bound)
+        self.taps = nn.Parameter(taps) if config.kernel else None
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        context.slot(causal=False)
+        projected = self.query_key_value(x)
+        wide = torch.promote_types(projected.dtype, torch.float32)
+        # The iteration would magnify what half precision rounds away.
+        with torch.autocast(x.device.type, enabled=False):
+            out = self._attend(projected.to(wide), context.padding)
+        return self.output(merge(out.to(projected.dtype)))
+
+    def _attend(self, projected: Tensor, padding: Tensor | None) -> Tensor:
+        """projected: [B, T, 3 C], queries, keys and values -> [B, H, T, D]."""
+        C, H, released = self.config.dim, self.config.heads, self.config.released
+        means, real = self._segments(projected, None if released else padding)
+        landmarks = means @ projected[:, :, : 2 * C]  # [B, M, 2 C]
+        Ql, Kl = (split(part, H) for part in landmarks.chunk(2, dim=2))
+        q, k, v = (split(part, H) for part in projected.chunk(3, dim=2))
+        scale = q.shape[3] ** -0.5
+        if padding is not None and not released:
+            v = v.masked_fill(~padding[:, None, :, None], 0)
+        Ql, Kl = Ql * scale, Kl.transpose(2, 3)  # landmarks are scaled in place of positions: there are fewer
+        F = _softmax(q @ (Kl * scale), real)
+        A = _softmax(Ql @ Kl, real)
+        if real is not None:
+            A = A * real[:, None, :, None]
+        B = _softmax(Ql @ k.transpose(2, 3), padding)
+        out = F @ (pseudo_inverse(A, self.config.iterations, coupled=released) @ (B @ v))
+        if self.taps is None:
+            return out
+        # Not with `padding` of conv2d: its gradients write beyond their memory where the taps are longer than x.
+        around = functional.pad(merge(v), (0, 0, self.config.kernel // 2, self.config.kernel // 2))
+        return out + split(lightweight_convolution(around, self.taps.to(v.dtype).flatten(1)), H)
+
+    def _segments(self, x: Tensor, padding: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """The matrices that take the means of the segments, [B or 1, M, T], and which of them hold anything, [B, M]."""
+        T = x.shape[1]
+        M = self.config.used(T) if padding is None else min(self.config.landmarks, T)
+        numbers = torch.arange(M, device=x.device)
+        if padding is None:
+            segment = self._segment(torch.arange(T, device=x.device)[None], M, T)
+            member = segment[:, None, :] == numbers[:, None]
+        else:
+            rank, count = padding.cumsum(1) - 1, padding.sum(1, keepdim=True).clamp(min=1)
+            segment = self._segment(rank, M, count)
+            member = (segment[:, None, :] == numbers[:, None]) & padding[:, None, :]
+        sizes = member.sum(2, keepdim=True)
+        return member.to(x.dtype) / sizes.clamp(min=1), None if padding is None else sizes[:, :, 0] > 0
+
+    def _segment(self, rank: Tensor, landmarks: int, count: Any) -> Tensor:
+        """Which of so many landmarks each of `count` positions belongs to."""
+        if self.config.segments == "balanced":
+            return rank * landmarks // count
+        return rank // -(-count // landmarks)
+
+    @classmethod
+    def cost(cls, config: NystromAttentionConfig, shape: Shape) -> Cost:
+        C, D, T = config.dim, config.dim // config.heads, shape.length
+        M, states = config.used(T), shape.batch * config.heads
+        numbers = states * (T * (2 * M + 4 * D) + M * (4 * D + M * (6 * config.iterations + 2))) + M * T
+        if config.kernel:
+            numbers += shape.batch * (T + config.kernel - 1) * C + C * config.kernel  # what the taps read again
+        return (
+            linear(shape, C, 3 * C, bias=config.bias)
+            + matmul(M, T, 2 * C, count=shape.batch, backward=1)
+            + matmul(T, D, 4 * M, count=states)
+            + matmul(M, D, 2 * M, count=states)
+            + matmul(M, M, M, count=4 * config.iterations * states)
+            + matmul(shape.rows, config.kernel, C)
+            + kept(shape, numbers)
+            + linear(shape, C, C, bias=config.bias)
+            + Cost(parameters=config.heads * config.kernel)
+        )
+
+
+def _softmax(scores: Tensor, columns: Tensor | None) -> Tensor:
+    """Over the last dimension of [B, H, R, N], where `columns` [B, N] allows; zeros where it allows nothing."""
+    if columns is None:
+        return scores.softmax(3)
+    allowed = columns[:, None, None, :]
+    # A row of nothing reads everything and is then dropped, so that no gradient becomes NaN.
+    empty = ~allowed.any(3, keepdim=True)
+    return scores.masked_fill(~(allowed | empty), -math.inf).softmax(3).masked_fill(empty, 0)
+
+
+def pseudo_inverse(A: Tensor, iterations: int, *, coupled: bool = False) -> Tensor:
+    """The Moore-Penrose inverse of softmax matrices [.., M, M], nearly: the paper's iteration of third order.
+
+    |A|_inf, the largest sum of a row, is one; |A|_1, the largest sum of a column, is taken of each matrix by itself, or
+    of all together where they are `coupled`.
+    """
+    largest = A.sum(-2).amax() if coupled else A.sum(-2).amax(-1)[..., None, None]
+    Z = A.transpose(-2, -1) / torch.where(largest > 0, largest, 1)
+    identity = torch.eye(A.shape[-1], dtype=A.dtype, device=A.device)
+    for _ in range(iterations):
+        AZ = A @ Z
+        Z = Z @ (13 * identity - AZ @ (15 * identity - AZ @ (7 * identity - AZ))) / 4
+    return Z

@@ -1,0 +1,173 @@
+"""Random feature attention: sines and cosines of random projections stand for the softmax, so the cost grows as T.
+
+Peng et al. 2021, "Random Feature Attention", https://arxiv.org/abs/2103.02143, sections 3.1, 3.3: q and k have length
+one in every head, so exp(q k / tau^2) is exp(-|q - k|^2 / 2 tau^2) up to a constant, which is E[phi(q) phi(k)] with
+phi(x) = M^-1/2 [sin w_m x, cos w_m x], w = sigma * w' / tau, w' from N(0, I), sigma learned. Kernel "arc_cosine":
+phi(x) = M^-1/2 relu(w_m x). The estimated normaliser may come near zero or below; its size is kept above 1e-3.
+There are no scores, so rotary positions and ALiBi do not reach it.
+B batch, T time, H heads, D width of one head, M random vectors, F features (2 M or M), C = H * D model width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from kernels.linear_attention.decayed_linear_attention import decayed_linear_attention
+from kernels.linear_attention.favor_features import favor_features
+from kernels.linear_attention.linear_attention import chunks
+from searchspace.checks import at_least
+from searchspace.contract import Context, Primitive, given
+from searchspace.cost import Cost, Shape, kept, linear, matmul
+from searchspace.primitives.attention.heads import check_heads, merge, split
+from searchspace.primitives.linear_attention.random_features import gaussian_rows
+from searchspace.registry import primitive
+from searchspace.sharing import numbered
+
+SMALLEST = 1e-3
+# With fewer vectors the normaliser is so often near zero that the output is mostly noise.
+FEWEST = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomFeatureAttentionConfig:
+    """`pool`: matrices drawn once; a training step picks one for every head, evaluation always reads the first. Layers
+    of a model have pools of their own from one `seed`."""
+
+    dim: int = given()
+    causal: bool = given(False)
+    heads: int = 4
+    features: int = 64
+    kernel: Literal["gaussian", "arc_cosine"] = "gaussian"
+    temperature: float = 1.0
+    pool: int = 1
+    seed: int = 0
+    bias: bool = False
+
+    def __post_init__(self) -> None:
+        check_heads(self.dim, self.heads)
+        at_least(FEWEST, features=self.features)
+        at_least(1, pool=self.pool)
+        at_least(0, seed=self.seed)
+        if not self.temperature > 0:
+            raise ValueError(f"temperature must be above 0, but got {self.temperature}.")
+
+    @property
+    def mapped(self) -> int:
+        """F, features of one query or key."""
+        return self.features * (2 if self.kernel == "gaussian" else 1)
+
+
+class RandomFeatureBlock(Primitive):
+    """Projections and features; a subclass sums the features up."""
+
+    projections: Tensor
+
+    def __init__(self, config: RandomFeatureAttentionConfig) -> None:
+        super().__init__()
+        self.config = config
+        H, D = config.heads, config.dim // config.heads
+        self.query_key_value = nn.Linear(config.dim, 3 * config.dim, bias=config.bias)
+        self.output = nn.Linear(config.dim, config.dim, bias=config.bias)
+        self.scale = nn.Parameter(torch.ones(H, 1, D))
+        layer = numbered("random_feature_attention")
+        rows = [gaussian_rows(H * config.features, D, (config.seed, layer, n)) for n in range(config.pool)]
+        self.register_buffer("projections", torch.stack(rows).view(config.pool, H, config.features, D))
+
+    def summed(
+        self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, context: Context, slot: dict[str, Tensor] | None
+    ) -> Tensor:
+        """The sums of v, ones in its last column, weighted by q . k: [B, H, T, D + 1]; x: [B, T, C] is for a gate."""
+        raise NotImplementedError
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        slot = context.slot(causal=self.config.causal)
+        q, k, v = (split(part, self.config.heads) for part in self.query_key_value(x).chunk(3, dim=2))
+        wide = torch.promote_types(q.dtype, torch.float32)
+        # Rounded angles and sums over a long past would cost more than the features themselves.
+        with torch.autocast(x.device.type, enabled=False):
+            W = self._projection().to(wide)
+            V = F.pad(v.to(wide), (0, 1), value=1.0)
+            if context.padding is not None:
+                V = V * context.padding[:, None, :, None]  # the ones too: neither sum nor normaliser sees the key
+            summed = self.summed(self._features(q.to(wide), W), self._features(k.to(wide), W), V, x, context, slot)
+            total = summed[..., -1:]
+            bounded = torch.where(total < 0, total.clamp(max=-SMALLEST), total.clamp(min=SMALLEST))
+            out = summed[..., :-1] / bounded
+        return self.output(merge(out.to(v.dtype)))
+
+    def _projection(self) -> Tensor:
+        """[H, M, D]: in training one of the pool for every head, else the first.
+
+        The choice is torch's random state, as dropout is: what replays that state chooses the same again.
+        """
+        if not self.training or self.config.pool == 1:
+            return self.projections[0]
+        heads = torch.arange(self.config.heads, device=self.projections.device)
+        return self.projections[torch.randint_like(heads, self.config.pool), heads]
+
+    def _features(self, heads: Tensor, W: Tensor) -> Tensor:
+        """[B, H, T, D] -> [B, H, T, F]."""
+        x = F.normalize(heads, dim=3) * (self.scale.to(heads.dtype) / self.config.temperature)
+        if self.config.kernel == "gaussian":
+            return favor_features(x, W, kind="periodic")[0]
+        return F.relu(torch.einsum("bhtd,hmd->bhtm", x, W)) * self.config.features**-0.5
+
+
+@primitive("random_feature_attention", RandomFeatureAttentionConfig)
+class RandomFeatureAttention(RandomFeatureBlock):
+    """Random feature attention without a gate; streaming keeps the sums, in float32 or wider."""
+
+    def summed(
+        self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, context: Context, slot: dict[str, Tensor] | None
+    ) -> Tensor:
+        if not self.config.causal:
+            return q @ (k.transpose(2, 3) @ v)
+        out, state = decayed_linear_attention(q, k, v, state=slot.get("state") if slot else None)
+        if slot is not None:
+            slot["state"] = state
+        return out
+
+    @classmethod
+    def cost(cls, config: RandomFeatureAttentionConfig, shape: Shape) -> Cost:
+        states = shape.batch * config.heads
+        held = states * config.mapped * (config.dim // config.heads + 1) * max(4, shape.element_bytes)
+        return around(config, shape) + _sums(config, shape) + Cost(state_bytes=held if config.causal else 0)
+
+
+def around(config: RandomFeatureAttentionConfig, shape: Shape) -> Cost:
+    """The projections, and the features of queries and keys."""
+    C, D, M = config.dim, config.dim // config.heads, config.features
+    rows = shape.rows * config.heads
+    mapped = kept(shape, config.pool * config.heads * M * D + 2 * rows * (M + 2 * D + 1) + rows * 2 * (D + 2))
+    return (
+        linear(shape, C, 3 * C, bias=config.bias)
+        + Cost(parameters=C)
+        + matmul(rows, D, M, count=2, backward=1)
+        + mapped
+        + linear(shape, C, C, bias=config.bias)
+    )
+
+
+def _sums(config: RandomFeatureAttentionConfig, shape: Shape) -> Cost:
+    """The products of features and values, one column more than the values have."""
+    if config.causal:
+        return causal_sums(config, shape)
+    M, D, states = config.mapped, config.dim // config.heads, shape.batch * config.heads
+    products = matmul(M, shape.length, D + 1, count=states) + matmul(shape.length, M, D + 1, count=states)
+    return products + kept(shape, states * (shape.length * (2 * M + D + 1) + M * (D + 1)))
+
+
+def causal_sums(config: RandomFeatureAttentionConfig, shape: Shape) -> Cost:
+    """The same where no position reads a later one, chunk by chunk."""
+    M, D, states = config.mapped, config.dim // config.heads, shape.batch * config.heads
+    N, T = chunks(shape.length)
+    # The first chunk has nothing before it, and nothing reads what the last one leaves.
+    near = matmul(T, M, T, count=states * N) + matmul(T, T, D + 1, count=states * N)
+    far = matmul(M, T, D + 1, count=states * N, backward=2 if N > 1 else 0)
+    far += matmul(T, M, D + 1, count=states * N, backward=2 if N > 1 else 1)
+    return near + far + kept(shape, states * N * (T * (2 * M + D + 1) + T * T + M * (D + 1)))

@@ -1,0 +1,1 @@
+"""Attention blocks that read a part of the positions."""

@@ -1,0 +1,172 @@
+"""Adaptive attention span: every head learns how far back it reads, up to S positions, by a mask that falls softly.
+
+Sukhbaatar et al. 2019, "Adaptive Attention Span in Transformers", https://arxiv.org/abs/1905.07799, section 2.2:
+position i reads x = i - j - 1 = 0, .., S - 1, not itself, with a_ij = m(x) e_ij / sum_j m(x) e_ij, e_ij =
+exp(q_i (k_j + p_x) / sqrt(D)), m(x) = clamp((R + z - x) / R, 0, 1); p is one table [S, D] for all heads and layers. The
+loss gets lambda times the mean of z. z is S times a ratio of each head, or, dynamic, S sigmoid(v x_i + b). As in the
+released code, a softmax over what m leaves is masked and divided by its sum plus 1e-8. It reads only the past, in an
+encoder too, and p are its positions: rotary positions and ALiBi do not reach it.
+
+A ratio lies in [0, 1]: as published it is cut off there after every step of the optimiser, which is here at the start
+of the next forward pass in training. So no gradient is bent, and one that points back inside is followed at once.
+
+What lies before the first position is left out, so that a sequence reads alike alone and behind padding. The released
+code starts from S states of zeros instead, which its queries read by the vectors p alone: `before: zeros`.
+B batch, T time, H heads, D width of one head, S longest span, R ramp, C = H * D model width.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from kernels.sparse_attention.span_attention import span_attention, span_tiling
+from searchspace.checks import at_least, probability
+from searchspace.contract import Capabilities, Context, Primitive, given
+from searchspace.cost import Cost, Shape, common, kept, linear, matmul
+from searchspace.primitives.attention.heads import check_heads, merge, split
+from searchspace.registry import primitive
+from searchspace.sharing import shared
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptiveSpanAttentionConfig:
+    """`span_weight`: lambda. `initial`: of the ratios; dynamic ones start no nearer to 0 or 1 than sigmoid(-4)."""
+
+    dim: int = given()
+    causal: bool = given(False)
+    heads: int = 4
+    span: int = 32
+    ramp: int = 8
+    span_weight: float = 2e-6
+    initial: float = 0.0
+    dynamic: bool = False
+    before: Literal["nothing", "zeros"] = "nothing"
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_heads(self.dim, self.heads)
+        at_least(1, span=self.span, ramp=self.ramp)
+        probability(below_one=False, initial=self.initial)
+        probability(dropout=self.dropout)
+        if not self.span_weight >= 0:
+            raise ValueError(f"span_weight must be at least 0, but got {self.span_weight}.")
+
+    @property
+    def table(self) -> tuple[str, int, int]:
+        """What layers must have in common to share the vectors p."""
+        return ("adaptive_span_attention", self.span, self.dim // self.heads)
+
+
+@primitive("adaptive_span_attention", AdaptiveSpanAttentionConfig)
+class AdaptiveSpanAttention(Primitive):
+    """Attention under a learned span; streaming keeps the keys and values of the last S positions.
+
+    Where no gradient is wanted, spans that are known beforehand cut the work to the largest z + R, exactly. The state
+    keeps S all the same, so that it takes the bytes that the cost declares.
+    """
+
+    capabilities = Capabilities(bidirectional=False)
+
+    def __init__(self, config: AdaptiveSpanAttentionConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.query_key_value = nn.Linear(config.dim, 3 * config.dim, bias=False)
+        self.output = nn.Linear(config.dim, config.dim, bias=False)
+        self.places = shared(config.table, lambda: nn.Parameter(torch.randn(config.span, config.dim // config.heads)))
+        if config.dynamic:
+            self.spans = nn.Linear(config.dim, config.heads)
+            nn.init.constant_(self.spans.bias, _logit(config.initial))
+        else:
+            self.ratios = nn.Parameter(torch.full((config.heads, 1), config.initial))
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        config = self.config
+        slot = context.slot(causal=config.causal)
+        q, k, v = (split(part, config.heads) for part in self.query_key_value(x).chunk(3, dim=2))
+        z = self._spans(x)
+        mean = self._mean(z, context.padding)
+        context.report("attention_span", mean)
+        if self.training:
+            context.losses.append(config.span_weight * mean)
+        if slot is not None:
+            k, v = _remember(slot, "k", k, config.span), _remember(slot, "v", v, config.span)
+        out = span_attention(
+            q,
+            k,
+            v,
+            self.places[: self._width(z)],
+            z,
+            ramp=config.ramp,
+            zeros=config.before == "zeros",
+            keys=context.padding,
+            dropout=config.dropout if self.training else 0.0,
+        )
+        return self.output(merge(out))
+
+    def _spans(self, x: Tensor) -> Tensor:
+        """z in positions, float32 or wider: [H, 1], or dynamic [B, H, T]."""
+        wide = torch.promote_types(x.dtype, torch.float32)
+        if self.config.dynamic:
+            with torch.autocast(x.device.type, enabled=False):  # a rounded span is off by positions
+                ratios = F.linear(x.to(wide), self.spans.weight.to(wide), self.spans.bias.to(wide)).sigmoid()
+            return self.config.span * ratios.transpose(1, 2)
+        if not self.training:
+            return self.config.span * self.ratios.to(wide).clamp(0, 1)
+        with torch.no_grad():
+            self.ratios.clamp_(0, 1)
+        return self.config.span * self.ratios.to(wide)
+
+    def _mean(self, z: Tensor, padding: Tensor | None) -> Tensor:
+        """The mean span of heads, and of real positions where each has its own."""
+        if padding is None or not self.config.dynamic:
+            return z.mean()
+        return (z.mean(1) * padding).sum() / padding.sum().clamp(min=1)
+
+    def _width(self, z: Tensor) -> int:
+        """How many distances any head may read: all S, unless it is for free to know better."""
+        if self.config.dynamic or self.training or torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return self.config.span
+        return min(self.config.span, math.ceil(float(z.max())) + self.config.ramp)
+
+    @classmethod
+    def cost(cls, config: AdaptiveSpanAttentionConfig, shape: Shape) -> Cost:
+        """All S distances count, read or not, and scores tile by tile; a tile has its own copies of its keys."""
+        C, D, T = config.dim, config.dim // config.heads, shape.length
+        tiles = span_tiling(T, T, config.span, zeros=config.before == "zeros")
+        stretches = shape.batch * config.heads * tiles.count
+        rows, W, K = stretches * tiles.rows, tiles.width, tiles.columns
+        held = 2 * shape.batch * min(T, config.span) * C if config.causal else 0
+        spans = Cost(parameters=config.heads)
+        if config.dynamic:  # the masks of all positions differ
+            ratios = linear(shape, C, config.heads) + kept(shape, -shape.rows * C)  # x is kept already
+            spans = ratios + kept(shape, 2 * rows * W) + Cost(activation_bytes=rows * W)
+        return (
+            linear(shape, C, 3 * C, bias=False)
+            + spans
+            + matmul(tiles.rows, D, K, count=2 * stretches)
+            + matmul(rows, D, W)
+            + kept(shape, rows * (2 * D + 1 + W + K) + 2 * stretches * K * D)
+            + Cost(activation_bytes=tiles.count * tiles.rows * W)  # which keys there are
+            + linear(shape, C, C, bias=False)
+            + common(config.table, config.span * D)
+            + Cost(state_bytes=held * shape.element_bytes)
+        )
+
+
+def _remember(slot: dict[str, Tensor], name: str, new: Tensor, span: int) -> Tensor:
+    """The keys (or values) that the new positions may read; the slot keeps those the next ones may."""
+    near = torch.cat([slot[name], new], dim=2) if name in slot else new
+    length = min(near.shape[2], span)
+    # A copy: a slice would hold on to everything that was read in this piece.
+    slot[name] = near.narrow(2, near.shape[2] - length, length).clone()
+    return near
+
+
+def _logit(ratio: float) -> float:
+    return min(4.0, max(-4.0, torch.logit(torch.tensor(ratio, dtype=torch.float64)).item()))

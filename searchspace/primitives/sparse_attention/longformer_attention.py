@@ -1,0 +1,165 @@
+"""Longformer attention: all positions read a window and the global positions, which read everything.
+
+Beltagy et al. 2020, "Longformer", https://arxiv.org/abs/2004.05150, section 3.1. The first g positions are global: the
+others read them beside their window |i - j| <= window / 2, under one softmax and each key once; their own queries, keys
+and values come from a second set of projections, over all positions. One output projection serves both. The causal
+form, for language models, has no global positions: it is `sliding_window_attention`.
+B batch, T time, H heads, D width of one head, C = H * D model width, g global positions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from kernels.attention.attention import attention
+from kernels.sparse_attention.sliding_window_attention import Everywhere, reach, sliding_window_attention
+from searchspace.checks import at_least, probability
+from searchspace.contract import Capabilities, Context, Primitive, given
+from searchspace.cost import Cost, Shape, kept, linear, matmul
+from searchspace.primitives.attention.heads import check_heads, merge, places, split
+from searchspace.primitives.sparse_attention.windows import check_dilated_heads, dilations, windows_cost
+from searchspace.registry import primitive
+
+
+@dataclass(frozen=True, kw_only=True)
+class LongformerAttentionConfig:
+    """`window`: w / 2 positions on either side. `dilation`: how far apart these lie, for the last `dilated_heads` heads
+    (all of them where none are named). `global_tokens`: how many positions from the first on are global."""
+
+    dim: int = given()
+    causal: bool = given(False)
+    heads: int = 4
+    window: int = 32
+    dilation: int = 1
+    dilated_heads: int | None = None
+    global_tokens: int = 0
+    bias: bool = True
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_heads(self.dim, self.heads)
+        probability(dropout=self.dropout)
+        at_least(2, window=self.window)
+        at_least(1, dilation=self.dilation)
+        at_least(0, global_tokens=self.global_tokens)
+        check_dilated_heads(self.dilated_heads, self.heads)
+        if self.window % 2:
+            raise ValueError(f"window must be even, half of it on either side, but got window={self.window}.")
+
+    @property
+    def dilations(self) -> list[tuple[slice, int]]:
+        """Which heads are dilated how far."""
+        return dilations(self.heads, self.dilation, self.dilated_heads)
+
+
+@primitive("longformer_attention", LongformerAttentionConfig)
+class LongformerAttention(Primitive):
+    """Attention in a window and over global positions; it looks both ways, always."""
+
+    capabilities = Capabilities(causal=False, streaming=False, turned=True)
+
+    def __init__(self, config: LongformerAttentionConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.query_key_value = nn.Linear(config.dim, 3 * config.dim, bias=config.bias)
+        if config.global_tokens:
+            self.global_query = nn.Linear(config.dim, config.dim, bias=config.bias)
+            self.global_key_value = nn.Linear(config.dim, 2 * config.dim, bias=config.bias)
+        self.output = nn.Linear(config.dim, config.dim, bias=config.bias)
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        context.slot(causal=False)
+        g, T = self.config.global_tokens, x.shape[1]
+        outs = []
+        if g:
+            outs.append(self._global(x, context))
+        if g < T:
+            outs.append(self._local(x, context))
+        return self.output(merge(torch.cat(outs, dim=2) if len(outs) > 1 else outs[0]))
+
+    def _global(self, x: Tensor, context: Context) -> Tensor:
+        """What the first g positions read from all, [B, H, g, D]."""
+        H, g = self.config.heads, self.config.global_tokens
+        q = split(self.global_query(x[:, :g]), H)
+        k, v = (split(half, H) for half in self.global_key_value(x).chunk(2, dim=2))
+        bias = None
+        if context.position is not None:
+            positions = places(x, context)
+            q, k = context.position.rotate(q, positions[:g]), context.position.rotate(k, positions)
+            bias = context.position.bias(H, positions[:g], positions)
+        return attention(q, k, v, keys=context.padding, bias=bias, dropout=self._dropout)
+
+    def _local(self, x: Tensor, context: Context) -> Tensor:
+        """What the others read from their windows and the first g positions, [B, H, T - g, D]."""
+        config, padding = self.config, context.padding
+        g, far = config.global_tokens, None
+        q, k, v = (split(part, config.heads) for part in self.query_key_value(x).chunk(3, dim=2))
+        if context.position is not None:
+            positions = places(x, context)
+            q, k = context.position.rotate(q, positions), context.position.rotate(k, positions)
+            far = context.position.bias(config.heads, positions[g:], positions[:g]) if g else None
+        outs = []
+        for heads, dilation in config.dilations:
+            near = self._bias(context, dilation, x.device)
+            everywhere = None
+            if g:
+                everywhere = Everywhere(
+                    k=k[:, heads, :g],
+                    v=v[:, heads, :g],
+                    keys=None if padding is None else padding[:, :g],
+                    bias=None if far is None else far[None, heads],
+                )
+            outs.append(
+                sliding_window_attention(
+                    q[:, heads, g:],
+                    k[:, heads, g:],
+                    v[:, heads, g:],
+                    window=config.window,
+                    causal=False,
+                    dilation=dilation,
+                    keys=None if padding is None else padding[:, g:],
+                    bias=None if near is None else near[heads],
+                    everywhere=everywhere,
+                    dropout=self._dropout,
+                )
+            )
+        return torch.cat(outs, dim=1) if len(outs) > 1 else outs[0]
+
+    def _bias(self, context: Context, dilation: int, device: torch.device) -> Tensor | None:
+        """[H, window + 1], by distance."""
+        if context.position is None:
+            return None
+        left, right = reach(self.config.window, False)
+        keys = torch.arange(left + 1 + right, device=device) * dilation
+        bias = context.position.bias(self.config.heads, keys[left : left + 1], keys)
+        return None if bias is None else bias[:, 0]
+
+    @property
+    def _dropout(self) -> float:
+        return self.config.dropout if self.training else 0.0
+
+    @classmethod
+    def cost(cls, config: LongformerAttentionConfig, shape: Shape) -> Cost:
+        """Scores are counted tile by tile, the masked ones too; activations as a fused kernel keeps them."""
+        C, g, T = config.dim, min(config.global_tokens, shape.length), shape.length
+        cost = linear(shape, C, C, bias=config.bias) + kept(shape, shape.rows * C)  # the output; the input
+        if config.global_tokens:
+            cost += _projected(config, shape.batch * g, 1) + _projected(config, shape.rows, 2)
+            cost += matmul(g, C // config.heads, 2 * T, count=shape.batch * config.heads)
+            # Queries with what they were made of, results and normalisers; keys and values. Where all are global what
+            # they were made of is the input, and the results are what the output projection keeps.
+            own = C + config.heads + (2 * C if g < T else 0)
+            cost += kept(shape, shape.batch * g * own + 2 * shape.rows * C)
+        local = _projected(config, shape.rows, 3)
+        if g == T:
+            return cost + Cost(parameters=local.parameters)
+        return cost + local + windows_cost(config, replace(shape, length=T - g), C, g)
+
+
+def _projected(config: LongformerAttentionConfig, rows: int, count: int) -> Cost:
+    """`count` projections in one product; what it keeps is counted where it is made."""
+    C = config.dim
+    return matmul(rows, C, count * C) + Cost(parameters=count * (C * C + (C if config.bias else 0)))

@@ -1,0 +1,185 @@
+"""LSH attention (Reformer): queries that are their own keys, read among those that hash alike; the cost grows as T.
+
+Kitaev, Kaiser, Levskaya 2020, "Reformer", https://arxiv.org/abs/2001.04451, section 2. k = q / |q|, scores
+q k / sqrt(D) (the released code does not divide: `scale: false`; its |q| is sqrt(D (mean(q^2) + key_eps)), `key_eps`
+1e-6), a bucket is argmax [q R, -q R] for a Gaussian R of
+every round and layer, fixed by `seed` for good. How positions are sorted and read:
+`kernels.sparse_attention.lsh_attention`.
+
+What is read is chosen by content: chunks begin and end where the number of positions that hash below says, those of the
+future too. So the masks are causal and no value or gradient of the future reaches the past, but which part of its own
+past a position reads depends on the whole sequence. As published, models of language are trained so; a sequence cannot
+be read in pieces. Padding is hashed behind all that is real, and chunks are counted in what is real, so it changes
+nothing. `buckets: null` takes two for every chunk of the sequence.
+B batch, T time, H heads, D width of one head, R rounds, C = H * D model width.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from kernels.sparse_attention.lsh_attention import buckets_of, cut, gaussians, lsh_attention
+from searchspace.checks import at_least, probability
+from searchspace.contract import Capabilities, Context, Primitive, given
+from searchspace.cost import Cost, Shape, kept, linear, matmul
+from searchspace.primitives.attention.heads import check_heads, merge, places, split
+from searchspace.registry import primitive
+from searchspace.sharing import numbered
+
+
+@dataclass(frozen=True, kw_only=True)
+class LshAttentionConfig:
+    """`factorised`: two small hashes in place of one large. `exact_counts`: a key that several rounds show counts once;
+    `same_bucket`: what a chunk holds of other buckets is not read."""
+
+    dim: int = given()
+    causal: bool = given(False)
+    heads: int = 4
+    chunk: int = 32
+    rounds: int = 2
+    buckets: int | None = 8
+    factorised: bool = False
+    scale: bool = True
+    key_eps: float = 0.0
+    same_bucket: bool = False
+    exact_counts: bool = False
+    seed: int = 0
+    bias: bool = False
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_heads(self.dim, self.heads)
+        probability(dropout=self.dropout)
+        at_least(1, chunk=self.chunk, rounds=self.rounds)
+        at_least(0, seed=self.seed)
+        if self.key_eps < 0:
+            raise ValueError(f"key_eps must be at least 0, but got key_eps={self.key_eps}.")
+        if self.buckets is not None and (self.buckets < 2 or self.buckets % 2):
+            raise ValueError(f"buckets must be even and at least 2, or null to follow the length, not {self.buckets}.")
+        if self.factorised and self.buckets is not None and self.buckets % 4:
+            raise ValueError(
+                f"buckets must be a multiple of 4 to be factorised into two even numbers, but got {self.buckets}."
+            )
+
+    def columns(self, chunks: int) -> tuple[int, ...]:
+        """Columns of each hash's R, half as many as it has buckets, for a sequence of so many chunks."""
+        half = chunks if self.buckets is None else self.buckets // 2
+        if not self.factorised:
+            return (half,)
+        # Of b / 4 = first * second the most even; of a length's own number at least so many.
+        quarter = half // 2 if self.buckets is not None else -(-half // 2)
+        first = max(n for n in range(1, math.isqrt(quarter) + 1) if self.buckets is None or quarter % n == 0)
+        return (first, -(-quarter // first))
+
+
+@primitive("lsh_attention", LshAttentionConfig)
+class LshAttention(Primitive):
+    """Attention among positions that hash alike; it cannot read in pieces."""
+
+    capabilities = Capabilities(streaming=False, turned=True, selects=True)
+
+    def __init__(self, config: LshAttentionConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.number = numbered("lsh_attention")
+        self.query_value = nn.Linear(config.dim, 2 * config.dim, bias=config.bias)
+        self.output = nn.Linear(config.dim, config.dim, bias=config.bias)
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        context.slot(causal=False)
+        q, v = (split(half, self.config.heads) for half in self.query_value(x).chunk(2, dim=2))
+        wide = torch.promote_types(q.dtype, torch.float32)
+        # Half precision has no number for the logits of what may not be read, and hashes many vectors elsewhere.
+        with torch.autocast(x.device.type, enabled=False):
+            out = self._attend(q.to(wide), v.to(wide), x, context)
+        return self.output(merge(out.to(v.dtype)))
+
+    def _attend(self, q: Tensor, v: Tensor, x: Tensor, context: Context) -> Tensor:
+        """q and v: [B, H, T, D] -> the same shape."""
+        config = self.config
+        if context.position is not None:
+            q = context.position.rotate(q, places(x, context))
+        k = F.normalize(q, dim=3) if config.key_eps == 0 else _nearly_normalised(q, config.key_eps)
+        long = x.shape[1] > config.chunk
+        return lsh_attention(
+            q,
+            k * q.shape[3] ** -0.5 if config.scale else k,
+            v,
+            context.choose(lambda: self._buckets(q.detach(), context.padding)) if long else None,
+            chunk=config.chunk,
+            causal=config.causal,
+            padding=context.padding,
+            bias=self._bias(x, context),
+            same_bucket=config.same_bucket,
+            exact_counts=config.exact_counts,
+            dropout=config.dropout if self.training else 0.0,
+        )
+
+    def _bias(self, x: Tensor, context: Context) -> Tensor | None:
+        """[H, 2 T - 1], by distance."""
+        if context.position is None:
+            return None
+        T = x.shape[1]
+        keys = torch.arange(2 * T - 1, device=x.device)
+        bias = context.position.bias(self.config.heads, keys[T - 1 : T], keys)
+        return None if bias is None else bias[:, 0]
+
+    @torch.no_grad()
+    def _buckets(self, q: Tensor, padding: Tensor | None) -> Tensor:
+        """[B, H, R, T]; a sequence's own number of chunks decides how many there are, unless they are given."""
+        config = self.config
+        N = -(-q.shape[2] // config.chunk)
+        counts = None
+        if padding is not None and config.buckets is None:
+            counts = -(-padding.sum(1) // config.chunk)
+        buckets, before = torch.zeros((), dtype=torch.int64, device=q.device), 1
+        for index in range(len(config.columns(N))):
+            own, most = self._columns(index, N, counts, q.device)
+            hashed = buckets_of(q, self._rotations(index, most, q), own)
+            buckets = buckets + hashed * before
+            before = 2 * most  # at least as many as any sequence's own
+        return buckets
+
+    def _columns(self, index: int, N: int, counts: Tensor | None, device: torch.device) -> tuple[Tensor | None, int]:
+        """How many columns of hash `index` each sequence uses, None for all, and the most of any."""
+        config = self.config
+        if counts is None:
+            return None, config.columns(N)[index]
+        table = [config.columns(max(1, n))[index] for n in range(N + 1)]
+        return torch.tensor(table, device=device)[counts], max(table)
+
+    def _rotations(self, index: int, columns: int, q: Tensor) -> Tensor:
+        """R of hash `index`, [D, R, columns]: a column is the same however many there are."""
+        D, R = q.shape[3], self.config.rounds
+        rows = torch.arange(D, device=q.device)[:, None] * R + torch.arange(R, device=q.device) + index * D * R
+        seed = (self.config.seed * 1_000_003 + self.number) % 2**32
+        return gaussians(rows, columns, seed).to(q.dtype)
+
+    @classmethod
+    def cost(cls, config: LshAttentionConfig, shape: Shape) -> Cost:
+        """Scores are counted chunk by chunk, the masked ones too."""
+        C, D = config.dim, config.dim // config.heads
+        how = cut(shape.length, config.chunk, config.rounds, config.causal)
+        heads = shape.batch * config.heads
+        rows, seen = heads * how.ring * how.size, how.views * how.size
+        hashed = sum(config.columns(how.chunks)) if shape.length > config.chunk else 0
+        held = shape.rows * (2 * C + 2 * config.heads)
+        hashing = matmul(heads * shape.length, D, config.rounds * hashed, backward=0)
+        return (
+            linear(shape, C, 2 * C, bias=config.bias)
+            + replace(hashing, choosing_flops=hashing.flops)
+            + matmul(how.size, D, 2 * seen, count=heads * how.ring)
+            + kept(shape, held + rows * (D + seen) + rows * how.views * D + shape.rows * (C + config.heads))
+            + Cost(activation_bytes=8 * (rows + rows * how.views + heads * how.rounds * shape.length))
+            + linear(shape, C, C, bias=config.bias)
+        )
+
+
+def _nearly_normalised(q: Tensor, eps: float) -> Tensor:
+    """q / sqrt(D (mean(q^2) + eps)), which is short where q is."""
+    return q * (q.shape[3] * (q.square().mean(3, keepdim=True) + eps)).rsqrt()

@@ -1,0 +1,135 @@
+"""Sliding-window attention: softmax attention over the positions near by, so the cost grows as T * window.
+
+Beltagy et al. 2020, "Longformer", https://arxiv.org/abs/2004.05150, section 3.1, without global positions.
+Causal: a position reads the last `window` positions, itself among them. Both ways: |i - j| <= window // 2.
+B batch, T time, H heads, G key and value heads, D width of one head, C = H * D model width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from kernels.sparse_attention.sliding_window_attention import reach, sliding_window_attention
+from searchspace.checks import at_least, probability
+from searchspace.contract import Capabilities, Context, Primitive, given
+from searchspace.cost import Cost, Shape, linear
+from searchspace.primitives.attention.heads import check_heads, merge, places, split
+from searchspace.primitives.sparse_attention.windows import check_dilated_heads, dilations, windows_cost
+from searchspace.registry import primitive
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlidingWindowAttentionConfig:
+    """`dilation`: how far apart the positions of a window lie, for the last `dilated_heads` heads (all of them where
+    none are named), as in the published language models, which dilate two heads."""
+
+    dim: int = given()
+    causal: bool = given(False)
+    heads: int = 4
+    key_value_heads: int | None = None
+    window: int = 64
+    dilation: int = 1
+    dilated_heads: int | None = None
+    bias: bool = False
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_heads(self.dim, self.heads, self.key_value_heads)
+        probability(dropout=self.dropout)
+        at_least(1, window=self.window, dilation=self.dilation)
+        check_dilated_heads(self.dilated_heads, self.heads, self.key_value_heads)
+
+    @property
+    def groups(self) -> int:
+        """Heads of keys and values."""
+        return self.key_value_heads or self.heads
+
+    @property
+    def key_value_width(self) -> int:
+        """Numbers that a position's keys have in all heads; its values have as many."""
+        return self.groups * (self.dim // self.heads)
+
+    @property
+    def past(self) -> int:
+        """Positions before a query that it may read, and those between them."""
+        return (self.window - 1) * self.dilation
+
+    @property
+    def dilations(self) -> list[tuple[slice, int]]:
+        """Which heads are dilated how far."""
+        return dilations(self.heads, self.dilation, self.dilated_heads)
+
+
+@primitive("sliding_window_attention", SlidingWindowAttentionConfig)
+class SlidingWindowAttention(Primitive):
+    """Attention in a window; streaming keeps the keys and values of the positions that it still reaches."""
+
+    capabilities = Capabilities(turned=True)
+
+    def __init__(self, config: SlidingWindowAttentionConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.query = nn.Linear(config.dim, config.dim, bias=config.bias)
+        self.key_value = nn.Linear(config.dim, 2 * config.key_value_width, bias=config.bias)
+        self.output = nn.Linear(config.dim, config.dim, bias=config.bias)
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        config = self.config
+        slot = context.slot(causal=config.causal)
+        q = split(self.query(x), config.heads)
+        k, v = (split(half, config.groups) for half in self.key_value(x).chunk(2, dim=2))  # each [B, G, T, D]
+        if context.position is not None:
+            positions = places(x, context)
+            q, k = context.position.rotate(q, positions), context.position.rotate(k, positions)
+        if slot is not None:
+            k, v = self._remember(slot, "k", k), self._remember(slot, "v", v)
+        outs = []
+        for heads, dilation in config.dilations:
+            share = config.heads // config.groups
+            near = slice(heads.start // share, heads.stop // share)
+            bias = self._bias(context, dilation, x.device)
+            outs.append(
+                sliding_window_attention(
+                    q[:, heads],
+                    k[:, near],
+                    v[:, near],
+                    window=config.window,
+                    causal=config.causal,
+                    dilation=dilation,
+                    keys=context.padding,
+                    bias=None if bias is None else bias[heads],
+                    dropout=config.dropout if self.training else 0.0,
+                )
+            )
+        return self.output(merge(outs[0] if len(outs) == 1 else torch.cat(outs, dim=1)))
+
+    def _remember(self, slot: dict[str, Tensor], name: str, new: Tensor) -> Tensor:
+        """The keys (or values) that the new positions may read; the slot keeps those the next ones may."""
+        near = torch.cat([slot[name], new], dim=2) if slot.get(name) is not None else new
+        length = min(near.shape[2], self.config.past)
+        # A copy: a slice would hold on to everything that was read in this piece.
+        slot[name] = near.narrow(2, near.shape[2] - length, length).clone()
+        return near
+
+    def _bias(self, context: Context, dilation: int, device: torch.device) -> Tensor | None:
+        """[H, left + 1 + right], by distance: what one query gets from all the keys it may read."""
+        if context.position is None:
+            return None
+        left, right = reach(self.config.window, self.config.causal)
+        keys = torch.arange(left + 1 + right, device=device) * dilation
+        bias = context.position.bias(self.config.heads, keys[left : left + 1], keys)
+        return None if bias is None else bias[:, 0]
+
+    @classmethod
+    def cost(cls, config: SlidingWindowAttentionConfig, shape: Shape) -> Cost:
+        C, W = config.dim, config.key_value_width
+        held = min(shape.length, config.past) if config.causal else 0
+        return (
+            linear(shape, C, C + 2 * W, bias=config.bias)
+            + windows_cost(config, shape, W)
+            + linear(shape, C, C, bias=config.bias)
+            + Cost(state_bytes=2 * shape.batch * held * W * shape.element_bytes)
+        )

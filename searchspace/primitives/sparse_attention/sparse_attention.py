@@ -1,0 +1,273 @@
+"""Sparse attention: a position reads some positions near by and some that stand for the rest, about sqrt(T) in all.
+
+Child et al. 2019, "Generating Long Sequences with Sparse Transformers", https://arxiv.org/abs/1904.10509, section 4:
+two sets A1 and A2 of earlier positions (see `sparse_pattern`), through which all earlier positions reach each other in
+two steps. "union" reads both under one softmax, each key once; "heads": the first half of the heads A1, the others A2;
+"first" and "second" one of them, so that the layers of a written-out body can take turns.
+B batch, T time, H heads, D width of one head, C = H * D model width, l the stride, c the summary, N = T / l blocks.
+
+Work and memory grow as T (l + T / l) for strided, T (l + c T / l) for fixed. Streaming keeps what can be read again:
+strided all keys and values, "first" the last l - 1; fixed the summaries and the block that is not complete.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from kernels.attention.attention import attention, masked_attention
+from kernels.sparse_attention.block_sparse_attention import block_sparse_attention, by_distance, distances
+from kernels.sparse_attention.block_sparse_gathered import biased_attention
+from kernels.sparse_attention.sliding_window_attention import sliding_window_attention
+from kernels.sparse_attention.strided_attention import strided_attention
+from searchspace.checks import at_least, probability
+from searchspace.contract import Capabilities, Context, Primitive, given
+from searchspace.cost import Cost, Shape, kept, linear, matmul
+from searchspace.primitives.attention.heads import check_heads, merge, places, split
+from searchspace.primitives.sparse_attention.sparse_pattern import Part, SparsePattern
+from searchspace.primitives.sparse_attention.windows import window_cost
+from searchspace.registry import primitive
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparseAttentionConfig:
+    """`summary` and `summary_by_head` are of the fixed pattern, `inclusive` of the strided; see `SparsePattern`."""
+
+    dim: int = given()
+    heads: int = 4
+    pattern: Literal["strided", "fixed"] = "strided"
+    stride: int = 64
+    summary: int = 8
+    composition: Literal["union", "heads", "first", "second"] = "union"
+    summary_by_head: bool = False
+    inclusive: bool = False
+    bias: bool = False
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_heads(self.dim, self.heads)
+        probability(dropout=self.dropout)
+        at_least(1, stride=self.stride, summary=self.summary)
+        if self.pattern == "fixed" and self.summary > self.stride:
+            raise ValueError(
+                f"summary must be at most stride, but got summary={self.summary}, stride={self.stride}: it is a part "
+                "of each block of stride positions."
+            )
+        if self.composition == "heads" and self.heads == 1:
+            raise ValueError("composition='heads' needs two heads or more, but got heads=1.")
+
+    @property
+    def reads(self) -> SparsePattern:
+        return SparsePattern(
+            name=self.pattern,
+            stride=self.stride,
+            summary=self.summary,
+            inclusive=self.inclusive,
+            by_head=self.summary_by_head and self.pattern == "fixed",
+        )
+
+    @property
+    def parts(self) -> list[tuple[Part, range]]:
+        """What which heads read."""
+        if self.composition != "heads":
+            return [(self.composition, range(self.heads))]
+        half = self.heads // 2
+        return [("first", range(half)), ("second", range(half, self.heads))]
+
+
+@primitive("sparse_attention", SparseAttentionConfig)
+class SparseAttention(Primitive):
+    """Attention over the two sets of a Sparse Transformer; it never looks ahead."""
+
+    capabilities = Capabilities(bidirectional=False, turned=True)
+
+    def __init__(self, config: SparseAttentionConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.pattern = config.reads
+        self.query_key_value = nn.Linear(config.dim, 3 * config.dim, bias=config.bias)
+        self.output = nn.Linear(config.dim, config.dim, bias=config.bias)
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        slot = context.slot()
+        q, k, v = (split(part, self.config.heads) for part in self.query_key_value(x).chunk(3, dim=2))
+        if context.position is not None:
+            positions = places(x, context)
+            q, k = context.position.rotate(q, positions), context.position.rotate(k, positions)
+        outs = [self._part(part, heads, q, k, v, slot, context) for part, heads in self.config.parts]
+        return self.output(merge(torch.cat(outs, dim=1) if len(outs) > 1 else outs[0]))
+
+    def _part(
+        self,
+        part: Part,
+        heads: range,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        slot: dict[str, Tensor] | None,
+        context: Context,
+    ) -> Tensor:
+        """What `heads` read, [B, heads, T, D]."""
+        start = context.streams.length if context.streams else 0
+        q, k, v = (x[:, heads.start : heads.stop] for x in (q, k, v))
+        table = self._table(start + q.shape[2], context, q.device)
+        reading = _Reading(self.pattern, part, heads, table, self.config.dropout if self.training else 0.0)
+        if slot is None:
+            return reading.parallel(q, k, v, context.padding)
+        return reading.piece(q, k, v, slot, start)
+
+    def _table(self, length: int, context: Context, device: torch.device) -> Tensor | None:
+        """[H, length or the window, the longer], the bias by the distance i - j."""
+        if context.position is None:
+            return None
+        steps = torch.arange(max(length, self.pattern.window), device=device)
+        bias = context.position.bias(self.config.heads, steps[-1:], steps)
+        return None if bias is None else bias[:, 0].flip(1)
+
+    @classmethod
+    def cost(cls, config: SparseAttentionConfig, shape: Shape) -> Cost:
+        """Scores are counted block by block, the masked ones too; activations as a fused kernel keeps them."""
+        C, D = config.dim, config.dim // config.heads
+        cost = linear(shape, C, 3 * C, bias=config.bias) + linear(shape, C, C, bias=config.bias)
+        for part, heads in config.parts:
+            held = config.reads.held_count(part, shape.length)
+            state = 2 * shape.batch * held * len(heads) * D * shape.element_bytes
+            cost += _part_cost(config.reads, part, len(heads), D, shape) + Cost(state_bytes=state)
+        if len(config.parts) > 1:
+            cost += kept(shape, shape.rows * C)  # the results side by side
+        return cost
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """One set of positions, read by some of the heads."""
+
+    pattern: SparsePattern
+    part: Part
+    heads: range
+    table: Tensor | None
+    dropout: float
+
+    def parallel(self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None) -> Tensor:
+        """q, k, v: [B, heads, T, D] -> the same shape."""
+        T, stride = q.shape[2], self.pattern.stride
+        bias = None if self.table is None else self.table[self.heads.start : self.heads.stop]
+        if stride >= T:
+            steps = torch.arange(T, device=q.device)
+            return self.dense(q, k, v, steps, steps[None], padding)
+        if self.pattern.name == "fixed":
+            return self._fixed(q, k, v, padding, bias)
+        if self.part == "union":
+            near = None if bias is None else bias[:, :T]
+            return strided_attention(q, k, v, stride=stride, keys=padding, bias=near, dropout=self.dropout)
+        if self.part == "first":
+            near = None if bias is None else bias[:, : self.pattern.window].flip(1)
+            return sliding_window_attention(
+                q, k, v, window=self.pattern.window, causal=True, keys=padding, bias=near, dropout=self.dropout
+            )
+        return self._columns(q, k, v, padding, bias)
+
+    def _columns(self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, bias: Tensor | None) -> Tensor:
+        """The strided A2: the positions with one remainder are a sequence of their own."""
+        (B, H, T, D), stride = q.shape, self.pattern.stride
+
+        def columns(x: Tensor) -> Tensor:  # [B, H, T, D] -> [B * l, H, N, D]
+            rows = F.pad(x, (0, 0, 0, -T % stride)).unflatten(2, (-1, stride))
+            return rows.permute(0, 3, 1, 2, 4).flatten(0, 1)
+
+        keys = None if padding is None else columns(padding[:, None, :, None])[:, 0, :, 0]
+        near = None
+        if bias is not None:
+            n = torch.arange(-(-T // stride), device=q.device)
+            near = bias[:, ((n[:, None] - n) * stride).clamp(min=0)]
+        out = attention(columns(q), columns(k), columns(v), causal=True, keys=keys, bias=near, dropout=self.dropout)
+        return out.unflatten(0, (B, stride)).permute(0, 2, 3, 1, 4).reshape(B, H, -1, D)[:, :, :T]
+
+    def _fixed(self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, bias: Tensor | None) -> Tensor:
+        T, stride, piece = q.shape[2], self.pattern.stride, self.pattern.piece
+        blocks, allowed = self.pattern.lists(self.part, T, self._numbers(q.device))
+        rest = -T % stride  # whole blocks of keys: nobody looks beyond the end, so that needs no mask of its own
+        k, v = (F.pad(x, (0, 0, 0, rest)) for x in (k, v))
+        near = None if bias is None else by_distance(bias, -distances(blocks, rows=stride, columns=piece))
+        return block_sparse_attention(
+            q, k, v, blocks, rows=stride, columns=piece, allowed=allowed, bias=near, dropout=self.dropout,
+            keys=None if padding is None else F.pad(padding, (0, rest)),
+        )  # fmt: skip
+
+    def piece(self, q: Tensor, k: Tensor, v: Tensor, slot: dict[str, Tensor], start: int) -> Tensor:
+        """The next positions of a stream, block by block; the slot keeps what can be read after them."""
+        names = f"k{self.heads.start}", f"v{self.heads.start}"
+        if not start:
+            slot.update(zip(names, self._kept(k, v, torch.arange(q.shape[2])[None], q.shape[2]), strict=True))
+            return self.parallel(q, k, v, None)
+        outs = []
+        for at in _cuts(start, q.shape[2], self.pattern.stride):
+            i = torch.arange(start, start + q.shape[2])[at]
+            j = self.pattern.held(self.part, int(i[0]), self.heads)
+            j = torch.cat([j, i.expand(len(j), -1)], dim=1)
+            near = [torch.cat([slot[name], new[:, :, at]], dim=2) for name, new in zip(names, (k, v), strict=True)]
+            outs.append(self.dense(q[:, :, at], near[0], near[1], i.to(q.device), j.to(q.device), None))
+            slot.update(zip(names, self._kept(near[0], near[1], j, int(i[-1]) + 1), strict=True))
+        return torch.cat(outs, dim=2)
+
+    def _kept(self, k: Tensor, v: Tensor, positions: Tensor, length: int) -> tuple[Tensor, Tensor]:
+        """Of the keys and values at `positions` [1 or heads, n] those that are held after `length` positions."""
+        held = self.pattern.held(self.part, length, self.heads)
+        index = torch.searchsorted(positions.expand(len(held), -1).contiguous(), held).to(k.device)
+        index = index[None, :, :, None].expand(len(k), k.shape[1], -1, k.shape[3])
+        return k.gather(2, index), v.gather(2, index)
+
+    def dense(self, q: Tensor, k: Tensor, v: Tensor, i: Tensor, j: Tensor, padding: Tensor | None) -> Tensor:
+        """Queries at i: [T], at most one block of them, over keys at j: [1 or heads, n]."""
+        allowed = self.pattern.reads(self.part, i[:, None], j[:, None], self._numbers(q.device)[:, None, None])[None]
+        if padding is not None:
+            allowed = allowed & padding[:, None, None]
+        if self.table is None:
+            return masked_attention(q, k, v, allowed, None, dropout=self.dropout)
+        table = self.table[self.heads.start : self.heads.stop]
+        bias = by_distance(table, (i[:, None] - j[:, None])[None])
+        return biased_attention(q, k, v, allowed, bias, self.dropout)
+
+    def _numbers(self, device: torch.device) -> Tensor:
+        return torch.arange(self.heads.start, self.heads.stop, device=device)
+
+
+def _cuts(start: int, length: int, stride: int) -> list[slice]:
+    """`length` positions from `start` on, cut where a block ends."""
+    edges = [0, *range(-start % stride or stride, length, stride), length]
+    return [slice(first, last) for first, last in pairwise(edges)]
+
+
+def _part_cost(pattern: SparsePattern, part: Part, heads: int, D: int, shape: Shape) -> Cost:
+    T, B, C, stride = shape.length, shape.batch, heads * D, pattern.stride
+    blocks = -(-T // stride)
+    rows = B * blocks * stride
+    if stride >= T:
+        mask = T * T * (heads if pattern.by_head and part != "first" else 1)
+        return matmul(T, D, 2 * T, count=B * heads) + kept(shape, shape.rows * (3 * C + C + heads) + mask)
+    if pattern.name == "fixed":
+        keys = pattern.listed(part, T)
+        masks = heads if pattern.by_head and part == "second" else 1
+        return (
+            matmul(stride, D, 2 * keys, count=B * blocks * heads)
+            + kept(shape, rows * (2 * C + heads) + 2 * B * blocks * keys * C)  # the blocks' own; their keys and values
+            + kept(shape, masks * blocks * stride * keys)
+        )
+    if part == "first":
+        return window_cost(shape, width=C, key_value_width=C, heads=heads, window=pattern.window, causal=True)
+    if part == "second":
+        columns = matmul(blocks, D, 2 * blocks, count=B * stride * heads)
+        return columns + kept(shape, rows * (4 * C + heads))
+    keys = 2 * stride + blocks - 1
+    return (
+        matmul(stride, D, 4 * stride, count=B * blocks * heads)
+        + matmul(blocks, D, 2 * (blocks - 1), count=B * stride * heads)
+        + kept(shape, rows * heads * (keys + blocks - 1))  # weights; those of the columns once more
+        + kept(shape, rows * (8 * C) + B * (blocks - 1) * stride * 2 * C)  # queries, windows and columns
+        + Cost(activation_bytes=blocks * stride * keys)  # the mask
+    )

@@ -1,0 +1,79 @@
+"""What blocks with a window share: which heads are dilated, and what a window costs.
+
+Beltagy et al. 2020, "Longformer", https://arxiv.org/abs/2004.05150, section 3.1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kernels.sparse_attention.sliding_window_attention import tiling
+from searchspace.cost import Cost, Shape, kept, matmul
+
+
+def check_dilated_heads(dilated: int | None, heads: int, key_value_heads: int | None = None) -> None:
+    """Raise ValueError unless the last `dilated` heads are some of the heads, and whole groups of them."""
+    share = heads // (key_value_heads or heads)
+    if dilated is not None and (not 1 <= dilated <= heads or dilated % share):
+        raise ValueError(
+            f"dilated_heads must be a multiple of {share} between 1 and heads={heads}, but got {dilated}; leave it out "
+            "to dilate all heads."
+        )
+
+
+def dilations(heads: int, dilation: int, dilated: int | None) -> list[tuple[slice, int]]:
+    """Which heads are dilated how far: the last `dilated` of them, or all."""
+    plain = heads - (heads if dilated is None else dilated)
+    if dilation == 1 or not plain:
+        return [(slice(0, heads), dilation)]
+    return [(slice(0, plain), 1), (slice(plain, heads), dilation)]
+
+
+def window_cost(
+    shape: Shape,
+    *,
+    width: int,
+    key_value_width: int,
+    heads: int,
+    window: int,
+    causal: bool,
+    dilation: int = 1,
+    everywhere: int = 0,
+) -> Cost:
+    """Scores are counted tile by tile, the masked ones too; activations as a fused kernel keeps them.
+
+    `everywhere`: keys that every query reads beside its window; then each tile has its own copy of what it reads.
+    """
+    classes = dilation if shape.length > 1 else 1
+    length = -(-shape.length // classes)
+    tiles = tiling(length, length, window, causal)
+    rows, columns = tiles.count * tiles.rows, tiles.columns + everywhere
+    keys = tiles.count * columns if everywhere else rows - tiles.rows + columns  # tiles share what they read
+    ragged = dilation > 1 and not causal and shape.length % classes  # then every class has a mask of its own
+    batch = shape.batch * classes
+    if ragged:
+        keys = tiles.count * columns
+    return (
+        matmul(tiles.rows, width // heads, 2 * columns, count=batch * tiles.count * heads)
+        + kept(shape, batch * rows * (2 * width + heads))  # queries, results and normalisers of the tiles
+        + kept(shape, batch * keys * 2 * key_value_width)
+        + kept(shape, (batch if ragged else 1) * rows * columns)  # the mask
+    )
+
+
+def windows_cost(config: Any, shape: Shape, key_value_width: int, everywhere: int = 0) -> Cost:
+    """`window_cost` of all the heads of a configuration, as it dilates them."""
+    cost, groups = Cost(), config.dilations
+    for heads, dilation in groups:
+        part = heads.stop - heads.start
+        cost += window_cost(
+            shape,
+            width=config.dim * part // config.heads,
+            key_value_width=key_value_width * part // config.heads,
+            heads=part,
+            window=config.window,
+            causal=config.causal,
+            dilation=dilation,
+            everywhere=everywhere,
+        )
+    return cost + kept(shape, shape.rows * config.dim if len(groups) > 1 else 0)  # the results side by side

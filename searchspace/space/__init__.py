@@ -1,0 +1,1 @@
+"""A space of architectures: size, sampling, encoding, mutation, crossover."""

@@ -1,0 +1,282 @@
+"""A space of architectures: a tree with holes, and constraints on what fills them.
+
+A *point* is one way to fill the holes, an architecture the model it makes. Different points are different fillings; a
+few of them can make the same model (two steps of [A, A] and four of [A]), and `distinct` counts models.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter as Tally
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+from searchspace.cost import Cost, Shape
+from searchspace.errors import Problem, SpaceError, nearest
+from searchspace.language import language, schema, window_growth
+from searchspace.language.canonical import canonical
+from searchspace.language.constraints import Constraint
+from searchspace.language.holes import describe, draw, values
+from searchspace.language.traversal import Choose, Outline, Walk
+from searchspace.model import build
+from searchspace.model.architecture import Architecture
+from searchspace.model.parts import Part, too_long
+from searchspace.space import variation
+from searchspace.space.counting import Counter
+from searchspace.space.dimensions import dimensions
+from searchspace.space.locate import locate
+from searchspace.tree import Block, Floats, Hole, Mark, Scalar
+
+LENGTH = 1024  # positions that constraints are computed for
+_Odometer = list[tuple[int, int]]  # (which value, how many) of each hole in turn; the last one turns fastest
+BUILDS = "builds"  # the constraint that nobody writes: the values must fit together
+
+
+@dataclass(frozen=True)
+class Point:
+    """One way to fill a space: what was chosen at each hole (plain JSON) and the architecture it makes."""
+
+    choices: dict[str, Scalar]
+    architecture: Architecture
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A constraint that an architecture breaks. `value` and `bound` are None where the architecture does not build."""
+
+    quantity: str
+    value: float | None
+    bound: float | None
+    message: str
+    mark: Mark | None = None
+
+    @property
+    def excess(self) -> float:
+        """How far beyond its bound the value is, relative to the bound."""
+        if self.value is None or self.bound is None:
+            return float("inf")
+        return abs(self.value - self.bound) / max(abs(self.bound), 1e-12)
+
+
+@dataclass(frozen=True)
+class Size:
+    """`points`: how many there are, constraints aside; None when `continuous` holes make them uncountable.
+    `discrete`: the same count with every real interval as one value."""
+
+    points: int | None
+    continuous: int
+    discrete: int
+
+    def __str__(self) -> str:
+        if self.points is not None:
+            return f"{self.points:,} points"
+        holes = "1 real interval" if self.continuous == 1 else f"{self.continuous} real intervals"
+        return f"{self.discrete:,} points times {holes}"
+
+
+class Space:
+    """A description with holes, in any spelling. Raises SpaceError when names, types or ties in it cannot hold."""
+
+    def __init__(self, root: Block, constraints: Iterable[Constraint] = (), length: int | None = None):
+        self.root = schema.complete(root)
+        self.constraints = tuple(constraints)
+        self.length = LENGTH if length is None else length
+        self.read = length  # of the sequences that its models must be able to read, where that is known
+        if problems := window_growth.problems(self.root):
+            raise SpaceError(problems)
+        self.outline = Outline(self.root)
+
+    @classmethod
+    def parse(cls, text: str, source: str = "<text>") -> Space:
+        """Read the language. Raises SpaceError with everything that is wrong."""
+        description = language.parse(text, source)
+        return cls(description.root, description.constraints)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Space:
+        description = language.load(path)
+        return cls(description.root, description.constraints)
+
+    def text(self) -> str:
+        """The space in the language; it parses to the same space."""
+        return language.render(self.root, self.constraints)
+
+    def with_length(self, length: int) -> Space:
+        """The same space for sequences of `length` positions: every model can read them, constraints are of them."""
+        return Space(self.root, self.constraints, length)
+
+    @cached_property
+    def dimensions(self) -> dict[str, Hole]:
+        """Every hole that can become active, by path, in document order; copies up to the longest repeat."""
+        return dimensions(self.outline)
+
+    @cached_property
+    def _counter(self) -> Counter:
+        return Counter(self.outline)
+
+    def size(self) -> Size:
+        """The exact number of points, constraints aside."""
+        continuous = sum(isinstance(hole, Floats) and values(hole) is None for hole in self.dimensions.values())
+        total = self._counter.total
+        return Size(None if continuous else total, continuous, total)
+
+    def distinct(self, limit: int = 100_000) -> int:
+        """The number of different architectures, by enumeration. Raises SpaceError beyond `limit` points."""
+        size = self.size()
+        if size.points is None or size.points > limit:
+            raise SpaceError(f"Too large to enumerate: {size}, but limit is {limit:,}.")
+        return len({point.architecture.hash for point in self.enumerate()})
+
+    def realise(self, choose: Choose) -> Point:
+        """Fill the holes by `choose(path, hole)`; see `searchspace.language.traversal`. Raises SpaceError for a value
+        that does not fit."""
+        walk = Walk(self.outline, choose)
+        # `root` is complete, so what it is filled to is too: only the canonical form is left to do.
+        return Point(walk.choices, Architecture(canonical(walk.root())))
+
+    def point(self, choices: dict[str, Scalar]) -> Point:
+        """Replay recorded choices. Raises SpaceError when one is missing, unknown or does not fit."""
+
+        def recorded(path: str, hole: Hole) -> Scalar:
+            if path not in choices:
+                message = f"nothing is chosen for {describe(hole)}.{nearest(path, choices)}"
+                raise SpaceError([Problem(message, hole.mark, path)])
+            return choices[path]
+
+        point = self.realise(recorded)
+        unused = [path for path in choices if path not in point.choices]
+        if unused:
+            raise SpaceError(
+                [Problem(f"no such hole is open here.{nearest(path, point.choices)}", None, path) for path in unused]
+            )
+        return point
+
+    def enumerate(self) -> Iterator[Point]:
+        """Every point in a fixed order, infeasible ones too. Raises SpaceError when there are real intervals."""
+        order: _Odometer | None = []
+        while order is not None:
+            turned, seen = order, _Odometer()
+
+            def turn(path: str, hole: Hole, turned: _Odometer = turned, seen: _Odometer = seen) -> Scalar:
+                known = values(hole)
+                if known is None:
+                    raise SpaceError([Problem(f"{describe(hole)} has no list of values", hole.mark, path)])
+                index = turned[len(seen)][0] if len(seen) < len(turned) else 0
+                seen.append((index, len(known)))
+                return known[index]
+
+            yield self.realise(turn)
+            order = _advanced(seen)
+
+    def sample(
+        self,
+        rng: random.Random,
+        by: Literal["choices", "architectures"] = "choices",
+        feasible: bool = True,
+        tries: int = 1000,
+    ) -> Point:
+        """A random point. `by` choices: every hole uniform when it is reached (log holes in the logarithm), so a
+        branch is as likely as its neighbour however little is in it. `by` architectures: every point equally likely.
+
+        With `feasible`, points that break a constraint are drawn again; SpaceError says which constraint failed most
+        and how near the nearest sample came when none of `tries` is feasible.
+        """
+        if by not in ("choices", "architectures"):
+            raise ValueError(f"by must be 'choices' or 'architectures', but got {by!r}.")
+        counter = self._counter if by == "architectures" else None
+        broken: list[Violation] = []
+        for _ in range(tries):
+            try:
+                point = self.point(counter.draw(rng)) if counter else self.realise(lambda _, hole: draw(hole, rng))
+            except SpaceError as error:  # too many blocks to write out
+                broken.append(Violation(BUILDS, None, None, str(error)))
+                continue
+            found = self.violations(point.architecture) if feasible else []
+            if not found:
+                return point
+            broken += found
+        raise _nothing_feasible(broken, tries)
+
+    def violations(self, architecture: Architecture) -> list[Violation]:
+        """The constraints that `architecture` breaks, computed for one sequence of `length` positions."""
+        try:
+            whole = Part(name="model", shape=Shape(length=self.read or 1), block=architecture.configured)
+            if self.read and (beyond := next(too_long(whole), None)):
+                return [Violation(BUILDS, None, None, beyond)]
+            if not self.constraints:
+                return []
+            cost = build.cost(architecture, Shape(batch=1, length=self.length))
+        except ValueError as error:
+            return [Violation(BUILDS, None, None, str(error))]
+        found = (self._violation(constraint, cost) for constraint in self.constraints)
+        return [violation for violation in found if violation]
+
+    def _violation(self, constraint: Constraint, cost: Cost) -> Violation | None:
+        value = measured(cost, constraint.quantity, self.length)
+        for bound, beyond, word in ((constraint.low, -1, "at least"), (constraint.high, 1, "at most")):
+            if bound is not None and (value - bound) * beyond > 0:
+                message = f"{constraint.quantity} must be {word} {bound:,}, but is {value:,}."
+                return Violation(constraint.quantity, value, bound, message, constraint.mark)
+        return None
+
+    def feasible(self, point: Point) -> bool:
+        """Whether the point's architecture builds and meets every constraint."""
+        return not self.violations(point.architecture)
+
+    def mutate(self, point: Point, rng: random.Random) -> Point:
+        """`point` with one hole filled differently; see `searchspace.space.variation`."""
+        return variation.mutate(self, point, rng)
+
+    def crossover(self, a: Point, b: Point, rng: random.Random) -> Point:
+        """A feasible point whose holes are filled as in `a` or as in `b`; see `searchspace.space.variation`."""
+        return variation.crossover(self, a, b, rng)
+
+    def neighbours(self, point: Point, rng: random.Random) -> Iterator[Point]:
+        """Every feasible architecture one hole away from `point`; see `searchspace.space.variation`."""
+        return variation.neighbours(self, point, rng)
+
+    def locate(self, architecture: Architecture) -> Point | None:
+        """The point that makes `architecture`, or None when none does; constraints aside."""
+        for choices in locate(self.outline, architecture.root):
+            point = self.point(choices)
+            if point.architecture.hash == architecture.hash:
+                return point
+        return None
+
+    def contains(self, architecture: Architecture) -> bool:
+        """Whether some point makes `architecture`; constraints aside."""
+        return self.locate(architecture) is not None
+
+
+def measured(cost: Cost, quantity: str, length: int) -> float:
+    """A constraint's quantity: a field of `Cost`, or `state_bytes_per_token`."""
+    return cost.state_bytes / length if quantity == "state_bytes_per_token" else getattr(cost, quantity)
+
+
+def _advanced(seen: _Odometer) -> _Odometer | None:
+    """The next reading of the odometer: the last hole that has a value left takes it, and those after it start anew."""
+    while seen:
+        index, count = seen.pop()
+        if index + 1 < count:
+            return [*seen, (index + 1, count)]
+    return None
+
+
+def _nothing_feasible(broken: list[Violation], tries: int) -> SpaceError:
+    (quantity, bound), times = Tally((violation.quantity, violation.bound) for violation in broken).most_common(1)[0]
+    nearest_one = min(
+        (violation for violation in broken if (violation.quantity, violation.bound) == (quantity, bound)),
+        key=lambda violation: violation.excess,
+    )
+    if quantity == BUILDS:
+        reason = nearest_one.message.replace("\n", "; ")
+        message = f"none of {tries} samples is feasible; {times} do not build. One of them: {reason}"
+        return SpaceError([Problem(message)])
+    message = (
+        f"none of {tries} samples is feasible; {times} break {quantity}. "
+        f"The nearest: {nearest_one.message} Loosen the constraint or widen the space."
+    )
+    return SpaceError([Problem(message, nearest_one.mark, f"constraints.{quantity}")])

@@ -1,0 +1,175 @@
+"""New points from old ones: what evolution and local search need of a space.
+
+Everything here replays recorded choices through `Space.realise` with something changed. A hole whose path is still open
+afterwards keeps its value, so a subtree that was not touched stays as it was. A mutation knows what holes are for: it
+swaps a block, widens, deepens, shares weights, reaches further or tunes, each kind as likely as the others, and where a
+block takes the place of another it keeps what both have, such as the number of heads; other holes that open are drawn.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from searchspace.errors import SpaceError
+from searchspace.language.holes import admits, draw, from_unit, same_scalar, unit, values
+from searchspace.tree import Block, Choice, Floats, Hole, Integers, Scalar
+
+if TYPE_CHECKING:
+    from searchspace.space.space import Point, Space
+
+TRIES = 100
+# What the field of a hole is for; a choice of blocks is a swap, and any other field tunes.
+KINDS = {
+    "width": "widen",
+    "expand": "widen",
+    "hidden": "widen",
+    "times": "deepen",
+    "share_weights": "share",
+    "window": "reach",
+    "kernel": "reach",
+    "segment": "reach",
+    "memory": "reach",
+    "span": "reach",
+}
+NEAR = 0.15  # standard deviation of a near step, as a part of the whole range
+FAR = 0.2  # how often a number is drawn anew instead
+OPEN_STEPS = (-0.3, -0.1, -0.03, 0.03, 0.1, 0.3)  # neighbours of a value in a real interval, in parts of the range
+
+
+def mutate(space: Space, point: Point, rng: random.Random, tries: int = TRIES) -> Point:
+    """`point` with one of its holes filled differently: numbers mostly with a near value, choices with any other.
+
+    First a kind of change is drawn (see `kind`), then one of its holes. The result is feasible and another
+    architecture; it is `point` itself only when neither `tries` mutations nor as many samples find one.
+    """
+    holes = _open_holes(space, point)
+    free: dict[str, list[str]] = {}
+    for path, hole in holes.items():
+        if (known := values(hole)) is None or len(known) > 1:
+            free.setdefault(kind(path, hole), []).append(path)
+    for _ in range(tries if free else 0):
+        path = rng.choice(free[rng.choice(list(free))])
+        changed = _other(holes[path], point.choices[path], rng)
+        child = _replay(space, {**point.choices, path: changed}, rng, point.choices)
+        if child and child.architecture != point.architecture:
+            return child
+    for _ in range(tries if free else 0):
+        child = _replay(space, {}, rng)
+        if child and child.architecture != point.architecture:
+            return child
+    return point
+
+
+def kind(path: str, hole: Hole) -> str:
+    """What filling the hole at `path` differently does: swap, widen, deepen, share, reach or tune."""
+    if isinstance(hole, Choice) and any(isinstance(option, Block | tuple) for option in hole.options):
+        return "swap"
+    return KINDS.get(_field(path), "tune")
+
+
+def crossover(space: Space, a: Point, b: Point, rng: random.Random, tries: int = TRIES) -> Point:
+    """A feasible point whose every hole is filled as in `a` or as in `b`, at even odds where both have it open.
+
+    What opens in neither parent is drawn. It may equal a parent; when `tries` find nothing feasible it is a mutation
+    of `a`.
+    """
+    for _ in range(tries):
+        mixed = {**a.choices, **b.choices}
+        for path in a.choices:
+            if path not in b.choices or rng.random() < 0.5:
+                mixed[path] = a.choices[path]
+        child = _replay(space, mixed, rng)
+        if child:
+            return child
+    return mutate(space, a, rng, tries)
+
+
+def neighbours(space: Space, point: Point, rng: random.Random, tries: int = 10) -> Iterator[Point]:
+    """Every feasible architecture that differs from `point` in one hole, once; holes in order, values in order.
+
+    Where a change opens new holes they are drawn, again up to `tries` times until the point is feasible. A real
+    interval is sampled at a few near values.
+    """
+    seen = {point.architecture.hash}
+    for path, hole in _open_holes(space, point).items():
+        for value in _others(hole, point.choices[path]):
+            for _ in range(tries):
+                child = _replay(space, {**point.choices, path: value}, rng)
+                if child:
+                    if child.architecture.hash not in seen:
+                        seen.add(child.architecture.hash)
+                        yield child
+                    break
+
+
+def _open_holes(space: Space, point: Point) -> dict[str, Hole]:
+    return {path: space.dimensions[path] for path in point.choices}
+
+
+def _replay(
+    space: Space, choices: dict[str, Scalar], rng: random.Random, donor: Mapping[str, Scalar] | None = None
+) -> Point | None:
+    """The point of `choices` as far as they go, what they leave open drawn; None when it is not feasible.
+
+    A hole of a field that `donor` has filled elsewhere is filled alike, from where the end of the path is most alike.
+    """
+
+    def recorded(path: str, hole: Hole) -> Scalar:
+        if path in choices and admits(hole, choices[path]):
+            return choices[path]
+        alike = [other for other in donor or () if _field(other) == _field(path)]
+        nearest = max(alike, key=lambda other: _same_end(other, path), default=None)
+        if donor and nearest is not None and admits(hole, donor[nearest]):
+            return donor[nearest]
+        return draw(hole, rng)
+
+    try:
+        point = space.realise(recorded)
+    except SpaceError:  # too many blocks to write out
+        return None
+    return point if space.feasible(point) else None
+
+
+def _field(path: str) -> str:
+    """The name of the field that the hole at `path` stands in, without its place in a list."""
+    return path.rpartition(".")[2].partition("[")[0]
+
+
+def _same_end(one: str, other: str) -> int:
+    """How many characters the ends of two paths have in common."""
+    pairs = zip(reversed(one), reversed(other))
+    return next((index for index, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+
+
+def _other(hole: Hole, value: Scalar, rng: random.Random) -> Scalar:
+    """Another value for the hole: for a number mostly a near one."""
+    if isinstance(hole, Integers | Floats) and rng.random() >= FAR:
+        assert isinstance(value, int | float)
+        return _near(hole, value, rng)
+    while same_scalar(other := draw(hole, rng), value):
+        pass
+    return other
+
+
+def _near(hole: Integers | Floats, value: float, rng: random.Random) -> int | float:
+    step = rng.gauss(0, NEAR)
+    other = from_unit(hole, unit(hole, value) + step)
+    known = values(hole)
+    if other != value or known is None:
+        return other
+    # The step was shorter than the grid: take the next value, at an end the only one there is.
+    index = known.index(value) + (1 if step > 0 else -1)
+    return known[index if 0 <= index < len(known) else 2 * known.index(value) - index]  # type: ignore[return-value]
+
+
+def _others(hole: Hole, value: Scalar) -> Iterator[Scalar]:
+    known = values(hole)
+    if known is not None:
+        yield from (other for other in known if not same_scalar(other, value))
+        return
+    assert isinstance(hole, Floats) and not isinstance(hole, Choice) and isinstance(value, int | float)
+    for step in OPEN_STEPS:
+        if 0 <= unit(hole, value) + step <= 1:
+            yield from_unit(hole, unit(hole, value) + step)

@@ -1,0 +1,66 @@
+"""Additive attention in chunks against its definition for all pairs at once."""
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from kernels.attention import additive_attention as module
+from kernels.attention.additive_attention import additive_attention, additive_attention_reference
+
+
+def _problem(queries, keys, heads=2, batch=2):
+    torch.manual_seed(0)
+    shapes = (batch, heads, queries, 3), (batch, heads, keys, 3), (batch, heads, keys, 4), (heads, 3)
+    return [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+
+
+@pytest.mark.parametrize("chunk", [1, 100, 1 << 20])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(("queries", "keys", "causal"), [(1, 1, True), (5, 7, False), (7, 7, True), (3, 8, True)])
+def test_equals_its_definition_whatever_the_chunks(monkeypatch, queries, keys, causal, masked, chunk):
+    monkeypatch.setattr(module, "CHUNK", chunk)
+    inputs = _problem(queries, keys)
+    real = torch.rand(2, keys) < 0.6 if masked else None
+    found = additive_attention(*inputs, real, causal=causal)
+    expected = additive_attention_reference(*inputs, real, causal=causal)
+    torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-12)
+    scale = torch.randn_like(found)
+    gradients = [torch.autograd.grad((out * scale).sum(), inputs) for out in (found, expected)]
+    torch.testing.assert_close(gradients[0], gradients[1], atol=1e-10, rtol=1e-10)
+
+
+def test_a_query_without_keys_reads_zeros_and_passes_no_gradient():
+    inputs, real = _problem(3, 4), torch.tensor([[True] * 4, [False] * 4])
+    out = additive_attention(*inputs, real)
+    assert not out[1].any()
+    for gradient in torch.autograd.grad(out.square().sum(), inputs[:3]):
+        assert gradient[0].any()
+        assert not gradient[1].any()
+
+
+def test_is_sound_as_an_operation_and_counts_the_products_of_its_definition():
+    inputs = _problem(4, 5)
+    torch.library.opcheck(torch.ops.tessera.additive_attention.default, (*inputs, torch.rand(2, 5) < 0.6, False))
+    torch.library.opcheck(torch.ops.tessera.additive_attention.default, (*_problem(5, 5), None, True))
+    counts = []
+    for call in (additive_attention, additive_attention_reference):
+        with FlopCounterMode(display=False) as counter:
+            call(*inputs).sum().backward()
+        counts.append(counter.get_total_flops())
+    assert counts[0] == counts[1] > 0
+
+
+def test_memory_is_that_of_one_chunk(monkeypatch):
+    monkeypatch.setattr(module, "CHUNK", 2 * 2 * 64 * 3 * 5)  # five queries
+    sizes = []
+    scores = module._scores
+
+    def seen(*arguments):
+        opened, out = scores(*arguments)
+        sizes.append(opened.numel())
+        return opened, out
+
+    monkeypatch.setattr(module, "_scores", seen)
+    additive_attention(*_problem(64, 64)).sum().backward()
+    assert len(sizes) == 2 * 13
+    assert max(sizes) == module.CHUNK

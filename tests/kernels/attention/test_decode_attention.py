@@ -1,0 +1,132 @@
+"""A step of decoding against attention's definition, by every way, with room in the cache that is not filled yet."""
+
+import pytest
+import torch
+
+from kernels.attention.decode_attention import OPERATION, SPLITS, TILES, _fits, _suited, decode_attention
+from kernels.attention.decode_attention import decode_attention_reference as reference
+from kernels.dispatch import tuned
+from kernels.dispatch.registry import Choice
+from kernels.rowwise.rows import triton_is_here
+
+needs_triton = pytest.mark.skipif(not triton_is_here(), reason="Triton is not installed")
+WAYS = ["matmul", "sdpa", "split", pytest.param("triton", marks=needs_triton)]
+
+
+def _heads(*shape, dtype=torch.float64):
+    return torch.randn(shape, dtype=dtype, requires_grad=True)
+
+
+def _call(name, q, k, v, settings=None, **options):
+    each = OPERATION.implementations[name]
+    whole = {"keys": None, "lengths": None, "bias": None, "scale": q.shape[3] ** -0.5}
+    return each.call(q, k, v, **{**whole, **options}, **{**each.default, **(settings or {})})
+
+
+def _agree(found, expected, inputs, tolerance):
+    torch.testing.assert_close(found.double(), expected.double(), atol=tolerance, rtol=tolerance)
+    weights = torch.randn_like(found)
+    gradients = [torch.autograd.grad((out * weights).sum(), inputs) for out in (found, expected)]
+    torch.testing.assert_close(gradients[0], gradients[1], atol=4 * tolerance, rtol=4 * tolerance)
+
+
+@pytest.mark.parametrize("case", ["plain", "keys", "lengths", "bias keys lengths"])
+@pytest.mark.parametrize(
+    ("heads", "groups", "length", "splits"), [(1, 1, 1, 8), (4, 2, 37, 4), (3, 1, 18, 1), (2, 2, 70, 2)]
+)
+@pytest.mark.parametrize("name", WAYS)
+def test_equals_attention_of_one_query(name, heads, groups, length, splits, case):
+    torch.manual_seed(0)
+    dtype = torch.float32 if name == "triton" else torch.float64
+    q, k, v = _heads(3, heads, 1, 6, dtype=dtype), *(_heads(3, groups, length, 6, dtype=dtype) for _ in range(2))
+    keys = torch.rand(3, length) < 0.5
+    keys[1] = False
+    options = {
+        "keys": keys if "keys" in case else None,
+        "lengths": torch.tensor([length, 1, length // 2]) if "lengths" in case else None,
+        "bias": _heads(heads, 1, length, dtype=dtype) if "bias" in case else None,
+        "scale": 0.7,
+    }
+    inputs = [q, k, v] if options["bias"] is None else [q, k, v, options["bias"]]
+    found = _call(name, q, k, v, {"splits": splits} if name in ("split", "triton") else {}, **options)
+    tolerance = 100 * 2**-24 if name == "triton" else 1e-10
+    _agree(found, reference(q, k, v, **options), inputs, tolerance)
+    if "keys" in case:
+        assert not found[1].any()
+
+
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("name", WAYS)
+def test_the_newest_keys_may_lie_apart(name, biased):
+    torch.manual_seed(0)
+    dtype = torch.float32 if name == "triton" else torch.float64
+    q, *kept = _heads(2, 4, 1, 6, dtype=dtype), *(_heads(2, 2, length, 6, dtype=dtype) for length in (19, 19, 3, 3))
+    k, v, newest = *kept[:2], tuple(kept[2:])
+    options = {"newest": newest, "bias": torch.randn(4, 1, 22, dtype=dtype) if biased else None}
+    expected = reference(q, k, v, **options)
+    tolerance = 100 * 2**-24 if name == "triton" else 1e-10
+    _agree(_call(name, q, k, v, **options), expected, [q, *kept], tolerance)
+    with torch.no_grad():
+        torch.testing.assert_close(_call(name, q, k, v, **options), expected, atol=tolerance, rtol=tolerance)
+        with tuned.asked() as problems:
+            decode_attention(q, k, v, **options)
+    assert [problem["keys"] for problem in problems] == [19]
+
+
+def _corners():
+    base = {"block_k": 16, "splits": 2, "num_warps": 4, "num_stages": 1, "precision": "ieee"}
+    yield base
+    for name, values in TILES.items():
+        yield from ({**base, name: value} for value in {values[0], values[-1]} - {base[name]})
+
+
+@needs_triton
+@pytest.mark.parametrize("tiles", list(_corners()), ids=str)
+def test_no_tile_changes_the_result(tiles):
+    torch.manual_seed(0)
+    q, k, v = _heads(1, 2, 1, 5, dtype=torch.float32), *(_heads(1, 1, 40, 5, dtype=torch.float32) for _ in range(2))
+    _agree(_call("triton", q, k, v, tiles), reference(q, k, v), (q, k, v), 100 * 2**-24)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", WAYS)
+def test_half_precision_is_near_the_definition(name, dtype):
+    torch.manual_seed(0)
+    q, k, v = torch.randn(2, 4, 1, 16).to(dtype), *(torch.randn(2, 2, 50, 16).to(dtype) for _ in range(2))
+    found, expected = _call(name, q, k, v), reference(q.double(), k.double(), v.double())
+    assert found.dtype == dtype
+    # Queries, scores, shares and results are rounded.
+    assert (found - expected).abs().max() <= 8 * torch.finfo(dtype).eps * expected.abs().max()
+
+
+@needs_triton
+def test_finds_keys_that_lie_more_than_two_thousand_million_numbers_apart():
+    step = 2**30 + 8
+    rows = torch.as_strided(torch.empty(2 * step + 4, dtype=torch.bfloat16), (1, 1, 3, 4), (0, 0, step, 1))
+    rows.copy_(torch.randn(1, 1, 3, 4))  # the pages between them are never touched
+    q = rows[:, :, :1]
+    found, expected = _call("triton", q, rows, rows), reference(q, rows, rows)
+    torch.testing.assert_close(found, expected, atol=4 * 2**-8, rtol=0)
+
+
+def test_has_inputs_for_its_problems():
+    for problem in OPERATION.problems("cpu").values():
+        (q, k, v), options = OPERATION.inputs(problem, 0)
+        with tuned.asked() as found:
+            decode_attention(q, k, v, **options)
+        assert list(found) == [problem]
+        assert OPERATION.default_choice(problem).implementation == "matmul"
+    for problem in OPERATION.problems("cuda").values():
+        tiles = {**OPERATION.implementations["triton"].default, **_suited(problem)}
+        assert tiles["splits"] in SPLITS
+        assert _fits(tiles, problem)
+
+
+def test_refuses_more_than_one_query_and_a_gpu_where_there_is_none():
+    q = torch.zeros(1, 1, 2, 4)
+    with pytest.raises(ValueError, match="one query, but got 2: use"):
+        decode_attention(q, q, q)
+    with pytest.raises(ValueError, match="takes neither keys nor lengths"):
+        decode_attention(q[:, :, :1], q, q, newest=(q, q), lengths=torch.tensor([1]))
+    with pytest.raises(ValueError, match="a Triton kernel needs a GPU"):
+        decode_attention(q[:, :, :1], q, q, config=Choice.of("triton"))

@@ -1,0 +1,95 @@
+"""Nadaraya-Watson means against their definition, at odd sizes, with masks, at distance zero and with nothing near."""
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from kernels.attention import kernel_attention as module
+from kernels.attention.attention import attention
+from kernels.attention.kernel_attention import COMPACT, kernel_attention, kernel_attention_reference
+
+KERNELS = pytest.mark.parametrize("kernel", ["gaussian", *COMPACT])
+
+
+def _problem(queries, keys, heads=2, batch=2, width=3):
+    torch.manual_seed(0)
+    shapes = (batch, heads, queries, width), (batch, heads, keys, width), (batch, heads, keys, 5)
+    q, k, v = (torch.randn(shape, dtype=torch.float64) / 2 for shape in shapes)
+    k[:, :, -1] = q[:, :, -1]  # a query that is a key
+    return [value.requires_grad_() for value in (q, k, v)]
+
+
+@KERNELS
+@pytest.mark.parametrize("chunk", [1, 60, 1 << 20])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(("queries", "keys", "causal"), [(1, 1, True), (5, 7, False), (7, 7, True), (3, 8, True)])
+def test_equals_its_definition_whatever_the_chunks(monkeypatch, kernel, queries, keys, causal, masked, chunk):
+    monkeypatch.setattr(module, "CHUNK", chunk)
+    inputs = _problem(queries, keys)
+    real = torch.rand(2, keys) < 0.6 if masked else None
+    found = kernel_attention(*inputs, kernel, real, causal=causal)
+    expected = kernel_attention_reference(*inputs, kernel, real, causal=causal)
+    torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-12)
+    scale = torch.randn_like(found)
+    gradients = [torch.autograd.grad((out * scale).sum(), inputs, materialize_grads=True) for out in (found, expected)]
+    torch.testing.assert_close(gradients[0], gradients[1], atol=1e-9, rtol=1e-9)
+
+
+@KERNELS
+def test_nothing_near_reads_zeros_and_passes_no_gradient(kernel):
+    q, k, v = _problem(3, 4)
+    real = torch.tensor([[True] * 4, [False] * 4])
+    out = kernel_attention(q, k, v, kernel, real)
+    assert not out[1].any()
+    for gradient in torch.autograd.grad(out.square().sum(), (q, k, v), materialize_grads=True):
+        assert gradient.isfinite().all()
+        assert not gradient[1].any()
+    if kernel != "gaussian":
+        assert not kernel_attention(q + 50, k, v, kernel).any()
+
+
+@KERNELS
+def test_is_the_published_regression_on_numbers(kernel):
+    torch.manual_seed(0)
+    places, answers = torch.rand(20, dtype=torch.float64), torch.randn(20, dtype=torch.float64)
+    h = 0.2
+    weigh = {
+        "gaussian": lambda u: (-u * u / 2).exp(),
+        "boxcar": lambda u: 0.5 * (u <= 1),
+        "epanechnikov": lambda u: 0.75 * (1 - u * u) * (u <= 1),
+        "triangular": lambda u: (1 - u) * (u <= 1),
+    }[kernel]
+    for at in (0.1, 0.5, 0.93):
+        weights = [weigh((at - place).abs() / h) for place in places]
+        expected = sum(w * y for w, y in zip(weights, answers, strict=True)) / sum(weights)
+        query = torch.full((1, 1, 1, 1), at, dtype=torch.float64)
+        found = kernel_attention(query / h, places.view(1, 1, -1, 1) / h, answers.view(1, 1, -1, 1), kernel)
+        torch.testing.assert_close(found.squeeze(), expected)
+
+
+@KERNELS
+def test_a_wide_bandwidth_is_the_mean(kernel):
+    q, k, v = _problem(3, 6)
+    mean = v.mean(2, keepdim=True).expand(-1, -1, 3, -1)
+    torch.testing.assert_close(kernel_attention(q / 1e9, k / 1e9, v, kernel), mean, atol=1e-8, rtol=1e-8)
+
+
+def test_a_gaussian_of_keys_of_one_length_is_attention():
+    q, k, v = _problem(4, 6)
+    k = torch.nn.functional.normalize(k, dim=3)
+    v = v[..., :3]
+    torch.testing.assert_close(kernel_attention(q, k, v, "gaussian"), attention(q * 3**0.5, k, v))
+
+
+@pytest.mark.parametrize("kernel", COMPACT)
+def test_is_sound_as_an_operation(kernel):
+    inputs = _problem(4, 5)
+    torch.library.opcheck(torch.ops.tessera.kernel_attention.default, (*inputs, torch.rand(2, 5) < 0.6, kernel, False))
+    with FlopCounterMode(display=False) as counter:
+        kernel_attention(*inputs, kernel).sum().backward()
+    assert counter.get_total_flops() == 3 * 2 * (2 * 2) * (4 * 5) * (3 + 5)  # distances and values, two ways back
+
+
+def test_says_what_kernels_there_are():
+    with pytest.raises(ValueError, match="gaussian or one of boxcar, epanechnikov, triangular, but got 'cosine'"):
+        kernel_attention(*_problem(1, 1), "cosine")

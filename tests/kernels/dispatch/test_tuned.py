@@ -1,0 +1,292 @@
+"""What serves a problem, and why: exactly what was tuned, something near, the default, or what a lock allows."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from kernels.dispatch import table, tuned
+from kernels.dispatch.registry import Choice, Implementation, Operation, Problem, _operations, register
+
+
+def add(x, step):
+    return x + step
+
+
+def double(x):
+    return 2 * x
+
+
+@pytest.fixture
+def stepping(monkeypatch, tmp_path):
+    """An operation whose implementations can be told apart by their results; nothing is tuned."""
+    monkeypatch.setenv(tuned.TABLES, str(tmp_path))
+    monkeypatch.delenv(tuned.LOCK, raising=False)
+    implementations = {
+        "adding": Implementation("adding", add, {"step": (1, 2, 3)}, default={"step": 1}),
+        "doubling": Implementation("doubling", double, refuses=lambda p: "too long" if p["rows"] > 100 else None),
+    }
+    made = register(
+        Operation(
+            name="stepping",
+            reference=double,
+            implementations=implementations,
+            inputs=lambda problem, seed: ((torch.ones(problem["rows"], problem["columns"]),), {}),
+            problems=lambda device: {},
+            default=lambda problem: "adding",
+            sizes=("rows", "columns"),
+            flags=("gradients",),
+        )
+    )
+    tuned.use("cpu", None)
+    yield made
+    tuned.use("cpu", None)
+    del _operations["stepping"]
+
+
+def problem(rows=64, columns=8, gradients=False, dtype="float32"):
+    sizes = (("rows", rows), ("columns", columns))
+    return Problem("stepping", "cpu", dtype, sizes, (("gradients", gradients),))
+
+
+def entry(operation, choice=None, milliseconds=1.0, **which):
+    choice = choice or Choice.of("adding", {"step": 2})
+    source = operation.implementations[choice.implementation].source
+    return table.Entry(problem(**which), choice, milliseconds, source)
+
+
+def run(operation, x, config=None):
+    sizes = (x.numel() // x.shape[-1], x.shape[-1])
+    return tuned.implementation(operation, x.device.type, x.dtype, sizes, (False,), config)(x)
+
+
+def test_a_tuned_problem_is_served_exactly(stepping):
+    found = table.Table([entry(stepping), entry(stepping, Choice.of("doubling"), rows=65)])
+    served = found.serve(stepping, problem())
+    assert (served.choice, served.why, served.milliseconds) == (Choice.of("adding", {"step": 2}), "exact", 1.0)
+    assert found.serve(stepping, problem(65)).choice == Choice.of("doubling")
+
+
+def test_the_nearest_within_the_bound_serves_what_was_not_tuned(stepping):
+    near, far = entry(stepping, rows=60), entry(stepping, Choice.of("adding", {"step": 3}), rows=40)
+    served = table.Table([far, near]).serve(stepping, problem(64))
+    assert (served.choice, served.why, served.tuned) == (near.choice, "near", near.problem)
+
+
+@pytest.mark.parametrize(
+    "which", [{"rows": 31}, {"rows": 129}, {"columns": 17}, {"gradients": True}, {"dtype": "bfloat16"}], ids=str
+)
+def test_what_differs_by_more_is_served_by_the_default(stepping, which):
+    served = table.Table([entry(stepping, **which)]).serve(stepping, problem())
+    assert (served.choice, served.why) == (Choice.of("adding", {"step": 1}), "default")
+
+
+@pytest.mark.parametrize("rows", [32, 128])
+def test_the_bound_itself_is_near(stepping, rows):
+    assert table.Table([entry(stepping, rows=rows)]).serve(stepping, problem()).why == "near"
+
+
+def test_a_near_choice_that_cannot_run_the_problem_is_passed_over(stepping):
+    first = entry(stepping, Choice.of("doubling"), rows=99)
+    second = entry(stepping, Choice.of("adding", {"step": 3}), rows=80)
+    served = table.Table([first, second]).serve(stepping, problem(101))
+    assert (served.choice, served.why) == (second.choice, "near")
+
+
+@pytest.mark.parametrize("choice", [Choice.of("gone"), Choice.of("adding", {"step": 9}), Choice.of("adding", {"x": 1})])
+def test_a_choice_that_is_none_any_more_is_not_served(stepping, choice):
+    found = table.Table([table.Entry(problem(), choice, 1.0, "")])
+    assert found.serve(stepping, problem()).why == "default"
+
+
+def test_a_measurement_of_another_source_is_not_served(stepping):
+    stale = replace(entry(stepping), source="another")
+    assert table.Table([stale]).serve(stepping, problem()).why == "default"
+    with pytest.raises(table.LockedMiss, match="stepping has changed since adding was measured"):
+        table.Table([stale], miss="error", origin="lock.json").serve(stepping, problem())
+
+
+def bucket(operation, choice, *rows, loss=0.03):
+    return table.Bucket(
+        choice, tuple(problem(each) for each in rows), loss, operation.implementations[choice.implementation].source
+    )
+
+
+def test_a_bucket_serves_what_lies_among_its_problems_or_near_one(stepping):
+    small, large = Choice.of("adding", {"step": 1}), Choice.of("adding", {"step": 3})
+    found = table.Table(
+        [entry(stepping, rows=64)], buckets=[bucket(stepping, small, 4, 64), bucket(stepping, large, 512, 4096)]
+    )
+
+    assert found.serve(stepping, problem(64)).why == "exact"
+    among = found.serve(stepping, problem(16))  # four times as far from either as a neighbour may be
+    assert (among.choice, among.why, among.loss, among.tuned) == (small, "bucket", 0.03, problem(4))
+    assert found.serve(stepping, problem(8192)).choice == large
+    assert found.serve(stepping, problem(256)).choice == large
+    assert found.serve(stepping, problem(16384)).why == "default"
+    assert found.serve(stepping, problem(64, gradients=True)).why == "default"
+
+
+def test_what_is_built_for_each_shape_serves_no_other(stepping):
+    adding = replace(stepping.implementations["adding"], builds=True)
+    building = replace(stepping, implementations={**stepping.implementations, "adding": adding})
+    choice = Choice.of("adding", {"step": 3})
+    made = table.Table([entry(building, rows=64)], buckets=[bucket(building, choice, 64, 128)])
+
+    assert made.serve(building, problem(64)).why == "exact"
+    assert made.serve(building, problem(65)).why == "default"
+    assert made.serve(stepping, problem(65)).why == "bucket"
+
+
+def test_a_bucket_that_cannot_run_the_problem_or_has_changed_is_passed_over(stepping):
+    unable = bucket(stepping, Choice.of("doubling"), 80, 200)
+    stale = replace(bucket(stepping, Choice.of("adding", {"step": 3}), 100), source="older")
+
+    assert table.Table(buckets=[unable]).serve(stepping, problem(101)).why == "default"
+    assert table.Table(buckets=[unable]).serve(stepping, problem(90)).why == "bucket"
+    assert table.Table(buckets=[stale]).serve(stepping, problem(101)).why == "default"
+
+
+def test_a_lock_file_is_served_and_nothing_else(stepping, tmp_path, monkeypatch):
+    lock, other = tmp_path / "lock.json", tmp_path / f"{tuned.device_name('cpu')}.json"
+    lock.write_text(table.written([entry(stepping)], miss="error"))
+    other.write_text(table.written([entry(stepping, Choice.of("doubling"))]))
+    assert tuned.explain(stepping, problem()).choice == Choice.of("doubling")
+    monkeypatch.setenv(tuned.LOCK, str(lock))
+    tuned.use("cpu", None)
+    assert tuned.explain(stepping, problem()).why == "locked"
+    assert torch.equal(run(stepping, torch.ones(64, 8)), torch.full((64, 8), 3.0))
+    with pytest.raises(table.LockedMiss, match=r"lock\.json holds nothing that serves stepping cpu float32 rows=1 "):
+        run(stepping, torch.ones(1, 8))
+
+
+def test_a_lock_file_may_leave_a_miss_to_the_default(stepping, tmp_path, monkeypatch):
+    lock = tmp_path / "lock.json"
+    lock.write_text(table.written([entry(stepping)], miss="default"))
+    monkeypatch.setenv(tuned.LOCK, str(lock))
+    tuned.use("cpu", None)
+    assert tuned.explain(stepping, problem()).why == "locked"
+    assert tuned.explain(stepping, problem(1)).why == "default"
+
+
+def test_a_table_comes_back_from_its_file(stepping, tmp_path):
+    path = tmp_path / "table.json"
+    entries = [entry(stepping), entry(stepping, Choice.of("doubling"), 0.5, rows=1, gradients=True)]
+    buckets = [bucket(stepping, Choice.of("adding", {"step": 3}), 1, 128)]
+    path.write_text(table.written(entries, buckets, device="a processor"))
+    assert json.loads(path.read_text())["device"] == "a processor"
+    found = table.read(path)
+    assert (list(found.entries.values()), found.buckets) == (entries, buckets)
+
+
+BAD = {
+    "missing": None,
+    "no JSON": "{",
+    "a list": "[]",
+    "without entries": "{}",
+    "half a row": '{"entries": [{"operation": "stepping"}]}',
+    "sizes that are none": '{"entries": [{"operation": "x", "device": "cpu", "dtype": "y", "sizes": 3, "flags": {}}]}',
+    "a miss that is none": '{"entries": [], "miss": "guess"}',
+}
+
+
+@pytest.mark.parametrize("text", BAD.values(), ids=BAD)
+def test_a_file_that_is_no_table_says_so(tmp_path, text):
+    path = tmp_path / "table.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ValueError, match=r"table\.json is no table of tuned kernels: "):
+        table.read(path)
+
+
+def test_the_first_folder_with_a_table_counts(stepping, tmp_path, monkeypatch):
+    name = f"{tuned.device_name('cpu')}.json"
+    monkeypatch.delenv(tuned.TABLES)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "own"))
+    monkeypatch.setattr(tuned, "SHIPPED", tmp_path / "shipped")
+    for folder, step in ((tmp_path / "shipped", 3), (tmp_path / "own" / "tessera" / "tables", 2)):
+        folder.mkdir(parents=True)
+        (folder / name).write_text(table.written([entry(stepping, Choice.of("adding", {"step": step}))]))
+        tuned.use("cpu", None)
+        assert tuned.explain(stepping, problem()).choice == Choice.of("adding", {"step": step})
+    monkeypatch.setenv(tuned.TABLES, str(tmp_path / "shipped" / name))
+    tuned.use("cpu", None)
+    assert tuned.explain(stepping, problem()).choice == Choice.of("adding", {"step": 3})
+
+
+def test_a_call_runs_what_is_served(stepping):
+    x = torch.ones(64, 8)
+    assert torch.equal(run(stepping, x), x + 1)
+    tuned.use("cpu", table.Table([entry(stepping)]))
+    assert torch.equal(run(stepping, x), x + 2)
+    assert torch.equal(tuned.launch(stepping, problem(), None, x), x + 2)
+
+
+def test_a_configuration_at_the_call_wins(stepping):
+    tuned.use("cpu", table.Table([entry(stepping)]))
+    x = torch.full((64, 8), 5.0)
+    assert torch.equal(run(stepping, x, Choice.of("doubling")), 2 * x)
+    assert torch.equal(run(stepping, x, Choice.of("adding")), x + 1)
+    assert torch.equal(tuned.launch(stepping, problem(), Choice.of("doubling"), x), 2 * x)
+    with pytest.raises(ValueError, match="step must be one of"):
+        run(stepping, x, Choice.of("adding", {"step": 7}))
+
+
+def test_nothing_is_remembered_beyond_a_bound(stepping, monkeypatch):
+    monkeypatch.setattr(tuned, "MOST", 3)
+    for rows in range(1, 9):
+        run(stepping, torch.ones(rows, 8))
+    assert len(tuned._ready) <= 3
+    assert len(tuned._served) <= 3
+
+
+def test_what_is_asked_for_can_be_recorded(stepping):
+    run(stepping, torch.ones(64, 8))
+    with tuned.asked() as problems:
+        for rows in (64, 64, 1):
+            run(stepping, torch.ones(rows, 8))
+        tuned.launch(stepping, problem(), None, torch.ones(64, 8))
+    assert problems == {problem(64): 3, problem(1): 1}
+    run(stepping, torch.ones(2, 8))
+    assert len(problems) == 2
+
+
+def test_only_an_operation_of_which_nothing_was_tuned_is_untouched(stepping):
+    cpu = torch.device("cpu")
+    assert tuned.untouched(stepping, cpu)
+    with tuned.asked():
+        assert not tuned.untouched(stepping, cpu)
+    tuned.use("cpu", table.Table([entry(stepping)]))
+    assert not tuned.untouched(stepping, cpu)
+    tuned.use("cpu", table.Table(miss="error"))
+    assert not tuned.untouched(stepping, cpu)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_size_that_depends_on_the_data_can_be_traced(stepping, strict):
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            return run(stepping, x[x[:, 0] > 0])
+
+    x = torch.arange(-4.0, 8).view(6, 2)
+    traced = torch.export.export(Model(), (x,), strict=strict).module()
+    assert torch.equal(traced(x), x[3:] + 1)
+
+
+@pytest.mark.parametrize("way", ["compile", "export", "strict export"])
+def test_a_trace_takes_the_choice_for_the_size_it_is_traced_with(stepping, way):
+    tuned.use("cpu", table.Table([entry(stepping)]))
+
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            return run(stepping, x) + 10 * run(stepping, x, Choice.of("doubling"))
+
+    x, other = torch.ones(64, 8), torch.ones(48, 8)
+    if way == "compile":
+        traced = torch.compile(Model(), backend="eager", fullgraph=True)
+    else:
+        rows = {"x": {0: torch.export.Dim("rows", min=2, max=99)}}
+        traced = torch.export.export(Model(), (x,), dynamic_shapes=rows, strict=way == "strict export").module()
+    assert torch.equal(traced(x), torch.full((64, 8), 23.0))
+    assert torch.equal(traced(other), torch.full((48, 8), 23.0))

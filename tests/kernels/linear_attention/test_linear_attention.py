@@ -1,0 +1,45 @@
+"""Linear attention against its recurrence, for any length and however it is cut."""
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernels.linear_attention.linear_attention import CHUNK, chunks, linear_attention, linear_attention_reference
+
+
+def _inputs(length, features=5, dtype=torch.float64):
+    q, k = torch.rand(2, 2, 3, length, features, dtype=dtype)
+    return tuple(x.requires_grad_() for x in (q, k, torch.randn(2, 3, length, 4, dtype=dtype)))
+
+
+@given(st.integers(1, 2 * CHUNK + 5), st.booleans(), st.booleans(), st.integers(0, 99))
+def test_equals_its_definition(length, causal, begun, seed):
+    torch.manual_seed(seed)
+    q, k, v = _inputs(length)
+    state = torch.rand(2, 3, 5, 5, dtype=torch.float64, requires_grad=True) if begun else None
+    inputs = (q, k, v, state) if begun else (q, k, v)
+    found = linear_attention(q, k, v, causal=causal, state=state)
+    expected = linear_attention_reference(q, k, v, causal=causal, state=state)
+    torch.testing.assert_close(found, expected, atol=1e-10, rtol=1e-10)
+    weights = [torch.randn_like(part) for part in found]
+    gradients = [
+        torch.autograd.grad(sum((part * weight).sum() for part, weight in zip(parts, weights, strict=True)), inputs)
+        for parts in (found, expected)
+    ]
+    torch.testing.assert_close(gradients[0], gradients[1], atol=1e-10, rtol=1e-10)
+
+
+def test_half_precision_sums_in_float32():
+    # In bfloat16 a sum of ones stops at 256; the mean of the values would then grow with their number.
+    length = 2000
+    ones, values = torch.ones(1, 1, length, 1, dtype=torch.bfloat16), torch.randn(1, 1, length, 1).bfloat16()
+    out, state = linear_attention(ones, ones, values, causal=True)
+    assert (out.dtype, state.dtype) == (torch.bfloat16, torch.float32)
+    assert state[0, 0, 0, 1] == length
+    torch.testing.assert_close(out[0, 0, -1, 0].float(), values.float().mean(), atol=1e-3, rtol=1e-2)
+
+
+def test_a_short_sequence_is_one_chunk_of_its_length():
+    assert chunks(1) == (1, 1)
+    assert chunks(CHUNK) == (1, CHUNK)
+    assert chunks(CHUNK + 1) == (2, CHUNK)

@@ -1,0 +1,80 @@
+"""A unit that attends in every step against its definition."""
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from kernels.recurrence.attending_gru import attending_gru, attending_gru_reference
+
+ORDERS = pytest.mark.parametrize("fed", [False, True], ids=["reads_first", "reads_last"])
+
+
+def _problem(fed, T=5, S=4, B=3, A=2, H=3, M=6):
+    torch.manual_seed(0)
+    into = (3 * H, H if fed else M)
+    shapes = [(T, B, 3 * H), (B, S, A), (B, S, M), (B, H), (B, H), (A, H), (A,), (3 * H, H), into]
+    shapes += [(H, H + M)] if fed else []
+    return [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+
+
+def _options(inputs, masked):
+    if not masked:
+        return {}
+    (T, B, _), S = inputs[0].shape, inputs[1].shape[1]
+    real = torch.rand(B, S) < 0.6
+    real[0] = False
+    return {"real": real, "mask": torch.rand(T, B, 1) < 0.6}
+
+
+@ORDERS
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("sizes", [{"T": 1, "S": 1, "B": 1, "A": 1, "H": 1, "M": 1}, {}, {"T": 7, "A": 5}], ids=str)
+def test_equals_its_definition(fed, masked, sizes):
+    inputs = _problem(fed, **sizes)
+    options = _options(inputs, masked)
+    found, expected = attending_gru(*inputs, **options), attending_gru_reference(*inputs, **options)
+    used = (0, 1, 2) if fed else (0, 1)
+    for i in used:
+        torch.testing.assert_close(found[i], expected[i], atol=1e-12, rtol=1e-12)
+    scales = [torch.randn_like(out) for out in expected]
+    for some in (used, *((i,) for i in used)):  # the gradient of an output that nobody reads is absent, not zero
+        gradients = [
+            torch.autograd.grad(
+                sum((outs[i] * scales[i]).sum() for i in some), inputs, retain_graph=True, materialize_grads=True
+            )
+            for outs in (found, expected)
+        ]
+        torch.testing.assert_close(gradients[0], gradients[1], atol=1e-10, rtol=1e-10)
+
+
+@ORDERS
+def test_a_state_handed_over_is_the_state_of_the_whole(fed):
+    inputs = _problem(fed)
+    whole = attending_gru(*inputs)
+    first = attending_gru(inputs[0][:2], *inputs[1:])
+    second = attending_gru(inputs[0][2:], *inputs[1:3], first[0][-1], first[2][-1] if fed else inputs[4], *inputs[5:])
+    for a, b, both in zip(first, second, whole, strict=True):
+        torch.testing.assert_close(torch.cat([a, b]), both)
+
+
+@ORDERS
+def test_is_sound_as_an_operation_and_counts_the_products_of_its_definition(fed):
+    inputs = _problem(fed)
+    rest = [None] * (10 - len(inputs))
+    options = _options(inputs, masked=True)
+    torch.library.opcheck(torch.ops.tessera.attending_gru.default, (*inputs, *rest, options["real"], options["mask"]))
+    torch.library.opcheck(torch.ops.tessera.attending_gru.default, (*inputs, *rest, None, None))
+    counts = []
+    for call in (attending_gru, attending_gru_reference):
+        with FlopCounterMode(display=False) as counter:
+            call(*inputs)[2 if fed else 0].sum().backward()
+        counts.append(counter.get_total_flops())
+    assert counts[0] == counts[1] > 0
+
+
+@ORDERS
+def test_the_arguments_stay_as_they_were(fed):
+    inputs = [value.detach() for value in _problem(fed)]
+    before = [value.clone() for value in inputs]
+    attending_gru(*inputs)
+    assert all(value.equal(copy) for value, copy in zip(inputs, before, strict=True))

@@ -1,0 +1,74 @@
+"""Attention under a span against its definition, at any cut, and its limits."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernels.sparse_attention.sliding_window_attention import sliding_window_attention
+from kernels.sparse_attention.span_attention import span_attention, span_attention_reference, span_tiling
+
+
+@settings(max_examples=40)
+@given(
+    st.integers(1, 40), st.integers(0, 20), st.integers(1, 25), st.integers(1, 9), st.booleans(), st.booleans(),
+    st.booleans(), st.integers(0, 99),
+)  # fmt: skip
+def test_equals_its_definition(queries, past, span, ramp, zeros, each, masked, seed):
+    torch.manual_seed(seed)
+    length = queries + past
+    shapes = (2, 2, queries, 3), (2, 2, length, 3), (2, 2, length, 3), (span, 3)
+    inputs = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    z = torch.rand((2, 2, queries) if each else (2, 1), dtype=torch.float64).mul(span).requires_grad_()
+    options = {"ramp": ramp, "zeros": zeros, "keys": torch.rand(2, length) < 0.6 if masked else None}
+    found, expected = (form(*inputs, z, **options) for form in (span_attention, span_attention_reference))
+    torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-9)
+    weights = torch.randn_like(found)
+    gradients = [
+        torch.autograd.grad((out * weights).sum(), (*inputs, z), materialize_grads=True) for out in (found, expected)
+    ]
+    torch.testing.assert_close(gradients[0], gradients[1], atol=1e-9, rtol=1e-9)
+
+
+def test_a_full_span_without_places_is_a_window_of_what_came_before():
+    """Keys and values one step later make the newest of a window of S the position before."""
+    torch.manual_seed(0)
+    S, (q, k, v) = 7, torch.randn(3, 2, 2, 40, 4, dtype=torch.float64)
+    found = span_attention(q, k, v, torch.zeros(S, 4).double(), torch.full((2, 1), float(S)), ramp=3, zeros=False)
+    shifted = (h[:, :, :-1] for h in (k, v))
+    window = sliding_window_attention(q[:, :, 1:], *shifted, window=S, causal=True)
+    torch.testing.assert_close(found[:, :, 1:], window, atol=1e-7, rtol=1e-7)  # but for the 1e-8 of the normaliser
+    assert not found[:, :, 0].any()
+
+
+def test_the_sum_of_the_weights_lacks_the_published_epsilon():
+    """Values of one read the sum of the weights: s / (s + 1e-8), s what the mask leaves of the softmax."""
+    S, ramp = 6, 4
+    q, k = torch.zeros(2, 1, 1, 9, 2, dtype=torch.float64)
+    ones, z = torch.ones(1, 1, 9, 2, dtype=torch.float64), torch.zeros(1, 1, dtype=torch.float64)
+    found = span_attention(q, k, ones, torch.zeros(S, 2, dtype=torch.float64), z, ramp=ramp, zeros=False)[0, 0, -1, 0]
+    left = sum((ramp - x) / ramp for x in range(ramp)) / ramp
+    assert found.item() == pytest.approx(left / (left + 1e-8), abs=1e-12)
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+def test_beyond_the_ramp_nothing_is_read_however_well_it_fits(zeros):
+    torch.manual_seed(0)
+    q, k, v = torch.randn(3, 1, 1, 20, 4, dtype=torch.float64)
+    places, z = torch.randn(12, 4, dtype=torch.float64), torch.full((1, 1), 2.0, dtype=torch.float64)
+    expected = span_attention(q, k, v, places, z, ramp=3, zeros=zeros)
+    k[:, :, :14] = 1e3 * k[:, :, :14].sign()
+    found = span_attention(q, k, v, places, z, ramp=3, zeros=zeros)
+    assert found[:, :, 19].equal(expected[:, :, 19])
+    trimmed = span_attention(q, k, v, places[:5], z, ramp=3, zeros=zeros)
+    torch.testing.assert_close(found, trimmed, atol=1e-12, rtol=1e-12)
+
+
+@given(st.integers(1, 3000), st.integers(0, 600), st.integers(1, 500), st.booleans())
+def test_the_cut_covers_every_query_and_wastes_little(queries, past, span, zeros):
+    tiles = span_tiling(queries, queries + past, span, zeros=zeros)
+    assert (tiles.count - 1) * tiles.rows < queries <= tiles.count * tiles.rows
+    assert tiles.columns < 2 * max(span, 16)
+    assert math.isclose(tiles.width, span) or tiles.width == max(1, queries + past - 1)

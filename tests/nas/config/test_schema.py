@@ -1,0 +1,64 @@
+"""The schema of a search file: short spellings, defaults, and that a study gives back what it was given."""
+
+import pytest
+from pydantic import ValidationError
+
+from nas.config.schema import BARE, Named, SearchConfig
+
+LEAST = {
+    "study": "one",
+    "space": "kind: decoder",
+    "task": "language_model",
+    "objectives": ["loss"],
+    "scheduler": {"full": {"steps": 1}},
+    "budget": {"trials": 1},
+}
+
+
+def test_names_may_be_written_with_or_without_options():
+    config = SearchConfig(**LEAST | {"strategy": {"optuna": "TPESampler"}, "runner": {"ray": None}})
+    assert config.task == Named(name="language_model")
+    assert config.scheduler == Named(name="full", options={"steps": 1})
+    assert config.strategy == Named(name="optuna", options={BARE: "TPESampler"})
+    assert config.runner == Named(name="ray")
+
+
+@pytest.mark.parametrize("written", ["flops", {"flops": {"a": 1}}, {"optuna": "TPESampler"}])
+def test_a_name_is_written_as_it_was_read(written):
+    assert SearchConfig(**LEAST | {"strategy": written}).strategy.written() == written
+
+
+def test_a_metric_by_its_own_name_is_written_as_it_was_read():
+    written = {"metric": "accuracy", "direction": "maximize"}
+    assert SearchConfig(**LEAST | {"objectives": [written]}).objectives[0].written() == written
+
+
+def test_places_carry_the_name_of_the_study_by_default_too():
+    config = SearchConfig(**LEAST)
+    assert (config.storage, config.checkpoints) == ("sqlite:///runs/one.db", "runs/one")
+    config = SearchConfig(**LEAST | {"storage": "postgresql://host/{study}", "checkpoints": None})
+    assert (config.storage, config.checkpoints) == ("postgresql://host/one", None)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"study": "../elsewhere"},
+        {"study": ""},
+        {"seed": -1},
+        {"budget": {"trials": 1, "minutes": float("nan")}},
+        {"limits": {"attempts": 0}},
+        {"finals": {"seeds": 0}},
+        {"task": {"a": 1, "b": 2}},
+        {"objectives": "loss"},
+        {"nonsense": 1},
+    ],
+)
+def test_what_makes_no_sense_is_refused(changes):
+    with pytest.raises(ValidationError):
+        SearchConfig(**LEAST | changes)
+
+
+def test_a_config_survives_the_database():
+    config = SearchConfig(**LEAST | {"strategy": {"optuna": "TPESampler"}, "limits": {"unit_seconds": 2}})
+    assert SearchConfig(**config.model_dump(mode="json")) == config

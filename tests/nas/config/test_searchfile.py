@@ -1,0 +1,160 @@
+"""A search file says what is wrong with it: every problem at once, each with its line, its path and a way out."""
+
+import pytest
+
+from nas.config import searchfile
+from nas.config.schema import SearchConfig
+from nas.errors import UsageError
+
+GOOD = """\
+study: mine
+space:
+  kind: decoder
+  width: !choice [32, 64]
+  vocabulary: 256
+  body: {residual: !choice [attention, feed_forward]}
+task: {language_model: {length: 64}}
+recipe: {learning_rate: 1e-3}
+objectives: [bits_per_byte, flops]
+strategy: {nsga2: {population: 8}}
+scheduler: {halving: {rungs: [10, 30]}}
+runner: {ray: {workers: 2, memory: 2GiB}}
+budget: {trials: 8, minutes: 1}
+finals: {top: 1}
+limits: {unit_seconds: 60}
+"""
+
+MISTAKES = {  # what is written instead, and what is said of it
+    "study: 'a b'": ("study: mine", "1: study: string should match pattern", "'a b'"),
+    "width: !choice [32, 6x]": ("width: !choice [32, 64]", "4: space.width", "6x"),
+    "residual: !choice [attenton]": ("residual: !choice [attention, feed_forward]", "6: space.body", "'attention'?"),
+    "kind: encoder\n  classes: 3": ("kind: decoder", "2: space: The task LanguageModel needs kind: decoder", "encoder"),
+    "vocabulary: 100": ("vocabulary: 256", "2: space", "vocabulary: 256, but the space has vocabulary: 100"),
+    "vocabulary: !choice [100, 256]": ("vocabulary: 256", "2: space", "has vocabulary: !choice [100, 256]"),
+    "{languge_model: {}}": (
+        "{language_model: {length: 64}}",
+        "7: task.languge_model",
+        "Did you mean 'language_model'?",
+    ),
+    "{lenth: 64}": ("{length: 64}", "7: task.language_model", "there is no option 'lenth'. Did you mean 'length'?"),
+    "missing.py": ("{language_model: {length: 64}}", "7: task", "missing.py cannot be read"),
+    "{learning_rat: 1}": ("{learning_rate: 1e-3}", "8: recipe", "Did you mean 'learning_rate'?"),
+    "{warmup: -1}": ("{learning_rate: 1e-3}", "8: recipe", "-1"),
+    "[bits_per_byte, flps]": ("[bits_per_byte, flops]", "9: objectives[1]", "Did you mean 'flops'?"),
+    "[flops, flops]": ("[bits_per_byte, flops]", "9: objectives", "more than one flops"),
+    "[{metric: a, direction: up}]": ("[bits_per_byte, flops]", "9: objectives[0]", "up"),
+    "objectives: []": ("objectives: [bits_per_byte, flops]", "9: objectives", "at least 1"),
+    "{nsga3: {}}": ("{nsga2: {population: 8}}", "10: strategy.nsga3", "Did you mean 'nsga2'?"),
+    "{populaton: 8}": ("{population: 8}", "10: strategy.nsga2", "Did you mean 'population'?"),
+    "{population: many}": ("{population: 8}", "10: strategy.nsga2", "many"),
+    "strategy: {optuna: TPESample}": ("strategy: {nsga2: {population: 8}}", "10: strategy", "'TPESampler'?"),
+    "{optuna: {sampler: TPESampler, startup: 1}}": ("{nsga2: {population: 8}}", "10: strategy", "no option 'startup'"),
+    "{halvig: {rungs: [1]}}": ("{halving: {rungs: [10, 30]}}", "11: scheduler.halvig", "Did you mean 'halving'?"),
+    "{rungs: [30, 10]}": ("{rungs: [10, 30]}", "11: scheduler.halving", "must ascend"),
+    "scheduler: [full]": ("scheduler: {halving: {rungs: [10, 30]}}", "11: scheduler", "a name with its options"),
+    "{rey: {}}": ("{ray: {workers: 2, memory: 2GiB}}", "12: runner.rey", "Did you mean 'ray'?"),
+    "worker: 2": ("workers: 2", "12: runner.ray.worker", "Did you mean 'workers'?"),
+    "memory: 2GiBs": ("memory: 2GiB", "12: runner.ray.memory", "2GiBs"),
+    "{inline: {workers: 2}}": (
+        "{ray: {workers: 2, memory: 2GiB}}",
+        "12: runner.inline.workers",
+        "There are no options",
+    ),
+    "trals: 8": ("trials: 8", "13: budget", "Did you mean 'trials'?"),
+    "trials: 0": ("trials: 8", "13: budget.trials", "greater than or equal to 1, but found 0"),
+    "minutes: .inf": ("minutes: 1", "13: budget.minutes", "finite"),
+    "budgt: {trials: 8, minutes: 1}": ("budget: {trials: 8, minutes: 1}", "13: budgt", "Did you mean 'budget'?"),
+    "top: !choice [1, 2]": ("top: 1", "14: finals.top", "a hole cannot stand here"),
+    "{seconds: 60}": ("{unit_seconds: 60}", "15: limits.seconds", "Did you mean 'unit_seconds'?"),
+    "limits: {}\nstorage: mysql://x": ("limits: {unit_seconds: 60}", "16: storage", "not in 'mysql'"),
+    "limits: {}\nbaselines: [transformr]": ("limits: {unit_seconds: 60}", "16: baselines[0]", "Did you mean 'transfor"),
+    "limits: {}\nbaselines: [transformer]": ("limits: {unit_seconds: 60}", "16: baselines[0]", "kind: decoder"),
+}
+
+
+def refusal(text, folder="."):
+    with pytest.raises(UsageError) as caught:
+        searchfile.parse(text, "search.yaml", folder)
+    return str(caught.value)
+
+
+def test_a_good_file_is_read():
+    config = searchfile.parse(GOOD)
+    assert config.storage == "sqlite:///runs/mine.db" and config.checkpoints == "runs/mine"
+    assert config.strategy.options == {"population": 8}
+
+
+@pytest.mark.parametrize("wrong", MISTAKES)
+def test_each_mistake_is_named_with_its_line_its_path_and_a_way_out(wrong):
+    right, place, hint = MISTAKES[wrong]
+    assert right in GOOD
+    said = refusal(GOOD.replace(right, wrong, 1))
+    assert any(line.startswith(f"search.yaml:{place}") for line in said.splitlines()), said
+    assert hint in said
+
+
+def test_all_mistakes_are_named_at_once():
+    text = GOOD
+    for right, wrong in [
+        ("attention", "attenton"),
+        ("flops", "flps"),
+        ("nsga2", "nsga3"),
+        ("[10, 30]", "[30, 10]"),
+        ("workers", "worker"),
+        ("trials", "trals"),
+        ("length", "lenth"),
+        ("top", "topp"),
+        ("learning_rate", "learning_rat"),
+    ]:
+        text = text.replace(right, wrong)
+    lines = {line.split(": ")[0] for line in refusal(text).splitlines()}
+    assert lines == {f"search.yaml:{line}" for line in (6, 7, 8, 9, 10, 11, 12, 13, 14)}
+
+
+@pytest.mark.parametrize("key", ["study", "space", "task", "objectives", "scheduler", "budget"])
+def test_a_missing_part_is_named(key):
+    kept, inside = [], False
+    for line in GOOD.splitlines():
+        inside = line.startswith(f"{key}:") or (inside and line.startswith(" "))
+        if not inside:
+            kept.append(line)
+    said = refusal("\n".join(kept))
+    assert said == f"search.yaml:1: {key}: {key!r} is missing"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "7", "study", "!choice [1]", "a: [", "study: !!python/name:os.system x"])
+def test_what_is_no_search_file_is_refused(text):
+    assert refusal(text).startswith("search.yaml:")
+
+
+def test_a_space_in_a_file_of_its_own_is_blamed_by_that_files_line(tmp_path):
+    text = GOOD.replace(GOOD[GOOD.index("space:") : GOOD.index("task:")], "space: space.yaml\n")
+    assert refusal(text, tmp_path).startswith("search.yaml:2: space: Cannot read")
+    (tmp_path / "space.yaml").write_text("kind: decoder\nwidth: 32\nvocabulary: 256\nbody: attenton\n")
+    assert refusal(text, tmp_path).startswith(f"{tmp_path}/space.yaml:4: body: No block is called 'attenton'.")
+
+
+def test_what_the_users_own_task_raises_is_told_with_its_line(tmp_path):
+    text = GOOD.replace("{language_model: {length: 64}}", "mine.py")
+    for source, hint in [
+        ("import nowhere\n", 'mine.py", line 1'),
+        ("x = 1\ny = 1 / 0\n", 'mine.py", line 2'),
+        ("def broken(:\n", "SyntaxError"),
+        ("raise SystemExit(3)\n", "SystemExit"),
+        ("x = 1\n", "must define one complete subclass"),
+    ]:
+        (tmp_path / "mine.py").write_text(source)
+        said = refusal(text, tmp_path)
+        assert said.startswith("search.yaml:7: task: ") and hint in said, said
+
+
+def test_a_study_keeps_all_that_it_needs(tmp_path):
+    config = searchfile.parse(GOOD + "baselines: [transformer_decoder:small]\n")
+    assert config.baselines[0].startswith("kind: decoder")
+    again = SearchConfig.model_validate_json(config.model_dump_json())
+    assert again == config
+
+
+def test_data_that_are_not_there_are_named(tmp_path):
+    text = GOOD.replace("{length: 64}", "{data: 'texts/*.txt'}")
+    assert refusal(text, tmp_path).startswith(f"search.yaml:7: task.language_model: data: no file matches '{tmp_path}")

@@ -1,0 +1,112 @@
+"""Ctrl-C: what runs is saved and given back, the search says how to go on, and the next one does."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from nas.config import searchfile
+from nas.engine import launch
+from nas.engine.loop import NothingFound
+from nas.store import TrialState, UnitState, open_store
+
+TASK = """
+import time
+import torch
+from torch.nn import functional as F
+from nas.tasks import Task
+
+class Slow(Task):
+    batch, length, evaluation_batches = 2, 8, 1
+    def __init__(self, mark: str, seconds: float = 0.05):
+        self.mark, self.seconds = mark, seconds
+    def requires(self):
+        return {"kind": "decoder", "vocabulary": 8}
+    def draw(self, split, seed, index):
+        if index == 40 or self.seconds > 1:
+            open(self.mark, "w").close()
+        time.sleep(self.seconds)
+        return torch.randint(8, (2, 8), generator=torch.Generator().manual_seed(index))
+    def loss(self, model, batch, context):
+        return F.cross_entropy(model(batch, context).flatten(0, 1), batch.flatten())
+"""
+SEARCH = """
+study: slow
+space: {{kind: decoder, width: !choice [8, 16], vocabulary: 8, body: !choice [attention, feed_forward]}}
+task: {{task.py: {{mark: {folder}/mark, seconds: {seconds}}}}}
+objectives: [loss]
+strategy: random
+scheduler: {{full: {{steps: {steps}}}}}
+runner: {runner}
+budget: {{trials: 2}}
+storage: sqlite:///{folder}/slow.db
+checkpoints: {folder}/checkpoints
+"""
+
+
+@pytest.fixture
+def started(tmp_path):
+    """`started(runner, ...)`: `nas search` in a process of its own, once its first unit runs."""
+    processes = []
+
+    def start(runner="inline", seconds=0.05, steps=2000):
+        (tmp_path / "task.py").write_text(TASK)
+        text = SEARCH.format(folder=tmp_path, runner=runner, seconds=seconds, steps=steps)
+        (tmp_path / "search.yaml").write_text(text)
+        command = [sys.executable, "-m", "nas", "search", str(tmp_path / "search.yaml")]
+        environment = os.environ | {"PYTHONUNBUFFERED": "1"}
+        process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environment)
+        processes.append(process)
+        await_running(tmp_path, process)
+        return process
+
+    yield start
+    for process in processes:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def await_running(folder, process):
+    end = time.monotonic() + 90
+    while not (folder / "mark").exists():
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < end, "no unit began to run"
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize(("runner", "sent"), [("inline", signal.SIGTERM), ("{ray: {workers: 1}}", signal.SIGINT)])
+def test_ctrl_c_saves_what_runs_and_the_next_search_goes_on(runner, sent, started, tmp_path):
+    process = started(runner)
+    process.send_signal(sent)
+    errors = process.communicate(timeout=60)[1]
+    assert process.returncode == 130, errors
+    assert "Stopping: saving what runs" in errors
+    assert "run the same command again to go on with 'slow'" in errors
+    with open_store(tmp_path / "slow.db") as store:
+        study = store.study("slow")
+        assert not store.owners(study.id)
+        assert store.open_units(study.id)[UnitState.QUEUED] == sum(store.open_units(study.id).values()) > 0
+        first = store.trial(study.id, 0)
+    text = (tmp_path / "search.yaml").read_text().replace("runner: {ray: {workers: 1}}", "runner: inline")
+    config = searchfile.parse(text.replace("budget: {trials: 2}", "budget: {trials: 1}"), folder=tmp_path)
+    config = config.model_copy(update={"limits": config.limits.model_copy(update={"unit_seconds": 1.0})})
+    with pytest.raises(NothingFound, match="too slow"):  # the unit is taken up; let it end soon
+        launch.search(config, quiet=True)
+    with open_store(tmp_path / "slow.db") as store:
+        again = store.trial(study.id, 0)
+    assert again.architecture_hash == first.architecture_hash
+    assert again.state is TrialState.FAILED and "limit of 1 seconds" in again.error_text
+    step = int(again.error_text.split("at step ")[1].split()[0])
+    assert step > 40  # not from the beginning: within a second it comes no further than step 20
+
+
+def test_a_second_ctrl_c_ends_the_search_at_once(started):
+    process = started(seconds=30, steps=2)
+    process.send_signal(signal.SIGINT)
+    assert "Stopping" in process.stderr.readline() + process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=20) == -signal.SIGINT  # a step takes 30 s: it did not wait for the unit

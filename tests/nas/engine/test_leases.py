@@ -1,0 +1,104 @@
+"""Who holds a unit, whether it still lives, and that a lease is kept while a unit runs."""
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+from nas.engine import launch, leases
+from nas.engine.loop import Search
+from nas.report.progress import Reporter
+from nas.runners.inline import InlineRunner
+from nas.store import TrialState
+
+
+def parts(owner):
+    return owner.split("/")
+
+
+def test_a_living_process_is_never_taken_for_dead():
+    assert not leases.is_dead(leases.owner_name())
+    assert leases.dead([leases.owner_name(), f"ask/{leases.owner_name()}", "somebody", ""]) == []
+
+
+def test_a_process_that_is_gone_is_recognised_on_its_host():
+    code = "from nas.engine.leases import owner_name; print(owner_name())"
+    owner = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    assert leases.is_dead(owner)
+    host, boot, pid, started, mark = parts(owner)
+    assert not leases.is_dead("/".join(["elsewhere", boot, pid, started, mark]))
+    assert not leases.is_dead("/".join([host, "another-boot", pid, started, mark]))
+    assert not leases.is_dead("/".join([host, boot, "not a pid", started, mark]))
+
+
+def test_a_process_that_only_has_the_pid_of_the_owner_is_another_one():
+    host, boot, pid, started, mark = parts(leases.owner_name())
+    assert host == socket.gethostname() and pid == str(os.getpid())
+    assert leases.is_dead("/".join([host, boot, pid, str(int(started) - 1), mark]))
+
+
+def test_a_child_that_ended_and_was_not_waited_for_is_dead():
+    code = "from nas.engine.leases import owner_name; print(owner_name(), flush=True)"
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    owner = child.stdout.readline().strip()
+    while not leases.is_dead(owner):  # a zombie from the moment it ends
+        time.sleep(0.05)
+    assert child.poll() == 0
+    child.stdout.close()
+
+
+def test_a_unit_that_runs_longer_than_its_lease_keeps_it(describe, table):
+    config = describe(budget="{trials: 2}")
+    store = launch.open_for(config)
+    study = launch.enter(store, config)
+    stolen = []
+
+    def slow(work, progress=None):
+        time.sleep(1.2)
+        stolen.extend(store.lease(study.id, "thief", 5, 60))
+        return table(work)
+
+    reporter = Reporter(store, study, budget=2, objective="loss", quiet=True)
+    Search(config, store, study, InlineRunner(slow), reporter, lease_seconds=0.6).run()
+    trials = store.trials(study.id)
+    store.close()
+    assert stolen == [] and [trial.state for trial in trials] == [TrialState.COMPLETE] * 2
+
+
+def test_the_leases_of_another_host_are_taken_over_when_they_run_out(describe, search, record):
+    config = describe(budget="{trials: 3}")
+    store = launch.open_for(config)
+    study = launch.enter(store, config)
+    whole = record(search(config))
+    again = describe(budget="{trials: 4}")
+    store.add_trial(
+        study.id,
+        3,
+        ("hash", store.trial(study.id, 0).architecture),
+        seed=0,
+        purpose="search",
+        operator="random",
+        choices={},
+        known_results=3,
+        steps=10,
+        owner="elsewhere/boot/1/2/3",
+        lease_seconds=0.5,
+    )
+    assert record(search(again))[:3] == whole
+    assert store.trial(study.id, 3).state is TrialState.COMPLETE
+    store.close()
+
+
+def test_the_keeper_renews_what_is_held_and_ends_when_it_is_closed(describe):
+    config = describe()
+    with launch.open_for(config) as store:
+        launch.enter(store, config)
+        keeper = leases.Keeper(store, "me", 0.3)
+        keeper.hold(1)
+        keeper.hold(2)
+        keeper.drop(1)
+        assert keeper.held() == [2]
+        keeper.close()
+    assert "leases" not in {thread.name for thread in threading.enumerate()}

@@ -1,0 +1,66 @@
+"""What a search would do, and what stands in its way."""
+
+from dataclasses import replace
+
+import pytest
+
+from nas.engine import launch, planning
+from nas.engine.forecast import forecast
+from nas.errors import NasError
+from nas.report import summary
+from nas.training import unit
+from nas.work import Failure, FailureKind, Outcome
+
+HALVING = "{halving: {rungs: [2, 4, 8], factor: 2}}"
+
+
+def test_a_plan_reads_well(describe):
+    config = describe(scheduler=HALVING, finals="{top: 2, seeds: 3, steps: 8}", budget="{trials: 12, minutes: 30}")
+    made = planning.plan(config)
+    lines = dict(line.split(None, 1) for line in made.as_text().splitlines() if not line.startswith("a step"))
+
+    assert lines["trials"] == "12, of 2 steps; about 6 go on to 4, 3 go on to 8 steps in all"
+    assert lines["finals"] == "9 units of 8 steps"
+    assert lines["objectives"] == "loss (minimize), parameters (minimize)"
+    assert "cut off at 30 minutes a worker" in lines["time"]
+    assert made.parameters[0] <= made.parameters[1] <= made.parameters[2]
+    assert 0 < made.search_seconds <= 1800
+
+
+def test_a_plan_of_a_search_without_finals_does_not_speak_of_them(describe):
+    assert "finals" not in planning.plan(describe()).as_text()
+
+
+def test_a_plan_sees_what_the_study_holds_already(describe, search):
+    config = describe(budget="{trials: 3}")
+    search(config).store.close()
+    larger = config.model_copy(update={"budget": config.budget.model_copy(update={"trials": 5})})
+
+    assert "3 of 5 trials are there already" in planning.plan(larger).found
+
+
+def test_more_workers_take_less_time_and_minutes_cut_it_off(describe):
+    ahead = forecast(describe(scheduler=HALVING, finals="{top: 1, seeds: 2, steps: 8}"))
+    one = planning._seconds(ahead, 1.0, 0.5, None)
+    two = planning._seconds(replace(ahead, workers=2), 1.0, 0.5, None)
+
+    assert two == (one[0] / 2, one[1] / 2)
+    assert planning._seconds(ahead, 1.0, 0.5, 0.1)[0] == pytest.approx(6)
+
+
+def test_a_sample_that_cannot_be_trained_is_told(describe, monkeypatch):
+    failed = Outcome(trial=0, rung=0, seconds=0.1, failure=Failure(FailureKind.OUT_OF_MEMORY, "too large"))
+    monkeypatch.setattr(unit, "run", lambda work: failed)
+
+    with pytest.raises(NasError, match="out of memory: too large"):
+        planning.plan(describe())
+
+
+def test_a_search_without_a_result_is_summed_up_in_words(describe, search):
+    config = describe(budget="{trials: 2}")
+    store = launch.open_for(config)
+    result = launch.Result(config, store, launch.enter(store, config), [], None)
+
+    assert "No trial has finished" in summary.as_text(result)
+    assert summary.as_dict(result) == {"study": "tried", "pareto": [], "finals": None}
+    store.close()

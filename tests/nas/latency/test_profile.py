@@ -1,0 +1,185 @@
+import json
+from collections import Counter
+
+import pytest
+import torch
+from torch import nn
+
+from nas.latency.profile import as_row, profile
+from searchspace.contract import Streams
+from searchspace.model.architecture import Architecture
+
+DECODER = """
+kind: decoder
+width: 16
+vocabulary: 11
+position: rotary
+body:
+  - repeat:
+      times: 2
+      of:
+        - residual: {of: {attention: {heads: 2}}}
+        - residual: {of: {convolution: {kernel: 3}}}
+"""
+
+ENCODER = """
+kind: encoder
+width: 16
+features: 4
+classes: 3
+body:
+  - residual: {of: {attention: {heads: 2}}}
+"""
+
+BACKBONE = """
+kind: encoder
+width: 16
+vocabulary: 11
+body:
+  - residual: {of: {feed_forward: {expand: 2}}}
+"""
+
+ENCODER_DECODER = """
+kind: encoder_decoder
+width: 16
+vocabulary: 11
+encoder:
+  - residual: {of: {attention: {heads: 2}}}
+decoder:
+  - residual: {of: {attention: {heads: 2}}}
+  - residual: {of: {attention: {heads: 2, over: memory}}}
+"""
+
+ALL = {"decoder": DECODER, "encoder": ENCODER, "backbone": BACKBONE, "encoder-decoder": ENCODER_DECODER}
+SMALL = {"length": 8, "batch": 2, "warmup": 0, "repeats": 3}
+
+
+@pytest.fixture(params=ALL.values(), ids=ALL.keys())
+def architecture(request):
+    return Architecture.parse(request.param)
+
+
+@pytest.fixture
+def decoder():
+    return Architecture.parse(DECODER)
+
+
+def test_measures_every_phase_that_a_model_has(architecture):
+    latencies = profile(architecture, **SMALL)
+    expected = ["prefill", "train"] if architecture.root.name == "encoder" else ["prefill", "decode", "train"]
+
+    assert [latency.phase for latency in latencies] == expected
+    for latency in latencies:
+        assert 0 < latency.low <= latency.milliseconds <= latency.high
+        assert latency.samples == 3
+        assert latency.coverage == 0.75
+        assert latency.kind == "measured"
+
+
+def test_measures_the_phases_it_is_asked_for_in_the_usual_order(decoder):
+    latencies = profile(decoder, phases=("train", "prefill"), **SMALL)
+
+    assert [latency.phase for latency in latencies] == ["prefill", "train"]
+
+
+def test_a_step_always_starts_from_the_whole_prompt(decoder, monkeypatch):
+    seen = []
+    rewind = Streams.rewind
+    monkeypatch.setattr(Streams, "rewind", lambda self: (seen.append(self.length), rewind(self)))
+    profile(decoder, phases=["decode"], **SMALL)
+
+    assert seen[0] == 0  # reading the prompt, which every build does once
+    assert Counter(seen)[0] == 3
+    assert set(seen) == {0, 8}
+
+
+def test_a_training_step_trains_every_weight_and_a_prompt_none(decoder, monkeypatch):
+    steps = Counter()
+    step = torch.optim.AdamW.step
+
+    def counted(self, *arguments):
+        without = [p for group in self.param_groups for p in group["params"] if p.grad is None]
+        steps["without gradient"] += len(without)
+        steps["taken"] += 1
+        return step(self, *arguments)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", counted)
+    profile(decoder, **SMALL)
+
+    assert steps == Counter({"taken": 3 + 1, "without gradient": 0})  # one to see what serves it
+
+
+def test_phases_run_in_the_mode_they_are_used_in(decoder, monkeypatch):
+    modes = set()
+    forward = nn.Dropout.forward
+
+    def watched(self, x):
+        modes.add((self.training, torch.is_grad_enabled()))
+        return forward(self, x)
+
+    monkeypatch.setattr(nn.Dropout, "forward", watched)
+    profile(decoder, **SMALL)
+
+    assert modes == {(False, False), (True, True)}
+
+
+def test_leaves_threads_and_random_numbers_as_they_were(decoder):
+    threads = torch.get_num_threads()
+    torch.manual_seed(7)
+    expected = torch.rand(1)
+    torch.manual_seed(7)
+    profile(decoder, threads=threads + 1, phases=["prefill"], **SMALL)
+
+    assert torch.get_num_threads() == threads
+    assert torch.rand(1) == expected
+
+
+def test_stops_when_the_time_is_up(decoder):
+    latencies = profile(decoder, length=8, repeats=10**9, budget_seconds=0.2)
+
+    assert all(1 <= latency.samples < 10**9 for latency in latencies)
+
+
+def test_becomes_plain_data(decoder):
+    (latency,) = profile(decoder, phases=["prefill"], **SMALL)
+    row = json.loads(json.dumps(as_row(latency)))
+
+    assert row["phase"] == "prefill"
+    assert row["milliseconds"] == latency.milliseconds
+    assert row["peak_bytes"] is None
+
+
+def test_reads_an_architecture_file(tmp_path):
+    path = tmp_path / "small.yaml"
+    path.write_text(DECODER)
+
+    assert [latency.phase for latency in profile(path, phases=["prefill"], **SMALL)] == ["prefill"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"phases": ["prefil"]}, r"No phase is called 'prefil'. Did you mean 'prefill'\?"),
+        ({"phases": []}, "phases must name some of"),
+        ({"length": 0}, "length must be at least 1, but got 0"),
+        ({"batch": -1}, "batch must be at least 1, but got -1"),
+        ({"threads": 0}, "threads must be at least 1, but got 0"),
+        ({"device": "cuda:99"}, "'cuda:99' is not here"),
+    ],
+    ids=["unknown-phase", "no-phase", "length", "batch", "threads", "device"],
+)
+def test_rejects_what_it_cannot_measure(decoder, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        profile(decoder, **arguments)
+
+
+def test_an_encoder_has_nothing_to_decode():
+    with pytest.raises(ValueError, match="no phase 'decode': encoder cannot read its input in pieces"):
+        profile(Architecture.parse(ENCODER), phases=["decode"], **SMALL)
+
+
+@pytest.mark.cuda
+def test_counts_the_memory_of_a_gpu(decoder):
+    latencies = {latency.phase: latency for latency in profile(decoder, "cuda", **SMALL)}
+
+    assert latencies["train"].peak_bytes > latencies["decode"].peak_bytes > 0

@@ -1,0 +1,47 @@
+"""Is this machine ready? What is found is told, whatever breaks."""
+
+import pytest
+
+from nas import doctor
+from nas.store import open_store
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """All checks but Ray, which takes seconds to start."""
+    monkeypatch.delenv("NAS_STORAGE", raising=False)
+    monkeypatch.setattr(doctor, "CHECKS", {name: each for name, each in doctor.CHECKS.items() if name != "ray"})
+
+
+def found(storage=None):
+    return {each.check: each for each in doctor.examine(storage)}
+
+
+def test_a_machine_that_runs_the_tests_is_ready(quick):
+    findings = found()
+
+    assert {each.check for each in findings.values() if not each.ok} == set()
+    assert "torch" in findings["packages"].found
+    assert findings["python"].as_row()["state"] == "ok"
+
+
+def test_a_database_that_is_there_is_told_with_its_studies(quick, tmp_path):
+    with open_store(tmp_path / "here.db") as store:
+        store.create_study("mine", {}, "space", 0, [{"name": "loss", "direction": "minimize"}])
+
+    assert found(str(tmp_path / "here.db"))["database"].found.endswith("holds mine")
+
+
+def test_a_database_that_is_not_there_is_a_problem_and_is_not_made(quick, tmp_path):
+    finding = found(str(tmp_path / "gone.db"))["database"]
+
+    assert not finding.ok
+    assert not (tmp_path / "gone.db").exists()
+
+
+def test_a_check_that_breaks_is_a_finding(quick, monkeypatch):
+    monkeypatch.setitem(doctor.CHECKS, "disk", lambda: 1 / 0)
+
+    assert found()["disk"].as_row() == {
+        "check": "disk", "state": "PROBLEM", "found": "ZeroDivisionError: division by zero",
+    }  # fmt: skip

@@ -1,0 +1,57 @@
+"""The picture of an architecture is well-formed, holds every line of the tree, and nothing in it overlaps."""
+
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from searchspace import zoo
+from searchspace.cost import Shape
+from searchspace.model.architecture import Architecture
+from searchspace.model.drawing import rows
+from searchspace.model.picture import svg
+
+SHAPE = Shape(batch=2, length=16)
+NAMES = {"": "http://www.w3.org/2000/svg"}
+
+
+def boxes(architecture: Architecture) -> list[tuple[float, float, float, float]]:
+    """(left, top, right, bottom) of every box."""
+    root = ElementTree.fromstring(svg(architecture, SHAPE))
+    found = []
+    for rect in root.iterfind("rect", NAMES):
+        if "box" in rect.get("class", "").split():
+            x, y, width, height = (float(rect.get(name, "")) for name in ("x", "y", "width", "height"))
+            found.append((x, y, x + width, y + height))
+    return found
+
+
+@pytest.mark.parametrize("name", zoo.names())
+def test_there_is_a_box_and_a_line_of_numbers_for_every_line_of_the_tree(name: str) -> None:
+    architecture = zoo.load(name, "tiny" if "tiny" in zoo.sizes(name) else "base")
+    lines = rows(architecture, SHAPE)
+    assert len(boxes(architecture)) == len(lines)
+    root = ElementTree.fromstring(svg(architecture, SHAPE))
+    texts = ["".join(text.itertext()) for text in root.iterfind("text", NAMES)]
+    for row in lines:
+        assert row.text.strip() in texts
+        assert " x ".join(map(str, row.output)) in texts
+
+
+def test_boxes_lie_within_one_another_or_apart() -> None:
+    found = boxes(zoo.load("universal_transformer"))
+    for i, (left, top, right, bottom) in enumerate(found):
+        assert left < right
+        assert top < bottom
+        for x0, y0, x1, y1 in found[i + 1 :]:
+            inside = left < x0 and x1 < right and top < y0 and y1 < bottom
+            assert inside or y0 >= bottom
+
+
+def test_everything_lies_within_the_picture_and_names_are_escaped() -> None:
+    text = svg(zoo.load("transformer"), SHAPE, title="<a> & b")
+    root = ElementTree.fromstring(text)
+    assert root.find("title", NAMES).text == "<a> & b"
+    width, height = float(root.get("width")), float(root.get("height"))
+    for rect in root.iterfind("rect", NAMES):
+        assert float(rect.get("x")) + float(rect.get("width")) <= width
+        assert float(rect.get("y")) + float(rect.get("height")) <= height

@@ -1,0 +1,187 @@
+"""Random feature attention, plain and gated, against its definition written out pair by pair."""
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from searchspace.contract import Context
+from searchspace.model.build import build
+from searchspace.primitives.linear_attention.gated_random_feature_attention import (
+    GatedRandomFeatureAttention,
+    GatedRandomFeatureAttentionConfig,
+)
+from searchspace.primitives.linear_attention.random_feature_attention import (
+    RandomFeatureAttention,
+    RandomFeatureAttentionConfig,
+)
+from searchspace.testing import kept_bytes
+
+
+def _phi(block, x, h):
+    """The features of one head's queries or keys, [n, D] -> [n, F]."""
+    config = block.config
+    W = block.projections[0, h].to(x.dtype) * block.scale[h] / config.temperature  # [M, D], one sigma a coordinate
+    unit = x / x.square().sum(1, keepdim=True).sqrt()
+    angles = unit @ W.T
+    if config.kernel == "arc_cosine":
+        return torch.clamp(angles, min=0) / math.sqrt(config.features)
+    return torch.cat([angles.sin(), angles.cos()], dim=1) / math.sqrt(config.features)
+
+
+def _plain(block, x, causal, padding=None):
+    """sum_j w_ij v_j / sum_j w_ij with w_ij = phi(q_i) . phi(k_j), times the gates in between where there are any."""
+    config, (B, T, C) = block.config, x.shape
+    D = C // config.heads
+    projected = F.linear(x, block.query_key_value.weight, block.query_key_value.bias)
+    q, k, v = projected.view(B, T, 3, config.heads, D).unbind(2)
+    gates = torch.sigmoid(F.linear(x, block.gate.weight, block.gate.bias)) if hasattr(block, "gate") else None
+    out = []
+    for b in range(B):
+        for h in range(config.heads):
+            phi_q, phi_k = _phi(block, q[b, :, h], h), _phi(block, k[b, :, h], h)
+            for i in range(T):
+                may = [j for j in range(i + 1 if causal else T) if padding is None or padding[b, j]]
+                total, summed = x.new_zeros(()), x.new_zeros(D)
+                passed = x.new_ones(())  # the product of the gates between j and i
+                for j in reversed(may):
+                    weight = phi_q[i] @ phi_k[j]
+                    if gates is not None:
+                        weight = weight * (1 - gates[b, j, h]) * passed
+                        passed = passed * gates[b, j, h]
+                    total, summed = total + weight, summed + weight * v[b, j, h]
+                if abs(total.item()) < 1e-3:
+                    total = torch.full_like(total, -1e-3 if total < 0 else 1e-3)
+                out.append(summed / total)
+    heads = torch.stack(out).view(B, config.heads, T, D).transpose(1, 2)
+    return F.linear(heads.flatten(2), block.output.weight, block.output.bias)
+
+
+def _compare(agrees, block, causal, lengths):
+    with torch.no_grad():
+        block.scale.uniform_(0.5, 1.5)
+    for length in lengths:
+        x = torch.randn(1 if length > 9 else 2, length, 8, dtype=torch.float64)
+        agrees(block, lambda x: _plain(block, x, causal), x)
+    padding = torch.rand(2, 20) < 0.7
+    padding[0, :3] = False
+    x = torch.randn(2, 20, 8, dtype=torch.float64)
+    agrees(block, lambda x: _plain(block, x, causal, padding), x, Context(padding=padding))
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("options", [{}, {"kernel": "arc_cosine", "features": 40}, {"temperature": 0.5}], ids=str)
+def test_equals_its_definition(agrees, options, causal):
+    options = {"features": 30, "bias": True, **options}
+    config = RandomFeatureAttentionConfig(dim=8, causal=causal, heads=2, **options)
+    _compare(agrees, RandomFeatureAttention(config).double(), causal, (1, 9, 66))
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "arc_cosine"])
+def test_gated_equals_the_products_of_its_gates(agrees, kernel):
+    config = GatedRandomFeatureAttentionConfig(dim=8, heads=2, features=40, kernel=kernel, bias=True)
+    block = GatedRandomFeatureAttention(config).double()
+    _compare(agrees, block, True, (1, 9, 66))
+
+
+def _estimates(kernel, q, k, seeds):
+    """phi(q) . phi(k) of many seeds, [seeds]; q and k: [D]."""
+    found = []
+    for seed in range(seeds):
+        config = RandomFeatureAttentionConfig(dim=4, heads=1, features=32, kernel=kernel, seed=seed)
+        block = RandomFeatureAttention(config)
+        with torch.no_grad():
+            phi_q, phi_k = (block._features(x[None, None, None], block.projections[0])[0, 0, 0] for x in (q, k))
+        found.append(phi_q @ phi_k)
+    return torch.stack(found)
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "arc_cosine"])
+def test_features_are_an_unbiased_estimate_of_the_kernel(kernel):
+    torch.manual_seed(0)
+    q, k = torch.randn(2, 4)
+    cosine = F.cosine_similarity(q, k, dim=0).item()
+    angle = math.acos(cosine)
+    exact = {
+        "gaussian": math.exp(cosine - 1),  # exp(-|q - k|^2 / 2) of vectors of length one
+        "arc_cosine": (math.sin(angle) + (math.pi - angle) * cosine) / (2 * math.pi),
+    }
+    estimates = _estimates(kernel, q, k, 1500)
+    assert abs(estimates.mean().item() - exact[kernel]) < 4 * estimates.std().item() / math.sqrt(1500)
+    assert estimates.std().item() / math.sqrt(1500) < 0.01
+
+
+def test_a_normaliser_near_zero_is_kept_away_from_it():
+    block = RandomFeatureAttention(RandomFeatureAttentionConfig(dim=4, heads=1, features=8, temperature=0.1)).double()
+    x = torch.randn(64, 5, 4, dtype=torch.float64)
+    largest = block(x, Context()).abs().max()
+    values = F.linear(x, block.query_key_value.weight)[..., 8:].abs().sum(2).max()
+    assert largest <= 5 * values / 1e-3 * block.output.weight.abs().sum()
+    assert largest.isfinite()
+
+
+def test_training_picks_from_the_pool_and_evaluation_reads_the_first():
+    block = RandomFeatureAttention(RandomFeatureAttentionConfig(dim=8, heads=2, pool=4, seed=3))
+    assert block.eval()._projection().equal(block.projections[0])
+    block.train()
+    torch.manual_seed(0)
+    picked = [block._projection() for _ in range(40)]
+    for h in range(2):
+        used = {n for n in range(4) for W in picked if W[h].equal(block.projections[n, h])}
+        assert used == {0, 1, 2, 3}
+    torch.manual_seed(0)
+    assert all(block._projection().equal(W) for W in picked)
+
+
+def test_layers_of_one_seed_draw_matrices_of_their_own():
+    body = "[{random_feature_attention: {heads: 2}}, {gated_random_feature_attention: {heads: 2}}]"
+    model = build(f"kind: decoder\nwidth: 8\nvocabulary: 5\nbody: {{repeat: {{times: 2, of: {body}}}}}\n")
+    pools = [module.projections for module in model.modules() if hasattr(module, "projections")]
+    assert len(pools) == 4
+    assert not any(pools[i].equal(pools[j]) for i in range(4) for j in range(i))
+
+
+def test_what_replays_the_random_state_picks_the_same_matrices():
+    block = RandomFeatureAttention(RandomFeatureAttentionConfig(dim=8, heads=2, pool=16)).train()
+    x = torch.randn(1, 5, 8, requires_grad=True)
+    torch.manual_seed(1)
+    expected = torch.autograd.grad(block(x, Context()).square().sum(), x)
+    torch.manual_seed(1)
+    out = checkpoint(lambda x: block(x, Context()), x, use_reentrant=False)
+    torch.randn(3)  # the state moves on before the backward pass
+    torch.testing.assert_close(torch.autograd.grad(out.square().sum(), x), expected)
+
+
+def test_a_closed_gate_leaves_every_position_to_itself():
+    block = GatedRandomFeatureAttention(GatedRandomFeatureAttentionConfig(dim=8, heads=1)).double()
+    with torch.no_grad():
+        block.gate.weight.zero_()
+        block.gate.bias.fill_(-40.0)  # nothing is kept: every position reads itself alone
+    x = torch.randn(1, 6, 8, dtype=torch.float64)
+    values = F.linear(x, block.query_key_value.weight)[..., 16:]
+    alone = F.linear(values, block.output.weight)
+    torch.testing.assert_close(block(x, Context()), alone, atol=1e-9, rtol=1e-9)
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_memory_grows_with_the_length_and_not_with_its_square(gated):
+    if gated:
+        block = GatedRandomFeatureAttention(GatedRandomFeatureAttentionConfig(dim=32, heads=1))
+    else:
+        block = RandomFeatureAttention(RandomFeatureAttentionConfig(dim=32, causal=True, heads=1))
+    kept = []
+    for length in (512, 2048):
+        x = torch.randn(1, length, 32, requires_grad=True)
+        kept.append(kept_bytes(lambda: block(x, Context()), block.parameters()))  # noqa: B023
+    assert kept[1] < 4.1 * kept[0]
+
+
+def test_says_what_does_not_fit():
+    with pytest.raises(ValueError, match=r"temperature must be above 0, but got 0\.0"):
+        RandomFeatureAttentionConfig(dim=8, temperature=0.0)
+    with pytest.raises(ValueError, match="features must be at least 8, but got 3"):
+        RandomFeatureAttentionConfig(dim=8, features=3)
+    with pytest.raises(ValueError, match="pool must be at least 1, but got 0"):
+        GatedRandomFeatureAttentionConfig(dim=8, pool=0)

@@ -1,0 +1,116 @@
+"""Longformer attention against its definition: a dense mask, local and global projections, each key once."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from searchspace.contract import Context
+from searchspace.cost import Shape
+from searchspace.primitives.position.alibi import Alibi, AlibiConfig, slopes
+from searchspace.primitives.position.rotary import Rotary, RotaryConfig
+from searchspace.primitives.sparse_attention.longformer_attention import (
+    LongformerAttention,
+    LongformerAttentionConfig,
+)
+from searchspace.testing import count_flops, kept_bytes
+
+
+def _heads(x, layer, count, H, rotate):
+    B, T, C = x.shape
+    parts = F.linear(x, layer.weight, layer.bias).view(B, T, count, H, C // H).permute(2, 0, 3, 1, 4)
+    return [rotate(part) if n < max(1, count - 1) else part for n, part in enumerate(parts)]
+
+
+def _plain(block, x, padding=None, position=None):
+    """Every pair, under the mask of its row: first the rows of all positions, then those of the global ones."""
+    config, (B, T, C) = block.config, x.shape
+    H, D, g = config.heads, C // config.heads, config.global_tokens
+    distance = torch.arange(T)[:, None] - torch.arange(T)
+    rotate = (lambda y: y) if not isinstance(position, Rotary) else lambda y: position.rotate(y, torch.arange(T))
+    bias = torch.zeros(H, T, T, dtype=x.dtype)
+    if isinstance(position, Alibi):
+        bias = -torch.tensor(slopes(H))[:, None, None] * distance.abs()
+    real = torch.ones(B, 1, 1, T, dtype=torch.bool) if padding is None else padding[:, None, None]
+
+    def rows(q, k, v, mask):
+        weights = torch.where(mask & real, (q @ k.transpose(2, 3) / D**0.5 + bias).exp(), 0.0)
+        return weights / weights.sum(3, keepdim=True).clamp(min=1e-300) @ v
+
+    near = []
+    for h in range(H):
+        plain = config.dilated_heads is not None and h < H - config.dilated_heads
+        d = 1 if plain else config.dilation
+        near.append((distance % d == 0) & (distance.abs() <= d * config.window // 2) | (torch.arange(T) < g))
+    # The rows of all positions, then those of the global ones with their own projections.
+    out = rows(*_heads(x, block.query_key_value, 3, H, rotate), torch.stack(near))
+    if g:
+        (q,) = _heads(x, block.global_query, 1, H, rotate)
+        k, v = _heads(x, block.global_key_value, 2, H, rotate)
+        out = torch.cat([rows(q, k, v, torch.ones(T, T, dtype=torch.bool))[:, :, :g], out[:, :, g:]], dim=2)
+    return F.linear(out.transpose(1, 2).flatten(2), block.output.weight, block.output.bias)
+
+
+@pytest.mark.parametrize("dilated", [(1, None), (3, None), (2, 1)], ids=["together", "dilated", "one_head"])
+@pytest.mark.parametrize("global_tokens", [0, 1, 4])
+@pytest.mark.parametrize("length", [1, 4, 5, 50])
+def test_equals_its_definition(agrees, length, global_tokens, dilated):
+    config = LongformerAttentionConfig(
+        dim=8, heads=2, window=6, global_tokens=global_tokens, dilation=dilated[0], dilated_heads=dilated[1]
+    )
+    block = LongformerAttention(config).double()
+    x, padding = torch.randn(2, length, 8, dtype=torch.float64), torch.rand(2, length) < 0.6
+    if length > global_tokens:
+        agrees(block, lambda x: _plain(block, x) + _every(block), x)
+    for position in (None, Alibi(AlibiConfig(dim=8)), Rotary(RotaryConfig(dim=8))):
+        context = Context(padding=padding, position=position)
+        found, expected = block(x, context), _plain(block, x, padding, position)
+        torch.testing.assert_close(found[padding], expected[padding], atol=1e-9, rtol=1e-9)
+
+
+def _every(block):
+    """Zero, by way of every parameter, so that all of them have a gradient in the plain form too."""
+    return sum(parameter.sum() for parameter in block.parameters()) * 0
+
+
+def test_a_window_of_the_length_is_full_attention():
+    block = LongformerAttention(LongformerAttentionConfig(dim=8, heads=2, window=40)).double()
+    x = torch.randn(2, 20, 8, dtype=torch.float64)
+    projected = F.linear(x, block.query_key_value.weight, block.query_key_value.bias)
+    q, k, v = projected.view(2, 20, 3, 2, 4).permute(2, 0, 3, 1, 4)
+    full = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+    expected = F.linear(full, block.output.weight, block.output.bias)
+    torch.testing.assert_close(block(x, Context()), expected, atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("dilated", [(1, None), (3, None), (2, 1)], ids=["together", "dilated", "one_head"])
+@pytest.mark.parametrize("global_tokens", [0, 1, 8])
+def test_costs_are_those_of_the_built_module(global_tokens, dilated):
+    config = LongformerAttentionConfig(
+        dim=16, heads=2, window=8, global_tokens=global_tokens, dilation=dilated[0], dilated_heads=dilated[1]
+    )
+    block = LongformerAttention(config)
+    for length in (5, 130):
+        x = torch.randn(2, length, 16, requires_grad=True)
+        cost = LongformerAttention.cost(config, Shape(batch=2, length=length))
+        assert cost.parameters == sum(parameter.numel() for parameter in block.parameters())
+        assert (cost.flops, cost.training_flops) == count_flops(lambda: block(x, Context()))  # noqa: B023
+        kept = kept_bytes(lambda: block(x, Context()), block.parameters())  # noqa: B023
+        assert cost.activation_bytes == pytest.approx(kept, rel=0.25)
+
+
+def test_work_grows_with_the_length_and_not_with_its_square():
+    config = LongformerAttentionConfig(dim=16, global_tokens=2)
+    costs = [LongformerAttention.cost(config, Shape(length=length)) for length in (1026, 4098)]
+    assert costs[1].flops < 4 * costs[0].flops
+    assert costs[1].activation_bytes < 4 * costs[0].activation_bytes
+
+
+def test_says_what_does_not_fit():
+    with pytest.raises(ValueError, match="window must be even, half of it on either side, but got window=5"):
+        LongformerAttentionConfig(dim=8, window=5)
+    with pytest.raises(ValueError, match="global_tokens must be at least 0, but got -1"):
+        LongformerAttentionConfig(dim=8, global_tokens=-1)
+    with pytest.raises(ValueError, match="dilation must be at least 1, but got 0"):
+        LongformerAttentionConfig(dim=8, dilation=0)
+    with pytest.raises(ValueError, match="dilated_heads must be a multiple of 1 between 1 and heads=4, but got 9"):
+        LongformerAttentionConfig(dim=8, dilated_heads=9)

@@ -1,0 +1,106 @@
+"""What gives not what the definition gives is never timed."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from kernels.dispatch import registry
+from tuner import outcome
+from tuner.measure import gate
+from tuner.outcome import Kind
+
+
+def reason(faulty, call, rows=16, dtype=torch.float32):
+    found = gate.trial(faulty.FAULTY, faulty.problem(rows), seed=3)
+    return gate.differences(found, call, dtype)
+
+
+def test_the_definition_passes_itself(faulty):
+    assert reason(faulty, faulty.right) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("wrong", "output differs at"),
+        ("wrong_gradient", "gradient 1 differs at"),
+        ("unwritten", "where memory was not zero before"),
+        ("changes_inputs", gate.CHANGED),
+        ("without_gradients", "gradient 0 is missing"),
+    ],
+)
+def test_what_is_wrong_is_said(name, says, faulty):
+    assert says in reason(faulty, faulty.FAULTS[name])
+
+
+def test_an_output_of_another_shape_count_or_kind_is_wrong(faulty):
+    assert "has shape (16, 4) instead of (16, 8)" in reason(faulty, lambda x, w: (x * w)[:, :4])
+    assert "2 outputs came instead of 1" in reason(faulty, lambda x, w: (x * w, x))
+    assert "is of torch.int64" in reason(faulty, lambda x, w: (x * w).long())
+
+
+def test_a_value_that_is_no_number_is_wrong_where_the_definition_has_one(faulty):
+    assert "where it is nan" in reason(faulty, lambda x, w: (x * w).index_fill(0, torch.tensor([2]), torch.nan))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_what_may_differ_follows_from_the_dtype(dtype, faulty):
+    precision = torch.finfo(dtype).eps
+    assert reason(faulty, lambda x, w: x * w * (1 + precision), dtype=dtype) is None
+    assert reason(faulty, lambda x, w: x * w * (1 + 600 * precision), dtype=dtype) is not None
+
+
+def test_fresh_inputs_differ_from_seed_to_seed_and_not_between_calls(faulty):
+    one, same, other = (gate.trial(faulty.FAULTY, faulty.problem(4), seed) for seed in (1, 1, 2))
+    assert torch.equal(one.outputs[0], same.outputs[0])
+    assert not torch.equal(one.outputs[0], other.outputs[0])
+
+
+def test_the_deterministic_mode_is_left_as_it_was(faulty):
+    reason(faulty, faulty.right)
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (MemoryError(), Kind.OUT_OF_MEMORY),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), Kind.OUT_OF_MEMORY),
+        (torch.OutOfMemoryError("CUDA out of memory"), Kind.OUT_OF_MEMORY),
+        (RuntimeError("no such kernel"), Kind.CRASHED),
+        (type("OutOfResources", (Exception,), {})("shared memory"), Kind.BUILD_ERROR),
+        (type("CompilationError", (Exception,), {"__module__": "triton.compiler.errors"})("line 3"), Kind.BUILD_ERROR),
+    ],
+    ids=["memory", "torch-memory", "cuda-memory", "error", "resources", "compilation"],
+)
+def test_an_exception_tells_what_came_of_a_configuration(error, kind):
+    assert outcome.of_exception(error).kind is kind
+
+
+def test_an_error_of_the_device_poisons_the_process_and_others_do_not():
+    assert outcome.poisons(RuntimeError("CUDA error: an illegal memory access was encountered"))
+    assert not outcome.poisons(RuntimeError("no such kernel"))
+
+
+LEAN = [
+    ("attention", "blocked", {"batch": 1, "heads": 2, "groups": 1, "queries": 9, "keys": 9, "width": 8, "reach": 9}),
+    ("linear_attention", "chunks", {"batch": 1, "heads": 2, "positions": 70, "features": 4, "width": 3}),
+    ("decayed_linear_attention", "chunks", {"batch": 1, "heads": 2, "positions": 70, "features": 4, "width": 3}),
+]
+
+
+@pytest.mark.parametrize(("name", "stands", "sizes"), LEAN, ids=[name for name, *_ in LEAN])
+def test_what_stands_for_a_definition_that_fills_the_memory_equals_it(name, stands, sizes):
+    operation = registry.operation(name)
+    some = next(each for each in operation.problems("cpu").values() if each["gradients"])
+    huge = replace(some, sizes=tuple((size, 2**16) for size, _ in some.sizes))
+    assert (operation.lean(huge), operation.lean(some_of(some, sizes))) == (stands, None)
+
+    exact = gate.trial(operation, replace(some_of(some, sizes), dtype="float64"), seed=1)
+    lean = operation.implementations[stands]
+    assert gate.differences(exact, lambda *a, **k: lean.call(*a, **k, **lean.default), torch.float64) is None
+
+
+def some_of(problem, sizes):
+    return replace(problem, sizes=tuple(sizes.items()))

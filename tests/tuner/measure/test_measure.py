@@ -1,0 +1,176 @@
+import gc
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.measure.measure import ProcessorClock, Timing, clock_of, compare, measure, timing
+
+
+class Machine:
+    """A pretended machine and its clock: every call takes as long as it says, and the machine may slow down."""
+
+    def __init__(self, drift: float = 1.0) -> None:
+        self.seconds = 0.0
+        self.speed = 1.0
+        self.drift = drift
+        self.log: list[str] = []
+
+    def now(self) -> float:
+        return self.seconds
+
+    def time(self, call) -> float:
+        before = self.seconds
+        call()
+        return (self.seconds - before) * 1e3
+
+    def task(self, name: str, milliseconds: float = 1.0):
+        def run():
+            self.log.append(name)
+            self.seconds += milliseconds * self.speed / 1e3
+            self.speed *= self.drift
+
+        return run
+
+
+def test_candidates_take_turns_after_the_warm_up():
+    machine = Machine()
+    timings = measure({name: machine.task(name) for name in "abc"}, warmup=1, repeats=3, clock=machine, device="cpu")
+
+    rounds = ["".join(machine.log[start : start + 3]) for start in range(0, 12, 3)]
+    assert [sorted(each) for each in rounds] == [list("abc")] * 4
+    assert [len(timings[name].samples) for name in "abc"] == [3, 3, 3]
+
+
+def test_nobody_always_follows_the_same_other():
+    machine = Machine()
+    measure({name: machine.task(name) for name in "abc"}, warmup=0, repeats=40, clock=machine)
+    before = {(one, other) for one, other in zip(machine.log, machine.log[1:], strict=False) if one != other}
+
+    assert len(before) == 6
+
+
+def test_a_sample_is_the_time_of_one_call_in_milliseconds():
+    machine = Machine()
+    timings = measure({"fast": machine.task("fast", 2), "slow": machine.task("slow", 7)}, clock=machine)
+
+    assert timings["fast"].median == pytest.approx(2)
+    assert timings["slow"].median == pytest.approx(7)
+
+
+def test_a_machine_that_slows_down_while_measuring_does_not_change_the_comparison():
+    machine = Machine(drift=1.01)
+    timings = measure({"a": machine.task("a", 2), "b": machine.task("b", 4)}, repeats=50, clock=machine)
+    ratio = compare(timings["a"], timings["b"])
+
+    assert timings["a"].samples[-1] > 2 * timings["a"].samples[0]
+    assert ratio.median == pytest.approx(0.5, rel=0.011)  # one or the other was first
+    assert ratio.high - ratio.low < 0.02
+
+
+def test_goes_on_until_enough_has_been_measured():
+    machine = Machine()
+    timings = measure({"a": machine.task("a", 10)}, repeats=2, min_seconds=0.095, clock=machine)
+
+    assert len(timings["a"].samples) == 10
+
+
+def test_stops_at_the_end_of_the_budget():
+    machine = Machine()
+    timings = measure({"a": machine.task("a", 10)}, warmup=2, repeats=100, budget_seconds=0.055, clock=machine)
+
+    assert len(timings["a"].samples) == 4
+
+
+@pytest.mark.parametrize("warmup", [0, 5])
+def test_one_round_is_timed_when_there_is_no_budget_at_all(warmup):
+    machine = Machine()
+    timings = measure({"a": machine.task("a")}, warmup=warmup, budget_seconds=0, clock=machine)
+
+    assert machine.log == ["a"]
+    assert len(timings["a"].samples) == 1
+    assert timings["a"].coverage == 0
+
+
+def test_preparation_comes_before_every_call_and_is_not_timed():
+    machine = Machine()
+    timings = measure(
+        {"a": machine.task("a", 1), "b": machine.task("b", 1)},
+        warmup=1,
+        repeats=2,
+        prepare={"b": machine.task("prepare b", 50)},
+        clock=machine,
+    )
+
+    assert sorted(machine.log) == ["a"] * 3 + ["b"] * 3 + ["prepare b"] * 3
+    assert all(machine.log[place + 1] == "b" for place, name in enumerate(machine.log) if name == "prepare b")
+    assert timings["b"].median == pytest.approx(1)
+
+
+def test_the_garbage_collector_rests_while_calls_are_timed_and_only_then():
+    seen = []
+    measure({"a": lambda: seen.append(gc.isenabled())}, repeats=2)
+
+    assert set(seen) == {False}
+    assert gc.isenabled()
+
+
+def test_the_garbage_collector_comes_back_after_a_failure_and_the_candidate_is_named():
+    def broken():
+        raise RuntimeError("no such kernel")
+
+    with pytest.raises(RuntimeError, match="no such kernel") as caught:
+        measure({"fine": lambda: None, "broken": broken})
+
+    assert caught.value.__notes__ == ["while timing 'broken'"]
+    assert gc.isenabled()
+
+
+@given(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=30), st.floats(0.1, 10))
+def test_a_timing_compared_with_itself_scaled_gives_the_scale(samples, scale):
+    ratio = compare(timing([scale * x for x in samples]), timing(samples))
+
+    assert ratio.low == pytest.approx(scale)
+    assert ratio.high == pytest.approx(scale)
+
+
+def test_comparing_with_a_call_too_short_for_the_clock_gives_a_number():
+    assert compare(timing([1.0]), timing([0.0])).median == pytest.approx(1e6)
+
+
+def test_rejects_a_comparison_of_unpaired_timings():
+    with pytest.raises(ValueError, match="but got 1 and 2"):
+        compare(timing([1.0]), timing([1.0, 2.0]))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"candidates": {}}, "nothing to measure"),
+        ({"candidates": {"a": int}, "repeats": 0}, "at least 1, but got 2 and 0"),
+        ({"candidates": {"a": int}, "warmup": -1}, "but got -1 and 20"),
+        ({"candidates": {"a": int}, "prepare": {"b": int}}, r"names \['b'\]"),
+        ({"candidates": {"a": int}, "device": "tpu"}, "'cuda:N', but got 'tpu'"),
+    ],
+    ids=["no-candidates", "no-repeats", "negative-warmup", "unknown-prepare", "unknown-device"],
+)
+def test_rejects_what_cannot_be_measured(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        measure(**arguments)
+
+
+def test_the_processor_is_timed_by_default():
+    timings = measure({"nothing": lambda: None}, repeats=4)
+
+    assert isinstance(clock_of("cpu"), ProcessorClock)
+    assert isinstance(timings["nothing"], Timing)
+    assert all(sample >= 0 for sample in timings["nothing"].samples)
+
+
+@pytest.mark.cuda
+def test_twice_the_work_takes_longer_on_the_gpu():
+    x = torch.randn(2048, 2048, device="cuda")
+    timings = measure({"one": lambda: x @ x, "eight": lambda: [x @ x for _ in range(8)]}, device="cuda")
+
+    assert compare(timings["eight"], timings["one"]).low > 1

@@ -1,0 +1,443 @@
+"""`tuner.tune` on real Triton kernels: it chooses, remembers, leaves no trace, and says why."""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import tuner
+from kernels.dispatch.registry import Choice
+from tuner.triton import kernel_memory, kernel_search
+from tuner.triton.permission import SWITCH
+
+triton = pytest.importorskip("triton")
+tl = pytest.importorskip("triton.language")
+
+OFFSET = tl.constexpr(0)
+
+
+@triton.jit
+def scale(x_ptr, y_ptr, size, factor, BLOCK: tl.constexpr, FAULT: tl.constexpr = "none"):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = places < size
+    if FAULT == "wrong":
+        factor = factor * 2
+    tl.store(y_ptr + places, twice(tl.load(x_ptr + places, mask=inside)) * factor + OFFSET, mask=inside)
+
+
+@triton.jit
+def twice(x):
+    return x * 2
+
+
+@triton.jit
+def add_into(x_ptr, y_ptr, size, BLOCK: tl.constexpr):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = places < size
+    tl.store(y_ptr + places, tl.load(y_ptr + places, mask=inside) + tl.load(x_ptr + places, mask=inside), mask=inside)
+
+
+SPEED = {16: 3.0, 32: 1.0, 64: 2.0, 128: 5.0}
+BLOCKS = list(SPEED)
+
+
+class Pretended:
+    """A clock that runs the call, and tells the time of the block it was launched with, as the kernel's grid is."""
+
+    def __init__(self, speed=SPEED, size=40, noise=lambda number: 1 + 0.01 * (number % 3)):
+        self.speed, self.size, self.noise, self.calls = dict(speed), size, noise, []
+
+    def now(self):
+        return 0.0
+
+    def time(self, call):
+        call()
+        self.calls.append(LAUNCHED[-1])
+        return self.speed[LAUNCHED[-1]] * self.noise(len(self.calls))
+
+
+LAUNCHED = []
+ARGUMENTS = torch.zeros(1), torch.zeros(1), 16, 1.5
+
+
+def grid(meta):
+    LAUNCHED.append(meta["BLOCK"])
+    return (triton.cdiv(meta["size"], meta["BLOCK"]),)
+
+
+@pytest.fixture(autouse=True)
+def allowed(monkeypatch):
+    monkeypatch.setenv(SWITCH, "on")
+    monkeypatch.delenv(kernel_memory.STORAGE, raising=False)
+    LAUNCHED.clear()
+
+
+def tuned(tmp_path, kernel=None, clock=None, **options):
+    given = {"space": {"BLOCK": BLOCKS}, "key": ["size"], "store": tmp_path / "kernels", **options}
+    if "configs" in given:
+        del given["space"]
+    if "do_bench" not in given:
+        given["clock"] = clock or Pretended()
+    return tuner.tune(**given)(kernel or scale)
+
+
+def call(kernel, size=16, factor=1.5, **options):
+    x, y = torch.arange(float(size)), torch.full((size,), -1.0)
+    kernel[grid](x, y, size, factor, **options)
+    torch.testing.assert_close(y, x * 2 * factor)
+    return y
+
+
+def test_the_fastest_configuration_serves_and_computes_the_right_thing(tmp_path):
+    kernel = tuned(tmp_path)
+
+    call(kernel)
+
+    assert kernel.best_config.kwargs == {"BLOCK": 32}
+    (decision,) = kernel.decisions.values()
+    assert decision.choice == Choice.of("triton", {"BLOCK": 32, "num_warps": 4, "num_stages": 3, "num_ctas": 1})
+    assert decision.why.startswith("faster than the default, ")
+    assert 2.9 < decision.gain.low <= decision.gain.high < 3.1
+    LAUNCHED.clear()
+    call(kernel)
+    assert LAUNCHED == [32]
+
+
+def test_another_key_or_dtype_is_tuned_anew_and_another_argument_is_not(tmp_path):
+    clock = Pretended()
+    kernel = tuned(tmp_path, clock=clock)
+    call(kernel)
+    before = len(clock.calls)
+
+    call(kernel, factor=2.5)
+    assert len(clock.calls) == before
+    call(kernel, size=12)
+    assert len(clock.calls) > before
+    before = len(clock.calls)
+    kernel[grid](torch.zeros(16, dtype=torch.float64), torch.zeros(16, dtype=torch.float64), 16, 1.0)
+    assert len(clock.calls) > before
+
+
+@pytest.mark.parametrize("store", ["kernels", "study.db"])
+def test_a_second_process_measures_nothing(tmp_path, store):
+    call(tuned(tmp_path, store=tmp_path / store))
+    again = tuned(tmp_path, clock=Pretended({}), store=tmp_path / store)
+
+    call(again)
+
+    assert again.best_config.kwargs == {"BLOCK": 32}
+    assert again.explain(torch.zeros(1), torch.zeros(1), 16, 1.5).why.startswith(
+        "it was tuned: faster than the default"
+    )
+
+
+def test_one_configuration_more_costs_its_timing_and_the_comparison(tmp_path):
+    call(tuned(tmp_path, space={"BLOCK": [16, 32, 64]}))
+    clock = Pretended()
+
+    call(tuned(tmp_path, clock=clock))
+
+    assert set(clock.calls) == {128, 32, 64, 16}
+    assert clock.calls.count(128) < clock.calls.count(16)  # it was measured alone, and is no finalist
+
+
+def test_the_first_configuration_stays_where_nothing_is_faster_beyond_the_noise(tmp_path):
+    noise = [1.0, 1.3, 0.8, 1.1]
+    kernel = tuned(
+        tmp_path,
+        clock=Pretended({16: 1.0, 32: 0.99, 64: 2.0, 128: 2.0}, noise=lambda number: noise[number * 7 // 3 % 4]),
+    )
+
+    call(kernel)
+
+    assert kernel.best_config.kwargs == {"BLOCK": 16}
+    (decision,) = kernel.decisions.values()
+    assert "not faster than the default by more than the noise" in decision.why or "is the fastest" in decision.why
+
+
+def test_what_raises_or_computes_something_else_is_recorded_and_never_serves(tmp_path):
+    configs = [
+        triton.Config({"BLOCK": 64}),
+        {"BLOCK": 32, "FAULT": "wrong"},  # fastest
+        {"BLOCK": 48, "num_warps": 2},  # tl.arange takes powers of two
+        triton.Config({"BLOCK": 16}),
+    ]
+    kernel = tuned(tmp_path, configs=configs)
+
+    call(kernel)
+
+    assert kernel.best_config is configs[0]
+    rows = [json.loads(line) for line in next((tmp_path / "kernels").iterdir()).read_text().split("\n") if line]
+    failures = {json.loads(row["configuration"])["BLOCK"]: (row["failure"], row["message"]) for row in rows}
+    assert failures[32][0] == "wrong" and failures[32][1].startswith("y_ptr differs at 15 of 16 places")
+    assert failures[48][0] in ("build_error", "crashed") and "power of 2" in failures[48][1]
+    assert failures[64][0] is None
+
+
+class OutOfResources(Exception):
+    """As Triton's is called."""
+
+
+def test_out_of_resources_and_out_of_memory_are_told_apart(tmp_path):
+    def hook(error):
+        def raises(arguments):
+            raise error
+
+        return raises
+
+    configs = [
+        triton.Config({"BLOCK": 64}),
+        triton.Config({"BLOCK": 32}, pre_hook=hook(OutOfResources("shared memory"))),
+        triton.Config({"BLOCK": 16}, pre_hook=hook(torch.OutOfMemoryError("CUDA out of memory"))),
+    ]
+    kernel = tuned(tmp_path, configs=configs)
+
+    call(kernel)
+
+    (decision,) = kernel.decisions.values()
+    assert kernel.best_config is configs[0]
+    assert decision.failures == {"build_error": 1, "out_of_memory": 1}
+
+
+def test_where_nothing_runs_the_error_says_why(tmp_path):
+    kernel = tuned(tmp_path, configs=[{"BLOCK": 48}, {"BLOCK": 24}])
+
+    with pytest.raises(RuntimeError, match=r"scale: no configuration of it runs. The first one: .*power of 2"):
+        call(kernel)
+
+
+@pytest.mark.parametrize("options", [{}, {"restore_value": ["y_ptr"]}, {"reset_to_zero": ["y_ptr"]}], ids=str)
+def test_tuning_leaves_no_trace_in_what_is_updated_in_place(tmp_path, options):
+    kernel = tuned(tmp_path, add_into, **options)
+    whole = torch.arange(200.0)
+    x, y = torch.ones(100), whole[50:150]
+
+    kernel[grid](x, y, 100)
+
+    torch.testing.assert_close(whole[50:150], torch.arange(50.0, 150.0) + 1)
+    torch.testing.assert_close(whole[:50], torch.arange(50.0))
+    assert kernel.best_config.kwargs == {"BLOCK": 32}
+
+
+def test_hooks_are_called_as_triton_calls_them(tmp_path):
+    told = []
+    kernel = tuned(
+        tmp_path,
+        configs=[triton.Config({"BLOCK": 16}), triton.Config({"BLOCK": 32}, pre_hook=lambda args: told.append("own"))],
+        pre_hook=lambda args, reset_only=False: told.append(("pre", args["BLOCK"], reset_only)),
+        post_hook=lambda args, exception: told.append(("post", args["BLOCK"], exception)),
+    )
+
+    call(kernel)
+
+    assert told.count(("pre", 32, False)) == told.count(("post", 32, None)) > 0
+    assert told[-2:] == [("pre", 32, True), "own"]
+
+
+def test_takes_the_arguments_of_triton_autotune_in_their_order(tmp_path):
+    asked = []
+
+    def do_bench(kernel_call, quantiles):
+        kernel_call()
+        asked.append(quantiles)
+        return [SPEED[LAUNCHED[-1]]] * 3
+
+    def early(configs, named, **kwargs):
+        assert named["size"] == 16
+        return [each for each in configs if each.kwargs["BLOCK"] != 32]
+
+    def model(BLOCK, size, **others):
+        return BLOCK
+
+    configs = [triton.Config({"BLOCK": block}) for block in BLOCKS]
+    prune = {"early_config_prune": early, "perf_model": model, "top_k": 2}
+    decorated = tuner.tune(configs, ["size"], prune, None, None, None, None, None, None, False, do_bench, False)
+    kernel = decorated(scale)
+
+    call(kernel)
+
+    assert kernel.best_config.kwargs == {"BLOCK": 64}
+    assert set(LAUNCHED) == {16, 64}
+    assert set(asked) == {(0.5, 0.2, 0.8)}
+    assert "the first configuration: nothing of this kernel was tuned" in kernel.explain(*ARGUMENTS).why
+
+
+def test_stands_on_heuristics_and_under_them(tmp_path):
+    heuristics = triton.heuristics({"BLOCK": lambda arguments: 32})
+    kernel = tuned(tmp_path, heuristics(scale), space={"num_warps": [4, 2]}, clock=Pretended({32: 1.0}))
+
+    call(kernel)
+    call(triton.heuristics({"FAULT": lambda arguments: "none"})(tuned(tmp_path)))
+
+
+def test_constraints_see_the_configuration_and_the_arguments(tmp_path):
+    kernel = tuned(tmp_path, constraints=[lambda values: values["BLOCK"] >= values["size"]], default={"BLOCK": 128})
+
+    call(kernel, size=40)
+
+    assert set(LAUNCHED) == {64, 128}
+    assert kernel.best_config.kwargs == {"BLOCK": 64}
+
+
+def test_a_large_space_is_searched_and_not_exhausted(tmp_path, monkeypatch):
+    monkeypatch.setitem(kernel_search.EVALUATIONS, "quick", 7)
+    kernel = tuned(tmp_path, space={"num_warps": [1, 2, 4, 8], "BLOCK": BLOCKS})
+
+    call(kernel)
+
+    (decision,) = kernel.decisions.values()
+    assert decision.candidates == 7
+    assert SPEED[kernel.best_config.kwargs["BLOCK"]] <= SPEED[16]
+
+
+def test_a_search_that_lacked_time_goes_on_in_the_next_process(tmp_path):
+    first = tuned(tmp_path, budget=-1.0)
+    call(first)
+    assert first.best_config.kwargs == {"BLOCK": 16}
+
+    clock = Pretended()
+    second = tuned(tmp_path, clock=clock)
+    call(second)
+
+    assert second.best_config.kwargs == {"BLOCK": 32}
+    assert clock.calls.count(16) < clock.calls.count(32)  # the default was known
+
+
+def test_more_effort_than_before_tunes_anew_and_less_does_not(tmp_path):
+    call(tuned(tmp_path))
+    clocks = Pretended(), Pretended()
+
+    call(tuned(tmp_path, effort="none", clock=clocks[0]))
+    call(tuned(tmp_path, effort="full", clock=clocks[1]))
+
+    assert not clocks[0].calls and clocks[1].calls
+
+
+def test_what_poisons_the_device_is_recorded_and_raised_and_not_tried_again(tmp_path):
+    def hook(arguments):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    configs = [triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 16}, pre_hook=hook), triton.Config({"BLOCK": 32})]
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        call(tuned(tmp_path, configs=configs))
+
+    again = tuned(tmp_path, configs=configs)
+    call(again)
+    assert again.best_config is configs[2]
+
+
+@pytest.mark.parametrize(
+    ("setting", "reason"), [("off", "NAS_TUNING=off"), (None, "nothing is tuned inside a test unless NAS_TUNING=on")]
+)
+def test_nothing_is_tuned_where_it_must_not_be(tmp_path, monkeypatch, caplog, setting, reason):
+    monkeypatch.setenv(SWITCH, setting) if setting else monkeypatch.delenv(SWITCH)
+    clock = Pretended()
+    kernel = tuned(tmp_path, clock=clock)
+
+    with caplog.at_level(logging.INFO, "tuner"):
+        call(kernel)
+
+    assert (clock.calls, kernel.best_config.kwargs) == ([], {"BLOCK": 16})
+    assert reason in caplog.text
+    monkeypatch.setenv(SWITCH, "on")
+    call(kernel)
+    assert kernel.best_config.kwargs == {"BLOCK": 32}
+
+
+def test_nothing_is_tuned_in_a_capture_or_a_trace(tmp_path, monkeypatch):
+    clock = Pretended()
+    kernel = tuned(tmp_path, clock=clock)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+
+    call(kernel)
+    assert not clock.calls
+    assert "the capture of a CUDA graph" in kernel.explain(*ARGUMENTS).why
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert "a trace of torch.compile" in kernel.explain(*ARGUMENTS).why
+
+
+TRACE = """
+import sys, torch, triton, tuner
+import torch.utils._triton
+from triton import language as tl
+
+torch.utils._triton.has_triton = lambda: True  # what is compiled here is never run
+
+
+@tuner.tune(space={"BLOCK": [16, 32]}, key=["size"], store=sys.argv[1])
+@triton.jit
+def double(x_ptr, y_ptr, size, BLOCK: tl.constexpr):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + places, 2 * tl.load(x_ptr + places, mask=places < size), mask=places < size)
+
+
+def doubled(x):
+    y = torch.empty_like(x)
+    double[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, y, x.numel())
+    return y
+
+
+def backend(graph, inputs):
+    print(graph.code)
+    return lambda *arguments: (torch.zeros(40),)
+
+
+torch.compile(doubled, backend=backend, fullgraph=True)(torch.ones(40))
+"""
+
+
+def test_is_part_of_a_whole_graph_of_torch_compile(tmp_path, root):
+    """In a process of its own, because here Triton is its interpreter."""
+    (tmp_path / "traced.py").write_text(TRACE)
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, str(tmp_path / "traced.py"), str(tmp_path / "kernels")]
+
+    done = subprocess.run(command, env={**environment, "PYTHONPATH": str(root)}, capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "triton_kernel_wrapper_mutation" in done.stdout and "grid = [(3, 1, 1)]" in done.stdout
+    assert not (tmp_path / "kernels").exists()
+
+
+def test_a_miss_says_why(tmp_path):
+    kernel = tuned(tmp_path)
+    assert "nothing of this kernel was tuned; it will be tuned" in kernel.explain(*ARGUMENTS).why
+    call(kernel)
+    assert "these arguments were not tuned, only 1 others" in kernel.explain(*ARGUMENTS[:2], 13, 1.5).why
+
+    (file,) = (tmp_path / "kernels").iterdir()
+    text = file.read_text()
+    file.write_text(text.replace('"torch":"', '"torch":"0.'))
+    assert "it was tuned: " in kernel.explain(*ARGUMENTS).why  # the key of the device counts
+    key = json.loads(text.split("\n")[1])["device"]["key"]
+    file.write_text(text.replace('"torch":"', '"torch":"0.').replace(key, "elsewhere"))
+    assert "it was tuned elsewhere: torch 0." in kernel.explain(*ARGUMENTS).why
+    file.write_text(text.replace('"source":"', '"source":"0'))
+    assert "the kernel has changed since it was tuned" in kernel.explain(*ARGUMENTS).why
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"configs": [], "space": {}}, "say what to choose among once"),
+        ({"configs": [], "default": {}}, "go with space"),
+        ({"space": {"BLOK": [1]}}, "space names 'BLOK', which is no argument of .*scale. Did you mean 'BLOCK'"),
+        ({"key": ["sise"]}, "key names 'sise', .* Did you mean 'size'"),
+        ({"effort": "huge"}, "effort must be one of none, quick, full, but got 'huge'"),
+    ],
+    ids=str,
+)
+def test_says_what_is_wrong(options, message):
+    with pytest.raises(ValueError, match=message):
+        tuner.tune(**options)(scale)
+
+
+def test_the_package_names_what_it_lacks():
+    with pytest.raises(AttributeError, match="no attribute 'tun'"):
+        tuner.tun  # noqa: B018

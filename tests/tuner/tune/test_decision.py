@@ -1,0 +1,83 @@
+"""Which finalist serves, what that may cost, and how few choices serve many problems."""
+
+import pytest
+
+from kernels.dispatch.registry import Choice, Problem
+from tuner.measure.measure import timing
+from tuner.outcome import Kind, Outcome
+from tuner.tune.buckets import buckets
+from tuner.tune.decision import decide, expected_regret
+from tuner.tune.notebook import Known
+
+PROBLEM = Problem("scale", "cpu", "float32", (("rows", 4),))
+DEFAULT, OTHER, THIRD = (Choice.of(name) for name in ("default", "other", "third"))
+
+
+def finals(**samples):
+    return {
+        Choice.of(name): Known(Outcome(Kind.TIMED, tuple(times)), timing(times).median)
+        for name, times in samples.items()
+    }
+
+
+def test_another_replaces_the_default_when_every_pair_says_so():
+    found = finals(default=[2.0, 4.0, 6.0, 8.0, 2.0, 2.0], other=[1.0, 2.0, 3.0, 4.0, 1.0, 1.0])
+    decision = decide(PROBLEM, DEFAULT, found, found)
+
+    assert (decision.choice, decision.gain.median, decision.gain.low) == (OTHER, 2.0, 2.0)
+
+
+def test_too_few_rounds_replace_nothing():
+    found = finals(default=[2.0, 2.0, 2.0], other=[1.0, 1.0, 1.0])
+    decision = decide(PROBLEM, DEFAULT, found, found)
+
+    assert decision.choice == DEFAULT
+    assert decision.why == "other was faster than the default, but in too few rounds to tell"
+
+
+def test_the_default_stays_when_the_interval_holds_one():
+    found = finals(default=[1.0, 1.2, 1.0, 1.2, 1.0, 1.2], other=[1.1, 1.0, 1.1, 1.0, 1.1, 1.0])
+    decision = decide(PROBLEM, DEFAULT, found, found)
+
+    assert (decision.choice, decision.gain) == (DEFAULT, None)
+    assert decision.why == "other is not faster than the default by more than the noise [0.91, 1.20]"
+
+
+def test_a_default_that_is_as_fast_is_the_fastest():
+    found = finals(other=[1.0, 1.0], default=[1.0, 1.0])
+    assert decide(PROBLEM, DEFAULT, found, found).why == "the default is the fastest"
+
+
+def test_the_regret_of_a_clear_choice_is_one_and_that_of_a_toss_is_above():
+    clear = {OTHER: timing([1.0, 1.1, 1.0]), DEFAULT: timing([5.0, 5.1, 5.2])}
+    toss = {OTHER: timing([1.0, 1.2, 1.1, 1.4]), DEFAULT: timing([1.1, 1.0, 1.3, 1.1])}
+
+    assert expected_regret(clear, OTHER, 0) == pytest.approx(1.0)
+    assert expected_regret(clear, DEFAULT, 0) == pytest.approx(5.0, rel=0.1)
+    assert 1.0 < expected_regret(toss, OTHER, 0) < 1.2
+    assert expected_regret(toss, OTHER, 0) == expected_regret(toss, OTHER, 0)
+
+
+def problem(rows):
+    return Problem("scale", "cpu", "float32", (("rows", rows),))
+
+
+def test_one_choice_serves_all_that_it_is_near_the_best_for():
+    times = {problem(1): {OTHER: 1.0, THIRD: 1.04}, problem(2): {OTHER: 2.0, THIRD: 1.0}, problem(3): {THIRD: 3.0}}
+    (bucket,) = buckets(times, bound=0.05)
+
+    assert bucket.choice == THIRD
+    assert set(bucket.problems) == set(times)
+    assert bucket.loss == pytest.approx(0.04)
+
+
+def test_a_problem_that_no_other_choice_suits_keeps_its_own():
+    times = {problem(1): {OTHER: 1.0, THIRD: 1.5}, problem(2): {OTHER: 2.0, THIRD: 1.0}}
+    found = buckets(times, bound=0.05)
+
+    assert {bucket.choice: bucket.problems for bucket in found} == {OTHER: (problem(1),), THIRD: (problem(2),)}
+    assert all(bucket.loss == 0 for bucket in found)
+
+
+def test_problems_of_which_nothing_is_known_are_in_no_bucket():
+    assert buckets({problem(1): {}}) == []

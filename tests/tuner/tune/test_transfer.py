@@ -1,0 +1,104 @@
+"""What other devices measured is a start, never more."""
+
+import numpy as np
+import pytest
+
+from tuner import strategies
+from tuner.replay.recorded import synthetic
+from tuner.replay.replay import fraction_of_optimum, replay
+from tuner.space import TuningSpace
+from tuner.strategies import warm
+from tuner.strategies.contract import Hints
+from tuner.tune.transfer import Elsewhere, hints
+
+RECORDED = synthetic(3)
+SPACE, TIMES = RECORDED.space, RECORDED.times
+ALL = np.ones(len(SPACE), dtype=bool)
+
+
+def test_the_order_elsewhere_is_the_order_of_the_hints():
+    (found,) = hints(SPACE, [Elsewhere(SPACE, TIMES * 7, ALL)]).times
+    valid = ~np.isnan(TIMES)
+    np.testing.assert_allclose(found[valid], np.log(TIMES[valid] / RECORDED.best))
+    assert (found[~valid] == found[valid].max()).all(), "what failed there counts as slow"
+
+
+def test_configurations_that_another_space_lacks_get_what_a_regression_says():
+    smaller = TuningSpace(SPACE.parameters, SPACE.places[::3])
+    (found,) = hints(SPACE, [Elsewhere(smaller, TIMES[::3], np.ones(len(smaller), dtype=bool))]).times
+    unknown = np.ones(len(SPACE), dtype=bool)
+    unknown[::3] = False
+    unknown &= ~np.isnan(TIMES)
+    ranks = (np.argsort(np.argsort(values)) for values in (found[unknown], TIMES[unknown]))
+    assert np.corrcoef(*ranks)[0, 1] > 0.9
+
+
+def test_a_device_that_is_more_alike_counts_for_more():
+    one, other = Elsewhere(SPACE, TIMES, ALL, alike=9.0), Elsewhere(SPACE, 1 / TIMES, ALL, alike=1.0)
+    found = hints(SPACE, [one, other])
+    assert found.weights == pytest.approx([0.9, 0.1])
+    first = strategies.make("surrogate", SPACE, hints=found).ask()
+    assert RECORDED.best / TIMES[first] > 0.9
+
+
+def test_without_anything_known_there_are_no_hints():
+    assert hints(SPACE, []) is None
+    assert hints(SPACE, [Elsewhere(SPACE, TIMES, np.zeros(len(SPACE), dtype=bool))]) is None
+    assert hints(SPACE, [Elsewhere(SPACE, np.full(len(SPACE), np.nan), ALL)]) is None
+
+
+def test_good_hints_find_a_fast_configuration_at_once():
+    noisy = TIMES * np.exp(0.1 * np.random.default_rng(0).standard_normal(len(SPACE)))
+    found = hints(SPACE, [Elsewhere(SPACE, noisy, ALL)])
+    warm = [fraction_of_optimum(RECORDED, replay(RECORDED, "surrogate", 8, s, hints=found), 8) for s in range(3)]
+    cold = [fraction_of_optimum(RECORDED, replay(RECORDED, "surrogate", 8, s), 8) for s in range(3)]
+    assert min(warm) > 0.9 > np.mean(cold)
+
+
+def test_hints_that_mislead_are_overcome():
+    wrong = hints(SPACE, [Elsewhere(SPACE, 1 / TIMES, ALL)])
+    found = [fraction_of_optimum(RECORDED, replay(RECORDED, "surrogate", 60, s, hints=wrong), 60) for s in range(3)]
+    assert np.mean(found) > 0.85
+
+
+def test_hints_of_another_length_are_refused():
+    with pytest.raises(ValueError, match=r"hints must be \(1, \d+\), a number for each device and configuration"):
+        strategies.make("surrogate", SPACE, hints=Hints(np.zeros((1, 3)), np.ones(1)))
+
+
+def test_the_device_that_turns_out_to_be_like_this_one_gets_the_weight():
+    found = hints(SPACE, [Elsewhere(SPACE, 1 / TIMES, ALL), Elsewhere(SPACE, TIMES, ALL)])
+    strategy = strategies.make("surrogate", SPACE, hints=found)
+    assert isinstance(strategy, warm.Warm)
+    for _ in range(12):
+        number = strategy.ask()
+        value = TIMES[number]
+        strategy.tell(number, None if np.isnan(value) else float(value))
+    _, wrong, right = strategy._weights(strategy._values())[0]
+    assert right > wrong + 0.2
+
+
+def test_later_every_other_proposal_is_that_of_a_search_without_hints():
+    found = hints(SPACE, [Elsewhere(SPACE, 1 / TIMES, ALL)])
+    warmed, cold = strategies.make("surrogate", SPACE, hints=found), strategies.make("surrogate", SPACE)
+    for number in range(0, 50 * (warm.ALONE + 1), 50):
+        for strategy in (warmed, cold):
+            strategy.tell(number, None if np.isnan(TIMES[number]) else float(TIMES[number]))
+    assert len(warmed.results) % 2
+    assert warmed.ask() == cold.ask()
+
+
+def test_with_hints_too_every_configuration_is_proposed_once_whatever_others_tell(monkeypatch):
+    from tuner.strategies import surrogate
+
+    monkeypatch.setattr(surrogate, "CANDIDATES", 20)
+    small = TuningSpace.product({"x": [1, 2, 3, 5, 7], "y": [1, 2, 4], "z": [False, True]})
+    rng = np.random.default_rng(0)
+    strategy = strategies.make("surrogate", small, hints=Hints(rng.random((2, 30)), np.array([0.5, 0.5])))
+    for step in range(28):
+        number = strategy.ask()
+        assert number not in strategy.results
+        strategy.tell(number, None if step % 3 == 0 else 1.0 + number)
+        if step in (5, 20):
+            strategy.tell(int(strategy.unknown()[-1]), 50.0)  # by somebody else
+    assert strategy.ask() is None

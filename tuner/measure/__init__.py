@@ -1,0 +1,1 @@
+"""Measures a configuration: clocks, intervals, worker processes, correctness."""

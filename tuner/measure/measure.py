@@ -1,0 +1,185 @@
+"""Times several candidates against one another on a machine that is never quiet.
+
+Candidates take turns, so that drift of clocks, heat and neighbours hits all alike, in an order that is drawn anew every
+round (B A C, C A B, ...), so that none always finds the caches as the same other left them; the figure is a median with
+an interval that assumes nothing of the noise; and two candidates are compared by the ratio of samples that were taken
+next to each other. Times are milliseconds.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from tuner.device import resolve
+from tuner.measure.interval import Interval, median_interval
+
+Call = Callable[[], object]
+
+NANOSECOND = 1e-6  # in milliseconds; what a clock calls zero took less than this
+FLUSH_BYTES = 256 * 2**20  # more than the largest level-2 cache (126 MB on a B200)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Milliseconds of one call: the median, the interval around it, and the samples in the order they were taken."""
+
+    median: float
+    low: float
+    high: float
+    samples: tuple[float, ...]
+    coverage: float = 0.95  # of the interval; lower when there were few samples
+
+
+class Clock(Protocol):
+    """How one call is timed, and how long all of it has taken."""
+
+    def now(self) -> float:
+        """Seconds since any fixed moment."""
+
+    def time(self, call: Call) -> float:
+        """Run `call` to its end; how long it took in milliseconds."""
+
+
+class ProcessorClock:
+    """Wall-clock time on the CPU."""
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def time(self, call: Call) -> float:
+        start = time.perf_counter_ns()
+        call()
+        return (time.perf_counter_ns() - start) / 1e6
+
+
+class CudaClock:
+    """Time on the GPU, between two events, with a cold cache.
+
+    Overwriting a buffer larger than the level-2 cache before each call does two things: a call finds nothing left by
+    the one before, and the processor is ahead of the GPU when the call begins, so that its launch is not timed.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.buffer = torch.empty(FLUSH_BYTES, dtype=torch.int8, device=device)
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def time(self, call: Call) -> float:
+        with torch.cuda.device(self.device):
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            self.buffer.zero_()
+            start.record()
+            call()
+            end.record()
+            end.synchronize()
+        return start.elapsed_time(end)
+
+
+def clock_of(device: str) -> Clock:
+    """The clock for `device`; ValueError when the device is not there."""
+    found = resolve(device)
+    return ProcessorClock() if found.type == "cpu" else CudaClock(found)
+
+
+def measure(
+    candidates: Mapping[str, Call],
+    *,
+    device: str = "cpu",
+    warmup: int = 2,
+    repeats: int = 20,
+    min_seconds: float = 0.0,
+    budget_seconds: float | None = None,
+    prepare: Mapping[str, Call] | None = None,
+    clock: Clock | None = None,
+) -> dict[str, Timing]:
+    """Time every candidate, in turns, and return its timing under its name.
+
+    candidates: calls without arguments, each doing the same amount of work every time. warmup: rounds whose times are
+    thrown away. repeats: rounds that count; there are more while less than `min_seconds` have been measured in all.
+    budget_seconds: no new round begins after this long, warm-up included, but one round is always timed. prepare: for
+    a candidate's name, what to run before each of its calls, outside the clock. Raises ValueError for numbers out of
+    range and a `prepare` without candidate; what a candidate raises passes through, with its name as a note.
+    """
+    prepare = prepare or {}
+    _check(candidates, prepare, warmup, repeats)
+    clock = clock or clock_of(device)
+    samples: dict[str, list[float]] = {name: [] for name in candidates}
+    order = random.Random(0)
+    with _collector_off():
+        deadline = math.inf if budget_seconds is None else clock.now() + budget_seconds
+        for _ in range(warmup):
+            if clock.now() < deadline:
+                _round(candidates, prepare, clock, order)
+        rounds, measured = 0, 0.0
+        while rounds == 0 or (clock.now() < deadline and (rounds < repeats or measured < min_seconds * 1e3)):
+            for name, milliseconds in _round(candidates, prepare, clock, order).items():
+                samples[name].append(milliseconds)
+                measured += milliseconds
+            rounds += 1
+    return {name: timing(times) for name, times in samples.items()}
+
+
+def timing(samples: Sequence[float]) -> Timing:
+    """The timing that `samples` (milliseconds) amount to."""
+    interval = median_interval(samples)
+    return Timing(interval.median, interval.low, interval.high, tuple(samples), interval.coverage)
+
+
+def compare(a: Timing, b: Timing) -> Interval:
+    """How many times as long `a` takes as `b`: the median of the paired ratios, below one when `a` is faster.
+
+    Both must come from one `measure`, so that sample i of each was taken in round i; ValueError when they cannot.
+    """
+    if len(a.samples) != len(b.samples):
+        counts = f"{len(a.samples)} and {len(b.samples)}"
+        raise ValueError(f"Paired timings have as many samples each, but got {counts}: measure both in one call.")
+    return median_interval([x / max(y, NANOSECOND) for x, y in zip(a.samples, b.samples, strict=True)])
+
+
+def _check(candidates: Mapping[str, Call], prepare: Mapping[str, Call], warmup: int, repeats: int) -> None:
+    if not candidates:
+        raise ValueError("There is nothing to measure: candidates is empty.")
+    if warmup < 0 or repeats < 1:
+        raise ValueError(f"warmup must be at least 0 and repeats at least 1, but got {warmup} and {repeats}.")
+    if unknown := sorted(prepare.keys() - candidates.keys()):
+        raise ValueError(f"prepare names {unknown}, but the candidates are {sorted(candidates)}.")
+
+
+def _round(
+    candidates: Mapping[str, Call], prepare: Mapping[str, Call], clock: Clock, order: random.Random
+) -> dict[str, float]:
+    """Milliseconds of one call of each candidate."""
+    times = {}
+    for name, call in order.sample(list(candidates.items()), len(candidates)):
+        try:
+            if name in prepare:
+                prepare[name]()
+            times[name] = clock.time(call)
+        except Exception as error:
+            error.add_note(f"while timing {name!r}")
+            raise
+    return times
+
+
+@contextmanager
+def _collector_off() -> Iterator[None]:
+    """A collection in the middle of a call would be timed with it."""
+    was_on = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

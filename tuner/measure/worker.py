@@ -1,0 +1,279 @@
+"""The process that measures: it may crash, hang or be killed, and whoever asked it goes on.
+
+It answers one `Job` after the other over a pipe. Before each step it says which choice it is at and what it does, so
+that the one who waits knows whom to blame, and how long to wait. When it cannot be trusted any more it says so: after
+an error of the device, or where a choice changed what all share, such as the number of threads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib.util
+import math
+import os
+import signal
+import sys
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kernels.dispatch import tuned
+from kernels.dispatch.registry import Choice, Operation, Problem, operation
+from tuner import outcome
+from tuner.measure import gate, roofline
+from tuner.measure.measure import clock_of, measure
+from tuner.outcome import Kind, Outcome
+
+SAMPLE = 0.2  # milliseconds that a sample takes at least: shorter calls are repeated and divided
+MOST_CALLS = 200  # in one sample
+CHECKS = 2  # calls of the check
+RACED = 3  # samples of one that is clearly slower than the best
+CLEARLY = 1.5  # times the best
+LONG = 1.0  # seconds of a check that loaded a compiler, which is there to stay as well
+
+
+@dataclass(frozen=True)
+class Settings:
+    """device: as torch names it. threads: of torch; None leaves them. load: files that register operations.
+    memory: bytes that a CPU process may take beyond those it begins with, None without a limit."""
+
+    device: str = "cpu"
+    threads: int | None = None
+    load: tuple[str, ...] = ()
+    memory: int | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """Measure `choices` on `problem`, in turns. seed: of the inputs. best: milliseconds that the race is against."""
+
+    problem: Problem
+    choices: tuple[Choice, ...]
+    seed: int
+    repeats: int
+    budget_seconds: float
+    best: float = math.inf
+
+
+@dataclass(frozen=True)
+class Step:
+    """What begins now: `definition`, `check`, `time`, or `ready`. call: milliseconds of one call, as far as known."""
+
+    what: str
+    choice: int = 0
+    call: float = 0.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The outcome of every choice of a job. trusted: whether the process may go on."""
+
+    outcomes: tuple[Outcome, ...]
+    trusted: bool = True
+
+
+def serve(connection: Connection, settings: Settings, log: str) -> None:
+    """The life of the process: answers until the other end is closed."""
+    _alone(log)
+    try:
+        worker = Worker(settings, connection.send)
+        gc.freeze()  # the libraries are there to stay: a collection, before every measurement, need not look at them
+        connection.send(Step("ready"))
+        while True:
+            asked = connection.recv()
+            if isinstance(asked, roofline.Probe):
+                connection.send(roofline.rate(asked, settings.device, worker.clock))
+                continue
+            answer = worker.measure(asked)
+            connection.send(answer)
+            if not answer.trusted:
+                return
+            if any(outcome.seconds > LONG for outcome in answer.outcomes):
+                gc.freeze()
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        return
+
+
+class Worker:
+    """Measures jobs; keeps the inputs and the definition's answer of the last problem."""
+
+    def __init__(self, settings: Settings, tell: Callable[[Any], None] = lambda step: None) -> None:
+        self.device, self.tell = settings.device, tell
+        if settings.threads is not None:
+            torch.set_num_threads(settings.threads)
+        for path in settings.load:
+            load(path)
+        if settings.memory is not None and settings.device == "cpu":
+            _limit_memory(settings.memory)
+        self.clock = clock_of(settings.device)
+        gate.warm_up()
+        # A pool of compilers would outlive a child that is killed, and costs more to start than a kernel to compile.
+        sys.modules["torch._inductor.config"].compile_threads = 1  # type: ignore[attr-defined]
+        self.shared = _shared()
+        self.last: tuple[tuple[Problem, int], gate.Trial] | None = None
+
+    def measure(self, job: Job) -> Answer:
+        """Check every choice, then time those that are right."""
+        try:
+            found = operation(job.problem.operation)
+            trial = self._trial(found, job)
+        except Exception as error:  # the definition itself cannot be computed: nothing can be checked
+            failed = outcome.of_exception(error)
+            return Answer((failed,) * len(job.choices), trusted=not outcome.poisons(error))
+        outcomes: list[Outcome] = []
+        calls: dict[int, Callable[..., Any]] = {}
+        trusted = True
+        for number, choice in enumerate(job.choices):
+            self.tell(Step("check", number))
+            outcomes.append(self._checked(found, job.problem, choice, trial))
+            trusted = trusted and self.trusted
+            if not trusted:
+                left = job.choices[number + 1 :]
+                return Answer((*outcomes, *[Outcome(Kind.CRASHED, message="not reached")] * len(left)), trusted=False)
+            if outcomes[-1].kind is Kind.TIMED:
+                calls[number] = tuned.bound(found, choice)
+        return self._timed(job, outcomes, calls, trial) if calls else Answer(tuple(outcomes))
+
+    def _trial(self, found: Operation, job: Job) -> gate.Trial:
+        key = job.problem, job.seed
+        if self.last is None or self.last[0] != key:
+            self.last = None  # first, so that two never take memory at once
+            self.tell(Step("definition"))
+            self.last = key, gate.trial(found, job.problem, job.seed)
+        return self.last[1]
+
+    def _checked(self, found: Operation, problem: Problem, choice: Choice, trial: gate.Trial) -> Outcome:
+        """TIMED, without samples yet, for one that gives what the definition gives."""
+        self.trusted = True
+        try:
+            found.check(choice, problem)
+        except ValueError as error:
+            return Outcome(Kind.REFUSED, message=str(error)[: outcome.MESSAGE])
+        began = self.clock.now()
+        implementation = found.implementations[choice.implementation]
+        wanted = any(gradient is not None for gradient in trial.gradients)
+        if wanted and not implementation.gradients:
+            return Outcome(Kind.REFUSED, message=f"{choice.implementation} has no gradients, which {problem} needs")
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                reason = gate.differences(
+                    trial, lambda *a, **k: tuned.launch(found, problem, choice, *a, **k), gate.dtype_of(problem)
+                )
+        except Exception as error:
+            self.trusted = not outcome.poisons(error) and _shared() == self.shared
+            return outcome.of_exception(error)
+        seconds = self.clock.now() - began
+        if _shared() != self.shared:
+            self.trusted = False
+            reason = reason or "it changed what the whole process shares, such as the number of threads"
+        if reason:
+            self.last = self.last if reason != gate.CHANGED else None
+            return Outcome(Kind.WRONG, message=reason, seconds=seconds)
+        return Outcome(Kind.TIMED, seconds=seconds)
+
+    def _timed(
+        self, job: Job, outcomes: list[Outcome], right: dict[int, Callable[..., Any]], trial: gate.Trial
+    ) -> Answer:
+        calls: dict[int, Callable[[], object]] = {}
+        lengths: dict[int, int] = {}
+        slow = True
+        for number, launch in right.items():
+            self.tell(Step("time", number, outcomes[number].seconds * 1e3 / CHECKS))
+            try:
+                call = calls[number] = trial.timed(launch)
+                once = self.clock.time(call)
+            except Exception as error:
+                outcomes[number] = outcome.of_exception(error)
+                return Answer(tuple(outcomes), trusted=not outcome.poisons(error))
+            slow = slow and once > CLEARLY * job.best
+            # A graphics processor's clock flushes its cache before a sample, so that a sample is one call.
+            short = self.device == "cpu" and once < SAMPLE
+            lengths[number] = min(MOST_CALLS, math.ceil(SAMPLE / max(once, 1e-6))) if short else 1
+        repeats = min(RACED, job.repeats) if slow else job.repeats
+        try:
+            timings = measure(
+                {str(number): _repeated(call, lengths[number]) for number, call in calls.items()},
+                device=self.device,
+                warmup=0 if slow else 1,
+                repeats=repeats,
+                budget_seconds=job.budget_seconds,
+                clock=self.clock,
+            )
+        except Exception as error:
+            failed = outcome.of_exception(error)
+            for number in calls:
+                outcomes[number] = failed
+            return Answer(tuple(outcomes), trusted=not outcome.poisons(error))
+        for number in calls:
+            samples = tuple(sample / lengths[number] for sample in timings[str(number)].samples)
+            outcomes[number] = Outcome(Kind.TIMED, samples, seconds=outcomes[number].seconds)
+        return Answer(tuple(outcomes))
+
+
+def _repeated(call: Callable[[], object], times: int) -> Callable[[], object]:
+    if times == 1:
+        return call
+
+    def repeat() -> None:
+        for _ in range(times):
+            call()
+
+    return repeat
+
+
+def load(file: str | Path) -> None:
+    """Run a file that registers operations; the same file once in a process."""
+    path = Path(file)
+    name = f"tuner_loaded_{path.stem}"
+    if name in sys.modules:
+        return
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise ValueError(f"{path} is no Python file that registers operations.")
+    sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules[name])
+
+
+def _shared() -> tuple:
+    """What a choice must leave as it found it."""
+    return (
+        torch.get_num_threads(),
+        torch.get_default_dtype(),
+        torch.is_grad_enabled(),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.get_float32_matmul_precision(),
+        torch.get_default_device(),
+    )
+
+
+def _alone(log: str) -> None:
+    """Nothing of it reaches the terminal, an interrupt is for the parent to answer, and it ends with its parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with suppress(AttributeError):  # what it leaves when it is killed is no warning of the session's own tracker
+        resource_tracker._resource_tracker._fd = None  # type: ignore[attr-defined]
+    with open(log, "ab") as file, open(os.devnull, "wb") as nothing:  # noqa: PTH123
+        os.dup2(file.fileno(), 2)
+        os.dup2(nothing.fileno(), 1)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+def _limit_memory(more: int) -> None:
+    """What asks for more gets an error instead of the system's killer."""
+    if sys.platform != "linux":
+        return
+    import resource
+
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * os.sysconf("SC_PAGE_SIZE") + more
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))

@@ -1,0 +1,1 @@
+"""Records whole tuning spaces and replays strategies on them."""

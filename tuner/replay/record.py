@@ -1,0 +1,243 @@
+"""Record whole tuning spaces on this device, so that strategies can be judged without it: `python -m
+tuner.replay.record`.
+
+Every configuration of every implementation that has few enough is checked and timed, in a child that may die, and all
+samples are kept. A space becomes a file that `tuner.replay.recorded` reads; until it is whole, what is measured of it
+stands in a journal beside it, so that the same command goes on where the last one ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kernels.dispatch import registry
+from kernels.dispatch.registry import Choice, Implementation, Operation, Problem
+from tuner import problems
+from tuner.device import Device, fingerprint
+from tuner.measure.children import Children
+from tuner.measure.measure import timing
+from tuner.measure.worker import Job, Settings
+from tuner.outcome import Kind, Outcome
+from tuner.space import TuningSpace
+from tuner.tune import candidates
+
+FEWEST, MOST = 4, 400  # configurations of a space that is worth a record, and small enough for one
+SAMPLES, SECONDS = 32, 3.0  # of each configuration, and what they may take
+FOLDER = Path("records")
+
+
+@dataclass(frozen=True)
+class Space:
+    """One implementation on one problem, and what of it is recorded."""
+
+    operation: Operation
+    implementation: Implementation
+    problem: Problem
+    space: TuningSpace
+    device: Device
+
+    @property
+    def name(self) -> str:
+        """A name for its file: the operation, the implementation, the problem and the device."""
+        sizes = "_".join(f"{name}{value}" for name, value in (*self.problem.sizes, *self.problem.flags))
+        text = f"{self.problem.operation} {self.implementation.name} {self.problem.dtype} {sizes} {self.device.name}"
+        return "".join(letter if letter.isalnum() or letter == "_" else "-" for letter in text)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What a record is only good for."""
+        return {
+            "operation": self.operation.name,
+            "implementation": self.implementation.name,
+            "problem": problems.as_row(self.problem),
+            "source": self.implementation.source,
+            "device": self.device.to_dict(),
+        }
+
+    def choices(self) -> dict[str, Choice]:
+        """Every configuration, by the key that Kernel Tuner gives it: its values in order."""
+        found = {}
+        for number in range(len(self.space)):
+            configuration = self.space.configuration(number)
+            key = ",".join(map(str, configuration.values()))
+            found[key] = candidates.choice(self.implementation, configuration)
+        return found
+
+
+@dataclass(frozen=True)
+class Report:
+    """whole: spaces that have a file. left: configurations that are still to be measured. measured: by this call."""
+
+    whole: list[str]
+    left: int
+    measured: int
+    seconds: float
+
+
+def spaces(wanted: Iterable[Problem], device: Device, most: int = MOST) -> list[Space]:
+    """What there is to record, the smallest first."""
+    found = []
+    for problem in wanted:
+        operation = registry.operation(problem.operation)
+        for implementation in candidates.implementations(operation, problem):
+            space = candidates.space(implementation, problem)
+            if space is not None and FEWEST <= len(space) <= most:
+                found.append(Space(operation, implementation, problem, space, device))
+    return sorted(found, key=lambda each: (len(each.space), each.name))
+
+
+def record(
+    wanted: Iterable[Problem],
+    *,
+    device: str = "cuda",
+    folder: Path = FOLDER,
+    budget_seconds: float = 540.0,
+    most: int = MOST,
+    samples: int = SAMPLES,
+    threads: int | None = None,
+    load: Sequence[str] = (),
+    told: Callable[[str], None] = lambda line: None,
+) -> Report:
+    """Record the spaces of `wanted` that are not recorded yet, until the time is up -> what there is now."""
+    began = time.monotonic()
+    folder.mkdir(parents=True, exist_ok=True)
+    every = spaces(wanted, fingerprint(device), most)
+    whole, left, measured = [], 0, 0
+    with Children(Settings(device, threads or torch.get_num_threads(), tuple(load))) as children:
+        for number, space in enumerate(every, 1):
+            if not _whole(folder, space):
+                missing = _missing(folder, space)
+                for key, choice in missing.items():
+                    if time.monotonic() - began > budget_seconds:
+                        break
+                    (outcome,) = children.run(Job(space.problem, (choice,), 0, samples, SECONDS))
+                    _note(folder, space, key, outcome)
+                    measured += 1
+                left += len(_missing(folder, space))
+                if not _missing(folder, space):
+                    _pack(folder, space)
+            if _whole(folder, space):
+                whole.append(space.name)
+                told(f"{number}/{len(every)} {space.name}: {len(space.space)} configurations")
+    return Report(whole, left, measured, time.monotonic() - began)
+
+
+def _file(folder: Path, space: Space) -> Path:
+    return folder / f"{space.name}.json.gz"
+
+
+def _journal(folder: Path, space: Space) -> Path:
+    return folder / f"{space.name}.jsonl"
+
+
+def _whole(folder: Path, space: Space) -> bool:
+    """Whether there is a file of the same source and device, with the same configurations."""
+    with suppress(OSError, EOFError, ValueError, KeyError, TypeError), gzip.open(_file(folder, space), "rt") as file:
+        data = json.load(file)
+        return _same(data["about"], space) and set(data["cache"]) == set(space.choices())
+    return False
+
+
+def _same(about: dict[str, Any], space: Space) -> bool:
+    known, here = about, json.loads(json.dumps(space.about))
+    return known["source"] == here["source"] and known["device"]["key"] == here["device"]["key"]
+
+
+def _lines(folder: Path, space: Space) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What the journal has of this space; the end of a line that was cut short is left out."""
+    with suppress(FileNotFoundError):
+        for line in _journal(folder, space).read_text(encoding="utf-8").splitlines():
+            with suppress(ValueError, KeyError, TypeError):
+                row = json.loads(line)
+                if _same(row["about"], space):
+                    yield row["key"], row["record"]
+
+
+def _missing(folder: Path, space: Space) -> dict[str, Choice]:
+    known = dict(_lines(folder, space))
+    return {key: choice for key, choice in space.choices().items() if key not in known}
+
+
+def _note(folder: Path, space: Space, key: str, outcome: Outcome) -> None:
+    """Write one configuration down, whole."""
+    about = {"source": space.about["source"], "device": {"key": space.device.key}}
+    line = json.dumps({"about": about, "key": key, "record": _record(space, key, outcome)})
+    with _journal(folder, space).open("a", encoding="utf-8") as file:
+        file.write(f"\n{line}")  # a line that a kill cut short spoils no other
+
+
+def _record(space: Space, key: str, outcome: Outcome) -> dict[str, Any]:
+    configuration = dict(space.choices()[key].configuration)
+    values = {name: configuration[name] for name in space.space.parameters}
+    common = {**values, "compile_time": outcome.seconds * 1e3}
+    if outcome.kind is Kind.TIMED and outcome.samples:
+        return {**common, "time": timing(outcome.samples).median, "times": list(outcome.samples)}
+    return {**common, "time": outcome.kind.value, "message": outcome.message}
+
+
+def _pack(folder: Path, space: Space) -> None:
+    """The file, whole or not at all; the journal has done its work."""
+    known = dict(_lines(folder, space))
+    data = {
+        "kernel_name": space.operation.name,
+        "device_name": space.device.name,
+        "about": space.about,
+        "time_unit": "milliseconds",
+        "tune_params_keys": list(space.space.parameters),
+        "tune_params": {name: list(values) for name, values in space.space.parameters.items()},
+        "cache": {key: known[key] for key in space.choices()},
+    }
+    beside = folder / f".{space.name}.part"
+    with gzip.open(beside, "wt", encoding="utf-8") as file:
+        json.dump(data, file)
+    beside.replace(_file(folder, space))
+    _journal(folder, space).unlink()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tuner.replay.record", description=str(__doc__).splitlines()[0])
+    parser.add_argument("operations", nargs="*", default=["all"], help="names of operations; default: all")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--folder", type=Path, default=FOLDER)
+    parser.add_argument("--problems", type=Path, help="a list of problems; default: the named ones")
+    parser.add_argument("--budget", type=float, default=540.0, help="seconds")
+    parser.add_argument("--most", type=int, default=MOST, help="configurations of a space that is recorded")
+    parser.add_argument("--samples", type=int, default=SAMPLES, help="of each configuration")
+    given = parser.parse_args(arguments)
+    kind = given.device.partition(":")[0]
+    try:
+        known = registry.operations()
+        some = known.values() if given.operations == ["all"] else map(registry.operation, given.operations)
+        found = problems.load(given.problems, kind) if given.problems else problems.named(some, kind)
+        wanted = [each for same in found.values() for each in same]
+        report = record(
+            wanted,
+            device=given.device,
+            folder=given.folder,
+            budget_seconds=given.budget,
+            most=given.most,
+            samples=given.samples,
+            told=lambda line: print(line, file=sys.stderr),
+        )
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(json.dumps(asdict(report) | {"folder": str(given.folder)}))
+    if report.left:
+        print(f"{report.left} configurations are left; the same command goes on with them.", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

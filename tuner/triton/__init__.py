@@ -1,0 +1,1 @@
+"""Tunes a user's own Triton kernel in place of `triton.autotune`."""

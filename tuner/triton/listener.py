@@ -1,0 +1,160 @@
+"""What `triton.autotune` measures, recorded: `with tuner.listen(): ...`, or `tuner.listen()` until the process ends.
+
+Triton from 3.8 on tells a listener of its own; before, its autotuner is watched from outside. Whatever listened before
+is still told. A key that Triton remembers from before, in this process or on disk, is recorded when its timings are
+read, but not twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from kernels.dispatch.registry import Problem
+from tuner import problems
+from tuner.device import fingerprint
+from tuner.outcome import Kind, Outcome
+from tuner.triton import kernel_memory
+from tuner.triton.jit_source import function_of, source
+from tuner.triton.kernel_case import interpreted, text_of, values
+from tuner.triton.kernel_memory import Memory, Row
+from tuner.triton.kernel_search import choice_of
+
+NO_TIME = "triton.autotune had no time for it: it lacks resources, breaks an assertion, or ptxas refused it"
+
+
+def listen(store: str | Path | None = None) -> Listener:
+    """Record what every `triton.autotune`d kernel measures from now on, until the result is closed.
+
+    store: a folder, a database file or a URL; by default $NAS_STORAGE, else a folder of the user. Raises ImportError
+    without Triton.
+    """
+    return Listener(kernel_memory.memory(store)).open()
+
+
+class Listener:
+    """Writes rows into `memory`; `recorded` counts them."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory, self.recorded = memory, 0
+        self._undo: list[Callable[[], None]] = []
+
+    def open(self) -> Listener:
+        from triton import knobs
+        from triton.runtime.autotuner import Autotuner
+
+        if hasattr(knobs.autotuning, "listener"):
+            before = knobs.autotuning.listener
+            knobs.autotuning.listener = _both(before, self)
+            self._undo.append(lambda: setattr(knobs.autotuning, "listener", before))
+        else:
+            self._watch(Autotuner)
+        return self
+
+    def __enter__(self) -> Listener:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Nothing more is recorded."""
+        while self._undo:
+            self._undo.pop()()
+
+    def __call__(
+        self,
+        *,
+        fn: Any,
+        key: Sequence[Any],
+        best_config: Any,
+        configs_timings: Mapping[Any, Any],
+        duration: float | None,
+        cache_hit: bool,
+        names: Sequence[str] = (),
+        device: str | None = None,
+    ) -> None:
+        """The decision of an autotuner, as Triton tells it; names: what the first values of `key` are called."""
+        where = device or (f"cuda:{torch.cuda.current_device()}" if torch.cuda.is_available() else "cpu")
+        here, function = fingerprint(where), function_of(fn)
+        name, text = f"{function.__module__}.{function.__qualname__}", source(function)
+        problem = _problem(name, torch.device(where).type, key, names, interpreted(fn))
+        about = name, problems.text(problem, None), problem.dtype
+        rows = [
+            kernel_memory.row(*about, text_of(choice_of(values(config))), text, _outcome(times))
+            for config, times in configs_timings.items()
+        ]
+        if cache_hit:
+            known = [_identity(row) for row in self.memory.rows(name) if row["device"] == here.key]
+            rows = [row for row in rows if _identity(row) not in known]
+        if rows:
+            self.memory.add(here, rows)
+            self.recorded += len(rows)
+
+    def _watch(self, autotuner: Any) -> None:
+        """Compare what an autotuner holds before and after each run: new timings are told."""
+        run = autotuner.run
+
+        def watched(tuner: Any, *args: Any, **kwargs: Any) -> Any:
+            timings, seconds = getattr(tuner, "configs_timings", None), getattr(tuner, "bench_time", None)
+            keys = set(tuner.cache)
+            result = run(tuner, *args, **kwargs)
+            found = getattr(tuner, "configs_timings", None)
+            new = [key for key in tuner.cache if key not in keys]
+            if found is not None and found is not timings and new:
+                measured = getattr(tuner, "bench_time", None) != seconds
+                self(
+                    fn=tuner.fn,
+                    key=new[-1],
+                    best_config=tuner.best_config,
+                    configs_timings=found,
+                    duration=tuner.bench_time if measured else None,
+                    cache_hit=not measured,
+                    names=tuner.keys,
+                    device=_device((*args, *kwargs.values())),
+                )
+            return result
+
+        autotuner.run = watched
+        self._undo.append(lambda: setattr(autotuner, "run", run))
+
+
+def _both(before: Callable[..., None] | None, new: Callable[..., None]) -> Callable[..., None]:
+    def told(**said: Any) -> None:
+        if before is not None:
+            before(**said)
+        new(**said)
+
+    return told
+
+
+def _problem(name: str, kind: str, key: Sequence[Any], names: Sequence[str], interpreted: bool) -> Problem:
+    """A problem of the values of a key: the dtypes that Triton adds are its last ones, as text."""
+    dtypes = [str(each) for each in key if str(each).startswith("torch.")]
+    plain = [each for each in key if not str(each).startswith("torch.")]
+    named = [(names[number] if number < len(names) else f"key{number}", each) for number, each in enumerate(plain)]
+    sizes = tuple((each, value) for each, value in named if type(value) is int)
+    flags = [(each, str(value)) for each, value in named if type(value) is not int]
+    flags += [(f"dtype{number}", each) for number, each in enumerate(dtypes)]
+    flags += [("interpreted", "True")] if interpreted else []
+    return Problem(name, kind, dtypes[0].removeprefix("torch.") if dtypes else "", sizes, tuple(flags))
+
+
+def _device(arguments: Sequence[Any]) -> str | None:
+    return next((str(each.device) for each in arguments if isinstance(each, torch.Tensor)), None)
+
+
+def _outcome(times: Any) -> Outcome:
+    """Triton keeps quantiles, the median first."""
+    median = float(times[0] if isinstance(times, Sequence) else times)
+    if median == float("inf"):
+        return Outcome(Kind.BUILD_ERROR, message=NO_TIME)
+    return Outcome(Kind.TIMED, (median,))
+
+
+def _identity(row: Row) -> tuple:
+    return row["problem"], row["configuration"], row["source"], row["milliseconds"]

@@ -1,0 +1,1 @@
+"""Tunes an operation on a device: candidates, decisions, tables."""

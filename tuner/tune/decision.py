@@ -1,0 +1,91 @@
+"""Which finalist serves a problem: the default, unless another was faster by more than the noise of the comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from kernels.dispatch.registry import Choice, Problem
+from tuner.measure.interval import Interval
+from tuner.measure.measure import Timing, compare, timing
+from tuner.tune.notebook import Known
+
+DRAWS = 200  # of the bootstrap
+COVERAGE = 0.9  # of the interval of a gain, at least: five rounds
+
+
+@dataclass(frozen=True)
+class Decision:
+    """choice: what serves the problem, None where nothing that was tried is right. gain: how many times as long the
+    default takes, with its interval. regret: expected, how many times as long the choice takes as the best finalist.
+    why: in words. failures: how many candidates failed, by kind."""
+
+    problem: Problem
+    choice: Choice | None
+    default: Choice
+    milliseconds: float | None
+    why: str
+    gain: Interval | None = None
+    regret: float | None = None
+    candidates: int = 0
+    failures: Mapping[str, int] = field(default_factory=dict)
+
+
+def decide(
+    problem: Problem, default: Choice, finals: Mapping[Choice, Known], known: Mapping[Choice, Known], seed: int = 0
+) -> Decision:
+    """finals: the newest comparison in turns. known: all that was measured of the problem."""
+    failures: dict[str, int] = {}
+    for each in known.values():
+        if each.milliseconds is None:
+            failures[each.outcome.kind.value] = failures.get(each.outcome.kind.value, 0) + 1
+    timings = {choice: timing(each.outcome.samples) for choice, each in finals.items() if each.outcome.samples}
+    told: dict[str, Any] = {"candidates": len(known), "failures": failures}
+    if not timings:
+        return Decision(problem, None, default, None, "nothing that was tried gives what the definition gives", **told)
+    fastest = min(timings, key=lambda choice: (timings[choice].median, choice != default, str(choice)))
+    if default not in timings:
+        reason = known[default].outcome.kind.value if default in known else "not measured"
+        chosen, gain, why = fastest, None, f"the default cannot serve: {reason}"
+    else:
+        gain = compare(timings[default], timings[fastest])
+        better = fastest != default and gain.low > 1 and gain.coverage > COVERAGE
+        chosen = fastest if better else default
+        why = _why(fastest, default, gain, better)
+        gain = gain if better else None
+    return Decision(
+        problem,
+        chosen,
+        default,
+        timings[chosen].median,
+        why,
+        gain,
+        expected_regret(timings, chosen, seed),
+        **told,
+    )
+
+
+def _why(fastest: Choice, default: Choice, gain: Interval, better: bool) -> str:
+    if fastest == default:
+        return "the default is the fastest"
+    if better:
+        return f"faster than the default, {gain.median:.2f} times [{gain.low:.2f}, {gain.high:.2f}]"
+    if gain.low > 1:
+        return f"{fastest} was faster than the default, but in too few rounds to tell"
+    return f"{fastest} is not faster than the default by more than the noise [{gain.low:.2f}, {gain.high:.2f}]"
+
+
+def expected_regret(timings: Mapping[Choice, Timing], chosen: Choice, seed: int) -> float:
+    """The mean over bootstrap samples of the rounds of the chosen one's median over the lowest median.
+
+    The lowest of several noisy medians is too low, so the estimate errs upwards.
+    """
+    rounds = min(len(each.samples) for each in timings.values())
+    rng = np.random.default_rng(seed)
+    drawn = rng.integers(rounds, size=(DRAWS, rounds))
+    medians = {choice: np.median(np.array(each.samples)[drawn], axis=1) for choice, each in timings.items()}
+    lowest = np.min(list(medians.values()), axis=0)
+    return float(np.mean(medians[chosen] / np.maximum(lowest, 1e-12)))
