@@ -1,11 +1,11 @@
-"""The tables of the tuner and of measured costs: devices, timings of operations, latencies of architectures."""
+"""The tables of the tuner: devices, and timings of operations and of pieces of architectures."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Any, cast
 
-from sqlalchemy import CheckConstraint, ForeignKey, Index, Table, UniqueConstraint
+from sqlalchemy import CheckConstraint, ForeignKey, Index, Table
 from sqlalchemy.orm import Mapped, mapped_column
 
 from nas.store.models import Base
@@ -53,27 +53,5 @@ class MeasurementRow(Base):
     created_at: Mapped[datetime]
 
 
-class LatencyRow(Base):
-    """How long an architecture takes in one phase on one device; `kind` says whether anybody measured it."""
-
-    __tablename__ = "latency"
-    __table_args__ = (
-        UniqueConstraint("architecture_hash", "device_id", "phase", "problem", "kind"),
-        CheckConstraint("kind IN ('measured', 'predicted')", name="known_kind"),
-        CheckConstraint("0 <= low AND low <= milliseconds AND milliseconds <= high", name="inside_its_interval"),
-    )
-    id: Mapped[int] = mapped_column(primary_key=True)
-    architecture_hash: Mapped[str] = mapped_column(ForeignKey("architecture.hash"))
-    device_id: Mapped[int] = mapped_column(ForeignKey("device.id"))
-    phase: Mapped[str]  # prefill, decode, train
-    problem: Mapped[str]  # canonical JSON: batch, length, dtype
-    milliseconds: Mapped[float]
-    low: Mapped[float]
-    high: Mapped[float]
-    kind: Mapped[str]
-    created_at: Mapped[datetime]
-
-
 device = cast(Table, DeviceRow.__table__)
 measurement = cast(Table, MeasurementRow.__table__)
-latency = cast(Table, LatencyRow.__table__)

@@ -55,6 +55,16 @@ class Database:
         """As `read` and `write`, but a database that does not answer is an error now: for the first contact."""
         return self._run(self._writer if writes else self.engine, work, 0.0)
 
+    def migrate(self, work: Callable[[Connection], T]) -> T:
+        """As `write`, tried once, with foreign keys unchecked on SQLite, so that `work` may rebuild a table.
+
+        `work` must check them itself before it returns.
+        """
+        try:
+            return self._run(self._writer.execution_options(migrates=True), work, 0.0)
+        finally:
+            self.engine.dispose()  # the next connection checks foreign keys again
+
     def close(self) -> None:
         self.engine.dispose()
 
@@ -144,6 +154,9 @@ def _write_ahead(cursor: sqlite3.Cursor, wait: float) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
+    options = connection.get_execution_options()
+    if options.get("migrates", False):
+        connection.exec_driver_sql("PRAGMA foreign_keys = OFF")  # has no effect inside a transaction
     # A writer takes the lock at once: one that reads first and writes later can only fail where it should wait.
-    writes = connection.get_execution_options().get("writes", False)
+    writes = options.get("writes", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -11,7 +11,7 @@ from nas.errors import StoreError
 from nas.store.device_models import Base  # with the tables of `models`
 
 VERSION_TABLE = "tessera_version"
-HEAD = "0003"  # the newest script in migrations/versions; known here so that opening imports no Alembic
+HEAD = "0004"  # the newest script in migrations/versions; known here so that opening imports no Alembic
 SCRIPTS = Path(__file__).parent / "migrations"
 _LOCK = 7_355_608_017  # of PostgreSQL's advisory locks: any number that is ours
 
@@ -48,6 +48,17 @@ def migrate(connection: Connection, place: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Alembic's remarks on configuration are not for our users
         command.upgrade(config, "head")
+    _check_references(connection, place)
+
+
+def _check_references(connection: Connection, place: str) -> None:
+    """Raise StoreError, which undoes the migration, if a row refers to one that does not exist."""
+    if connection.dialect.name != "sqlite":
+        return  # PostgreSQL checked every statement
+    broken = connection.execute(text("PRAGMA foreign_key_check")).all()
+    if broken:
+        tables = ", ".join(sorted({row[0] for row in broken}))
+        raise StoreError(f"{place} is damaged: {len(broken)} rows of {tables} refer to rows that are missing.")
 
 
 def _refuse_foreign(connection: Connection, place: str) -> None:

@@ -22,7 +22,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from nas.store.records import TrialState, UnitState
+from nas.store.records import TrialState, UnitKind, UnitState
 from nas.store.types import Document, Moment
 
 LARGEST = 1.7976931348623157e308  # the largest double; NaN is above it on PostgreSQL and null on SQLite
@@ -43,7 +43,7 @@ class Base(DeclarativeBase):
     type_annotation_map: ClassVar = {str: Text(), datetime: Moment(), Any: Document(), list[Any]: Document()}
 
 
-def _one_of(column: str, values: type[TrialState] | type[UnitState]) -> CheckConstraint:
+def _one_of(column: str, values: type[TrialState] | type[UnitState] | type[UnitKind]) -> CheckConstraint:
     return CheckConstraint(f"{column} IN ({', '.join(repr(value.value) for value in values)})", name=f"known_{column}")
 
 
@@ -87,17 +87,17 @@ class ArchitectureRow(Base):
 
 
 class TrialRow(Base):
-    """One architecture trained under one seed for one purpose, once in a study.
+    """One architecture trained with one seed for one purpose, at most once in an arm of a study.
 
-    `state` goes waiting -> running -> complete | stopped | failed and never back; the last three carry `finished_at`,
-    and failed alone carries an error. `number` counts in the study, `place` among the trials of a purpose.
+    `state` goes waiting -> running -> complete | stopped | failed and never back. The last three have `finished_at`;
+    only failed has an error. `number` counts within the study, `place` within the trials of one arm and purpose.
     """
 
     __tablename__ = "trial"
     __table_args__ = (
         UniqueConstraint("study_id", "number"),
-        UniqueConstraint("study_id", "purpose", "place"),
-        UniqueConstraint("study_id", "architecture_hash", "seed", "purpose"),
+        UniqueConstraint("study_id", "arm", "purpose", "place"),
+        UniqueConstraint("study_id", "arm", "architecture_hash", "seed", "purpose"),
         UniqueConstraint("id", "study_id"),  # the target of a unit's reference to both
         ForeignKeyConstraint(["study_id", "space_version"], ["space_version.study_id", "space_version.number"]),
         _one_of("state", TrialState),
@@ -115,13 +115,16 @@ class TrialRow(Base):
     architecture_hash: Mapped[str] = mapped_column(ForeignKey("architecture.hash"))
     seed: Mapped[int] = mapped_column(BigInteger)
     purpose: Mapped[str]
+    arm: Mapped[str] = mapped_column(server_default="main")  # main, or a control such as random search
     state: Mapped[str]
-    rung: Mapped[int | None]  # the highest that was finished
+    rung: Mapped[int | None]  # the highest finished rung
+    steps: Mapped[int | None] = mapped_column(BigInteger)  # training steps at that rung
     operator: Mapped[str]
     parents: Mapped[list[Any]]  # numbers of trials
     choices: Mapped[Any]
     space_version: Mapped[int]
     known_results: Mapped[int] = mapped_column(BigInteger)  # told to the strategy before it proposed this: for replay
+    known_trials: Mapped[int | None] = mapped_column(BigInteger)  # trials told to it before; None: it was told of none
     cheap_values: Mapped[Any]  # objectives that need no training, by name
     evidence: Mapped[Any] = mapped_column(nullable=True)  # of those that were measured: how, by name
     created_at: Mapped[datetime]
@@ -145,10 +148,11 @@ class UnitRow(Base):
 
     __tablename__ = "unit"
     __table_args__ = (
-        UniqueConstraint("trial_id", "rung"),
+        UniqueConstraint("trial_id", "kind", "rung"),
         UniqueConstraint("study_id", "sequence"),
         ForeignKeyConstraint(["trial_id", "study_id"], ["trial.id", "trial.study_id"]),
         _one_of("state", UnitState),
+        _one_of("kind", UnitKind),
         CheckConstraint("rung >= 0 AND steps >= 0", name="counts"),
         CheckConstraint("attempts >= released AND released >= 0", name="attempts_count"),
         CheckConstraint("(state = 'running') = (lease_expires IS NOT NULL)", name="leased_when_running"),
@@ -161,6 +165,7 @@ class UnitRow(Base):
     id: Mapped[int] = mapped_column(primary_key=True)
     study_id: Mapped[int] = mapped_column(ForeignKey("study.id"))
     trial_id: Mapped[int]
+    kind: Mapped[str] = mapped_column(server_default="train")
     rung: Mapped[int]
     steps: Mapped[int] = mapped_column(BigInteger)
     state: Mapped[str]
@@ -173,6 +178,10 @@ class UnitRow(Base):
     seconds: Mapped[float | None]
     device: Mapped[str | None]
     sequence: Mapped[int | None] = mapped_column(BigInteger)
+    progress_step: Mapped[int | None] = mapped_column(BigInteger)  # as of the last renewal of its lease
+    progress_loss: Mapped[float | None]
+    progress_rate: Mapped[float | None]  # tokens per second
+    progress_at: Mapped[datetime | None]
     error_kind: Mapped[str | None]
     error_text: Mapped[str | None]
     token: Mapped[str]
@@ -202,6 +211,17 @@ class MetricRow(Base):
     value: Mapped[float | None]
 
 
+class VerdictRow(Base):
+    """How the finals of a study ended, as plain data. Rows are only added; the newest counts."""
+
+    __tablename__ = "verdict"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    study_id: Mapped[int] = mapped_column(ForeignKey("study.id"), index=True)
+    created_at: Mapped[datetime]
+    document: Mapped[Any]
+    token: Mapped[str]
+
+
 study = cast(Table, StudyRow.__table__)
 space_version = cast(Table, SpaceVersionRow.__table__)
 architecture = cast(Table, ArchitectureRow.__table__)
@@ -209,6 +229,7 @@ trial = cast(Table, TrialRow.__table__)
 unit = cast(Table, UnitRow.__table__)
 objective_value = cast(Table, ObjectiveValueRow.__table__)
 metric = cast(Table, MetricRow.__table__)
+verdict = cast(Table, VerdictRow.__table__)
 
 # Written out as in the index of open units: with bound parameters SQLite could not know that the index applies.
 unit_is_open = text(f"unit.{_OPEN}")

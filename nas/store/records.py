@@ -28,6 +28,13 @@ class UnitState(StrEnum):
     FAILED = "failed"
 
 
+class UnitKind(StrEnum):
+    """What a unit does: train up to a number of steps, or score an untrained model."""
+
+    TRAIN = "train"
+    PROBE = "probe"
+
+
 class Refusal(StrEnum):
     """Why a trial was not added."""
 

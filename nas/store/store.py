@@ -62,7 +62,7 @@ def open_store(
     database = Database(url, wait=wait, retry=retry)
     try:
         if database.at_once(version_of, writes=False) != HEAD:  # to read is all that a file at our version needs
-            database.at_once(lambda connection: migrate(connection, database.place), writes=True)
+            database.migrate(lambda connection: migrate(connection, database.place))
     except BaseException:
         database.close()
         raise

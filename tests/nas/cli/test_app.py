@@ -130,9 +130,9 @@ def documented_keys():
                 yield f"`{name}`", default_of(field.default, required=field.is_required())
     for field in dataclasses.fields(Recipe):
         yield f"`{field.name}`", default_of(field.default)
-    for catalogue in (strategies.catalogue, schedulers.catalogue):
-        for name in catalogue.names():
-            for option in catalogue.options(name).values():
+    for registry in (strategies.registry, schedulers.registry):
+        for name in registry.names():
+            for option in registry.options(name).values():
                 yield f"`{option.name}`", default_of(option.default, required=option.default is option.empty)
     for task in (LanguageModel, Digits):
         for option in list(inspect.signature(task).parameters.values()):

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from nas.catalogue import Catalogue
 from nas.errors import UsageError
+from nas.registry import Registry
 from nas.strategies.registry import make, strategies
 
 
@@ -36,18 +36,18 @@ def test_says_what_is_wrong_with_a_description(name, options, message, space):
 
 
 def test_two_classes_cannot_share_a_name():
-    catalogue = Catalogue("thing", "nas.strategies")
-    catalogue.register("one")(int)
-    with pytest.raises(ValueError, match="Two are called 'one' as a thing"):
-        catalogue.register("one")(float)
+    registry = Registry("thing", "nas.strategies")
+    registry.register("one")(int)
+    with pytest.raises(ValueError, match="The thing 'one' is defined twice"):
+        registry.register("one")(float)
 
 
 def test_refuses_a_bare_option_where_there_is_none():
-    catalogue = Catalogue("thing", "nas.strategies")
+    registry = Registry("thing", "nas.strategies")
 
     class Plain:
         def __init__(self): ...
 
-    catalogue.register("plain")(Plain)
+    registry.register("plain")(Plain)
     with pytest.raises(UsageError, match="thing 'plain' takes no options, but got 3"):
-        catalogue.make("plain", {}, {"": 3})
+        registry.make("plain", {}, {"": 3})

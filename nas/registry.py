@@ -1,0 +1,166 @@
+"""A registry: things found by name in the modules of a package, built from options that are validated first.
+
+A registered thing is a class or a function. Its options are the parameters that the caller does not give, and their
+type hints say which values are valid. So the thing itself is the one home of its options' names, types and defaults.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from typing import Any, TypeVar, get_type_hints
+
+from nas.errors import UsageError
+
+Thing = TypeVar("Thing", bound=Callable[..., Any])
+
+UNNAMED = ""  # the key of an option written without its name: `optuna: TPESampler`
+
+
+class Registry:
+    """The things of one kind that the modules of `package` register.
+
+    kind: what people call one of them, such as "strategy". given: parameters that the caller fills in, so they are not
+    options. Modules whose names begin with an underscore are parts of others and are not looked through.
+    """
+
+    def __init__(self, kind: str, package: str, given: Iterable[str] = ()) -> None:
+        self.kind = kind
+        self.package = package
+        self.given = frozenset(given)
+        self._things: dict[str, Callable[..., Any]] = {}
+        self._former: dict[str, str] = {}  # earlier name -> name
+
+    def register(self, name: str, *, former: Iterable[str] = ()) -> Callable[[Thing], Thing]:
+        """A decorator that registers a class or function as `name`; `former` are earlier names that stay valid.
+
+        Raises ValueError if another thing has that name.
+        """
+
+        def add(thing: Thing) -> Thing:
+            for each in (name, *former):
+                known = self._things.get(self._former.get(each, each))
+                if known and known.__qualname__ != thing.__qualname__:
+                    raise ValueError(f"The {self.kind} {each!r} is defined twice: {known} and {thing}.")
+            self._things[name] = thing
+            self._former.update(dict.fromkeys(former, name))
+            return thing
+
+        return add
+
+    @cached_property
+    def _all(self) -> dict[str, Callable[..., Any]]:
+        package = importlib.import_module(self.package)
+        for module in pkgutil.iter_modules(package.__path__):
+            if not module.name.startswith("_"):
+                importlib.import_module(f"{self.package}.{module.name}")
+        return self._things
+
+    def names(self) -> list[str]:
+        """All current names, sorted."""
+        return sorted(self._all)
+
+    def name(self, name: str) -> str:
+        """The current name for `name`, which may be an earlier one. Raises UsageError with the nearest valid name."""
+        known = self._all
+        current = self._former.get(name, name)
+        if current not in known:
+            raise UsageError(
+                f"No {self.kind} is called {name!r}.{nearest(name, known)} Known: {', '.join(sorted(known))}."
+            )
+        return current
+
+    def find(self, name: str) -> Any:
+        """The thing called `name`. Raises UsageError with the nearest valid name."""
+        return self._all[self.name(name)]
+
+    def options(self, name: str) -> dict[str, inspect.Parameter]:
+        """The options that `name` accepts, in order. Raises UsageError for an unknown name."""
+        return options(self.find(name), self.given)
+
+    def check(self, name: str, written: Mapping[str, Any]) -> dict[str, Any]:
+        """`written` as values of the declared types. Raises UsageError for an unknown name or an invalid option."""
+        return checked(self.find(name), written, f"{self.kind} {name!r}", self.given)
+
+    def make(self, name: str, given: Mapping[str, Any], written: Mapping[str, Any]) -> Any:
+        """Call the thing called `name` with what the caller gives and the options `written` by the user.
+
+        Raises UsageError for an unknown name, an invalid option, and ValueError or TypeError of the thing itself.
+        """
+        thing = self.find(name)
+        values = self.check(name, written)
+        try:
+            return thing(**given, **values)
+        except (ValueError, TypeError) as error:
+            raise UsageError(f"{self.kind} {name!r}: {error}") from error
+
+
+def options(thing: Callable[..., Any], given: Iterable[str] = ()) -> dict[str, inspect.Parameter]:
+    """The parameters of `thing` that are options: all but those in `given`, `*args` and `**kwargs`."""
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    parameters = inspect.signature(thing).parameters.values()
+    return {each.name: each for each in parameters if each.kind not in variable and each.name not in set(given)}
+
+
+def checked(
+    thing: Callable[..., Any], written: Mapping[str, Any], what: str, given: Iterable[str] = ()
+) -> dict[str, Any]:
+    """`written` options of `thing` as values of the types that its signature declares.
+
+    The key '' is an option written without its name and stands for the first. If `thing` takes `**kwargs`, other
+    options pass unchecked. Raises UsageError that begins with `what` and names the option, the value and what is valid.
+    """
+    given = frozenset(given)
+    accepted = options(thing, given)
+    hints = get_type_hints(
+        vars(thing).get("__init__", thing) if isinstance(thing, type) else thing, include_extras=True
+    )
+    open_ended = any(each.kind is each.VAR_KEYWORD for each in inspect.signature(thing).parameters.values())
+    values: dict[str, Any] = {}
+    for key, value in written.items():
+        name = next(iter(accepted), UNNAMED) if key == UNNAMED else key
+        if name in accepted:
+            values[name] = _converted(hints.get(name, Any), value, what, name)
+        elif name == UNNAMED:
+            raise UsageError(f"{what} takes no options, but got {value!r}.")
+        elif open_ended and name not in given:
+            values[name] = value
+        else:
+            known = f"Its options: {', '.join(accepted)}." if accepted else "It takes no options."
+            raise UsageError(f"{what} has no option {name!r}.{nearest(name, accepted)} {known}")
+    for name, parameter in accepted.items():
+        if parameter.default is parameter.empty and name not in values:
+            raise UsageError(f"{what} needs the option {name!r}.")
+    return values
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """' Did you mean X?' for the closest of `known` names, or ''."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def _converted(hint: Any, value: Any, what: str, option: str) -> Any:
+    try:
+        from pydantic import ConfigDict, TypeAdapter, ValidationError
+    except ImportError:  # a bare machine that only measures: the thing's own checks remain
+        return value
+    try:
+        return _adapter(TypeAdapter, ConfigDict, hint).validate_python(value)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join([option, *(str(part) for part in first["loc"])])
+        message = first["msg"].removeprefix("Value error, ")
+        raise UsageError(f"{what}, option {place!r}: {message}, but got {value!r}.") from error
+
+
+def _adapter(adapter: Any, config: Any, hint: Any) -> Any:
+    """A validator for `hint`; classes that pydantic does not know are checked with isinstance."""
+    try:
+        return adapter(hint, config=config(arbitrary_types_allowed=True))
+    except Exception:  # pydantic's own models and dataclasses bring their configuration with them
+        return adapter(hint)
