@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.support.report import report
-from tuner.tune.search import HOPELESS
+from tuner.search.search import HOPELESS
 
 FAULTS = ("crash", "segfault", "hang", "raise", "memory", "wrong", "wrong_gradient", "wrong_in_places")
 RIGHT = 3  # implementations a problem that are right
@@ -80,9 +80,9 @@ def session(folder: Path, problems: int, seed: int) -> None:
     from kernels.dispatch.registry import Problem
     from nas.store import open_store
     from tuner.measure.children import Children, Patience
-    from tuner.tune.effort import EFFORTS, Effort
-    from tuner.tune.notebook import Notebook
-    from tuner.tune.session import tune
+    from tuner.search.effort import EFFORTS, Effort
+    from tuner.search.notebook import Notebook
+    from tuner.search.session import tune
 
     EFFORTS["quick"] = Effort("quick", 10**6, 10**6, 5, 0.002, 2, 7, 0.01, None, 1.0)
     write, run = Notebook.write, Children.run

@@ -231,8 +231,8 @@ def tuned_first(folder: Path, names: list[str], effort: str, budget: float | Non
     """Tune everything into a table in `folder` -> what the session says of it."""
     from nas.store import open_store
     from tuner import problems
-    from tuner.tune import tables
-    from tuner.tune.session import tune
+    from tuner.search import tables
+    from tuner.search.session import tune
 
     os.environ[tuned.TABLES] = str(folder)
     wanted = problems.named([registry.operation(name) for name in names], "cpu")

@@ -18,9 +18,9 @@ from tuner import problems
 from tuner.device import fingerprint
 from tuner.replay.recorded import load
 from tuner.replay.replay import fraction_of_optimum, replay, score
-from tuner.tune.decision import Decision
-from tuner.tune.notebook import Notebook, fastest, valid
-from tuner.tune.session import Report
+from tuner.search.decision import Decision
+from tuner.search.notebook import Notebook, fastest, valid
+from tuner.search.session import Report
 
 LENGTH, BATCH = 128, 8
 

@@ -145,8 +145,8 @@ def _figure(bar: Bar, case: Case, found: Mapping[str, Timing]) -> tuple[float | 
 def tuned_all(device: str, options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
     """`tune all --effort quick`, and every entry of its table beside its default."""
     from tuner import problems
-    from tuner.tune import tables
-    from tuner.tune.session import tune
+    from tuner.search import tables
+    from tuner.search.session import tune
 
     operations = list(registry.operations().values())
     wanted = problems.named(operations, device)

@@ -23,8 +23,8 @@ from kernels.dispatch.table import Entry
 from tuner.device import fingerprint
 from tuner.measure.measure import measure
 from tuner.outcome import of_exception, poisons
+from tuner.search import candidates, tables
 from tuner.triton.kernel_search import made
-from tuner.tune import candidates, tables
 
 FIRST = 3  # samples of a candidate
 ROUNDINGS = 16  # of the dtype, in units of what is typical: two computations in it, each rounded

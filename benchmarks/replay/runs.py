@@ -19,10 +19,10 @@ import tuner
 from benchmarks.support.report import skip
 from tuner.replay.recorded import Recorded, load
 from tuner.replay.replay import Make, Run, replay, settle
+from tuner.search.transfer import Elsewhere, hints
 from tuner.strategies import STRATEGIES
 from tuner.strategies.contract import Hints
 from tuner.strategies.surrogate import Settings, Surrogate
-from tuner.tune.transfer import Elsewhere, hints
 
 MODES = ("cold", "warm", "noisy")
 NEAR = 0.95  # fraction of the optimum that counts as near it

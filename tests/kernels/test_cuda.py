@@ -12,7 +12,7 @@ import torch
 
 from kernels.dispatch import registry, tuned
 from tuner.measure import gate
-from tuner.tune import candidates
+from tuner.search import candidates
 
 DEVICE = "cuda"
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of the compiler that `compiled` loads

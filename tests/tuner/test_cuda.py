@@ -8,9 +8,9 @@ import torch
 import tuner
 from kernels.dispatch import registry, tuned
 from tuner.replay import record
+from tuner.search import tables
+from tuner.search.session import tune
 from tuner.triton.permission import SWITCH
-from tuner.tune import tables
-from tuner.tune.session import tune
 
 triton = pytest.importorskip("triton")
 tl = pytest.importorskip("triton.language")

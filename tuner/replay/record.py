@@ -29,8 +29,8 @@ from tuner.measure.children import Children
 from tuner.measure.measure import timing
 from tuner.measure.worker import Job, Settings
 from tuner.outcome import Kind, Outcome
+from tuner.search import candidates
 from tuner.space import TuningSpace
-from tuner.tune import candidates
 
 FEWEST, MOST = 4, 400  # configurations of a space that is worth a record, and small enough for one
 SAMPLES, SECONDS = 32, 3.0  # of each configuration, and what they may take

@@ -19,11 +19,11 @@ from tuner import strategies
 from tuner.measure.measure import timing
 from tuner.outcome import Kind, Outcome
 from tuner.replay.recorded import Recorded
+from tuner.search.decision import decide
+from tuner.search.effort import effort as effort_called
+from tuner.search.notebook import Known
 from tuner.space import TuningSpace
 from tuner.strategies.contract import Hints, Strategy
-from tuner.tune.decision import decide
-from tuner.tune.effort import effort as effort_called
-from tuner.tune.notebook import Known
 
 Make = Callable[[TuningSpace, int, tuple[int, ...], Hints | None], Strategy]
 REPLAYED = Problem("replayed", "cpu", "float32", ())  # stands for the recorded problem in a decision
@@ -89,7 +89,7 @@ def replay(
 
 def settle(recorded: Recorded, run: Run, seed: int = 0, effort: str = "full") -> int | None:
     """What a live session would serve after `run`: its fastest few and the first one, which stands for the default, are
-    timed again in turns, by recorded samples drawn anew, and `tuner.tune.decision` decides. None where nothing was
+    timed again in turns, by recorded samples drawn anew, and `tuner.search.decision` decides. None where nothing was
     valid."""
     how, rng = effort_called(effort), np.random.default_rng([seed, 2])
     valid = [number for number, value in zip(run.order, run.seen, strict=True) if not np.isnan(value)]

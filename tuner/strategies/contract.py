@@ -15,7 +15,7 @@ from tuner.space import TuningSpace
 
 @dataclass(frozen=True)
 class Hints:
-    """What D other devices say of N configurations; see `tuner.tune.transfer`. times: [D, N], logarithms of
+    """What D other devices say of N configurations; see `tuner.search.transfer`. times: [D, N], logarithms of
     milliseconds,
     from zero for the fastest on each device. weights: [D], above zero, one together: how alike each device is."""
 

@@ -29,6 +29,7 @@ from kernels.dispatch.registry import Choice, Problem
 from tuner.device import fingerprint
 from tuner.measure.measure import Clock
 from tuner.outcome import Outcome
+from tuner.search.decision import Decision, decide
 from tuner.space import TuningSpace
 from tuner.triton import kernel_case, kernel_memory
 from tuner.triton.buffers import Buffers
@@ -46,7 +47,6 @@ from tuner.triton.kernel_search import (
 )
 from tuner.triton.kernel_trace import described, settings_of_trace, usual_device
 from tuner.triton.permission import refusal
-from tuner.tune.decision import Decision, decide
 
 log = logging.getLogger(__name__)
 

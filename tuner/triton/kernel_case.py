@@ -14,10 +14,10 @@ from tuner import problems
 from tuner.device import Device
 from tuner.measure.measure import timing
 from tuner.outcome import Outcome
+from tuner.search.notebook import Known
 from tuner.triton.buffers import Buffers
 from tuner.triton.kernel_memory import Row, configuration_text, outcome_of
 from tuner.triton.kernel_memory import row as kernel_row
-from tuner.tune.notebook import Known
 
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")  # of a triton.Config beside its keywords
 

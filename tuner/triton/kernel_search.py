@@ -1,6 +1,6 @@
 """The search of one call of somebody's Triton kernel: which of its configurations is fastest, and whether for sure.
 
-As in `tuner.tune.search`, but in this process, since nobody can send a kernel's arguments to another: the first
+As in `tuner.search.search`, but in this process, since nobody can send a kernel's arguments to another: the first
 configuration is the default, a strategy proposes the others, one that raises or gives another result than the default
 is recorded as what it is, and only a comparison in turns decides.
 """
@@ -23,12 +23,12 @@ from tuner import strategies
 from tuner.measure.measure import Call, Clock, measure, timing
 from tuner.measure.worker import CLEARLY, RACED
 from tuner.outcome import Kind, Outcome, of_exception, poisons
+from tuner.search.decision import Decision, decide
+from tuner.search.effort import Effort, effort
+from tuner.search.notebook import Known, fastest, valid
 from tuner.space import TuningSpace
 from tuner.triton.buffers import Buffers
 from tuner.triton.kernel_memory import IMPLEMENTATION
-from tuner.tune.decision import Decision, decide
-from tuner.tune.effort import Effort, effort
-from tuner.tune.notebook import Known, fastest, valid
 
 EVALUATIONS = {"none": 0, "quick": 40, "full": 250}  # configurations of one kernel; all, where there are no more
 TURNS = 5  # of a comparison with somebody's own benchmark: fewer cannot tell two apart with confidence

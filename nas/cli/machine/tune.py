@@ -18,7 +18,7 @@ from nas.errors import NasError, UsageError
 if TYPE_CHECKING:
     from kernels.dispatch.registry import Problem
     from nas.store import Store
-    from tuner.tune.session import Progress, Report
+    from tuner.search.session import Progress, Report
 
 
 class _Run(typer.core.TyperGroup):
@@ -87,8 +87,8 @@ def run(
 
     Example: nas tune run all --device cpu --effort quick
     """
-    from tuner.tune import tables
-    from tuner.tune.session import tune
+    from tuner.search import tables
+    from tuner.search.session import tune
 
     registered(load)
     wanted = problems_of(operation, device, problems, architecture, study, length, batch, storage)

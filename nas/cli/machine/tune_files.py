@@ -42,7 +42,7 @@ def verify(
     import torch
 
     from kernels.dispatch import tuned
-    from tuner.tune import tables
+    from tuner.search import tables
 
     registered(load)
     with ValueErrors():
@@ -78,7 +78,7 @@ def lock(
 
     Example: nas tune lock kernels.lock.json --miss default
     """
-    from tuner.tune import tables
+    from tuner.search import tables
 
     with ValueErrors():
         count = tables.lock(device, file, miss)
@@ -96,7 +96,7 @@ def export_(
 
     Example: nas tune export measurements.jsonl.gz
     """
-    from tuner.tune import exchange
+    from tuner.search import exchange
 
     with opened(storage) as store:
         count = exchange.export(store, file, None if operation == "all" else operation)
@@ -113,7 +113,7 @@ def import_(
 
     Example: nas tune import measurements.jsonl.gz
     """
-    from tuner.tune import exchange
+    from tuner.search import exchange
 
     with opened(storage) as store, ValueErrors():
         count = exchange.import_(store, file)

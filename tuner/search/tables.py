@@ -17,7 +17,7 @@ from tuner.measure.interval import Interval
 from tuner.measure.measure import compare, timing
 from tuner.measure.worker import Job, Settings
 from tuner.outcome import Outcome
-from tuner.tune.decision import Decision
+from tuner.search.decision import Decision
 
 ROUNDS, SECONDS = 15, 0.5  # of a comparison with the default
 

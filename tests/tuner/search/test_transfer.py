@@ -6,10 +6,10 @@ import pytest
 from tuner import strategies
 from tuner.replay.recorded import synthetic
 from tuner.replay.replay import fraction_of_optimum, replay
+from tuner.search.transfer import Elsewhere, hints
 from tuner.space import TuningSpace
 from tuner.strategies import warm
 from tuner.strategies.contract import Hints
-from tuner.tune.transfer import Elsewhere, hints
 
 RECORDED = synthetic(3)
 SPACE, TIMES = RECORDED.space, RECORDED.times

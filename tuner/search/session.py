@@ -24,12 +24,12 @@ from tuner.measure.ahead import Ahead
 from tuner.measure.children import Children, Patience, TimeIsUp
 from tuner.measure.worker import Settings
 from tuner.measure.worker import load as load_file
-from tuner.tune import candidates
-from tuner.tune.buckets import buckets
-from tuner.tune.decision import Decision, decide
-from tuner.tune.effort import EFFORTS, Effort, effort
-from tuner.tune.notebook import Known, Notebook, valid
-from tuner.tune.search import Search
+from tuner.search import candidates
+from tuner.search.buckets import buckets
+from tuner.search.decision import Decision, decide
+from tuner.search.effort import EFFORTS, Effort, effort
+from tuner.search.notebook import Known, Notebook, valid
+from tuner.search.search import Search
 
 if TYPE_CHECKING:
     from nas.store import Store

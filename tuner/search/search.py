@@ -21,10 +21,10 @@ from tuner.measure.ahead import Ahead, compiles
 from tuner.measure.children import Children
 from tuner.measure.worker import CLEARLY, Job
 from tuner.outcome import Outcome
-from tuner.tune import abroad, candidates
-from tuner.tune.decision import Decision, decide
-from tuner.tune.effort import Effort
-from tuner.tune.notebook import Notebook, fastest, valid
+from tuner.search import abroad, candidates
+from tuner.search.decision import Decision, decide
+from tuner.search.effort import Effort
+from tuner.search.notebook import Notebook, fastest, valid
 
 SLOW = 2  # configurations tried of an implementation that is clearly slower than the best
 HOPELESS = 6  # configurations of an implementation that fail, all of them, before it is given up

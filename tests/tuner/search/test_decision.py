@@ -5,9 +5,9 @@ import pytest
 from kernels.dispatch.registry import Choice, Problem
 from tuner.measure.measure import timing
 from tuner.outcome import Kind, Outcome
-from tuner.tune.buckets import buckets
-from tuner.tune.decision import decide, expected_regret
-from tuner.tune.notebook import Known
+from tuner.search.buckets import buckets
+from tuner.search.decision import decide, expected_regret
+from tuner.search.notebook import Known
 
 PROBLEM = Problem("scale", "cpu", "float32", (("rows", 4),))
 DEFAULT, OTHER, THIRD = (Choice.of(name) for name in ("default", "other", "third"))

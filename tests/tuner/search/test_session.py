@@ -8,8 +8,8 @@ from nas.store import open_store
 from tuner.measure.children import Children, TimeIsUp
 from tuner.measure.roofline import Rates
 from tuner.outcome import Kind, Outcome
-from tuner.tune import candidates, exchange, tables
-from tuner.tune.session import Session, tune
+from tuner.search import candidates, exchange, tables
+from tuner.search.session import Session, tune
 
 SPEED = {"right": 1.0, "slow": 9.0, "small": 2.0}
 
@@ -49,7 +49,7 @@ def pretended(monkeypatch):
         made.append(Pretended(settings, patience))
         return made[-1]
 
-    monkeypatch.setattr("tuner.tune.session.Children", make)
+    monkeypatch.setattr("tuner.search.session.Children", make)
     return made
 
 
@@ -238,7 +238,7 @@ def test_loading_a_child_takes_nothing_from_the_share_of_the_first_problem(prete
         return whole(self, job)
 
     monkeypatch.setattr(Pretended, "run", slow_to_start)
-    monkeypatch.setattr("tuner.tune.search.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("tuner.search.search.time.monotonic", lambda: now[0])
     report = run(store, faulty, budget_seconds=30.0)
 
     assert report.decisions[0].choice == Choice.of("right", {"block": 16})
@@ -291,7 +291,7 @@ def test_few_choices_serve_all_problems_within_a_stated_loss(pretended, store, f
 
 
 def test_the_table_serves_what_lies_between_by_the_bucket(pretended, store, faulty, tables):
-    from tuner.tune import tables as made
+    from tuner.search import tables as made
 
     report = run(store, faulty, 16, 128)
     made.update("cpu", report.decisions, 1, report.buckets)
@@ -329,7 +329,7 @@ def test_a_session_runs_with_real_children(tmp_path, store, faulty, patience, ro
 
 
 def test_decisions_become_the_table_that_serves(pretended, store, faulty, tables):
-    from tuner.tune import tables as made
+    from tuner.search import tables as made
 
     report = run(store, faulty)
     path, count = made.update("cpu", report.decisions, 1)
@@ -340,7 +340,7 @@ def test_decisions_become_the_table_that_serves(pretended, store, faulty, tables
 
 
 def test_a_table_keeps_what_it_held_and_a_lock_notices_a_change(pretended, store, faulty, tables, tmp_path):
-    from tuner.tune import tables as made
+    from tuner.search import tables as made
 
     made.update("cpu", run(store, faulty, 16).decisions, 1)
     _, count = made.update("cpu", run(store, faulty, 32).decisions, 1)

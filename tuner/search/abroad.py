@@ -1,4 +1,4 @@
-"""Other devices' measurements of an implementation, as hints for a search on this one; see `tuner.tune.transfer`."""
+"""Other devices' measurements of an implementation, as hints for a search on this one; see `tuner.search.transfer`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy as np
 from kernels.dispatch import table
 from kernels.dispatch.registry import Implementation, Operation, Problem
 from tuner import problems
+from tuner.search import candidates, transfer
+from tuner.search.notebook import Notebook, choice_of
 from tuner.space import TuningSpace
 from tuner.strategies.contract import Hints
-from tuner.tune import candidates, transfer
-from tuner.tune.notebook import Notebook, choice_of
 
 
 def hints(

@@ -1,0 +1,1 @@
+"""Finds the fastest correct configuration of a problem: candidates, search, decisions, tables."""

@@ -1,1 +1,0 @@
-"""Tunes an operation on a device: candidates, decisions, tables."""
