@@ -22,8 +22,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from kernels.attention import attention_problems as asked
-from kernels.attention.attention_blocked import attention_blocked
+from kernels.attention import problems as asked
+from kernels.attention.blocked import attention_blocked
 from kernels.attention.weight_dropout import draw, dropped_of, kept
 from kernels.dispatch import tuned, work
 from kernels.dispatch.registry import Choice, Implementation, Operation, register

@@ -1,6 +1,6 @@
 """Attention in tiles as an operator of torch: forward, backward, shapes without data, FLOPs.
 
-The kernels are in `attention_kernels_triton`. B batch, H query heads, G key and value heads, Tq queries, Tk keys, D
+The kernels are in `kernels_triton`. B batch, H query heads, G key and value heads, Tq queries, Tk keys, D
 width of one head. Packed, a batch of one holds N sequences end to end, number n from offsets[n] to offsets[n + 1].
 """
 
@@ -14,8 +14,8 @@ import torch
 import triton
 from torch import Tensor
 
-from kernels.attention.attention_blocked import along_diagonals
-from kernels.attention.attention_kernels_triton import _backward_bias, _backward_keys, _backward_queries, _forward
+from kernels.attention.blocked import along_diagonals
+from kernels.attention.kernels_triton import _backward_bias, _backward_keys, _backward_queries, _forward
 from kernels.attention.weight_dropout import dropped_of
 from kernels.dispatch.flops import flops_of
 

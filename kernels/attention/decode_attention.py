@@ -18,7 +18,7 @@ from torch import Tensor
 
 from kernels.attention.attention import attention_reference
 from kernels.attention.attention import masked_attention as masked
-from kernels.attention.attention_problems import HALF, WIDEST, computed, shared_memory
+from kernels.attention.problems import HALF, WIDEST, computed, shared_memory
 from kernels.dispatch import tuned
 from kernels.dispatch.registry import Choice, Configuration, Implementation, Operation, Problem, register
 from kernels.rowwise import rows
@@ -376,7 +376,7 @@ OPERATION = register(
                     default={"block_k": 16, "splits": 8, "num_warps": 4, "num_stages": 1, "precision": "ieee"},
                     suited=_suited,
                     refuses=_needs_tiles,
-                    files=("kernels.attention.decode_attention_triton", "kernels.attention.attention_tiles_triton"),
+                    files=("kernels.attention.decode_attention_triton", "kernels.attention.tiles_triton"),
                 ),
             )
         },

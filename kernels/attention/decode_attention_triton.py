@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.attention.attention_tiles_triton import _product, _rows
+from kernels.attention.tiles_triton import _product, _rows
 
 LOG2E = tl.constexpr(math.log2(math.e))
 LN2 = tl.constexpr(math.log(2))

@@ -18,9 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels.attention import attention_problems as asked
+from kernels.attention import problems as asked
 from kernels.attention.attention import Window, attention_reference, masked_attention, reach, sdpa
-from kernels.attention.attention_blocked import attention_blocked
+from kernels.attention.blocked import attention_blocked
 from kernels.attention.weight_dropout import draw
 from kernels.dispatch import tuned
 from kernels.dispatch.registry import Choice, Implementation, Operation, Problem, register

@@ -2,7 +2,7 @@
 
 A weight of key j in row r (rows are counted over batch, heads and queries) gets 24 bits, mixed from the seed, r and j
 by the finaliser of Appleby 2011, "MurmurHash3", and is dropped where they are below `dropped`. Nothing is stored: the
-backward pass asks again. The Triton kernels compute the same in `attention_tiles_triton`.
+backward pass asks again. The Triton kernels compute the same in `tiles_triton`.
 """
 
 from __future__ import annotations

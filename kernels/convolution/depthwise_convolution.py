@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from kernels.attention.attention_problems import computed
+from kernels.attention.problems import computed
 from kernels.convolution import shifted
 from kernels.dispatch import tuned
 from kernels.dispatch.compiled import compiled

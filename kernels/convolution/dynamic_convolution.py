@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from kernels.attention.attention_problems import computed
 from kernels.attention.diagonals import by_key
+from kernels.attention.problems import computed
 from kernels.convolution import shifted
 from kernels.convolution.depthwise_convolution import BLOCKS, cached, named
 from kernels.dispatch import tuned

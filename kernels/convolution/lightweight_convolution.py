@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels.attention.attention_problems import computed
 from kernels.attention.diagonals import by_key
+from kernels.attention.problems import computed
 from kernels.convolution.depthwise_convolution import (
     IMPLEMENTATIONS,
     checked_length,

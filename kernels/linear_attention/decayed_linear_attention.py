@@ -19,8 +19,8 @@ from torch.nn import functional as F
 
 from kernels.dispatch import tuned, work
 from kernels.dispatch.registry import Choice, Implementation, Operation, Problem, register
+from kernels.linear_attention.chunked import SIZES, chunked_attention, lean, named, numbers, tiled
 from kernels.linear_attention.linear_attention import CHUNK, POSITIONS, chunks
-from kernels.linear_attention.linear_attention_chunked import SIZES, chunked_attention, lean, named, numbers, tiled
 from kernels.rowwise import rows
 
 # Positions that are summed at once where no gradient is wanted, so that few prefixes are held at a time.

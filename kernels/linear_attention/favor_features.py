@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from kernels.attention.attention_problems import shared_memory
+from kernels.attention.problems import shared_memory
 from kernels.dispatch import tuned
 from kernels.dispatch.compiled import compiled
 from kernels.dispatch.flops import flops_of
@@ -290,7 +290,7 @@ OPERATION = register(
                 refuses=_needs_gpu,
                 files=(
                     "kernels.linear_attention.favor_features_triton",
-                    "kernels.attention.attention_tiles_triton",
+                    "kernels.attention.tiles_triton",
                     "kernels.rowwise.rows",
                 ),
             ),

@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from kernels.attention.attention_problems import computed
+from kernels.attention.problems import computed
 from kernels.dispatch import tuned, work
 from kernels.dispatch.registry import Choice, Implementation, Operation, Problem, register
-from kernels.linear_attention.linear_attention_chunked import (
+from kernels.linear_attention.chunked import (
     SIZES,
     chunked_attention,
     lean,

@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.attention.attention_tiles_triton import _product
+from kernels.attention.tiles_triton import _product
 
 
 @triton.jit

@@ -18,14 +18,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels.attention import attention_problems
+from kernels.attention import problems
 from kernels.attention.attention import masked_attention
-from kernels.attention.attention_problems import computed
+from kernels.attention.problems import computed
 from kernels.dispatch import tuned
 from kernels.dispatch.registry import Choice, Implementation, Operation, register
-from kernels.sparse_attention import block_sparse_problems as asked
-from kernels.sparse_attention.block_sparse_blocked import block_sparse_blocked
-from kernels.sparse_attention.block_sparse_gathered import biased_attention, gathered
+from kernels.sparse_attention import problems as asked
+from kernels.sparse_attention.blocked import block_sparse_blocked
+from kernels.sparse_attention.gathered import biased_attention, gathered
 
 
 def block_sparse_attention_reference(
@@ -171,7 +171,7 @@ def _triton(
 ) -> Tensor:
     from kernels.sparse_attention.block_sparse_triton import block_sparse_triton
 
-    tiles = [options.pop(name) for name in attention_problems.TILES if name != "precision"]
+    tiles = [options.pop(name) for name in problems.TILES if name != "precision"]
     out, _ = block_sparse_triton(q, k, v, blocks, precision=precision, forward=tiles[:4], backward=tiles[4:], **options)
     return out
 
@@ -191,28 +191,28 @@ OPERATION = register(
                     default={"together": 16},
                     refuses=asked.drops,
                     files=(
-                        "kernels.sparse_attention.block_sparse_blocked",
-                        "kernels.sparse_attention.block_sparse_gathered",
+                        "kernels.sparse_attention.blocked",
+                        "kernels.sparse_attention.gathered",
                     ),
                 ),
                 Implementation(
                     "dense",
                     _dense,
                     refuses=asked.refuses_dense,
-                    files=("kernels.sparse_attention.block_sparse_gathered",),
+                    files=("kernels.sparse_attention.gathered",),
                 ),
                 Implementation(
                     "triton",
                     _triton,
-                    attention_problems.TILES,
-                    (attention_problems.fits, asked.varies_what_runs),
-                    default=attention_problems.EVERYWHERE,
+                    problems.TILES,
+                    (problems.fits, asked.varies_what_runs),
+                    default=problems.EVERYWHERE,
                     suited=asked.suited,
                     refuses=asked.needs_tiles,
                     files=(
                         "kernels.sparse_attention.block_sparse_triton",
-                        "kernels.sparse_attention.block_sparse_kernels_triton",
-                        "kernels.attention.attention_tiles_triton",
+                        "kernels.sparse_attention.kernels_triton",
+                        "kernels.attention.tiles_triton",
                     ),
                 ),
             )

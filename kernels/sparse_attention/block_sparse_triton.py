@@ -1,6 +1,6 @@
 """Block-sparse attention in tiles as an operator of torch: forward, backward, shapes without data, FLOPs.
 
-The kernels are in `block_sparse_kernels_triton`. B batch, H query heads, G key and value heads, Tq queries, Tk keys, D
+The kernels are in `kernels_triton`. B batch, H query heads, G key and value heads, Tq queries, Tk keys, D
 width of one head, N query blocks of R queries, M key blocks of S keys, n key blocks that a query block reads.
 """
 
@@ -13,11 +13,11 @@ import torch
 import triton
 from torch import Tensor
 
-from kernels.attention.attention_problems import computed
 from kernels.attention.attention_triton import Tiles, _by, _dense, _padded
+from kernels.attention.problems import computed
 from kernels.dispatch.flops import flops_of
-from kernels.sparse_attention.block_sparse_blocked import empty_bias, flops
-from kernels.sparse_attention.block_sparse_kernels_triton import (
+from kernels.sparse_attention.blocked import empty_bias, flops
+from kernels.sparse_attention.kernels_triton import (
     _backward_bias,
     _backward_keys,
     _backward_queries,

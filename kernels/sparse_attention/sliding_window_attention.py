@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from kernels.attention.attention import attention_reference, masked_attention
-from kernels.sparse_attention.block_sparse_gathered import biased_attention, folded, layout
+from kernels.sparse_attention.gathered import biased_attention, folded, layout
 
 # Queries. Larger tiles make fewer keys be read twice, smaller ones fewer scores outside the window. Forward and
 # backward at B 8, T 1024, H 4, D 32, float32, one core of a shared CPU, best of 5: window 64: 109, 127, 102 ms with 16,

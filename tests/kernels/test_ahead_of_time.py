@@ -88,9 +88,9 @@ warnings.simplefilter("ignore")
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from kernels import attention_kernels_triton as kernels
+from kernels.attention import kernels_triton as kernels
 from kernels.attention.attention import OPERATION
-from kernels.attention.attention_problems import suited
+from kernels.attention.problems import suited
 
 GIVEN = {"seed": "*i64", "packing": "*i32", "bias": "*bf16", "scale": "fp32", "bias_by": ("i64", "i32")}
 GIVEN |= {"lse_ptr": "*fp32", "delta_ptr": "*fp32"}

@@ -19,7 +19,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from kernels.attention.kernel_attention import kernel_attention
+from kernels.attention.nadaraya_watson import nadaraya_watson
 from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, matmul
 from searchspace.primitives.attention.heads import check_heads, merge, split
@@ -87,7 +87,7 @@ class KernelAttention(Primitive):
         with torch.autocast(x.device.type, enabled=False):
             q, *read = (split(part.to(wide), self.config.heads) for part in (q, *read))
             factor = 1 / self.config.h if self.inverse is None else self.inverse.to(wide)
-            out = kernel_attention(
+            out = nadaraya_watson(
                 q * factor,
                 read[0] * factor,
                 read[-1],

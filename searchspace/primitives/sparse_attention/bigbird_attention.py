@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from kernels.attention.attention import attention
 from kernels.sparse_attention.block_sparse_attention import block_sparse_attention, by_distance, distances
-from kernels.sparse_attention.block_sparse_gathered import biased_attention
+from kernels.sparse_attention.gathered import biased_attention
 from searchspace.checks import at_least, probability
 from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, linear, matmul

@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from kernels.attention.attention import attention, masked_attention
 from kernels.sparse_attention.block_sparse_attention import block_sparse_attention, by_distance, distances
-from kernels.sparse_attention.block_sparse_gathered import biased_attention
+from kernels.sparse_attention.gathered import biased_attention
 from kernels.sparse_attention.sliding_window_attention import sliding_window_attention
 from kernels.sparse_attention.strided_attention import strided_attention
 from searchspace.checks import at_least, probability

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from kernels.attention.attention import OPERATION, attention, attention_reference, reach
-from kernels.attention.attention_blocked import attention_blocked
-from kernels.attention.attention_problems import EVERYWHERE, TILES, fits, suited
+from kernels.attention.blocked import attention_blocked
+from kernels.attention.problems import EVERYWHERE, TILES, fits, suited
 from kernels.attention.weight_dropout import dropped_of, kept
 from kernels.dispatch import tuned
 from kernels.dispatch.registry import Choice

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.attention import attention_problems as asked
+from kernels.attention import problems as asked
 from kernels.attention.attention import attention, attention_reference
 from kernels.attention.packed_attention import OPERATION, packed_attention, packed_attention_reference
 from kernels.dispatch.registry import Choice

@@ -5,7 +5,7 @@ import sys
 
 COUNT = """
 import torch
-from kernels.attention.attention_blocked import attention_blocked
+from kernels.attention.blocked import attention_blocked
 from torch.utils.flop_counter import FlopCounterMode
 q = torch.ones(1, 2, 8, 4)
 options = dict(left=None, right=None, keys=None, bias=None, slopes=None, scale=None, rows=4, sequences=1)

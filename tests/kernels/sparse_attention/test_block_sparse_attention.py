@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from kernels.attention.attention import attention_reference
-from kernels.attention.attention_problems import EVERYWHERE, TILES, fits
+from kernels.attention.problems import EVERYWHERE, TILES, fits
 from kernels.dispatch import tuned
 from kernels.dispatch.registry import Choice
 from kernels.rowwise.rows import triton_is_here
@@ -20,7 +20,7 @@ from kernels.sparse_attention.block_sparse_attention import (
     by_distance,
     distances,
 )
-from kernels.sparse_attention.block_sparse_problems import FLAGS, TOGETHER, suited
+from kernels.sparse_attention.problems import FLAGS, TOGETHER, suited
 from searchspace.testing import count_flops, peak_bytes
 
 needs_triton = pytest.mark.skipif(not triton_is_here(), reason="Triton is not installed")

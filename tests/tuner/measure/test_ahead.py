@@ -65,7 +65,7 @@ def test_nobody_compiles_ahead_on_a_cpu(tmp_path):
 
 def test_only_what_triton_compiles_is_worth_it():
     assert compiles(("kernels.rowwise.rows", "kernels.rowwise.rms_norm_triton"))
-    assert not compiles(("kernels.attention.attention_blocked",))
+    assert not compiles(("kernels.attention.blocked",))
 
 
 def test_a_launch_becomes_a_compilation(monkeypatch):

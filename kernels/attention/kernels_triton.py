@@ -14,7 +14,7 @@ on the order in which programs run: gradients of keys gather over the queries of
 import triton
 import triton.language as tl
 
-from kernels.attention.attention_tiles_triton import (
+from kernels.attention.tiles_triton import (
     LN2,
     _kept,
     _product,

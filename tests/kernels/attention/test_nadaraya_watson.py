@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from kernels.attention import kernel_attention as module
+from kernels.attention import nadaraya_watson as module
 from kernels.attention.attention import attention
-from kernels.attention.kernel_attention import COMPACT, kernel_attention, kernel_attention_reference
+from kernels.attention.nadaraya_watson import COMPACT, nadaraya_watson, nadaraya_watson_reference
 
 KERNELS = pytest.mark.parametrize("kernel", ["gaussian", *COMPACT])
 
@@ -27,8 +27,8 @@ def test_equals_its_definition_whatever_the_chunks(monkeypatch, kernel, queries,
     monkeypatch.setattr(module, "CHUNK", chunk)
     inputs = _problem(queries, keys)
     real = torch.rand(2, keys) < 0.6 if masked else None
-    found = kernel_attention(*inputs, kernel, real, causal=causal)
-    expected = kernel_attention_reference(*inputs, kernel, real, causal=causal)
+    found = nadaraya_watson(*inputs, kernel, real, causal=causal)
+    expected = nadaraya_watson_reference(*inputs, kernel, real, causal=causal)
     torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-12)
     scale = torch.randn_like(found)
     gradients = [torch.autograd.grad((out * scale).sum(), inputs, materialize_grads=True) for out in (found, expected)]
@@ -39,13 +39,13 @@ def test_equals_its_definition_whatever_the_chunks(monkeypatch, kernel, queries,
 def test_nothing_near_reads_zeros_and_passes_no_gradient(kernel):
     q, k, v = _problem(3, 4)
     real = torch.tensor([[True] * 4, [False] * 4])
-    out = kernel_attention(q, k, v, kernel, real)
+    out = nadaraya_watson(q, k, v, kernel, real)
     assert not out[1].any()
     for gradient in torch.autograd.grad(out.square().sum(), (q, k, v), materialize_grads=True):
         assert gradient.isfinite().all()
         assert not gradient[1].any()
     if kernel != "gaussian":
-        assert not kernel_attention(q + 50, k, v, kernel).any()
+        assert not nadaraya_watson(q + 50, k, v, kernel).any()
 
 
 @KERNELS
@@ -63,7 +63,7 @@ def test_is_the_published_regression_on_numbers(kernel):
         weights = [weigh((at - place).abs() / h) for place in places]
         expected = sum(w * y for w, y in zip(weights, answers, strict=True)) / sum(weights)
         query = torch.full((1, 1, 1, 1), at, dtype=torch.float64)
-        found = kernel_attention(query / h, places.view(1, 1, -1, 1) / h, answers.view(1, 1, -1, 1), kernel)
+        found = nadaraya_watson(query / h, places.view(1, 1, -1, 1) / h, answers.view(1, 1, -1, 1), kernel)
         torch.testing.assert_close(found.squeeze(), expected)
 
 
@@ -71,25 +71,25 @@ def test_is_the_published_regression_on_numbers(kernel):
 def test_a_wide_bandwidth_is_the_mean(kernel):
     q, k, v = _problem(3, 6)
     mean = v.mean(2, keepdim=True).expand(-1, -1, 3, -1)
-    torch.testing.assert_close(kernel_attention(q / 1e9, k / 1e9, v, kernel), mean, atol=1e-8, rtol=1e-8)
+    torch.testing.assert_close(nadaraya_watson(q / 1e9, k / 1e9, v, kernel), mean, atol=1e-8, rtol=1e-8)
 
 
 def test_a_gaussian_of_keys_of_one_length_is_attention():
     q, k, v = _problem(4, 6)
     k = torch.nn.functional.normalize(k, dim=3)
     v = v[..., :3]
-    torch.testing.assert_close(kernel_attention(q, k, v, "gaussian"), attention(q * 3**0.5, k, v))
+    torch.testing.assert_close(nadaraya_watson(q, k, v, "gaussian"), attention(q * 3**0.5, k, v))
 
 
 @pytest.mark.parametrize("kernel", COMPACT)
 def test_is_sound_as_an_operation(kernel):
     inputs = _problem(4, 5)
-    torch.library.opcheck(torch.ops.tessera.kernel_attention.default, (*inputs, torch.rand(2, 5) < 0.6, kernel, False))
+    torch.library.opcheck(torch.ops.tessera.nadaraya_watson.default, (*inputs, torch.rand(2, 5) < 0.6, kernel, False))
     with FlopCounterMode(display=False) as counter:
-        kernel_attention(*inputs, kernel).sum().backward()
+        nadaraya_watson(*inputs, kernel).sum().backward()
     assert counter.get_total_flops() == 3 * 2 * (2 * 2) * (4 * 5) * (3 + 5)  # distances and values, two ways back
 
 
 def test_says_what_kernels_there_are():
     with pytest.raises(ValueError, match="gaussian or one of boxcar, epanechnikov, triangular, but got 'cosine'"):
-        kernel_attention(*_problem(1, 1), "cosine")
+        nadaraya_watson(*_problem(1, 1), "cosine")

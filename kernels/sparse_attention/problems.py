@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels.attention import attention_problems as asked
+from kernels.attention import problems as asked
 from kernels.dispatch.registry import Configuration, Problem
 from kernels.rowwise import rows
 

@@ -6,6 +6,7 @@ from torch import nn
 
 from kernels.dispatch import tuned
 from kernels.dispatch.registry import Choice
+from kernels.linear_attention.chunked import EVERYWHERE, TILES, chunked_attention, fits, suited
 from kernels.linear_attention.decayed_linear_attention import OPERATION as DECAYED
 from kernels.linear_attention.decayed_linear_attention import (
     decayed_linear_attention,
@@ -13,7 +14,6 @@ from kernels.linear_attention.decayed_linear_attention import (
 )
 from kernels.linear_attention.linear_attention import EPSILON, linear_attention, linear_attention_reference
 from kernels.linear_attention.linear_attention import OPERATION as NORMALISED
-from kernels.linear_attention.linear_attention_chunked import EVERYWHERE, TILES, chunked_attention, fits, suited
 from kernels.rowwise.rows import triton_is_here
 
 needs_triton = pytest.mark.skipif(not triton_is_here(), reason="Triton is not installed")

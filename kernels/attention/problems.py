@@ -37,11 +37,11 @@ EVERYWHERE: dict[str, Value] = {
     "block_q": 32, "block_k": 16, "num_warps": 4, "num_stages": 1,
     "backward_own": 32, "backward_step": 16, "backward_warps": 4, "backward_stages": 1, "precision": "ieee",
 }  # fmt: skip
-BLOCKED = ("kernels.attention.attention_blocked", "kernels.attention.weight_dropout")  # the files of an implementation
+BLOCKED = ("kernels.attention.blocked", "kernels.attention.weight_dropout")  # the files of an implementation
 TILED = (
     "kernels.attention.attention_triton",
-    "kernels.attention.attention_kernels_triton",
-    "kernels.attention.attention_tiles_triton",
+    "kernels.attention.kernels_triton",
+    "kernels.attention.tiles_triton",
     *BLOCKED,
 )
 HOPPER = 232_448  # bytes of shared memory that a program may have there

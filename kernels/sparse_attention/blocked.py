@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from kernels.attention.attention_problems import computed
+from kernels.attention.problems import computed
 from kernels.dispatch.flops import flops_of
 from kernels.rowwise.rows import wide
-from kernels.sparse_attention.block_sparse_gathered import gathered, readable
+from kernels.sparse_attention.gathered import gathered, readable
 
 
 def block_sparse_blocked(

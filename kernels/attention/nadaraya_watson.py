@@ -28,10 +28,10 @@ COMPACT = ("boxcar", "epanechnikov", "triangular")
 CHUNK = 1 << 20
 
 
-def kernel_attention_reference(
+def nadaraya_watson_reference(
     q: Tensor, k: Tensor, v: Tensor, kernel: str, keys: Tensor | None = None, *, causal: bool = False
 ) -> Tensor:
-    """The definition, for all pairs at once, of a Gaussian too; arguments as for `kernel_attention`."""
+    """The definition, for all pairs at once, of a Gaussian too; arguments as for `nadaraya_watson`."""
     squares = (q[:, :, :, None] - k[:, :, None]).square().sum(4)  # [B, H, Tq, Tk]
     allowed = torch.ones_like(squares, dtype=torch.bool)
     if causal:
@@ -50,7 +50,7 @@ def kernel_attention_reference(
     return weights @ v / torch.where(total > 0, total, 1)
 
 
-def kernel_attention(
+def nadaraya_watson(
     q: Tensor, k: Tensor, v: Tensor, kernel: str, keys: Tensor | None = None, *, causal: bool = False
 ) -> Tensor:
     """q: [B, H, Tq, D], k: [B, H, Tk, D], in units of the bandwidth, v: [B, H, Tk, E] -> [B, H, Tq, E].
@@ -78,7 +78,7 @@ def gaussian(q: Tensor, k: Tensor, v: Tensor, keys: Tensor | None = None, *, cau
 
 
 # Operations of their own: the compiler takes each as one step, and the way back computes the weights again.
-@torch.library.custom_op("tessera::kernel_attention", mutates_args=())
+@torch.library.custom_op("tessera::nadaraya_watson", mutates_args=())
 def _forward(q: Tensor, k: Tensor, v: Tensor, keys: Tensor | None, kernel: str, causal: bool) -> tuple[Tensor, Tensor]:
     """The result, and what the weights of a query are divided by: [B, H, Tq]."""
     out, totals = q.new_empty(*q.shape[:3], v.shape[3]), q.new_empty(q.shape[:3])
@@ -90,7 +90,7 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, keys: Tensor | None, kernel: str, 
     return out, totals
 
 
-@torch.library.custom_op("tessera::kernel_attention_backward", mutates_args=())
+@torch.library.custom_op("tessera::nadaraya_watson_backward", mutates_args=())
 def _backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, keys: Tensor | None, kernel: str, causal: bool,
     out: Tensor, totals: Tensor,
@@ -169,13 +169,13 @@ def _gradients(ctx: Any, grad: Tensor, _totals: None) -> tuple[Tensor | None, ..
 _forward.register_autograd(_gradients, setup_context=_keep)
 
 
-@flops_of(torch.ops.tessera.kernel_attention)
+@flops_of(torch.ops.tessera.nadaraya_watson)
 def _forward_flops(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
     """A distance counts as the product it could be; every pair counts, the masked ones too."""
     B, H, queries, D = q
     return 2 * B * H * queries * k[2] * (D + v[3])
 
 
-@flops_of(torch.ops.tessera.kernel_attention_backward)
+@flops_of(torch.ops.tessera.nadaraya_watson_backward)
 def _backward_flops(_grad: Any, q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
     return 2 * _forward_flops(q, k, v)

@@ -1,8 +1,8 @@
 """Block-sparse attention in tiles: lists of blocks are read in the kernel, and no keys are copied side by side.
 
-The online softmax of `attention_kernels_triton` over the places of a list: place p is key p % S of the block that
-stands at p // S in it, so that a tile has keys of many small blocks or a part of a large one. The gradient of keys goes
-by key blocks, through the turned list: which query blocks read a block, and at which place of their lists.
+The online softmax of `kernels.attention.kernels_triton` over the places of a list: place p is key p % S of the block
+that stands at p // S in it, so that a tile has keys of many small blocks or a part of a large one. The gradient of keys
+goes by key blocks, through the turned list: which query blocks read a block, and at which place of their lists.
 B batch, H query heads, G key and value heads, Tq queries, Tk keys, D width of one head, N query blocks of R queries,
 M key blocks of S keys, n key blocks that a query block reads, K = n * S places. Lists, masks and biases have strides of
 zero where they are one for all. A row without any key gives zeros and a logarithm of its sum (LSE) of -inf.
@@ -13,7 +13,7 @@ zero where they are one for all. A row without any key gives zeros and a logarit
 import triton
 import triton.language as tl
 
-from kernels.attention.attention_tiles_triton import LN2, LOG2E, _product, _weights
+from kernels.attention.tiles_triton import LN2, LOG2E, _product, _weights
 
 
 @triton.jit

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels.attention.attention_problems import HALF, shared_memory
+from kernels.attention.problems import HALF, shared_memory
 from kernels.dispatch.registry import Configuration, Implementation, Problem, Value
 from kernels.rowwise import rows
 
@@ -30,9 +30,9 @@ EVERYWHERE: dict[str, Value] = {
     "chunk": 16, "block_f": 16, "block_d": 16, "num_warps": 4, "num_stages": 1, "precision": "ieee",
 }  # fmt: skip
 FILES = (
-    "kernels.linear_attention.linear_attention_chunked",
+    "kernels.linear_attention.chunked",
     "kernels.linear_attention.linear_attention_triton",
-    "kernels.attention.attention_tiles_triton",
+    "kernels.attention.tiles_triton",
 )
 
 
