@@ -1,43 +1,91 @@
-"""Tessera: finds sequence-model architectures for your data, your device and your budget.
+"""Tessera finds sequence-model architectures for your data, your device and your budget.
 
-nas.search("examples/quickstart.yaml")            run a search, or go on with it
-nas.open_study("runs/quickstart.db", "quickstart")  ask, tell, best, pareto
-nas.build("best.yaml")                            a PyTorch module
+    result = nas.search("examples/quickstart.yaml")     # run a search; the same call again resumes it
+    result.best, result.front, result.report            # the best trial, the Pareto front, the finals
+    model = nas.build("transformer_decoder:tiny")       # a PyTorch module: a file, YAML text, a name or STUDY:TRIAL
+    study = nas.open_study("runs/quickstart.db", "quickstart")   # ask, tell, best, pareto
+
+Importing `nas` is cheap: torch, Ray and SQLAlchemy are imported when a function needs them.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torch import nn
 
     from nas.config.schema import SearchConfig
     from nas.engine.launch import Result
+    from nas.runners.contract import Runner
     from nas.study import Study
+    from searchspace.model.architecture import Architecture
 
 __all__ = ["build", "open_study", "search"]
 
 
-def search(config: SearchConfig | str | Path, **options: Any) -> Result:
-    """Run the search of a search file (or a `SearchConfig`) to the end of its budget; again, it resumes."""
+def __dir__() -> list[str]:
+    return __all__
+
+
+def search(
+    config: SearchConfig | str | Path,
+    *,
+    storage: str | Path | None = None,
+    address: str | None = None,
+    quiet: bool = False,
+    runner: Runner | None = None,
+) -> Result:
+    """Run a search to the end of its budget. The same call again resumes it; a larger budget continues it.
+
+    config: the path of a search file, or a `SearchConfig`.
+    storage: the study database, a path or a URL; by default the one that the search file names.
+    address: a Ray cluster, such as "auto" or "HEAD:6379"; by default the runner that the search file names.
+    quiet: print no progress.
+    runner: an object that runs units, in place of the runner that the search file names.
+
+    Close the result, or use it in a `with` statement. Raises `nas.errors.NasError` if the search file is invalid, the
+    database cannot be used, no trial gives a result, or Ctrl-C stops the search (`nas.engine.loop.Interrupted`).
+    """
+    _check()
+    from nas import location
     from nas.config import searchfile
     from nas.engine import launch
 
-    return launch.search(searchfile.load(config) if isinstance(config, str | Path) else config, **options)
+    loaded = searchfile.load(config) if isinstance(config, str | Path) else config
+    url = None if storage is None else location.url(storage)
+    return launch.search(launch.override(loaded, storage=url, address=address), quiet=quiet, runner=runner)
 
 
 def open_study(url: str | Path, name: str, config: SearchConfig | str | Path | None = None) -> Study:
-    """The study `name` in the database at `url`; with a search file it is made if it is not there."""
+    """The study `name` in the database at `url` (a path or a URL). With `config` it is made if it does not exist.
+
+    Raises `nas.errors.NasError` if there is no such database or study, or if `config` does not fit the study.
+    """
+    _check()
     from nas import study
 
     return study.open_study(url, name, config)
 
 
-def build(architecture: str | Path) -> nn.Module:
-    """The module of an architecture: a file, a name of the zoo, or STUDY:TRIAL."""
+def build(architecture: Architecture | str | Path) -> nn.Module:
+    """The PyTorch module of an architecture, with random weights.
+
+    architecture: an `Architecture`, YAML text, the path of a YAML file, a name of the zoo such as "primer" or
+    "primer:tiny", or a trial of a study such as "quickstart:17".
+
+    Raises `nas.errors.UsageError` if there is no such architecture, `searchspace.errors.SpaceError` if it is invalid.
+    """
+    _check()
     from nas import architectures
     from searchspace.model import build as builder
 
-    return builder.build(architectures.find(str(architecture)))
+    return builder.build(architectures.as_architecture(architecture))
+
+
+def _check() -> None:
+    """Explain at once if another distribution's package `kernels` takes the place of ours."""
+    from nas import kernels_folder
+
+    kernels_folder.check()

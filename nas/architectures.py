@@ -18,6 +18,17 @@ HEXADECIMAL = set("0123456789abcdef")
 FILE_ENDINGS = (".yaml", ".yml")
 
 
+def as_architecture(given: Architecture | str | Path) -> Architecture:
+    """`given` itself, or what YAML text, a path or a name describes.
+
+    Raises UsageError if there is no such file, name or trial; SpaceError if the text is not an architecture.
+    """
+    if isinstance(given, Architecture):
+        return given
+    text = str(given)
+    return Architecture.parse(text) if "\n" in text or text.lstrip().startswith("{") else find(text)
+
+
 def find(reference: str, storage: str | None = None) -> Architecture:
     """The architecture in the file `reference`, of that NAME or NAME:SIZE in the zoo, or of STUDY:TRIAL or STUDY:HASH.
 

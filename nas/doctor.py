@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from nas import location
+from nas import kernels_folder, location
 from nas.errors import NasError
 from nas.store import open_store
 from nas.store.engine import file_of, parse
@@ -78,6 +78,12 @@ def _extras() -> tuple[bool, str]:
     return True, "; ".join(found)
 
 
+def _kernels() -> tuple[bool, str]:
+    """Hugging Face's distribution `kernels` has a package of the same name."""
+    found = kernels_folder.problem()
+    return found is None, found or "the package `kernels` is ours"
+
+
 def _device() -> tuple[bool, str]:
     import torch
 
@@ -136,6 +142,7 @@ CHECKS: dict[str, Callable[[], tuple[bool, str]]] = {
     "python": _python,
     "packages": _packages,
     "extras": _extras,
+    "kernels": _kernels,
     "device": _device,
     "training": _training,
     "ray": _ray,

@@ -68,7 +68,8 @@ print(backend.build_sdist({str(out)!r})); print(backend.build_wheel({str(out)!r}
 def test_every_file_of_every_package_is_in_the_wheel_and_the_sdist(built, sources):
     wheel, sdist = built
     in_wheel = set(zipfile.ZipFile(wheel).namelist())
-    in_sdist = {name.partition("/")[2] for name in tarfile.open(sdist).getnames()}
+    with tarfile.open(sdist) as archive:
+        in_sdist = {name.partition("/")[2] for name in archive.getnames()}
     wanted = {
         str(path.relative_to(sources))
         for package in PACKAGES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from nas.config import factory
 from nas.config.schema import SETTLED, Named, SearchConfig
@@ -12,24 +12,54 @@ from nas.engine.finals import Report
 from nas.engine.loop import Search
 from nas.errors import StoreError, UsageError
 from nas.objectives.contract import Objective
+from nas.report import overview
 from nas.report.progress import Reporter
 from nas.runners.contract import Runner
-from nas.store import Store, Study, open_store
+from nas.store import RankedTrial, Store, Study, open_store
 from nas.store.engine import file_of, parse
 from searchspace.errors import SpaceError
 from searchspace.space.space import Space
 from searchspace.space.spacediff import diff
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
-    """A study after its search: what `nas search` prints."""
+    """A study after its search. Close it, or use it in a `with` statement.
+
+    report: how the finals ended; None if the search file asks for none.
+    """
 
     config: SearchConfig
     store: Store
     study: Study
     objectives: list[Objective]
     report: Report | None
+
+    @property
+    def best(self) -> RankedTrial | None:
+        """The best trial by the first objective, among those trained longest; None if no trial has finished."""
+        return next(iter(overview.best_trials(self.store, self.study, None, 1)), None)
+
+    @property
+    def front(self) -> list[RankedTrial]:
+        """The trials on the Pareto front, among those trained longest."""
+        return overview.front(self.store, self.study)
+
+    def close(self) -> None:
+        """Close the study database."""
+        self.store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        best = self.best
+        values = {} if best is None else {name: round(value, 4) for name, value in best.values.items()}
+        found = "no finished trial" if best is None else f"best trial {best.number} {values}"
+        return f"<Result of study {self.study.name!r}: {found}, {len(self.front)} on the front>"
 
 
 def override(config: SearchConfig, *, storage: str | None = None, address: str | None = None) -> SearchConfig:

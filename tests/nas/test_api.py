@@ -1,0 +1,65 @@
+"""`import nas`: what it offers, and what each function takes."""
+
+import inspect
+from pathlib import Path
+
+import pytest
+
+import nas
+from nas.errors import UsageError
+from searchspace.model.architecture import Architecture
+
+TEXT = "kind: decoder\nwidth: 8\nvocabulary: 16\nbody: [feed_forward]\n"
+SEARCH = """
+study: small
+space: {kind: decoder, width: !choice [8, 16], vocabulary: 256, body: [feed_forward]}
+task: {language_model: {length: 8, batch: 2, evaluation: 64}}
+objectives: [bits_per_byte, flops]
+strategy: random
+scheduler: {full: {steps: 1}}
+budget: {trials: 2}
+checkpoints: null
+"""
+
+
+def test_dir_lists_what_is_public():
+    assert dir(nas) == ["build", "open_study", "search"]
+
+
+@pytest.mark.parametrize("name", ["build", "open_study", "search"])
+def test_every_option_is_named_typed_and_documented(name):
+    function = getattr(nas, name)
+
+    for option in inspect.signature(function).parameters.values():
+        assert option.kind is not option.VAR_KEYWORD
+        assert option.annotation is not option.empty
+        assert option.name in function.__doc__
+
+
+def test_builds_an_architecture_text_a_path_or_a_name(tmp_path):
+    (tmp_path / "a.yaml").write_text(TEXT)
+    given = [
+        Architecture.parse(TEXT),
+        TEXT,
+        TEXT.replace("\n", "\r\n"),
+        "{kind: decoder, width: 8, vocabulary: 16, body: [feed_forward]}",
+    ]
+    given += [tmp_path / "a.yaml", str(tmp_path / "a.yaml")]
+
+    sizes = {sum(weight.numel() for weight in nas.build(each).parameters()) for each in given}
+
+    assert len(sizes) == 1
+    assert nas.build("primer:tiny")
+    with pytest.raises(UsageError, match="Did you mean 'primer'"):
+        nas.build("primr")
+
+
+def test_a_search_gives_its_best_trial_its_front_and_a_short_repr(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("small.yaml").write_text(SEARCH)
+
+    with nas.search("small.yaml", storage=tmp_path / "elsewhere.db", quiet=True) as result:
+        assert result.report is None
+        assert result.best in result.front
+        assert repr(result).startswith(f"<Result of study 'small': best trial {result.best.number} {{'bits_per_byte': ")
+    assert (tmp_path / "elsewhere.db").exists()
