@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from nas.config.schema import SearchConfig
 from nas.errors import StoreError
 from nas.store import Store, Study, open_store
 from nas.store.engine import file_of, parse
 from searchspace.errors import nearest
+
+if TYPE_CHECKING:
+    from nas.config.schema import SearchConfig  # pydantic takes a third of a second to import
 
 VARIABLE = "NAS_STORAGE"
 FOLDER = Path("runs")

@@ -38,8 +38,17 @@ def ranks(values: ArrayLike) -> Indices:
 
 
 def front(values: ArrayLike) -> Indices:
-    """The indices of the rows that no other row dominates, ascending."""
-    return np.flatnonzero(ranks(values) == 0)
+    """The indices of the rows that no other row dominates, ascending. Equal rows are on the front together.
+
+    O(N log N) for one or two objectives (Kung, Luccio, Preparata 1975, "On finding the maxima of a set of vectors",
+    https://doi.org/10.1145/321906.321910); O(N log N + N F M) beyond, F the size of the front.
+    """
+    rows = _rows(values)
+    if not len(rows):
+        return np.zeros(0, dtype=np.int64)
+    if rows.shape[1] == 1:
+        return np.flatnonzero(rows[:, 0] == rows[:, 0].min())
+    return np.sort(_front_of_two(rows) if rows.shape[1] == 2 else _front_of_many(rows))
 
 
 def crowding(values: ArrayLike, fronts: Indices | None = None) -> Rows:
@@ -96,6 +105,27 @@ def _volume(rows: Rows, corner: Rows) -> float:
         slab = rows[:count, :-1]
         volume += float(thickness[count - 1]) * _volume(slab[front(slab)], corner[:-1])
     return volume
+
+
+def _front_of_two(rows: Rows) -> Indices:
+    """Left to right, a row [N, 2] is on the front if its second value is lower than those of all rows before it."""
+    order = np.lexsort((rows[:, 1], rows[:, 0]))
+    ordered = rows[order]
+    differs = np.append(True, (ordered[1:] != ordered[:-1]).any(axis=1))  # from the row before it
+    distinct = ordered[differs, 1]
+    lower = np.append(True, distinct[1:] < np.minimum.accumulate(distinct)[:-1])
+    return order[lower[np.cumsum(differs) - 1]]
+
+
+def _front_of_many(rows: Rows) -> Indices:
+    """The lexicographically least of the remaining rows [N, M] is on the front: keep it, drop what it dominates."""
+    left = np.lexsort(rows.T[::-1])
+    kept: list[Indices] = []
+    while left.size:
+        best, rest = rows[left[0]], rows[left]
+        kept.append(left[(rest == best).all(axis=1)])
+        left = left[(rest < best).any(axis=1)]
+    return np.concatenate(kept)
 
 
 def _sweep(rows: Rows) -> Indices:

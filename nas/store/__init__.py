@@ -1,24 +1,33 @@
-"""The study database: the only truth about a study."""
+"""The study database: the only truth about a study.
 
-from nas.store.endings import Ending
-from nas.store.measurements import Measurement
-from nas.store.records import (
-    Owner,
-    RankedTrial,
-    Refusal,
-    SpaceVersion,
-    Study,
-    Trial,
-    TrialAdded,
-    TrialCount,
-    TrialRefused,
-    TrialState,
-    Unit,
-    UnitResult,
-    UnitState,
-    UnitSummary,
-)
-from nas.store.store import Store, open_store
+Names are imported when they are first used: the plain records need no SQLAlchemy, which takes half a second to import.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nas.store.endings import Ending
+    from nas.store.measurements import Measurement
+    from nas.store.records import (
+        Owner,
+        RankedTrial,
+        Refusal,
+        SpaceVersion,
+        Study,
+        Trial,
+        TrialAdded,
+        TrialCount,
+        TrialRefused,
+        TrialState,
+        Unit,
+        UnitResult,
+        UnitState,
+        UnitSummary,
+    )
+    from nas.store.store import Store, open_store
 
 __all__ = [
     "Ending",
@@ -40,3 +49,15 @@ __all__ = [
     "UnitSummary",
     "open_store",
 ]
+
+_ELSEWHERE = {"Ending": "endings", "Measurement": "measurements", "Store": "store", "open_store": "store"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_ELSEWHERE.get(name, 'records')}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -6,16 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, insert, select
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection, bindparam, insert, select, text
 
 from nas.store.device_models import device, measurement
-from nas.store.types import now, storable
+from nas.store.types import Document, now, storable
 
-_KEEP_DEVICE = {
-    "sqlite": sqlite.insert(device).on_conflict_do_nothing(),
-    "postgresql": postgresql.insert(device).on_conflict_do_nothing(),
-}
+_KEEP_DEVICE = text("INSERT INTO device (hash, fingerprint) VALUES (:hash, :fingerprint) ON CONFLICT DO NOTHING")
+_KEEP_DEVICE = _KEEP_DEVICE.bindparams(bindparam("fingerprint", type_=Document))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +46,7 @@ def add(connection: Connection, fingerprint: Mapping[str, Any], measured: Sequen
     known = select(device.c.id).where(device.c.hash == fingerprint["key"])
     if (found := connection.execute(known).scalar()) is None:
         row = {"hash": fingerprint["key"], "fingerprint": dict(fingerprint)}
-        connection.execute(_KEEP_DEVICE[connection.dialect.name], row)
+        connection.execute(_KEEP_DEVICE, row)
         found = connection.execute(known).scalar_one()
     for each in measured:
         values = {name: getattr(each, name) for name in _COPIED}

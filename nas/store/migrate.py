@@ -8,7 +8,7 @@ from pathlib import Path
 from sqlalchemy import Connection, inspect, text
 
 from nas.errors import StoreError
-from nas.store.device_models import Base  # with the tables of `models`
+from nas.store.device_models import metadata  # with the tables of `models`
 
 VERSION_TABLE = "tessera_version"
 HEAD = "0004"  # the newest script in migrations/versions; known here so that opening imports no Alembic
@@ -62,7 +62,7 @@ def _check_references(connection: Connection, place: str) -> None:
 
 
 def _refuse_foreign(connection: Connection, place: str) -> None:
-    ours = sorted(set(inspect(connection).get_table_names()) & set(Base.metadata.tables))
+    ours = sorted(set(inspect(connection).get_table_names()) & set(metadata.tables))
     if ours:
         raise StoreError(
             f"{place} belongs to another program: it has tables named {', '.join(ours)}, but not Tessera's "

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-import numpy as np
-from sqlalchemy import Connection, Select, and_, func, select
+from sqlalchemy import Connection, Row, Select, and_, func, select
 
 from nas.errors import UsageError
 from nas.store.models import objective_value, study, trial, unit
-from nas.store.pareto import front
 from nas.store.queries import unknown
 from nas.store.records import RankedTrial, TrialState
 
@@ -60,8 +58,7 @@ def pareto(
         value = (sign * table.c.value).label(f"value_{position}")  # to be minimised
         statement = statement.add_columns(value).join(*_value_of(table, name))
     rows = connection.execute(_candidates_of_two(statement) if len(directions) == 2 else statement).all()
-    points = np.array([row[1:] for row in rows], dtype=float).reshape(len(rows), len(directions))
-    kept = _complete(connection, [rows[index].unit_id for index in front(points)])
+    kept = _complete(connection, [row.unit_id for row in _front(rows)])
     names = list(directions)
     return sorted(kept, key=lambda each: (*(directions[name] * each.values[name] for name in names), each.number))
 
@@ -73,6 +70,15 @@ def _ranked(study_id: int, states: Collection[str], purposes: Collection[str]) -
     )
     statement = statement.where(trial.c.study_id == study_id, trial.c.state.in_(states))
     return statement.where(trial.c.purpose.in_(purposes)) if purposes else statement
+
+
+def _front(rows: Sequence[Row]) -> list[Row]:
+    """Those of (unit, value, ...) that no other one beats."""
+    if len(rows) < 2:
+        return list(rows)
+    from nas import pareto  # with NumPy, which a study without results does without
+
+    return [rows[index] for index in pareto.front([row[1:] for row in rows])]
 
 
 def _candidates_of_two(statement: Select) -> Select:

@@ -6,7 +6,6 @@ import os
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -370,6 +369,8 @@ def _seed(seed: int) -> int:
 
 
 def _package_version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version("tessera-nas")
     except PackageNotFoundError:

@@ -6,18 +6,15 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Connection, Insert, Select, bindparam, exists, func, insert, select, type_coerce, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import text as sql
 
 from nas.store.leases import units
-from nas.store.models import architecture, space_version, trial, unit
+from nas.store.models import space_version, trial, unit
 from nas.store.records import NewTrial, Refusal, TrialAdded, TrialRefused, TrialState, Unit, UnitState
 from nas.store.studies import lock, next_in_sequence
 from nas.store.types import Moment, now, storable
 
-_KEEP_ARCHITECTURE = {
-    "sqlite": sqlite.insert(architecture).on_conflict_do_nothing(),
-    "postgresql": postgresql.insert(architecture).on_conflict_do_nothing(),
-}
+_KEEP_ARCHITECTURE = sql("INSERT INTO architecture (hash, text) VALUES (:hash, :text) ON CONFLICT DO NOTHING")
 
 
 def _surroundings() -> Select:
@@ -69,7 +66,7 @@ def add(connection: Connection, new: NewTrial) -> TrialAdded | TrialRefused:
     if new.limit is not None and before.place >= new.limit:
         return TrialRefused(Refusal.LIMIT_REACHED)
     text = {"hash": new.architecture_hash, "text": new.architecture}
-    connection.execute(_KEEP_ARCHITECTURE[connection.dialect.name], text)
+    connection.execute(_KEEP_ARCHITECTURE, text)
     trial_id = _insert_trial(connection, new, before)
     unit_id = _insert_unit(connection, new, trial_id, before.time)
     return TrialAdded(trial_id, new.number, None if new.failure else _first_unit(new, trial_id, unit_id))

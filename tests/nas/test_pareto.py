@@ -47,6 +47,10 @@ def test_the_front_is_what_nothing_dominates(values):
     assert pareto.front(values).tolist() == expected
 
 
+def test_no_rows_have_no_front():
+    assert pareto.front([]).tolist() == []
+
+
 def test_infinite_values_are_ranked_behind_finite_ones():
     assert pareto.ranks([[math.inf, 1.0], [2.0, 1.0], [0.0, math.inf]]).tolist() == [1, 0, 0]
 

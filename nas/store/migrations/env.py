@@ -2,12 +2,12 @@
 
 from alembic import context
 
-from nas.store.device_models import Base
+from nas.store.device_models import metadata
 from nas.store.migrate import VERSION_TABLE
 
 context.configure(
     connection=context.config.attributes["connection"],
-    target_metadata=Base.metadata,
+    target_metadata=metadata,
     version_table=VERSION_TABLE,
     render_as_batch=True,
 )

@@ -12,7 +12,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import CheckConstraint, func, inspect, select
 
 from nas.store import TrialState, UnitState, open_store
-from nas.store.device_models import Base
+from nas.store.device_models import metadata
 from nas.store.migrate import HEAD, SCRIPTS, VERSION_TABLE
 
 FIRST = Path(__file__).parent / "study-v1.db"
@@ -20,9 +20,9 @@ OWNER = "laptop:2:later"
 
 
 def test_the_migrations_make_what_the_models_say(store):
-    options = {"target_metadata": Base.metadata, "version_table": VERSION_TABLE}
+    options = {"target_metadata": metadata, "version_table": VERSION_TABLE}
     with store.database.engine.connect() as connection:
-        assert compare_metadata(MigrationContext.configure(connection, opts=options), Base.metadata) == []
+        assert compare_metadata(MigrationContext.configure(connection, opts=options), metadata) == []
 
 
 def test_the_migrations_make_every_check_of_the_models(store):
@@ -30,12 +30,12 @@ def test_the_migrations_make_every_check_of_the_models(store):
     with store.database.engine.connect() as connection:
         made = {
             (table, check["name"])
-            for table in Base.metadata.tables
+            for table in metadata.tables
             for check in inspect(connection).get_check_constraints(table)
         }
     said = {
         (table.name, str(check.name))
-        for table in Base.metadata.tables.values()
+        for table in metadata.tables.values()
         for check in table.constraints
         if isinstance(check, CheckConstraint)
     }
@@ -92,7 +92,7 @@ def test_a_file_of_the_first_version_is_read(first):
     assert first.units(study.id, 0)[0].checkpoint_sha256 == "c0ffee"
     assert len(first.space_versions(study.id)) == 2
     with first.database.engine.connect() as connection:
-        tables = {table.name: table for table in Base.metadata.tables.values()}
+        tables = {table.name: table for table in metadata.tables.values()}
         rows = {name: connection.execute(select(func.count()).select_from(tables[name])).scalar() for name in tables}
     assert (rows["device"], rows["measurement"]) == (1, 2)
 

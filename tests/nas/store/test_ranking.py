@@ -1,34 +1,10 @@
 """The best trials and the Pareto front of a study."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from nas.errors import UsageError
-from nas.store.pareto import front
 
 OWNER = "host:1:a"
-VALUES = st.integers(0, 6).map(float)
-
-
-@st.composite
-def clouds(draw):
-    """[N][M] of small integers, so that ties and equal points are common."""
-    width = draw(st.integers(1, 4))
-    return draw(st.lists(st.tuples(*[VALUES] * width), min_size=1, max_size=40))
-
-
-def beats(one, other):
-    return all(a <= b for a, b in zip(one, other, strict=True)) and one != other
-
-
-@given(clouds())
-def test_the_front_holds_the_points_that_none_beats(points):
-    assert front(points) == [i for i, point in enumerate(points) if not any(beats(other, point) for other in points)]
-
-
-def test_no_points_have_no_front():
-    assert front([]) == []
 
 
 @pytest.fixture
