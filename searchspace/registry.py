@@ -1,11 +1,15 @@
-"""Every block by name, found by itself: a module below `primitives`, `combinators` or `models` registers its own."""
+"""The registry of blocks. Every module below `primitives`, `combinators` and `backbones` registers its own block.
+
+A block or an option that was renamed keeps its former names. All of them can be written, and each is read as the
+current name. Hashes and the paths of choices use the oldest name, because study databases hold them for ever.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import importlib
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -78,12 +82,17 @@ class Field:
 
 @dataclass(frozen=True)
 class BlockType:
-    """A registered block: how it is called, what configures it, what builds it, where it may stand."""
+    """A registered block: its name, its configuration class, its module class and where it may stand.
+
+    former: its former names, oldest first. former_options: the former names of its options, by current name.
+    """
 
     name: str
     config: type
     module: Any
     role: Role
+    former: tuple[str, ...] = ()
+    former_options: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict, compare=False)
 
     @property
     def family(self) -> str:
@@ -100,6 +109,10 @@ class BlockType:
         """The fields that the surroundings fill in."""
         return {f.name for f in dataclasses.fields(self.config) if f.metadata.get(GIVEN)}
 
+    def current_option(self, name: str) -> str:
+        """The current name of the option `name`, which may be a former one. An unknown name is returned unchanged."""
+        return next((new for new, former in self.former_options.items() if name in former), name)
+
 
 @cache
 def _fields(config: type) -> dict[str, Field]:
@@ -111,23 +124,65 @@ def _fields(config: type) -> dict[str, Field]:
 
 LOOKS_AHEAD = "{} looks ahead, so it cannot stand in a decoder; an encoder may hold it."
 _types: dict[tuple[Role, str], BlockType] = {}
+_former: dict[tuple[Role, str], str] = {}  # former name -> current name
+_recorded: dict[str, str] = {}  # current name -> oldest name
+_recorded_options: dict[tuple[str, str], str] = {}  # (block, option) -> oldest name of the option
 
 
-def primitive(name: str, config: type, *, role: Role = "block") -> Callable[[type], type]:
+def primitive(
+    name: str,
+    config: type,
+    *,
+    role: Role = "block",
+    former: Iterable[str] = (),
+    former_options: Mapping[str, Iterable[str]] | None = None,
+) -> Callable[[type], type]:
     """Register a module class under `name`; `config` is its frozen dataclass and the one home of names and defaults.
 
-    A name belongs to one class in its role: `none` is a norm and a position.
+    A name belongs to one class in its role: `none` is a norm and a position. `former` are earlier names of the block,
+    oldest first, and `former_options` those of its options: `{"width": ["dim"]}`. They can still be written.
+    Raises ValueError if a name is already taken, or if an option with a former name does not exist.
     """
+    older = {option: tuple(names) for option, names in (former_options or {}).items()}
+    type_names = tuple(former)
 
     def register(module: type) -> type:
-        known = _types.get((role, name))
-        if known and known.module.__qualname__ != module.__qualname__:
-            raise ValueError(f"Two of role {role!r} are called {name!r}: {known.module} and {module}.")
-        _types[role, name] = BlockType(name, config, module, role)
+        kind = BlockType(name, config, module, role, type_names, older)
+        for each in (name, *type_names):
+            known = _types.get((role, _former.get((role, each), each)))
+            if known and known.module.__qualname__ != module.__qualname__:
+                raise ValueError(f"Two of role {role!r} are called {each!r}: {known.module} and {module}.")
+        oldest = next(iter(type_names), name)
+        if _recorded.get(name, oldest) != oldest:
+            raise ValueError(f"{name!r} exists in several roles, so all of them need the same former names.")
+        for option, names in older.items():
+            if option not in kind.fields or set(names) & kind.fields.keys():
+                raise ValueError(f"{name}: former names {names} need one option {option!r}; it has {[*kind.fields]}.")
+            _recorded_options[name, option] = names[0]
+        _types[role, name] = kind
+        _recorded[name] = oldest
+        _former.update({(role, each): name for each in type_names})
         _sorted.cache_clear()
         return module
 
     return register
+
+
+def current_name(name: str, role: Role | None = None) -> str:
+    """The current name of the block `name`, which may be a former one. An unknown name is returned unchanged."""
+    _discover()
+    roles = [role] if role else get_args(Role)
+    return next((_former[each, name] for each in roles if (each, name) in _former), name)
+
+
+def recorded_name(name: str) -> str:
+    """The oldest name of the block with the current name `name`: the one in hashes and in the paths of choices."""
+    return _recorded.get(name, name)
+
+
+def recorded_option(block: str, option: str) -> str:
+    """The oldest name of an option of the block with the current name `block`; see `recorded_name`."""
+    return _recorded_options.get((block, option), option)
 
 
 @cache
@@ -154,11 +209,14 @@ def _sorted(role: Role | None) -> dict[str, BlockType]:  # asked for at every bl
 
 
 def block_type(name: str, role: Role | None = None) -> BlockType:
-    """The block called `name`. `role` tells apart those that share it, such as the norm and the position `none`.
+    """The block with the current or former name `name`. Raises SpaceError with the nearest name if there is none.
 
-    Those are written alike, so without a role any of them stands for how the name is written.
+    `role` distinguishes blocks that share a name, such as the norm and the position `none`. They have the same
+    options, so without a role any of them is returned.
     """
     known = _known(role)
+    if name not in known:
+        name = current_name(name, role)
     if name not in known:
         raise SpaceError(f"No {role or 'block'} is called {name!r}.{nearest(name, known)} Known: {', '.join(known)}.")
     return known[name]

@@ -17,7 +17,7 @@ from searchspace.combinators.sequence import SequenceConfig
 from searchspace.cost import Shape
 from searchspace.model.parts import Composite, Part
 from searchspace.primitives.position.none import NoPosition
-from searchspace.registry import Configured, block_type
+from searchspace.registry import Configured, block_type, recorded_name, recorded_option
 
 
 class CannotCompose(ValueError):
@@ -57,7 +57,8 @@ class Call:
 def written(value: Any) -> Any:
     """A configuration as plain data, with what the surroundings filled in."""
     if isinstance(value, Configured):
-        return {value.type.name: written(value.config)}
+        named = {recorded_option(value.type.name, name): each for name, each in written(value.config).items()}
+        return {recorded_name(value.type.name): named}
     if is_dataclass(value):
         return {field.name: written(getattr(value, field.name)) for field in fields(value)}
     return [written(item) for item in value] if isinstance(value, tuple) else value

@@ -36,6 +36,18 @@ def encoded(value: Value) -> Any:
     return value
 
 
+def recorded(value: Value) -> Any:
+    """As `encoded`, with the oldest name of every block and option: what hashes are computed from."""
+    if isinstance(value, Block):
+        fields = {
+            registry.recorded_option(value.name, name): recorded(field) for name, field in schema.written(value).items()
+        }
+        return {registry.recorded_name(value.name): fields}
+    if isinstance(value, tuple):
+        return [recorded(item) for item in value]
+    return value
+
+
 def compressed(block: Block) -> Block:
     """`block` with every run of equal blocks as a `repeat`; its canonical form is the same."""
     return Block(block.name, {name: _compress_value(block, name) for name in block.fields}, block.mark)

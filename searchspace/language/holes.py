@@ -2,7 +2,8 @@
 
 A choice is filled with the *label* of an option, a number with itself. Labels are plain scalars, so recorded choices
 are JSON, and they keep their meaning when options are added or reordered: a scalar option is its own label, a block's
-is its name, a list of blocks' the names joined by `+`; a second option of the same name is `name#2`.
+is its name (its oldest one, if it was renamed), a list of blocks' the names joined by `+`; a second option of the same
+name is `name#2`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
+from searchspace import registry
 from searchspace.errors import SpaceError, nearest
 from searchspace.tree import Block, Choice, Floats, Hole, Integers, Same, Scalar, Value
 
@@ -149,7 +151,7 @@ def plain(label: Scalar) -> str:
 def _word(value: Value) -> str:
     match value:
         case Block():
-            return value.name
+            return registry.recorded_name(value.name)
         case tuple():
             return "+".join(_word(item) for item in value) or "empty"
         case Choice():

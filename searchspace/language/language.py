@@ -102,6 +102,8 @@ class _Reading:
         if "kind" not in data:
             return self.problem(f"A model needs `kind`: one of {', '.join(models)}.", path)
         kind = data["kind"]
+        if isinstance(kind, str):
+            kind = registry.current_name(kind, "model")
         if not isinstance(kind, str) or kind not in models:
             near = nearest(kind, models) if isinstance(kind, str) else ""
             message = f"Expected a model, one of {', '.join(models)}, found {describe(kind)}.{near}"
@@ -116,7 +118,7 @@ class _Reading:
             [(name, body)] = data.items()
             return self.named(name, body, (*path, name), role)
         if isinstance(data, dict) and data:
-            known = [name for name in data if name in registry.block_types(role)]
+            known = [name for name in data if registry.current_name(name, role) in registry.block_types(role)]
             hint = f" Should what follows {known[0]!r} be indented further?" if known else ""
             message = f"Expected a {role}, `name` or `name: {{field: value}}`, found {describe(data)}.{hint}"
             return self.problem(message, path)
@@ -124,6 +126,7 @@ class _Reading:
 
     def named(self, name: str, body: Any, path: Path_, role: Role) -> Block:
         known = registry.block_types(role)
+        name = registry.current_name(name, role)
         if name in known:
             return self.fields(name, self.body(known[name], body), path)
         if name in registry.block_types():
@@ -146,20 +149,34 @@ class _Reading:
         if not isinstance(data, dict):
             names = ", ".join(kind.fields)
             return self.problem(f"Expected the fields of {name} ({names}), found {describe(data)}.", path)
-        unknown = [key for key in data if key not in kind.fields]
+        written_as = self.written_as(kind, data, path)
+        unknown = [key for key in data if key not in kind.fields and kind.current_option(key) == key]
         for key in unknown:
             self.unknown_field(kind, key, (*path, key))
         values = {}
         for key, known in kind.fields.items():
-            if key not in data:
+            if key not in written_as:
                 values[key] = schema.default(known)
                 if values[key] is MISSING and not unknown:  # else it is likely the field that was meant
                     self.problem(f"{name} needs {key!r} ({schema.accepts(known.type).expected}).", path)
                 continue
-            short = isinstance(data[key], _Short)
-            written = data[key].value if short else data[key]
-            values[key] = self.value(schema.accepts(known.type), written, path if short else (*path, key))
+            written = data[written_as[key]]
+            accepted = schema.accepts(known.type)
+            if isinstance(written, _Short):
+                values[key] = self.value(accepted, written.value, path)
+            else:
+                values[key] = self.value(accepted, written, (*path, written_as[key]))
         return self.placed(Block(name, values, self.document.mark(path)), path)
+
+    def written_as(self, kind: BlockType, data: dict, path: Path_) -> dict[str, str]:
+        """The name under which each field is written: its current or a former one."""
+        found: dict[str, str] = {}
+        for key in data:
+            name = kind.current_option(key)
+            if name in found:
+                self.problem(schema.written_twice(kind, name), (*path, key))
+            found[name] = key
+        return found
 
     def unknown_field(self, kind: BlockType, key: str, path: Path_) -> None:
         if key in kind.given:

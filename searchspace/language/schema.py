@@ -178,24 +178,32 @@ def complete(block: Block, path: str = "") -> Block:
 
 
 def _complete(block: Block, path: str, problems: list[Problem]) -> Block:
-    if block.name not in registry.block_types():
+    if registry.current_name(block.name) not in registry.block_types():
         message = f"No block is called {block.name!r}.{nearest(block.name, registry.block_types())}"
         problems.append(Problem(message, block.mark, path))
         return block
     kind = registry.block_type(block.name)
-    for name in block.fields:
-        if name not in kind.fields:
-            message = f"{block.name} has no field {name!r}.{nearest(name, kind.fields)}"
-            problems.append(Problem(message, block.mark, path))
     values = {}
-    for name, value in block.fields.items():
-        if name in kind.fields:
+    for written_name, value in block.fields.items():
+        name = kind.current_option(written_name)
+        if name not in kind.fields:
+            message = f"{kind.name} has no field {name!r}.{nearest(name, kind.fields)}"
+            problems.append(Problem(message, block.mark, path))
+        elif name in values:
+            problems.append(Problem(written_twice(kind, name), block.mark, path))
+        else:
             values[name] = _complete_value(kind.fields[name], value, f"{path}.{name}".lstrip("."), block, problems)
     fields = _completed(kind, values)
     for name, value in fields.items():
         if value is MISSING:
-            problems.append(Problem(f"{block.name} needs {name!r}, which has no default.", block.mark, path))
-    return Block(block.name, fields, block.mark)
+            problems.append(Problem(f"{kind.name} needs {name!r}, which has no default.", block.mark, path))
+    return Block(kind.name, fields, block.mark)
+
+
+def written_twice(kind: BlockType, option: str) -> str:
+    """The message for an option that is written under its current and a former name."""
+    former = ", ".join(map(repr, kind.former_options[option]))
+    return f"{kind.name} has the option {option!r} twice: {former} is its former name. Write {option!r} once."
 
 
 def _complete_value(field: Field, value: Any, path: str, holder: Block, problems: list[Problem]) -> Any:

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from searchspace import registry
 from searchspace.errors import Problem, SpaceError, nearest
 from searchspace.language import window_growth
 from searchspace.language.holes import admits, describe, labels, option
@@ -53,7 +54,17 @@ class Home:
         return path
 
 
-def field_path(place: str, name: str) -> str:
+def block_path(place: str, block: Block) -> str:
+    """The path of `block` at `place`; recorded choices use its oldest name."""
+    return _joined(place, registry.recorded_name(block.name))
+
+
+def field_path(place: str, block: Block, name: str) -> str:
+    """The path of a field of `block`, which is at `place`; recorded choices use the field's oldest name."""
+    return _joined(place, registry.recorded_option(block.name, name))
+
+
+def _joined(place: str, name: str) -> str:
     return f"{place}.{name}" if place else name
 
 
@@ -128,7 +139,7 @@ class Outline:
     def _scan(self, value: Value, path: str, repeats: tuple[str, ...], level: int) -> None:
         match value:
             case Block():
-                self._scan_block(value, field_path(path, value.name), repeats, level)
+                self._scan_block(value, block_path(path, value), repeats, level)
             case tuple():
                 for index, item in enumerate(value):
                     self._scan(item, f"{path}[{index}]", repeats, level)
@@ -154,7 +165,7 @@ class Outline:
             self._repeats[place] = block
         for name, value in block.fields.items():
             inner = (*repeats, place) if name == BODY and self.differs(block) else repeats
-            self._scan(value, field_path(place, name), inner, level)
+            self._scan(value, field_path(place, block, name), inner, level)
 
     def _check_ties(self) -> None:
         for same, path, repeats in self._ties:
@@ -230,7 +241,7 @@ class Walk:
     def _value(self, value: Value, path: str, each: str) -> Value:
         match value:
             case Block():
-                return self._block(value, field_path(path, value.name), field_path(each, value.name))
+                return self._block(value, block_path(path, value), block_path(each, value))
             case tuple():
                 return self._items(value, path, each)
             case Choice() | Integers() | Floats():
@@ -261,7 +272,8 @@ class Walk:
 
     def _fields(self, block: Block, names: Iterable[str], place: str, each: str) -> dict[str, Value]:
         return {
-            name: self._value(block.fields[name], field_path(place, name), field_path(each, name)) for name in names
+            name: self._value(block.fields[name], field_path(place, block, name), field_path(each, block, name))
+            for name in names
         }
 
     def _copies(self, block: Block, place: str, each: str) -> Value:

@@ -44,7 +44,7 @@ class Architecture:
     @classmethod
     def from_block(cls, block: Block) -> Architecture:
         """From a model's tree, in any spelling. Raises SpaceError where it holds holes, wrong names or wrong types."""
-        if block.name not in registry.block_types("model"):
+        if registry.current_name(block.name, "model") not in registry.block_types("model"):
             models = ", ".join(registry.block_types("model"))
             raise SpaceError([Problem(f"Expected a model, one of {models}, found {block.name!r}.", block.mark)])
         if problems := _holes(block, ""):
@@ -68,7 +68,7 @@ class Architecture:
     @cached_property
     def hash(self) -> str:
         """Hex SHA-256 of the canonical form."""
-        content = json.dumps(canonical.encoded(self.root), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        content = json.dumps(canonical.recorded(self.root), sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256((HASH_VERSION + content).encode()).hexdigest()
 
     @property

@@ -17,6 +17,7 @@ from searchspace.language.traversal import (
     BODY,
     Home,
     Outline,
+    block_path,
     body_path,
     children,
     copies,
@@ -124,7 +125,7 @@ class _Compiler:
                 return Product([self._copies(block, copy, (copy,)) for copy in each])
             return self._copies(block, place, each)
         return Product(
-            self._value(value, field_path(place, name), tuple(field_path(copy, name) for copy in each))
+            self._value(value, field_path(place, block, name), tuple(field_path(copy, block, name) for copy in each))
             for name, value in block.fields.items()
         )
 
@@ -132,7 +133,7 @@ class _Compiler:
         names = [name for name in block.fields if name != BODY]
         ways: dict[int, list[Circuit]] = {}  # of the repeat's own fields, by the number of bodies they make
         for variants in itertools.product(
-            *(self._variants(block.fields[name], field_path(place, name)) for name in names)
+            *(self._variants(block.fields[name], field_path(place, block, name)) for name in names)
         ):
             count = copies({name: value for name, (_, value) in zip(names, variants)})
             ways.setdefault(count, []).append(Product(circuit for circuit, _ in variants))
@@ -144,9 +145,7 @@ class _Compiler:
     def _value(self, value: Value, path: str, each: tuple[str, ...]) -> Circuit:
         match value:
             case Block():
-                return self.block(
-                    value, field_path(path, value.name), tuple(field_path(copy, value.name) for copy in each)
-                )
+                return self.block(value, block_path(path, value), tuple(block_path(copy, value) for copy in each))
             case tuple():
                 return Product(
                     self._value(item, f"{path}[{index}]", tuple(f"{copy}[{index}]" for copy in each))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from searchspace.language.traversal import BODY, Outline, body_path, field_path, options
+from searchspace.language.traversal import BODY, Outline, block_path, body_path, field_path, options
 from searchspace.tree import Block, Choice, Floats, Hole, Integers, Value
 
 
@@ -13,7 +13,7 @@ def dimensions(outline: Outline) -> dict[str, Hole]:
     def visit(value: Value, path: str, each: str) -> None:
         match value:
             case Block():
-                visit_block(value, field_path(path, value.name), field_path(each, value.name))
+                visit_block(value, block_path(path, value), block_path(each, value))
             case tuple():
                 for index, item in enumerate(value):
                     visit(item, f"{path}[{index}]", f"{each}[{index}]")
@@ -35,7 +35,7 @@ def dimensions(outline: Outline) -> dict[str, Hole]:
         place = each if differs and outline.anchored(block) else place
         for name, value in block.fields.items():
             if not (differs and name == BODY):
-                visit(value, field_path(place, name), field_path(each, name))
+                visit(value, field_path(place, block, name), field_path(each, block, name))
         if differs:
             for copy in range(1, outline.most_copies(block) + 1):
                 visit(block.fields[BODY], body_path(place), body_path(each, copy))

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from searchspace import registry
 from searchspace.language import schema
 from searchspace.language.holes import admits, labels, same_scalar
-from searchspace.language.traversal import BODY, REPEAT, Outline, body_path, field_path, option_path
+from searchspace.language.traversal import BODY, REPEAT, Outline, block_path, body_path, field_path, option_path
 from searchspace.language.window_growth import GROWTH, largest_window, shrunk
 from searchspace.tree import Block, Choice, Floats, Hole, Integers, Same, Scalar, Value
 
@@ -63,8 +63,11 @@ class Spot(NamedTuple):
     each: str
     met: int
 
-    def field(self, name: str) -> Spot:
-        return Spot(field_path(self.path, name), field_path(self.each, name), self.met)
+    def block(self, block: Block) -> Spot:
+        return Spot(block_path(self.path, block), block_path(self.each, block), self.met)
+
+    def field(self, block: Block, name: str) -> Spot:
+        return Spot(field_path(self.path, block, name), field_path(self.each, block, name), self.met)
 
     def item(self, index: int) -> Spot:
         return Spot(f"{self.path}[{index}]", f"{self.each}[{index}]", self.met)
@@ -100,14 +103,16 @@ class _Matcher:
         states = [state]
         for name in sorted(pattern.fields, key=lambda name: _weight(pattern.fields[name])):
             value, found = pattern.fields[name], block.fields[name]
-            states = _distinct(s for state in states for s in self._value(value, found, spot.field(name), state))
+            states = _distinct(
+                s for state in states for s in self._value(value, found, spot.field(pattern, name), state)
+            )
         return states
 
     def _value(self, pattern: Value, value: Value, spot: Spot, state: State) -> list[State]:
         match pattern:
             case Block():
                 matches = isinstance(value, Block)
-                return self.block(pattern, value, spot.field(pattern.name), state) if matches else []  # type: ignore
+                return self.block(pattern, value, spot.block(pattern), state) if matches else []  # type: ignore
             case tuple():
                 return self._whole(pattern, value, spot, state) if isinstance(value, tuple) else []
             case Choice() | Integers() | Floats():
@@ -170,7 +175,7 @@ class _Matcher:
         """Ways to read one item of a list, which may stand for several blocks or none."""
         match item:
             case Block():
-                return self._block_item(item, blocks, read, spot.field(item.name), after)
+                return self._block_item(item, blocks, read, spot.block(item), after)
             case Choice():
                 return self._choice_item(item, blocks, read, self._drawn(item, spot), after)
             case Same():
@@ -203,7 +208,7 @@ class _Matcher:
         if start < len(blocks) and isinstance(block := blocks[start], Block) and block.name == item.name:
             found += [(start + 1, s) for s in self._kept(item, block, spot, state)]
         if item.name == "sequence":
-            found += self._items(_body(item), blocks, [read], spot.field(BODY), after)
+            found += self._items(_body(item), blocks, [read], spot.field(item, BODY), after)
         elif item.name == REPEAT:
             found += self._written_out(item, blocks, read, spot, after)
         return found
@@ -230,7 +235,7 @@ class _Matcher:
                 body = spot.body(copy if differs else None)
                 reads = self._items(_body(item), self._shrunk(blocks, growth ** (copy - 1)), reads, body, after)
                 for end, state in reads:
-                    times = self._value(item.fields["times"], copy, spot.field("times"), state)
+                    times = self._value(item.fields["times"], copy, spot.field(item, "times"), state)
                     found += [(end, s) for s in times]
                 if not reads or (reads == before and not differs):  # no way on, or a body that stands for nothing
                     break

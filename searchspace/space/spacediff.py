@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from searchspace.language.constraints import Constraint
 from searchspace.language.holes import admits, describe, labels, plain, values
-from searchspace.language.traversal import REPEAT, field_path, option_path
+from searchspace.language.traversal import REPEAT, block_path, field_path, option_path
 from searchspace.space.space import Space
 from searchspace.tree import Block, Choice, Floats, Hole, Integers, Same, Value
 
@@ -38,8 +38,11 @@ class _Place(NamedTuple):
     new: str
     repeated: bool = False  # within a repeat, where `each` means something
 
-    def field(self, name: str) -> _Place:
-        return _Place(field_path(self.old, name), field_path(self.new, name), self.repeated)
+    def block(self, block: Block) -> _Place:
+        return _Place(block_path(self.old, block), block_path(self.new, block), self.repeated)
+
+    def field(self, block: Block, name: str) -> _Place:
+        return _Place(field_path(self.old, block, name), field_path(self.new, block, name), self.repeated)
 
     def item(self, old: int, new: int) -> _Place:
         return _Place(f"{self.old}[{old}]", f"{self.new}[{new}]", self.repeated)
@@ -87,7 +90,7 @@ class _Comparison:
     def _fields(self, old: Block, new: Block, place: _Place) -> bool:
         covered = True
         for name, value in old.fields.items():
-            inner = place.field(name)
+            inner = place.field(old, name)
             if old.name == REPEAT and name == "of":
                 inner = inner._replace(repeated=True)
             covered &= self.value(value, new.fields[name], inner)
@@ -113,7 +116,7 @@ class _Comparison:
 
     def _item(self, old: Value, new: Value, place: _Place) -> bool:
         if isinstance(old, Block) and isinstance(new, Block) and old.name == new.name:
-            place = place.field(old.name)
+            place = place.block(old)
         return self.value(old, new, place)
 
     def _tie(self, old: Value, new: Value, place: _Place) -> bool:
@@ -133,7 +136,7 @@ class _Comparison:
         for label, way in zip(labels(new), _ways(new)) if isinstance(new, Choice) else ():
             if self.covers(old, way):
                 self.added.append(line)
-                before = field_path(place.old, old.name) if isinstance(old, Block) else place.old
+                before = block_path(place.old, old) if isinstance(old, Block) else place.old
                 return self.value(old, way, place._replace(old=before, new=option_path(place.new, label)))
         covered = _admits(new, old)
         (self.added if covered else self.removed).append(line)

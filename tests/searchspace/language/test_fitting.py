@@ -45,8 +45,8 @@ def space(of: str, width: str = "!choice [64, 80]", kind: str = "decoder") -> Sp
             "For one: segment must be a multiple of rate",
         ),
         (
-            "{kernel_attention: {kernel: boxcar, project: true, learned: !choice [head, dimension]}}",
-            "body.residual.of.kernel_attention",
+            "{nadaraya_watson: {kernel: boxcar, project: true, learned: !choice [head, dimension]}}",
+            "body.residual.of.nadaraya_watson",
             "For one: a boxcar passes no gradient",
         ),
     ],

@@ -15,7 +15,7 @@ from searchspace.language import canonical, schema
 from searchspace.model.architecture import Architecture, Difference, diff
 from searchspace.tree import Block, Choice, Same
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parents[1]
 HEAD = "kind: decoder\nwidth: 64\nvocabulary: 256\n"
 
 specification = importlib.util.spec_from_file_location("golden_record", FOLDER / "golden" / "record.py")

@@ -7,7 +7,7 @@ import torch
 
 from searchspace.contract import Context, Streams
 from searchspace.primitives.attention.attention import Attention, AttentionConfig
-from searchspace.primitives.attention.kernel_attention import KernelAttention, KernelAttentionConfig
+from searchspace.primitives.attention.nadaraya_watson import NadarayaWatson, NadarayaWatsonConfig
 
 WEIGHTS = {
     "gaussian": lambda u: (-u * u / 2).exp(),
@@ -23,7 +23,7 @@ SWITCHES = [
 
 def _built(dim=8, **fields):
     torch.manual_seed(0)
-    block = KernelAttention(KernelAttentionConfig(dim=dim, **fields)).double()
+    block = NadarayaWatson(NadarayaWatsonConfig(dim=dim, **fields)).double()
     if block.inverse is not None:
         with torch.no_grad():
             block.inverse.mul_(torch.rand_like(block.inverse) + 0.5)
@@ -147,9 +147,9 @@ def test_a_gaussian_over_keys_of_one_length_is_dot_product_attention():
 
 
 def test_the_bandwidth_is_learned_as_its_inverse_from_where_it_is_told_to_start():
-    assert KernelAttentionConfig(dim=8, heads=2).h == pytest.approx(math.sqrt(8))
-    one = KernelAttention(KernelAttentionConfig(dim=8, heads=2, learned="head", bandwidth=0.5)).inverse
-    many = KernelAttention(KernelAttentionConfig(dim=8, heads=2, learned="dimension", bandwidth=0.5)).inverse
+    assert NadarayaWatsonConfig(dim=8, heads=2).h == pytest.approx(math.sqrt(8))
+    one = NadarayaWatson(NadarayaWatsonConfig(dim=8, heads=2, learned="head", bandwidth=0.5)).inverse
+    many = NadarayaWatson(NadarayaWatsonConfig(dim=8, heads=2, learned="dimension", bandwidth=0.5)).inverse
     assert (one.shape, many.shape) == ((2, 1, 1), (2, 1, 4))
     assert one.eq(2).all()
     assert many.eq(2).all()
@@ -157,14 +157,14 @@ def test_the_bandwidth_is_learned_as_its_inverse_from_where_it_is_told_to_start(
 
 def test_says_what_does_not_fit():
     with pytest.raises(ValueError, match="dim must be a multiple of heads, but got dim=10, heads=4"):
-        KernelAttentionConfig(dim=10)
+        NadarayaWatsonConfig(dim=10)
     with pytest.raises(ValueError, match=r"bandwidth must be above 0, but got 0\.0"):
-        KernelAttentionConfig(dim=8, bandwidth=0.0)
+        NadarayaWatsonConfig(dim=8, bandwidth=0.0)
     with pytest.raises(ValueError, match="this model has no encoder; use over='self'"):
-        KernelAttentionConfig(dim=8, over="memory")
+        NadarayaWatsonConfig(dim=8, over="memory")
     with pytest.raises(ValueError, match="but got learned='head', project=False; use another kernel"):
-        KernelAttentionConfig(dim=8, kernel="boxcar", learned="head")
+        NadarayaWatsonConfig(dim=8, kernel="boxcar", learned="head")
     with pytest.raises(ValueError, match="but got learned='none', project=True; use another kernel"):
-        KernelAttentionConfig(dim=8, kernel="boxcar", project=True)
+        NadarayaWatsonConfig(dim=8, kernel="boxcar", project=True)
     with pytest.raises(ValueError, match=r"context\.memory is None"):
         _built(memory=True, over="memory")(torch.randn(1, 2, 8, dtype=torch.float64), Context())

@@ -27,7 +27,7 @@ from searchspace.registry import primitive
 
 
 @dataclass(frozen=True, kw_only=True)
-class KernelAttentionConfig:
+class NadarayaWatsonConfig:
     """`over`: "self" reads the sequence itself, "memory" the encoder's output.
 
     `bandwidth`: h, from which learning starts; sqrt(2 D) unless given, the usual distance of two normalised inputs.
@@ -61,13 +61,13 @@ class KernelAttentionConfig:
         return math.sqrt(2 * self.dim / self.heads) if self.bandwidth is None else self.bandwidth
 
 
-@primitive("kernel_attention", KernelAttentionConfig)
-class KernelAttention(Primitive):
+@primitive("nadaraya_watson", NadarayaWatsonConfig, former=["kernel_attention"])
+class NadarayaWatson(Primitive):
     """Kernel regression over the sequence or the memory; streaming keeps the keys, and the values where they differ."""
 
     capabilities = Capabilities(cross=True)
 
-    def __init__(self, config: KernelAttentionConfig) -> None:
+    def __init__(self, config: NadarayaWatsonConfig) -> None:
         super().__init__()
         self.config = config
         C, H, project = config.dim, config.heads, config.project
@@ -126,7 +126,7 @@ class KernelAttention(Primitive):
         return [y] if self.key_value is None else list(self.key_value(y).chunk(2, dim=2))
 
     @classmethod
-    def cost(cls, config: KernelAttentionConfig, shape: Shape) -> Cost:
+    def cost(cls, config: NadarayaWatsonConfig, shape: Shape) -> Cost:
         """Weights are counted for every pair, the masked ones too; a distance as the product it could be."""
         C, H, wide = config.dim, config.heads, max(4, shape.element_bytes)
         over_self, width = config.over == "self", _width(config)
@@ -144,12 +144,12 @@ class KernelAttention(Primitive):
         return cost + maps + Cost(parameters=4 * C * C)
 
 
-def _width(config: KernelAttentionConfig) -> int:
+def _width(config: NadarayaWatsonConfig) -> int:
     """Of a head in the products: a Gaussian's have one column more, those of the values too."""
     return config.dim // config.heads + (1 if config.kernel == "gaussian" else 0)
 
 
-def _kept(config: KernelAttentionConfig, rows: int, keys: int) -> int:
+def _kept(config: NadarayaWatsonConfig, rows: int, keys: int) -> int:
     """Numbers that the backward pass needs, for so many queries and keys."""
     C, learned, wide = config.dim, config.learned != "none", config.heads * _width(config)
     held = rows * (2 * wide + config.heads) + keys * wide  # scaled queries, results, normalisers; scaled keys
