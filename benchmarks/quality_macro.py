@@ -91,11 +91,11 @@ def ours(name: str, seed: int, table: dict[str, Values], **options: Any) -> Iter
     seen: set[str] = set()
     for number in range(BUDGETS[-1]):
         attempt = 0
-        while (proposal := strategy.ask(number, attempt)).point.architecture.hash in seen:
+        while (proposal := strategy.ask(number, 1, attempt)[0]).point.architecture.hash in seen:
             attempt += 1
         word = proposal.point.architecture.hash
         seen.add(word)
-        strategy.tell(Result(number, 0, proposal.point, table[word]))
+        strategy.tell(Result(number, 0, 1, proposal.point, table[word]))
         yield table[word]
 
 

@@ -12,6 +12,7 @@ import inspect
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
+from types import SimpleNamespace
 from typing import Any, TypeVar, get_type_hints
 
 from nas.errors import UsageError
@@ -116,9 +117,7 @@ def checked(
     """
     given = frozenset(given)
     accepted = options(thing, given)
-    hints = get_type_hints(
-        vars(thing).get("__init__", thing) if isinstance(thing, type) else thing, include_extras=True
-    )
+    hints = _hints(thing, accepted)
     open_ended = any(each.kind is each.VAR_KEYWORD for each in inspect.signature(thing).parameters.values())
     values: dict[str, Any] = {}
     for key, value in written.items():
@@ -142,6 +141,14 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """' Did you mean X?' for the closest of `known` names, or ''."""
     close = difflib.get_close_matches(name, list(known), n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def _hints(thing: Callable[..., Any], names: Iterable[str]) -> dict[str, Any]:
+    """The type hints of these parameters alone: the others may name types that are imported only for type checkers."""
+    function: Any = inspect.unwrap(thing.__init__ if isinstance(thing, type) else thing)  # type: ignore[misc]
+    written = getattr(function, "__annotations__", {})
+    chosen = SimpleNamespace(__annotations__={name: written[name] for name in names if name in written})
+    return get_type_hints(chosen, getattr(function, "__globals__", {}), include_extras=True)
 
 
 def _converted(hint: Any, value: Any, what: str, option: str) -> Any:

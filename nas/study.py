@@ -159,14 +159,14 @@ class Study:
         bad = [name for name, value in values.items() if not math.isfinite(value)]
         if bad:
             return self._fail(asked, FailureKind.NOT_FINITE, f"{bad[0]} came out as {values[bad[0]]}.", seconds)
-        top = len(self._proposer.scheduler.rungs) - 1
+        is_last = self._proposer.scheduler.is_last(asked.trial, asked.rung, asked.steps)
         sequence = self.store.finish(
             asked.unit,
             asked.owner,
             asked.attempt,
             values,
             dict(metrics or {}),
-            last=asked.purpose != "search" or asked.rung == top,
+            last=asked.purpose != "search" or is_last,
             seconds=seconds,
         )
         return sequence is not None

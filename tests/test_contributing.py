@@ -19,19 +19,20 @@ from nas.strategies.registry import make
 from searchspace.space.space import Space
 space = Space.parse("kind: decoder\\nwidth: !choice [8, 16, 32]\\nvocabulary: 4\\nbody: [feed_forward]\\n")
 strategy = make("hill_climbing", space, 0, 1, restart=0.0)
-first = strategy.ask(0)
-strategy.tell(Result(0, 0, first.point, (1.0,)))
-assert strategy.ask(1).parents == (0,)
-assert strategy.ask(1).point != first.point
+(first,) = strategy.ask(0)
+strategy.tell(Result(0, 0, 1, first.point, (1.0,)))
+assert strategy.ask(1)[0].parents == (0,)
+assert len({each.point.architecture.hash for each in [first, *strategy.ask(1, 2)]}) == 3
 """,
     "survivors": """
+from nas.schedulers.contract import Promotion
 from nas.schedulers.registry import make
 scheduler = make("survivors", steps=50)
-scheduler.tell(0, 0, None)
+scheduler.tell(0, 0, None, 10)
 assert scheduler.promotion() is None
-scheduler.tell(1, 0, (0.5,))
-assert scheduler.promotion() == (1, 1)
-scheduler.started(1, 1)
+scheduler.tell(1, 0, (0.5,), 10)
+assert scheduler.promotion() == Promotion(1, 1, 50)
+scheduler.started(1, 1, 50)
 assert scheduler.promotion() is None
 """,
     "echo": """

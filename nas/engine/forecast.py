@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass
-from itertools import pairwise
 
 from nas.config.schema import SearchConfig
 from nas.schedulers import registry
@@ -29,17 +28,13 @@ class Forecast:
 
 def forecast(config: SearchConfig) -> Forecast:
     """What follows from the numbers in a search file; how many trials go on is about right."""
-    rungs = registry.make(config.scheduler.name, **config.scheduler.options).rungs
-    factor = config.scheduler.options.get("factor", 3)
-    units = [config.budget.trials]
-    for _ in rungs[1:]:
-        units.append(max(1, math.floor(units[-1] / factor)))
+    levels = registry.make(config.scheduler.name, **config.scheduler.options).forecast(config.budget.trials)
     finals = config.finals
     return Forecast(
-        rungs=tuple(rungs),
-        units=tuple(units),
-        steps=(rungs[0], *(higher - lower for lower, higher in pairwise(rungs))),
-        final_units=(min(finals.top, units[0]) + 1) * finals.seeds if finals.top else 0,
+        rungs=tuple(level.steps for level in levels),
+        units=tuple(level.units for level in levels),
+        steps=tuple(level.steps - level.start for level in levels),
+        final_units=(min(finals.top, config.budget.trials) + 1) * finals.seeds if finals.top else 0,
         final_steps=finals.steps,
         workers=_workers(config),
     )

@@ -154,7 +154,7 @@ class Search:
     def _start(self, unit: Unit) -> None:
         self._keeper.hold(unit.id)
         self._running[unit.number, unit.rung] = unit
-        horizon = self.proposer.scheduler.rungs[-1] if unit.purpose == "search" else unit.steps
+        horizon = self.proposer.scheduler.horizon(unit.number) if unit.purpose == "search" else unit.steps
         self.runner.submit(factory.work(self.config, unit, horizon))
 
     def _record(self, outcome: Outcome) -> None:
@@ -171,7 +171,7 @@ class Search:
 
     def _finish(self, unit: Unit, outcome: Outcome, values: dict[str, float]) -> bool:
         """False when the lease was lost, so that nothing was recorded."""
-        last = unit.purpose != "search" or unit.rung == len(self.proposer.scheduler.rungs) - 1
+        last = unit.purpose != "search" or self.proposer.scheduler.is_last(unit.number, unit.rung, unit.steps)
         sequence = self.store.finish(
             unit.id,
             self.owner,

@@ -18,7 +18,8 @@ from nas.strategies.contract import NothingLeft, Proposal, Result, Strategy
 from nas.work import FailureKind
 from searchspace.errors import SpaceError
 from searchspace.model.architecture import Architecture
-from searchspace.space.space import Point, Space
+from searchspace.space.point import Point
+from searchspace.space.space import Space
 
 ATTEMPTS = 500  # proposals in a row that are known already before a space counts as searched through
 LISTED = 2000  # points: in a space of no more, what is left is looked for one by one
@@ -43,7 +44,7 @@ class Source:
                 return Proposal(Point({}, baseline), "baseline")
         try:
             for attempt in range(LISTED_ATTEMPTS if self._is_small else ATTEMPTS):
-                proposal = self.strategy.ask(number, attempt)
+                proposal = self.strategy.ask(number, 1, attempt)[0]
                 if proposal.point.architecture.hash not in known:
                     return proposal
         except NothingLeft:
@@ -115,11 +116,9 @@ class Proposer:
     def promotion(self, owner: str, seconds: float) -> Unit | None:
         """A leased unit for a trial that goes on, if one should."""
         while (promotion := self.scheduler.promotion()) is not None:
-            number, rung = promotion
-            self.scheduler.started(number, rung)
-            unit = self.store.promote(
-                self._trials[number], rung, self.scheduler.rungs[rung], owner=owner, lease_seconds=seconds
-            )
+            number, rung, steps = promotion.number, promotion.rung, promotion.steps
+            self.scheduler.started(number, rung, steps)
+            unit = self.store.promote(self._trials[number], rung, steps, owner=owner, lease_seconds=seconds)
             if unit is not None:  # else another process promoted it, or an earlier search stopped it
                 return unit
         return None
@@ -155,9 +154,11 @@ class Proposer:
         values = minimised(self.objectives, result)
         self._trials[result.number] = result.trial_id
         self._known.add(result.architecture_hash)
-        self.strategy.tell(Result(result.number, result.rung, self._point(result), values))
-        self.scheduler.started(result.number, result.rung)
-        self.scheduler.tell(result.number, result.rung, values)
+        self.strategy.tell(
+            Result(result.number, result.rung, result.steps, self._point(result), values, result.failure)
+        )
+        self.scheduler.started(result.number, result.rung, result.steps)
+        self.scheduler.tell(result.number, result.rung, values, result.steps)
         self.told += 1
         self.trained_seconds += result.seconds or 0.0
 
@@ -185,7 +186,7 @@ class Proposer:
             parents=proposal.parents,
             choices=proposal.point.choices,
             known_results=self.told,
-            steps=self.scheduler.rungs[0],
+            steps=self.scheduler.start(self._next),
             cheap_values=cheap,
             evidence=evidence,
             failure=failure,

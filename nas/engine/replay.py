@@ -110,7 +110,8 @@ def _differences(
     for trial in trials:
         for result in results[told : trial.known_results]:
             point = point_of(space, result.choices, result.architecture, result.architecture_hash)
-            source.strategy.tell(Result(result.number, result.rung, point, minimised(objectives, result)))
+            values = minimised(objectives, result)
+            source.strategy.tell(Result(result.number, result.rung, result.steps, point, values, result.failure))
         told = max(told, trial.known_results)
         before.number = trial.number
         difference = _difference(source, trial, before)

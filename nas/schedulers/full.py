@@ -1,4 +1,4 @@
-"""Every trial is trained in full, in one go."""
+"""Train every trial in full, in one unit."""
 
 from __future__ import annotations
 
@@ -6,21 +6,34 @@ from typing import Annotated
 
 from pydantic import Field
 
+from nas.schedulers.contract import Level, Promotion
 from nas.schedulers.registry import scheduler
 
 
 @scheduler("full")
 class Full:
-    """`steps`: training steps of a trial."""
+    """steps: training steps of a trial."""
 
     def __init__(self, *, steps: Annotated[int, Field(ge=1)]) -> None:
-        self.rungs = (steps,)
+        self.steps = steps
 
-    def tell(self, number: int, rung: int, values: tuple[float, ...] | None) -> None:
-        """Nothing follows from it."""
+    def start(self, number: int) -> int:
+        return self.steps
 
-    def started(self, number: int, rung: int) -> None:
-        """Nothing follows from it."""
+    def tell(self, number: int, rung: int, values: tuple[float, ...] | None, steps: int) -> None:
+        """A result changes nothing."""
 
-    def promotion(self) -> tuple[int, int] | None:
+    def started(self, number: int, rung: int, steps: int) -> None:
+        """A started unit changes nothing."""
+
+    def promotion(self) -> Promotion | None:
         return None
+
+    def is_last(self, number: int, rung: int, steps: int) -> bool:
+        return True
+
+    def horizon(self, number: int) -> int:
+        return self.steps
+
+    def forecast(self, trials: int) -> tuple[Level, ...]:
+        return (Level(trials, 0, self.steps),)

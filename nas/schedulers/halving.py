@@ -1,29 +1,31 @@
-"""Asynchronous successive halving with several objectives: the best 1/factor of a rung go on to the next.
+"""Asynchronous successive halving with several objectives: the best 1/factor of a level continue to the next.
 
 Li et al. 2020, "A System for Massively Parallel Hyperparameter Tuning" (ASHA), https://arxiv.org/abs/1810.05934,
-algorithm 2: no rung waits to be full; whenever a worker is free, the highest rung with a trial that is now among its
-best sends it on. Several objectives are ranked by Pareto front, then by crowding; ties go to the older trial.
+algorithm 2: a level does not wait until it is full. If a worker is free, the highest level with an unpromoted trial
+among its best promotes it. Several objectives are ranked by Pareto front, then by crowding; ties go to the older trial.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from itertools import pairwise
 from typing import Annotated
 
 from pydantic import Field
 
 from nas import pareto
+from nas.schedulers.contract import Level, Promotion
 from nas.schedulers.registry import scheduler
 
 
 class Rung:
-    """The results of one rung, and which of its trials have gone on."""
+    """The results at one level, and which of its trials were promoted."""
 
     def __init__(self) -> None:
         self.results: dict[int, tuple[float, ...] | None] = {}
         self.promoted: set[int] = set()
-        self._best: list[int] | None = None  # who may go on and has not, best first; None when to be made anew
+        self._best: list[int] | None = None  # the candidates, best first; None if it has to be computed again
 
     def tell(self, number: int, values: tuple[float, ...] | None) -> None:
         finite = values is not None and all(map(math.isfinite, values))
@@ -36,7 +38,7 @@ class Rung:
             self._best.remove(number)
 
     def candidate(self, factor: float) -> int | None:
-        """The best trial among the best 1/factor of the finished ones that has not gone on."""
+        """The best unpromoted trial among the best 1/factor of the finished ones."""
         if self._best is None:
             self._best = [number for number in self._top(factor) if number not in self.promoted]
         return self._best[0] if self._best else None
@@ -52,9 +54,9 @@ class Rung:
 
 @scheduler("halving")
 class Halving:
-    """`rungs`: training steps, in all, at each rung, ascending; `factor`: one trial in so many goes on.
+    """rungs: training steps, in all, at each level, ascending. factor: one trial in `factor` continues.
 
-    A failure counts as a finished trial, so a rung of failures still lets its survivors on, and never goes on itself.
+    A failure counts as a finished trial, so a level where trials fail still promotes; a failed trial never continues.
     """
 
     def __init__(
@@ -66,20 +68,44 @@ class Halving:
         for lower, higher in pairwise(rungs):
             if higher <= lower:
                 raise ValueError(f"rungs must ascend, but {lower} is followed by {higher}.")
-        self.rungs = rungs
+        self.levels = rungs
         self.factor = factor
-        self._rungs = [Rung() for _ in rungs]
+        self._levels = [Rung() for _ in rungs]
+        self._last: dict[int, int] = {}  # trial -> its highest rung so far
 
-    def tell(self, number: int, rung: int, values: tuple[float, ...] | None) -> None:
-        self._rungs[rung].tell(number, values)
+    def start(self, number: int) -> int:
+        return self.levels[0]
 
-    def started(self, number: int, rung: int) -> None:
-        if rung > 0:
-            self._rungs[rung - 1].promote(number)
+    def tell(self, number: int, rung: int, values: tuple[float, ...] | None, steps: int) -> None:
+        self._last[number] = max(rung, self._last.get(number, 0))
+        self._levels[self._level(steps)].tell(number, values)
 
-    def promotion(self) -> tuple[int, int] | None:
-        for rung in range(len(self.rungs) - 2, -1, -1):
-            number = self._rungs[rung].candidate(self.factor)
+    def started(self, number: int, rung: int, steps: int) -> None:
+        self._last[number] = max(rung, self._last.get(number, 0))
+        level = self._level(steps)
+        if level > 0:
+            self._levels[level - 1].promote(number)
+
+    def promotion(self) -> Promotion | None:
+        for level in range(len(self.levels) - 2, -1, -1):
+            number = self._levels[level].candidate(self.factor)
             if number is not None:
-                return number, rung + 1
+                return Promotion(number, self._last[number] + 1, self.levels[level + 1])
         return None
+
+    def is_last(self, number: int, rung: int, steps: int) -> bool:
+        return steps >= self.levels[-1]
+
+    def horizon(self, number: int) -> int:
+        return self.levels[-1]
+
+    def forecast(self, trials: int) -> tuple[Level, ...]:
+        """The best 1/factor of each level continue, rounded down, but at least one trial."""
+        found = [Level(trials, 0, self.levels[0])]
+        for lower, higher in pairwise(self.levels):
+            found.append(Level(max(1, math.floor(found[-1].units / self.factor)), lower, higher))
+        return tuple(found)
+
+    def _level(self, steps: int) -> int:
+        """The level of a unit that trains to `steps`. A unit that ended early belongs to the level it was to reach."""
+        return min(bisect_left(self.levels, steps), len(self.levels) - 1)

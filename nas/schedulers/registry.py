@@ -1,4 +1,4 @@
-"""Every scheduler by name, found by itself: a module of this package registers what it defines with `@scheduler`."""
+"""The registry of schedulers: every module of this package registers the schedulers that it defines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ registry = Registry("scheduler", "nas.schedulers")
 
 
 def scheduler(name: str) -> Callable[[Thing], Thing]:
-    """Register a scheduler class as `name`; its keyword-only parameters are its options."""
+    """Register a scheduler class as `name`. Its keyword parameters are its options."""
     return registry.register(name)
 
 
@@ -22,5 +22,5 @@ def schedulers() -> list[str]:
 
 
 def make(name: str, /, **options: Any) -> Scheduler:
-    """The scheduler `name`. Raises UsageError for a name, an option or a value that it does not know."""
+    """The scheduler `name`. Raises UsageError for an unknown name or an invalid option."""
     return registry.make(name, {}, options)

@@ -1,8 +1,8 @@
-"""Aging evolution: the best of a random sample has a mutated child, and the oldest dies, however good it is.
+"""Aging evolution: the best of a random sample gets a mutated child, and the oldest member leaves, however good it is.
 
 Real et al. 2019, "Regularized Evolution for Image Classifier Architecture Search", https://arxiv.org/abs/1802.01548,
-algorithm 1. With several objectives the best is the one of the lowest Pareto front, then the loneliest. Children come
-before the first generation is full: of budgets of some hundred trials, a hundred random ones would be a waste.
+algorithm 1. With several objectives the best is the least crowded one of the lowest Pareto front. Children come before
+the population is full: in a budget of some hundred trials, a hundred random ones would be a waste.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from typing import Annotated
 
 from pydantic import Field
 
-from nas.strategies.contract import Proposal, Result, SearchSpace, generator
-from nas.strategies.population import Failures, Member, best_first, extra_mutations, mutated
+from nas.strategies.base import StrategyBase
+from nas.strategies.contract import Evaluate, Proposal, Result, SearchSpace
+from nas.strategies.population import Member, best_first, extra_mutations, mutated
 from nas.strategies.registry import strategy
 
 
 @strategy("aging_evolution")
-class AgingEvolution:
-    """`population`: how many trials live; `sample`: how many of them compete to be the parent; `start`: random trials
+class AgingEvolution(StrategyBase):
+    """population: how many trials are members. sample: how many of them compete to be the parent. start: random trials
     before the first child."""
 
     def __init__(
@@ -29,27 +30,25 @@ class AgingEvolution:
         *,
         seed: int,
         objectives: int = 1,
+        evaluate: Evaluate | None = None,
         population: Annotated[int, Field(ge=1)] = 100,
         sample: Annotated[int, Field(ge=1)] = 20,
         start: Annotated[int, Field(ge=1)] = 20,
     ) -> None:
-        self.space = space
-        self.seed = seed
+        super().__init__(space, seed=seed, objectives=objectives, evaluate=evaluate)
         self.population = population
         self.sample = sample
-        self.start = min(start, population)
-        self.failures = Failures()
-        self.members: OrderedDict[int, Member] = OrderedDict()  # oldest first, by the order in which they finished
-        self._ranked: list[Member] | None = None  # best first; None when it has to be made anew
+        self.first = min(start, population)
+        self.members: OrderedDict[int, Member] = OrderedDict()  # by number, in the order in which they finished
+        self._ranked: list[Member] | None = None  # best first; None if it has to be computed again
 
-    def ask(self, number: int, attempt: int = 0) -> Proposal:
-        rng = generator(self.seed, number, attempt)
-        if len(self.members) < self.start:
-            return self.failures.avoid(lambda _: Proposal(self.space.sample(rng), "random"), attempt)
-        return self.failures.avoid(lambda tried: self._child(rng, tried), attempt)
+    def propose(self, rng: Random, number: int, tried: int) -> Proposal:
+        if len(self.members) < self.first:
+            return Proposal(self.space.sample(rng), "random")
+        return self._child(rng, tried)
 
-    def tell(self, result: Result) -> None:
-        if self.failures.learn(result):
+    def learn(self, result: Result, failed: bool) -> None:
+        if failed:
             if self.members.pop(result.number, None):
                 self._ranked = None
             return

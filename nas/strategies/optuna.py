@@ -13,8 +13,9 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from nas.errors import UsageError
-from nas.strategies.contract import Proposal, Result, SearchSpace, generator
-from nas.strategies.population import Failures, extra_mutations, mutated
+from nas.strategies.base import StrategyBase
+from nas.strategies.contract import Evaluate, Proposal, Result, SearchSpace, Started, generator
+from nas.strategies.population import extra_mutations, mutated
 from nas.strategies.registry import strategy
 from searchspace.errors import nearest
 from searchspace.tree import Hole
@@ -22,7 +23,7 @@ from searchspace.tree import Hole
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
 
-    from searchspace.space.space import Point
+    from searchspace.space.point import Point
 
 UNUSABLE = {
     "GridSampler": "it wants a grid of its own beside the space; BruteForceSampler tries every architecture",
@@ -31,35 +32,49 @@ UNUSABLE = {
 
 
 @strategy("optuna")
-class Optuna:
-    """`sampler`: the name of one of `optuna.samplers`; all other options go to it."""
+class Optuna(StrategyBase):
+    """sampler: the name of a class in `optuna.samplers`. All other options go to it."""
 
     def __init__(
-        self, space: SearchSpace, *, seed: int, objectives: int = 1, sampler: str = "TPESampler", **options: Any
+        self,
+        space: SearchSpace,
+        *,
+        seed: int,
+        objectives: int = 1,
+        evaluate: Evaluate | None = None,
+        sampler: str = "TPESampler",
+        **options: Any,
     ) -> None:
         from nas.strategies import _optuna_holes, _optuna_study
 
         self._holes = _optuna_holes
         self._optuna = _optuna_study
-        self.space = space
-        self.seed = seed
+        super().__init__(space, seed=seed, objectives=objectives, evaluate=evaluate)
         self.sampler = sampler
         self.options = options
         self.kind = self._find(sampler, objectives)
         self.study, self.ledger = _optuna_study.new_study(objectives)
-        self.failures = Failures()
-        self._base: tuple[int, Point] | None = None  # what the results so far made of a trial: its number and point
+        self._base: tuple[int, Point] | None = None  # the number of a trial and what the sampler proposed for it
         self._places: dict[int, int] = {}  # number of the trial -> its place in Optuna's study
         self._intersection = _optuna_study.IntersectionSearchSpace()
         self._fresh(generator(seed, 0, 0))  # a wrong option is reported now, not at the first proposal
 
-    def ask(self, number: int, attempt: int = 0) -> Proposal:
-        rng = generator(self.seed, number, attempt)
-        return self.failures.avoid(lambda tried: self._propose(rng, number, tried), attempt)
+    def ask(self, number: int, count: int = 1, attempt: int = 0) -> list[Proposal]:
+        with self.ledger.leaving_no_trace():
+            return super().ask(number, count, attempt)
 
-    def tell(self, result: Result) -> None:
+    def suppose(self, started: Started) -> None:
+        assert started.point is not None
+        self._enter(started.point)
+
+    def start(self, started: Started) -> None:
+        super().start(started)
+        if started.point is not None and started.number not in self._places:
+            self._base = None
+            self._places[started.number] = self._enter(started.point)
+
+    def learn(self, result: Result, failed: bool) -> None:
         self._base = None
-        failed = self.failures.learn(result)
         if result.point is None:
             return
         if result.number not in self._places:
@@ -68,9 +83,9 @@ class Optuna:
             self._intersection = self._optuna.IntersectionSearchSpace()  # it would still count what has now failed
         self.ledger.set_values(self._places[result.number], None if failed else result.values)
 
-    def _propose(self, rng: Random, number: int, tried: int) -> Proposal:
-        """A converged sampler proposes the same again and again, so only its first word counts: mutations follow."""
-        if self.sampler == "BruteForceSampler":  # it never repeats itself, and must miss nothing
+    def propose(self, rng: Random, number: int, tried: int) -> Proposal:
+        """The sampler's point first, then mutations of it: a converged sampler would propose the same point again."""
+        if self.sampler == "BruteForceSampler":  # it never repeats a point, and must not miss one
             return Proposal(self._sampled(rng, number), self.sampler)
         if self._base is None or self._base[0] != number:
             self._base = number, self._sampled(generator(self.seed, number, 0), number)

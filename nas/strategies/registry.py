@@ -1,4 +1,4 @@
-"""Every strategy by name, found by itself: a module of this package registers what it defines with `@strategy`."""
+"""The registry of strategies: every module of this package registers the strategies that it defines."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from nas.registry import Registry, Thing
-from nas.strategies.contract import SearchSpace, Strategy
+from nas.strategies.contract import Evaluate, SearchSpace, Strategy
 
 registry = Registry("strategy", "nas.strategies", given=("space", "seed", "objectives", "evaluate"))
 
 
 def strategy(name: str) -> Callable[[Thing], Thing]:
-    """Register a strategy class as `name`; its further keyword-only parameters are its options."""
+    """Register a strategy class as `name`. Its other keyword parameters are its options."""
     return registry.register(name)
 
 
@@ -21,6 +21,13 @@ def strategies() -> list[str]:
     return registry.names()
 
 
-def make(name: str, space: SearchSpace, seed: int, objectives: int, /, **options: Any) -> Strategy:
-    """The strategy `name` on `space` for so many objectives. Raises UsageError for an unknown name or option."""
-    return registry.make(name, {"space": space, "seed": seed, "objectives": objectives}, options)
+def make(
+    name: str, space: SearchSpace, seed: int, objectives: int, evaluate: Evaluate | None = None, /, **options: Any
+) -> Strategy:
+    """The strategy `name` on `space` for `objectives` objectives, all minimised.
+
+    evaluate: the objectives of a point that need no training. Raises UsageError for an unknown name or an invalid
+    option.
+    """
+    given = {"space": space, "seed": seed, "objectives": objectives, "evaluate": evaluate}
+    return registry.make(name, given, options)

@@ -14,6 +14,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
 from searchspace.cost import Cost, Shape
 from searchspace.errors import Problem, SpaceError, nearest
 from searchspace.language import language, schema, window_growth
@@ -24,23 +26,16 @@ from searchspace.language.traversal import Choose, Outline, Walk
 from searchspace.model import build
 from searchspace.model.architecture import Architecture
 from searchspace.model.parts import Part, too_long
-from searchspace.space import variation
+from searchspace.space import encoding, variation
 from searchspace.space.counting import Counter
 from searchspace.space.dimensions import dimensions
 from searchspace.space.locate import locate
+from searchspace.space.point import Point
 from searchspace.tree import Block, Floats, Hole, Mark, Scalar
 
 LENGTH = 1024  # positions that constraints are computed for
 _Odometer = list[tuple[int, int]]  # (which value, how many) of each hole in turn; the last one turns fastest
 BUILDS = "builds"  # the constraint that nobody writes: the values must fit together
-
-
-@dataclass(frozen=True)
-class Point:
-    """One way to fill a space: what was chosen at each hole (plain JSON) and the architecture it makes."""
-
-    choices: dict[str, Scalar]
-    architecture: Architecture
 
 
 @dataclass(frozen=True)
@@ -237,6 +232,10 @@ class Space:
     def neighbours(self, point: Point, rng: random.Random) -> Iterator[Point]:
         """Every feasible architecture one hole away from `point`; see `searchspace.space.variation`."""
         return variation.neighbours(self, point, rng)
+
+    def encode(self, point: Point) -> np.ndarray:
+        """`point` as a vector of float64 [columns]; see `searchspace.space.encoding`."""
+        return encoding.encode(self.dimensions, point)
 
     def locate(self, architecture: Architecture) -> Point | None:
         """The point that makes `architecture`, or None when none does; constraints aside."""

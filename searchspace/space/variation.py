@@ -10,16 +10,28 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from searchspace.errors import SpaceError
 from searchspace.language.holes import admits, draw, from_unit, same_scalar, unit, values
+from searchspace.language.traversal import Choose
+from searchspace.space.point import Point
 from searchspace.tree import Block, Choice, Floats, Hole, Integers, Scalar
 
-if TYPE_CHECKING:
-    from searchspace.space.space import Point, Space
-
 TRIES = 100
+
+
+class Variable(Protocol):
+    """What varying a point needs of a space."""
+
+    @property
+    def dimensions(self) -> Mapping[str, Hole]: ...
+
+    def realise(self, choose: Choose) -> Point: ...
+
+    def feasible(self, point: Point) -> bool: ...
+
+
 # What the field of a hole is for; a choice of blocks is a swap, and any other field tunes.
 KINDS = {
     "width": "widen",
@@ -38,7 +50,7 @@ FAR = 0.2  # how often a number is drawn anew instead
 OPEN_STEPS = (-0.3, -0.1, -0.03, 0.03, 0.1, 0.3)  # neighbours of a value in a real interval, in parts of the range
 
 
-def mutate(space: Space, point: Point, rng: random.Random, tries: int = TRIES) -> Point:
+def mutate(space: Variable, point: Point, rng: random.Random, tries: int = TRIES) -> Point:
     """`point` with one of its holes filled differently: numbers mostly with a near value, choices with any other.
 
     First a kind of change is drawn (see `kind`), then one of its holes. The result is feasible and another
@@ -69,7 +81,7 @@ def kind(path: str, hole: Hole) -> str:
     return KINDS.get(_field(path), "tune")
 
 
-def crossover(space: Space, a: Point, b: Point, rng: random.Random, tries: int = TRIES) -> Point:
+def crossover(space: Variable, a: Point, b: Point, rng: random.Random, tries: int = TRIES) -> Point:
     """A feasible point whose every hole is filled as in `a` or as in `b`, at even odds where both have it open.
 
     What opens in neither parent is drawn. It may equal a parent; when `tries` find nothing feasible it is a mutation
@@ -86,7 +98,7 @@ def crossover(space: Space, a: Point, b: Point, rng: random.Random, tries: int =
     return mutate(space, a, rng, tries)
 
 
-def neighbours(space: Space, point: Point, rng: random.Random, tries: int = 10) -> Iterator[Point]:
+def neighbours(space: Variable, point: Point, rng: random.Random, tries: int = 10) -> Iterator[Point]:
     """Every feasible architecture that differs from `point` in one hole, once; holes in order, values in order.
 
     Where a change opens new holes they are drawn, again up to `tries` times until the point is feasible. A real
@@ -104,12 +116,12 @@ def neighbours(space: Space, point: Point, rng: random.Random, tries: int = 10) 
                     break
 
 
-def _open_holes(space: Space, point: Point) -> dict[str, Hole]:
+def _open_holes(space: Variable, point: Point) -> dict[str, Hole]:
     return {path: space.dimensions[path] for path in point.choices}
 
 
 def _replay(
-    space: Space, choices: dict[str, Scalar], rng: random.Random, donor: Mapping[str, Scalar] | None = None
+    space: Variable, choices: dict[str, Scalar], rng: random.Random, donor: Mapping[str, Scalar] | None = None
 ) -> Point | None:
     """The point of `choices` as far as they go, what they leave open drawn; None when it is not feasible.
 

@@ -30,7 +30,7 @@ def test_every_architecture_of_a_small_space_is_proposed_once(space, name):
         proposal = made.propose(number, known)
         assert proposal.point.architecture.hash not in known
         known.add(proposal.point.architecture.hash)
-        made.strategy.tell(Result(number, 0, proposal.point, (float(number),)))
+        made.strategy.tell(Result(number, 0, 1, proposal.point, (float(number),)))
     with pytest.raises(Exhausted, match="every architecture in it has been tried"):
         made.propose(6, known)
 
@@ -40,7 +40,7 @@ def test_a_space_of_failures_is_searched_through_as_well(space):
     for number in range(6):
         proposal = made.propose(number, known)
         known.add(proposal.point.architecture.hash)
-        made.strategy.tell(Result(number, 0, proposal.point, None))
+        made.strategy.tell(Result(number, 0, 1, proposal.point, None))
     with pytest.raises(Exhausted):
         made.propose(6, known)
 

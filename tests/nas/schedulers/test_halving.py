@@ -8,32 +8,35 @@ from hypothesis import strategies as st
 
 from nas import pareto
 from nas.errors import UsageError
+from nas.schedulers.contract import Promotion
 from nas.schedulers.registry import make, schedulers
 
+RUNGS = [10, 30, 90]
 values = st.one_of(st.none(), st.tuples(st.integers(0, 4).map(float), st.integers(0, 4).map(float)))
 events = st.lists(st.tuples(st.booleans(), values), min_size=1, max_size=60)
 
 
 def halving(**options):
-    return make("halving", **{"rungs": [10, 30, 90], "factor": 3, **options})
+    return make("halving", **{"rungs": RUNGS, "factor": 3, **options})
 
 
 def run(scheduler, events):
     """Play `events`: (ask for a promotion, the value of what runs next); yields every promotion with the rung's results
     at that moment, and who had gone on from it."""
-    results = [{} for _ in scheduler.rungs]
-    promoted = [set() for _ in scheduler.rungs]
+    results = [{} for _ in RUNGS]
+    promoted = [set() for _ in RUNGS]
     fresh = 0
     for asks, value in events:
         promotion = scheduler.promotion() if asks else None
-        number, rung = promotion or (fresh, 0)
+        number, rung = (promotion.number, promotion.rung) if promotion else (fresh, 0)
         if promotion:
-            yield promotion, dict(results[rung - 1]), set(promoted[rung - 1]), results
+            assert promotion.steps == RUNGS[rung]
+            yield (number, rung), dict(results[rung - 1]), set(promoted[rung - 1]), results
             promoted[rung - 1].add(number)
         else:
             fresh += 1
-        scheduler.started(number, rung)
-        scheduler.tell(number, rung, value)
+        scheduler.started(number, rung, RUNGS[rung])
+        scheduler.tell(number, rung, value, RUNGS[rung])
         results[rung][number] = value
 
 
@@ -60,16 +63,16 @@ def test_the_highest_rung_that_can_goes_first(events):
         alone = halving()
         for rung, told in enumerate(results):
             for number, value in told.items():
-                alone.started(number, rung)
-                alone.tell(number, rung, value)
-        assert alone.promotion()[1] == chosen  # rebuilt from what was recorded, it decides the same
+                alone.started(number, rung, RUNGS[rung])
+                alone.tell(number, rung, value, RUNGS[rung])
+        assert alone.promotion().rung == chosen  # rebuilt from what was recorded, it decides the same
 
 
 @given(events)
 def test_rebuilt_from_what_was_recorded_it_decides_the_same(events):
     scheduler, log = halving(), []
     for number, (_, value) in enumerate(events):
-        log.append((number, 0, value))
+        log.append((number, 0, value, 10))
         scheduler.tell(*log[-1])
     rebuilt = halving()
     for entry in reversed(log):
@@ -78,63 +81,63 @@ def test_rebuilt_from_what_was_recorded_it_decides_the_same(events):
     for one, found in zip((scheduler, rebuilt), decisions):
         while promotion := one.promotion():
             found.append(promotion)
-            one.started(*promotion)
+            one.started(promotion.number, promotion.rung, promotion.steps)
     assert decisions[0] == decisions[1]
 
 
 def test_waits_until_a_rung_has_enough_trials():
     scheduler = halving()
-    scheduler.tell(0, 0, (1.0,))
-    scheduler.tell(1, 0, (2.0,))
+    scheduler.tell(0, 0, (1.0,), 10)
+    scheduler.tell(1, 0, (2.0,), 10)
     assert scheduler.promotion() is None
-    scheduler.tell(2, 0, None)  # a failure is a finished trial
-    assert scheduler.promotion() == (0, 1)
+    scheduler.tell(2, 0, None, 10)  # a failure is a finished trial
+    assert scheduler.promotion() == Promotion(0, 1, 30)
 
 
 def test_a_tie_goes_to_the_older_trial():
     scheduler = halving()
     for number in (5, 2, 9):
-        scheduler.tell(number, 0, (1.0,))
-    assert scheduler.promotion() == (2, 1)
+        scheduler.tell(number, 0, (1.0,), 10)
+    assert scheduler.promotion() == Promotion(2, 1, 30)
 
 
 def test_a_started_promotion_is_not_made_again():
     scheduler = halving()
     for number in range(6):
-        scheduler.tell(number, 0, (float(number),))
-    assert scheduler.promotion() == (0, 1)
-    assert scheduler.promotion() == (0, 1)
-    scheduler.started(0, 1)
-    assert scheduler.promotion() == (1, 1)
-    scheduler.started(1, 1)
+        scheduler.tell(number, 0, (float(number),), 10)
+    assert scheduler.promotion() == Promotion(0, 1, 30)
+    assert scheduler.promotion() == Promotion(0, 1, 30)
+    scheduler.started(0, 1, 30)
+    assert scheduler.promotion() == Promotion(1, 1, 30)
+    scheduler.started(1, 1, 30)
     assert scheduler.promotion() is None
 
 
 def test_a_value_that_is_not_finite_counts_as_a_failure():
     scheduler = halving()
     for number, value in enumerate([math.nan, -math.inf, 3.0]):
-        scheduler.tell(number, 0, (value,))
-    assert scheduler.promotion() == (2, 1)
+        scheduler.tell(number, 0, (value,), 10)
+    assert scheduler.promotion() == Promotion(2, 1, 30)
 
 
 def test_the_last_rung_leads_nowhere():
     scheduler = halving(rungs=[10])
     for number in range(9):
-        scheduler.tell(number, 0, (1.0,))
+        scheduler.tell(number, 0, (1.0,), 10)
     assert scheduler.promotion() is None
 
 
 def test_full_training_has_one_rung_and_promotes_nobody():
     scheduler = make("full", steps=300)
-    scheduler.started(0, 0)
-    scheduler.tell(0, 0, (1.0,))
-    assert scheduler.rungs == (300,)
+    scheduler.started(0, 0, 300)
+    scheduler.tell(0, 0, (1.0,), 300)
+    assert (scheduler.start(7), scheduler.horizon(7), scheduler.is_last(0, 0, 300)) == (300, 300, True)
     assert scheduler.promotion() is None
 
 
 def test_an_option_may_be_written_without_its_name():
-    assert make("full", **{"": 40}).rungs == (40,)
-    assert make("halving", **{"": [1, 2]}).rungs == (1, 2)
+    assert make("full", **{"": 40}).start(0) == 40
+    assert make("halving", **{"": [1, 2]}).levels == (1, 2)
 
 
 @pytest.mark.parametrize(

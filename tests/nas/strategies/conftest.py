@@ -65,10 +65,10 @@ def search(strategy, score, budget, fails=lambda point: False):
     seen, results = set(), []
     for number in range(budget):
         attempt = 0
-        while (point := strategy.ask(number, attempt).point).architecture.hash in seen:
+        while (point := strategy.ask(number, 1, attempt)[0].point).architecture.hash in seen:
             attempt += 1
         seen.add(point.architecture.hash)
-        results.append(Result(number, 0, point, None if fails(point) else score(point)))
+        results.append(Result(number, 0, 1, point, None if fails(point) else score(point)))
         strategy.tell(results[-1])
     return results
 

@@ -33,7 +33,7 @@ body:
 
 
 def architectures(strategy, numbers, attempts=(0, 1, 4)):
-    return [strategy.ask(n, attempt).point.architecture.hash for n in numbers for attempt in attempts]
+    return [strategy.ask(n, 1, attempt)[0].point.architecture.hash for n in numbers for attempt in attempts]
 
 
 @each_objectives
@@ -76,20 +76,20 @@ def test_a_known_failure_is_never_proposed_again(name, options, toy):
     failed = set()
     for number in range(40):
         for attempt in range(3):
-            point = strategy.ask(number, attempt).point
+            point = strategy.ask(number, 1, attempt)[0].point
             assert point.architecture.hash not in failed
         if fails(point):
             failed.add(point.architecture.hash)
-        strategy.tell(Result(number, 0, point, None if fails(point) else toy.ones(point)))
+        strategy.tell(Result(number, 0, 1, point, None if fails(point) else toy.ones(point)))
     assert failed
 
 
 @each_strategy
 def test_a_value_that_is_not_finite_is_a_failure(name, options, space):
     strategy = make(name, space, 0, 1, **options)
-    point = strategy.ask(0).point
-    strategy.tell(Result(0, 0, point, (float("nan"),)))
-    assert strategy.ask(0).point.architecture.hash != point.architecture.hash
+    point = strategy.ask(0)[0].point
+    strategy.tell(Result(0, 0, 1, point, (float("nan"),)))
+    assert strategy.ask(0)[0].point.architecture.hash != point.architecture.hash
 
 
 @pytest.mark.parametrize("name", [name for name in strategies() if name != "optuna"])
@@ -97,7 +97,7 @@ def test_says_so_when_everything_is_known_to_fail(name, toy):
     space = toy.BitSpace(1)
     strategy = make(name, space, 0, 1)
     for number, bit in enumerate([False, True]):
-        strategy.tell(Result(number, 0, space.point([bit]), None))
+        strategy.tell(Result(number, 0, 1, space.point([bit]), None))
     with pytest.raises(NothingLeft, match=r"known to fail \(2 are\)"):
         strategy.ask(2)
 
@@ -105,10 +105,10 @@ def test_says_so_when_everything_is_known_to_fail(name, toy):
 @each_strategy
 def test_a_trial_outside_the_space_is_no_parent(name, options, space, toy):
     strategy = make(name, space, 5, 1, **options)
-    strategy.tell(Result(1000, 0, None, (0.0,)))
-    strategy.tell(Result(1001, 0, None, None))
+    strategy.tell(Result(1000, 0, 1, None, (0.0,)))
+    strategy.tell(Result(1001, 0, 1, None, None))
     toy.search(strategy, toy.ones, 30)
-    assert all(1000 not in strategy.ask(30 + n).parents for n in range(10))
+    assert all(1000 not in strategy.ask(30 + n)[0].parents for n in range(10))
 
 
 @each_strategy

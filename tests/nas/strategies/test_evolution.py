@@ -34,8 +34,8 @@ def test_parents_are_told_trials_that_live(name, space, toy):
     strategy = make(name, space, 0, 2, population=10, start=5)
     results = toy.search(strategy, toy.leading_and_trailing, 40)
     number = next(iter(member.number for member in _members(strategy)))
-    strategy.tell(Result(number, 1, results[number].point, None))
-    parents = {parent for n in range(200) for parent in strategy.ask(100 + n).parents}
+    strategy.tell(Result(number, 1, 1, results[number].point, None))
+    parents = {parent for n in range(200) for parent in strategy.ask(100 + n)[0].parents}
     assert parents <= {result.number for result in results} - {number}
     assert parents
 
@@ -45,10 +45,10 @@ def test_more_attempts_go_further_away(name, toy):
     space = toy.BitSpace(24)
     strategy = make(name, space, 0, 1, population=2, start=2)
     for number in range(2):
-        strategy.tell(Result(number, 0, space.point([False] * 24), (1.0,)))
+        strategy.tell(Result(number, 0, 1, space.point([False] * 24), (1.0,)))
 
     def changed(attempt):
-        return fmean(strategy.ask(n, attempt).point.architecture.hash.count("1") for n in range(40))
+        return fmean(strategy.ask(n, 1, attempt)[0].point.architecture.hash.count("1") for n in range(40))
 
     assert changed(0) <= 1 < changed(12) - 2
 
@@ -56,17 +56,17 @@ def test_more_attempts_go_further_away(name, toy):
 def test_aging_evolution_forgets_the_oldest_however_good(space):
     strategy = make("aging_evolution", space, 0, 1, population=3, start=1)
     for number, value in enumerate([0.0, 5.0, 6.0, 7.0]):
-        strategy.tell(Result(number, 0, space.point([number % 2 == 0] * 12), (value,)))
-    assert {parent for n in range(30) for parent in strategy.ask(10 + n).parents} == {1}
+        strategy.tell(Result(number, 0, 1, space.point([number % 2 == 0] * 12), (value,)))
+    assert {parent for n in range(30) for parent in strategy.ask(10 + n)[0].parents} == {1}
 
 
 def test_aging_evolution_takes_a_later_rung_of_a_living_trial_alone(space):
     strategy = make("aging_evolution", space, 0, 1, population=2, start=1)
     point = space.point([True] * 12)
     for number, value in enumerate([9.0, 5.0, 6.0]):
-        strategy.tell(Result(number, 0, point, (value,)))
-    strategy.tell(Result(2, 1, point, (1.0,)))
-    strategy.tell(Result(0, 1, point, (0.0,)))  # aged out
+        strategy.tell(Result(number, 0, 1, point, (value,)))
+    strategy.tell(Result(2, 1, 1, point, (1.0,)))
+    strategy.tell(Result(0, 1, 1, point, (0.0,)))  # aged out
     assert [(m.number, m.values) for m in strategy.members.values()] == [(1, (5.0,)), (2, (1.0,))]
 
 
@@ -97,8 +97,8 @@ def test_nsga2_turns_away_only_whom_sorting_would_drop(space, toy):
 def test_nsga2_replaces_the_earlier_rung_of_a_trial(space):
     strategy = make("nsga2", space, 0, 2, population=4, start=2)
     point = space.point([True] * 12)
-    strategy.tell(Result(3, 0, point, (5.0, 5.0)))
-    strategy.tell(Result(3, 1, point, (2.0, 6.0)))
+    strategy.tell(Result(3, 0, 1, point, (5.0, 5.0)))
+    strategy.tell(Result(3, 1, 1, point, (2.0, 6.0)))
     assert [(m.number, m.values) for m in strategy.members] == [(3, (2.0, 6.0))]
 
 

@@ -62,10 +62,10 @@ def test_a_model_of_the_results_finds_better_than_chance(name, toy):
 def test_results_reach_optunas_study_with_their_failures(space):
     strategy = make("optuna", space, 0, 2)
     point = space.point([True, False] * 6)
-    strategy.tell(Result(0, 0, point, (1.0, 2.0)))
-    strategy.tell(Result(1, 0, point, None))
-    strategy.tell(Result(0, 1, point, (0.5, 2.0)))
-    strategy.tell(Result(2, 0, None, (0.0, 0.0)))
+    strategy.tell(Result(0, 0, 1, point, (1.0, 2.0)))
+    strategy.tell(Result(1, 0, 1, point, None))
+    strategy.tell(Result(0, 1, 1, point, (0.5, 2.0)))
+    strategy.tell(Result(2, 0, 1, None, (0.0, 0.0)))
     states = [(trial.state.name, trial.values) for trial in strategy.study.trials]
     assert states == [("COMPLETE", [0.5, 2.0]), ("FAIL", None)]
     assert list(strategy.study.trials[0].params.values()) == [1, 0] * 6
@@ -84,7 +84,7 @@ def test_brute_force_misses_nothing(toy):
 
 
 def test_the_sampler_may_be_written_without_its_option(space):
-    assert make("optuna", space, 0, 1, **{"": "NSGAIISampler"}).ask(0).operator == "NSGAIISampler"
+    assert make("optuna", space, 0, 1, **{"": "NSGAIISampler"}).ask(0)[0].operator == "NSGAIISampler"
 
 
 @pytest.mark.parametrize(
