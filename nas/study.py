@@ -23,7 +23,7 @@ from nas.engine import leases
 from nas.engine.proposer import Proposer
 from nas.errors import NasError, UsageError
 from nas.report import overview
-from nas.store import RankedTrial, Store, Unit
+from nas.store import Store, Trial, Unit
 from nas.store import Study as Record
 from nas.work import FailureKind
 from searchspace.model.architecture import Architecture
@@ -174,11 +174,11 @@ class Study:
     def _fail(self, asked: Ask, kind: FailureKind, text: str, seconds: float) -> bool:
         return self.store.fail(asked.unit, asked.owner, asked.attempt, kind.value, text, seconds).value == "failed"
 
-    def best(self, limit: int = 1, objective: str | None = None) -> list[RankedTrial]:
+    def best(self, limit: int = 1, objective: str | None = None) -> list[Trial]:
         """The best trials by an objective (by default the study's first), those of the highest rung first."""
         return overview.best_trials(self.store, self.record, objective, limit)
 
-    def pareto(self) -> list[RankedTrial]:
+    def pareto(self) -> list[Trial]:
         """The trials of the highest rung that none beats in every objective."""
         return overview.front(self.store, self.record)
 

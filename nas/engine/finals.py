@@ -16,7 +16,7 @@ from nas.config import factory
 from nas.config.schema import SearchConfig
 from nas.engine.verdict import Verdict, compare
 from nas.objectives.contract import Objective
-from nas.store import RankedTrial, Refusal, Store, Study, Trial, TrialAdded, TrialState, Unit
+from nas.store import Refusal, Store, Study, Trial, TrialAdded, TrialState, Unit
 from searchspace.model.architecture import Architecture
 from searchspace.model.matching import transformer_like
 
@@ -122,7 +122,7 @@ class Finals:
         entrants = [each for each in ranked if each.rung == rung and each.architecture_hash not in brought]
         return [(each.number, self._of(each)) for each in entrants[: self.config.finals.top]]
 
-    def _of(self, trial: RankedTrial) -> Architecture:
+    def _of(self, trial: Trial) -> Architecture:
         return Architecture.parse(self.store.trial(self.study.id, trial.number).architecture)
 
     def _transformer(self, architecture: Architecture) -> Architecture:

@@ -13,7 +13,7 @@ from typing import Any
 from nas.errors import NasError
 from nas.objectives.contract import NoValue, Objective, Search
 from nas.schedulers.contract import Scheduler
-from nas.store import Refusal, Store, Study, TrialAdded, TrialRefused, Unit, UnitResult
+from nas.store import Refusal, Store, Study, TrialAdded, TrialRefused, Unit
 from nas.strategies.contract import NothingLeft, Proposal, Result, Strategy
 from nas.work import FailureKind
 from searchspace.errors import SpaceError
@@ -107,7 +107,7 @@ class Proposer:
         while True:
             results = self.store.results_since(self.study.id, self._cursor, BATCH)
             for result in results:
-                self._cursor = result.sequence
+                self._cursor = result.sequence or self._cursor
                 if result.purpose == "search":
                     self._tell(result)
             if len(results) < BATCH:
@@ -150,7 +150,7 @@ class Proposer:
         point = self._points.get(unit.number)
         return point.architecture if point else Architecture.parse(unit.architecture)
 
-    def _tell(self, result: UnitResult) -> None:
+    def _tell(self, result: Unit) -> None:
         values = minimised(self.objectives, result)
         self._trials[result.number] = result.trial_id
         self._known.add(result.architecture_hash)
@@ -225,7 +225,7 @@ class Proposer:
         trials = self.store.trials(self.study.id, purposes=("search",), limit=10)
         return (trial.evidence[name] for trial in trials if trial.evidence and name in trial.evidence)
 
-    def _point(self, result: UnitResult) -> Point | None:
+    def _point(self, result: Unit) -> Point | None:
         proposed = self._points.pop(result.number, None)
         return proposed or point_of(self.space, result.choices, result.architecture, result.architecture_hash)
 
@@ -242,7 +242,7 @@ def point_of(space: Space, choices: dict, architecture: str, hash: str) -> Point
     return space.locate(Architecture.parse(architecture))
 
 
-def minimised(objectives: Sequence[Objective], result: UnitResult) -> tuple[float, ...] | None:
+def minimised(objectives: Sequence[Objective], result: Unit) -> tuple[float, ...] | None:
     """The objectives in their order, each with the sign that makes less better; None when the unit failed."""
     values = result.values
     return None if values is None else tuple(each.minimised(values[each.name]) for each in objectives)

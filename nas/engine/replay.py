@@ -16,7 +16,7 @@ from typing import Any
 from nas.config import factory
 from nas.config.schema import SearchConfig
 from nas.engine.proposer import Exhausted, Source, minimised, point_of
-from nas.store import Store, Study, Trial, UnitResult
+from nas.store import Store, Study, Trial, Unit
 from nas.strategies.contract import Result
 
 
@@ -100,7 +100,7 @@ def replay(store: Store, study: Study) -> Replay:
 
 
 def _differences(
-    config: SearchConfig, text: str, trials: Sequence[Trial], results: Sequence[UnitResult], before: _Before
+    config: SearchConfig, text: str, trials: Sequence[Trial], results: Sequence[Unit], before: _Before
 ) -> Iterator[Difference]:
     """The differences among the `trials` of one version of the space, which are in the order of what was known."""
     space = factory.space(config.model_copy(update={"space": text}))

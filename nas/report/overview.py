@@ -12,7 +12,7 @@ from nas.latency.measured import LOADED
 from nas.latency.served import shown
 from nas.report.progress import reason
 from nas.report.tables import duration, short
-from nas.store import Owner, RankedTrial, Store, Study, TrialState, UnitState
+from nas.store import Owner, Store, Study, Trial, TrialState, UnitState
 
 TRAINED = (TrialState.COMPLETE, TrialState.RUNNING, TrialState.STOPPED)  # a stopped trial has the values of its rung
 SEARCHED = ("search",)
@@ -34,7 +34,7 @@ class Status:
     failures: dict[str, list[int]]  # kind -> numbers of trials
     trained_seconds: float
     front: int  # trials on the Pareto front
-    best: RankedTrial | None
+    best: Trial | None
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -117,12 +117,12 @@ def _failures(store: Store, study: Study) -> dict[str, list[int]]:
     return dict(sorted(kinds.items(), key=lambda item: -len(item[1])))
 
 
-def best_trials(store: Store, study: Study, objective: str | None, limit: int) -> list[RankedTrial]:
+def best_trials(store: Store, study: Study, objective: str | None, limit: int) -> list[Trial]:
     """The best trials of the search by one objective, those of the highest rung first: lower ones were trained less."""
     return store.best(study.id, objective, limit, states=TRAINED, purposes=SEARCHED, highest_rung=True)
 
 
-def front(store: Store, study: Study) -> list[RankedTrial]:
+def front(store: Store, study: Study) -> list[Trial]:
     """The Pareto front of the search, over the trials of the highest rung that was reached."""
     return store.pareto(study.id, states=TRAINED, purposes=SEARCHED, highest_rung=True)
 
@@ -137,7 +137,7 @@ def front_rows(store: Store, study: Study) -> list[dict[str, Any]]:
     return [row(trial) for trial in front(store, study)]
 
 
-def row(trial: RankedTrial) -> dict[str, Any]:
+def row(trial: Trial) -> dict[str, Any]:
     """A trial as one row."""
     return {
         "trial": trial.number,
@@ -162,7 +162,13 @@ def story(store: Store, study: Study, number: int) -> dict[str, Any]:
         "error": trial.error_kind and {"kind": trial.error_kind, "text": trial.error_text},
         "evidence": dict(trial.evidence or {}),
         "rungs": [
-            {"rung": unit.rung, "steps": unit.steps, "state": unit.state.value, **unit.values, "seconds": unit.seconds}
+            {
+                "rung": unit.rung,
+                "steps": unit.steps,
+                "state": unit.state.value,
+                **(unit.values or {}),
+                "seconds": unit.seconds,
+            }
             for unit in store.units(study.id, number)
         ],
     }

@@ -106,7 +106,7 @@ class Reporter:
         for best in self.store.best(
             self.study.id, self.objective, 1, states=states, purposes=("search",), highest_rung=True
         ):
-            self._consider(best.rung, best.values[self.objective])
+            self._consider(best.rung or 0, best.values[self.objective])
 
     def _consider(self, rung: int, value: float) -> None:
         sign = 1 if self.maximize else -1

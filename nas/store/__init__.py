@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from nas.store.endings import Ending
     from nas.store.measurements import Measurement
     from nas.store.records import (
+        MAIN,
         Owner,
-        RankedTrial,
         Refusal,
         SpaceVersion,
         Study,
@@ -23,17 +23,16 @@ if TYPE_CHECKING:
         TrialRefused,
         TrialState,
         Unit,
-        UnitResult,
+        UnitKind,
         UnitState,
-        UnitSummary,
     )
     from nas.store.store import Store, open_store
 
 __all__ = [
+    "MAIN",
     "Ending",
     "Measurement",
     "Owner",
-    "RankedTrial",
     "Refusal",
     "SpaceVersion",
     "Store",
@@ -44,9 +43,8 @@ __all__ = [
     "TrialRefused",
     "TrialState",
     "Unit",
-    "UnitResult",
+    "UnitKind",
     "UnitState",
-    "UnitSummary",
     "open_store",
 ]
 

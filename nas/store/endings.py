@@ -1,20 +1,21 @@
 """How a unit ends: done with its values, failed, or back in the queue because its worker was lost.
 
-Only the holder of the lease may end a unit: the owner and the attempt must be those of the row. A caller who ends a
+Only the holder of the lease may end a unit: the owner and the attempt must be those of the row. A caller that ends a
 unit twice, because the first answer was lost, gets the first answer again.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, insert, select, type_coerce, update
 
+from nas.store.leases import NO_PROGRESS
 from nas.store.models import metric, objective_value, trial, unit
-from nas.store.records import TrialState, UnitOutcome, UnitState
+from nas.store.records import TrialState, UnitKind, UnitState
 from nas.store.studies import next_in_sequence
 from nas.store.types import Moment, now, storable
 
@@ -22,7 +23,7 @@ CURVE = "training loss"  # the name under which a curve is kept among the metric
 
 
 class Ending(StrEnum):
-    """What became of a unit that was reported as failed."""
+    """What happened to a unit that was reported as failed."""
 
     FAILED = "failed"
     REQUEUED = "requeued"
@@ -33,6 +34,7 @@ _UNIT = (
     select(
         unit.c.study_id,
         unit.c.trial_id,
+        unit.c.kind,
         unit.c.rung,
         unit.c.steps,
         unit.c.state,
@@ -40,47 +42,78 @@ _UNIT = (
         unit.c.attempts,
         unit.c.released,
         unit.c.sequence,
+        unit.c.token,
         type_coerce(now(), Moment).label("time"),
     )
     .where(unit.c.id == bindparam("unit_id"))
     .with_for_update(key_share=True)
 )
 
-# Statements of the hot path are made once: making one costs more than running it.
+# These statements are on the hot path. They are built once, because building one costs more than running it.
 _END_UNIT = update(unit).where(unit.c.id == bindparam("unit_id"))
 _ADVANCE = (
     update(trial)
     .where(trial.c.id == bindparam("trial_id"), trial.c.state == TrialState.RUNNING)
     .returning(trial.c.cheap_values)
 )
+_INSERT_UNIT = insert(unit)
 _INSERT_OBJECTIVES = insert(objective_value)
 _INSERT_METRICS = insert(metric)
 
 
-def finish(connection: Connection, unit_id: int, owner: str, attempt: int, outcome: UnitOutcome) -> int | None:
-    """Record what the unit gave -> its place in the study's sequence, None when the lease was lost."""
+def finish(
+    connection: Connection,
+    unit_id: int,
+    owner: str,
+    attempt: int,
+    *,
+    objectives: Mapping[str, float],
+    metrics: Mapping[str, float],
+    curve: Sequence[tuple[int, float]],
+    checkpoint: tuple[str, str] | None,
+    seconds: float,
+    device: str,
+    last: bool,
+    then: int | None,
+) -> int | None:
+    """Record what the unit gave -> its place in the study's sequence, None if the lease was lost.
+
+    After a probe `then` are the steps of the training unit that follows. It is queued in the same transaction, so no
+    crash can come between the two.
+    """
     row = connection.execute(_UNIT, {"unit_id": unit_id}).one()
     if row.attempts != attempt or row.owner != owner:
         return None
     if row.state != UnitState.RUNNING:
         return row.sequence if row.state == UnitState.DONE else None
     sequence = next_in_sequence(connection, row.study_id)
-    uri, sha256 = outcome.checkpoint or (None, None)
-    done: dict[str, Any] = {
-        "state": UnitState.DONE,
-        "lease_expires": None,
-        "sequence": sequence,
-        "seconds": outcome.seconds,
-    }
-    done |= {"device": outcome.device, "checkpoint_uri": uri, "checkpoint_sha256": sha256}
-    connection.execute(_END_UNIT, done | {"unit_id": unit_id})
-    moved: dict[str, Any] = {"rung": row.rung}
-    if outcome.last:
-        moved |= {"state": TrialState.COMPLETE, "finished_at": row.time}
-    cheap_values = connection.execute(_ADVANCE, moved | {"trial_id": row.trial_id}).scalar_one()
-    values = cheap_values | dict(outcome.objectives)
-    _insert_values(connection, unit_id, row.steps, values, outcome)
+    uri, sha256 = checkpoint or (None, None)
+    done: dict[str, Any] = {"state": UnitState.DONE, "lease_expires": None, "sequence": sequence, "seconds": seconds}
+    done |= {"device": device, "checkpoint_uri": uri, "checkpoint_sha256": sha256}
+    connection.execute(_END_UNIT, done | NO_PROGRESS | {"unit_id": unit_id})
+    if row.kind == UnitKind.PROBE:
+        _learn_before_training(connection, row, objectives, then)
+        values = dict(objectives)
+    else:
+        moved: dict[str, Any] = {"rung": row.rung, "steps": row.steps}
+        if last:
+            moved |= {"state": TrialState.COMPLETE, "finished_at": row.time}
+        values = connection.execute(_ADVANCE, moved | {"trial_id": row.trial_id}).scalar_one() | dict(objectives)
+    _insert_values(connection, unit_id, row.steps, values, metrics, curve)
     return sequence
+
+
+def _learn_before_training(
+    connection: Connection, probe: Any, objectives: Mapping[str, float], steps: int | None
+) -> None:
+    """Keep what a probe found among the trial's values, and queue the trial's first training unit."""
+    assert steps is not None  # a probe is always followed by training
+    known = connection.execute(select(trial.c.cheap_values).where(trial.c.id == probe.trial_id)).scalar_one()
+    statement = update(trial).where(trial.c.id == probe.trial_id)
+    connection.execute(statement.values(cheap_values=known | dict(objectives)))
+    row = {"study_id": probe.study_id, "trial_id": probe.trial_id, "kind": UnitKind.TRAIN, "rung": 0, "steps": steps}
+    row |= {"state": UnitState.QUEUED, "owner": None, "lease_expires": None, "attempts": 0, "released": 0}
+    connection.execute(_INSERT_UNIT, row | {"token": probe.token})
 
 
 def fail(
@@ -92,7 +125,7 @@ def fail(
     seconds: float | None,
     max_attempts: int | None,
 ) -> Ending:
-    """Record why the unit gave nothing. Below `max_attempts` it is queued again, otherwise the trial has failed."""
+    """Record why the unit failed. Below `max_attempts` it is queued again, otherwise its trial has failed."""
     row = connection.execute(_UNIT, {"unit_id": unit_id}).one()
     if row.attempts != attempt:
         return Ending.LOST
@@ -104,32 +137,37 @@ def fail(
         return Ending.FAILED
     if max_attempts is not None and row.attempts - row.released < max_attempts:
         back = {"state": UnitState.QUEUED, "owner": None, "lease_expires": None}
-        connection.execute(_END_UNIT, back | {"unit_id": unit_id})
+        connection.execute(_END_UNIT, back | NO_PROGRESS | {"unit_id": unit_id})
         return Ending.REQUEUED
     why = {"error_kind": error[0], "error_text": storable(error[1])}
     ended: dict[str, Any] = {"state": UnitState.FAILED, "lease_expires": None, "seconds": seconds}
     ended["sequence"] = next_in_sequence(connection, row.study_id)
-    connection.execute(_END_UNIT, ended | why | {"unit_id": unit_id})
+    connection.execute(_END_UNIT, ended | why | NO_PROGRESS | {"unit_id": unit_id})
     ended = {"state": TrialState.FAILED, "finished_at": row.time}
     connection.execute(_ADVANCE, ended | why | {"trial_id": row.trial_id})
     return Ending.FAILED
 
 
 def check_finite(objectives: Mapping[str, float]) -> None:
-    """An objective that is not a number cannot be compared: such a unit has failed, and is recorded so."""
+    """Raise ValueError if an objective is not finite: such a unit must be recorded as failed."""
     for name, value in objectives.items():
         if not math.isfinite(value):
             raise ValueError(f"Objective {name!r} must be finite, but got {value!r}: record the unit as failed.")
 
 
 def _insert_values(
-    connection: Connection, unit_id: int, steps: int, values: Mapping[str, float], outcome: UnitOutcome
+    connection: Connection,
+    unit_id: int,
+    steps: int,
+    values: Mapping[str, float],
+    metrics: Mapping[str, float],
+    curve: Sequence[tuple[int, float]],
 ) -> None:
     if values:
         rows = [{"unit_id": unit_id, "name": name, "value": value} for name, value in values.items()]
         connection.execute(_INSERT_OBJECTIVES, rows)
-    measured = {(CURVE, step): value for step, value in outcome.curve}
-    measured |= {(name, steps): value for name, value in outcome.metrics.items()}
+    measured = {(CURVE, step): value for step, value in curve}
+    measured |= {(name, steps): value for name, value in metrics.items()}
     if measured:
         rows = [
             {"unit_id": unit_id, "name": name, "step": step, "value": None if math.isnan(value) else value}

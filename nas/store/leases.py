@@ -1,15 +1,17 @@
-"""Who runs which unit: leases by the database's clock, so that machines need not agree on the time."""
+"""Leases: which owner runs which unit. They use the database's clock, so the clocks of the machines may differ."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, func, or_, select, update
+from sqlalchemy import Connection, Select, and_, bindparam, func, or_, select, update
 
 from nas.store.models import architecture, trial, unit, unit_is_open
-from nas.store.records import Owner, TrialState, Unit, UnitState
+from nas.store.records import Owner, TrialState, Unit, UnitKind, UnitState
 from nas.store.types import now
+from nas.work import Progress
 
 _below = unit.alias("below")
 _UNITS = (
@@ -18,13 +20,17 @@ _UNITS = (
         unit.c.study_id,
         unit.c.trial_id,
         trial.c.number,
+        trial.c.arm,
         trial.c.purpose,
         trial.c.architecture_hash,
         architecture.c.text.label("architecture"),
         trial.c.choices,
+        trial.c.cheap_values,
         trial.c.seed,
+        unit.c.kind,
         unit.c.rung,
         unit.c.steps,
+        unit.c.state,
         unit.c.owner,
         unit.c.attempts.label("attempt"),
         unit.c.released,
@@ -33,23 +39,35 @@ _UNITS = (
     )
     .join(trial, trial.c.id == unit.c.trial_id)
     .join(architecture, architecture.c.hash == trial.c.architecture_hash)
-    .outerjoin(_below, and_(_below.c.trial_id == unit.c.trial_id, _below.c.rung == unit.c.rung - 1))
+    .outerjoin(
+        _below,
+        and_(_below.c.trial_id == unit.c.trial_id, _below.c.kind == UnitKind.TRAIN, _below.c.rung == unit.c.rung - 1),
+    )
     .order_by(unit.c.rung.desc(), unit.c.id)
 )
+
+
+NO_PROGRESS = dict.fromkeys(("progress_step", "progress_loss", "progress_rate", "progress_at"))
+_NOTE_PROGRESS = update(unit).where(unit.c.id == bindparam("unit_id")).values(progress_at=now())
 
 
 def units(connection: Connection, ids: Collection[int]) -> list[Unit]:
     """The units with these ids, higher rungs first."""
     rows = connection.execute(_UNITS.where(unit.c.id.in_(ids)))
-    return [Unit(**row._mapping) for row in rows]
+    return [_unit(row) for row in rows]
+
+
+def _unit(row: Any) -> Unit:
+    fields = dict(row._mapping)
+    return Unit(**fields | {"kind": UnitKind(fields["kind"]), "state": UnitState(fields["state"])})
 
 
 def lease(
     connection: Connection, study_id: int, owner: str, count: int, seconds: float, dead: Collection[str], token: str
 ) -> list[Unit]:
-    """Give `owner` up to `count` units that nobody runs: queued, expired, or of an owner known to be dead.
+    """Lease to `owner` up to `count` units that are free: queued, expired, or of an owner known to be dead.
 
-    Higher rungs come first, for they have cost most. A unit in another transaction's hands is passed over.
+    Higher rungs come first, because they have cost most. A unit that another transaction has locked is skipped.
     """
     own = _open_of(study_id, unit.c.id).where(unit.c.token == token, unit.c.owner == owner)
     earlier = list(connection.execute(own.where(unit.c.state == UnitState.RUNNING)).scalars())
@@ -73,21 +91,40 @@ def lease(
     return units(connection, ids) if ids else []
 
 
-def renew(connection: Connection, ids: Collection[int], owner: str, seconds: float) -> list[int]:
-    """Extend the leases -> the units still held. One that expired but was not taken over is held again."""
+def renew(
+    connection: Connection, ids: Collection[int], owner: str, seconds: float, progress: Mapping[int, Progress]
+) -> list[int]:
+    """Extend the leases -> the units still held. One that expired but was not taken over is held again.
+
+    progress: of some of the units, by id. It is stored with them; see `nas.store.models.unit`.
+    """
     statement = update(unit).where(*_held(ids, owner)).values(lease_expires=now() + seconds)
-    return sorted(connection.execute(statement.returning(unit.c.id)).scalars())
+    held = sorted(connection.execute(statement.returning(unit.c.id)).scalars())
+    rows = [_progress_of(each, progress[each]) for each in held if each in progress]
+    if rows:
+        connection.execute(_NOTE_PROGRESS, rows)
+    return held
+
+
+def _progress_of(unit_id: int, progress: Progress) -> dict[str, Any]:
+    return {
+        "unit_id": unit_id,
+        "progress_step": progress.step,
+        "progress_loss": progress.loss if math.isfinite(progress.loss) else None,
+        "progress_rate": progress.tokens_per_second,
+    }
 
 
 def release(connection: Connection, ids: Collection[int], owner: str) -> list[int]:
     """Put units back in the queue without counting the attempt -> those that were held."""
     back = {"state": UnitState.QUEUED, "owner": None, "lease_expires": None, "released": unit.c.released + 1}
+    back |= NO_PROGRESS
     statement = update(unit).where(*_held(ids, owner)).values(back)
     return sorted(connection.execute(statement.returning(unit.c.id)).scalars())
 
 
 def owners(connection: Connection, study_id: int) -> list[Owner]:
-    """Who holds leases that have not expired."""
+    """The owners of leases that have not expired."""
     latest = func.max(unit.c.lease_expires, type_=unit.c.lease_expires.type)
     statement = (
         _open_of(study_id, unit.c.owner, func.count(), latest)
@@ -99,7 +136,7 @@ def owners(connection: Connection, study_id: int) -> list[Owner]:
 
 
 def leased(connection: Connection, study_id: int, owner: str) -> list[Unit]:
-    """The units that `owner` holds: nobody else has taken them over."""
+    """The units that `owner` holds and no other owner has taken over."""
     held = _open_of(study_id, unit.c.id).where(unit.c.state == UnitState.RUNNING, unit.c.owner == owner)
     return units(connection, list(connection.execute(held).scalars()))
 
@@ -119,7 +156,7 @@ def _take(connection: Connection, ids: Collection[int], owner: str, seconds: flo
         "lease_expires": now() + seconds,
         "attempts": unit.c.attempts + 1,
         "token": token,
-    }
+    } | NO_PROGRESS
     connection.execute(update(unit).where(unit.c.id.in_(ids)).values(taken))
     started = select(unit.c.trial_id).where(unit.c.id.in_(ids))
     connection.execute(

@@ -144,7 +144,10 @@ _OPEN = "state IN ('queued', 'running')"
 #
 # `state` goes queued -> running -> done | failed, and back to queued only if its worker is lost or gives it back.
 # A running unit has a lease. A done or failed unit has a place in the study's `sequence`, which is the order of the
-# commits. `attempts` only grows: together with the owner it identifies the one valid holder of the lease.
+# commits. `attempts` only grows: together with the owner it identifies the one valid holder of the lease. The progress
+# is that of the running attempt: it is written when the lease is renewed and cleared when the attempt ends.
+#
+# A probe has rung 0 and steps 0. Once it is done, the trial has its first training unit.
 unit = Table(
     "unit",
     metadata,

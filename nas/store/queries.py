@@ -12,32 +12,35 @@ from sqlalchemy import Connection, Select, and_, func, select
 from nas.errors import UsageError
 from nas.store.endings import CURVE
 from nas.store.models import architecture, metric, objective_value, space_version, study, trial, unit, unit_is_open
-from nas.store.records import SpaceVersion, Study, Trial, TrialCount, TrialState, UnitResult, UnitState, UnitSummary
+from nas.store.records import SpaceVersion, Study, Trial, TrialCount, TrialState, Unit, UnitKind, UnitState
 
 _STUDY = select(*study.c[*Study.__dataclass_fields__])
 _OWN_COLUMNS = [name for name in Trial.__dataclass_fields__ if name not in ("architecture", "values")]
 _TRIAL = select(*trial.c[*_OWN_COLUMNS], architecture.c.text.label("architecture"), unit.c.id.label("unit_id"))
 _TRIAL = _TRIAL.select_from(
     trial.join(architecture, architecture.c.hash == trial.c.architecture_hash).outerjoin(
-        unit, and_(unit.c.trial_id == trial.c.id, unit.c.rung == trial.c.rung)
+        unit, and_(unit.c.trial_id == trial.c.id, unit.c.kind == UnitKind.TRAIN, unit.c.rung == trial.c.rung)
     )
 )
 _RESULT = (
     select(
-        unit.c.id.label("unit_id"),
+        unit.c.id,
+        unit.c.study_id,
+        unit.c.kind,
         unit.c.state,
         unit.c.sequence,
         unit.c.trial_id,
         trial.c.number,
         unit.c.rung,
         unit.c.steps,
+        trial.c.arm,
         trial.c.purpose,
         trial.c.seed,
         trial.c.architecture_hash,
         architecture.c.text.label("architecture"),
         trial.c.choices,
         trial.c.cheap_values,
-        unit.c.error_kind.label("failure"),
+        unit.c.error_kind,
         unit.c.seconds,
     )
     .join(trial, trial.c.id == unit.c.trial_id)
@@ -122,17 +125,23 @@ def trial_by_number(connection: Connection, study_id: int, number: int) -> Trial
     return found[0]
 
 
-def units_of(connection: Connection, study_id: int, number: int) -> list[UnitSummary]:
-    """The rungs of a trial, lowest first."""
-    names = [name for name in UnitSummary.__dataclass_fields__ if name != "values"]
-    rows = connection.execute(_units(study_id, number, unit.c.id, *unit.c[*names]).order_by(unit.c.rung)).all()
+_SUMMARY = (
+    "id kind rung steps state owner released seconds device checkpoint_uri checkpoint_sha256 sequence error_kind "
+    "progress_step progress_loss progress_rate progress_at"
+)
+
+
+def units_of(connection: Connection, study_id: int, number: int) -> list[Unit]:
+    """The units of a trial, lowest rung first; those that ended well with their values."""
+    columns = *unit.c[*_SUMMARY.split()], unit.c.attempts.label("attempt")
+    rows = connection.execute(_units(study_id, number, *columns).order_by(unit.c.rung, unit.c.id)).mappings().all()
     values = _values(connection, _units(study_id, number, unit.c.id))
-    return [
-        UnitSummary(
-            **{name: row._mapping[name] for name in names} | {"state": UnitState(row.state)}, values=values[row.id]
-        )
-        for row in rows
-    ]
+    return [_unit(row, values) for row in rows]
+
+
+def _unit(row: Any, values: dict[int, dict[str, float]]) -> Unit:
+    fields = dict(row) | {"kind": UnitKind(row["kind"]), "state": UnitState(row["state"])}
+    return Unit(**fields, values=values[row["id"]] if row["state"] == UnitState.DONE else None)
 
 
 def curve(connection: Connection, study_id: int, number: int) -> list[tuple[int, float | None]]:
@@ -146,7 +155,11 @@ def curve(connection: Connection, study_id: int, number: int) -> list[tuple[int,
 
 def metrics(connection: Connection, study_id: int, number: int, rung: int) -> dict[str, float | None]:
     """What was measured at the end of a rung, by name."""
-    end = _units(study_id, number, unit.c.id, unit.c.steps).where(unit.c.rung == rung).subquery()
+    end = (
+        _units(study_id, number, unit.c.id, unit.c.steps)
+        .where(unit.c.kind == UnitKind.TRAIN, unit.c.rung == rung)
+        .subquery()
+    )
     statement = (
         select(metric.c.name, metric.c.value)
         .join(end, and_(end.c.id == metric.c.unit_id, end.c.steps == metric.c.step))
@@ -156,7 +169,7 @@ def metrics(connection: Connection, study_id: int, number: int, rung: int) -> di
     return {row.name: row.value for row in connection.execute(statement)}
 
 
-def results_since(connection: Connection, study_id: int, sequence: int, limit: int | None) -> list[UnitResult]:
+def results_since(connection: Connection, study_id: int, sequence: int, limit: int | None) -> list[Unit]:
     """The units that ended after place `sequence`, in order, without a gap."""
     where = unit.c.study_id == study_id, unit.c.sequence > sequence
     rows = connection.execute(_RESULT.where(*where).limit(limit)).mappings().all()
@@ -164,12 +177,7 @@ def results_since(connection: Connection, study_id: int, sequence: int, limit: i
         return []
     # No transaction adds a unit before one that is read: the order is that of the commits.
     values = _values(connection, select(unit.c.id).where(*where, unit.c.sequence <= rows[-1]["sequence"]))
-    results = []
-    for row in rows:
-        fields = dict(row)
-        unit_id, state = fields.pop("unit_id"), fields.pop("state")
-        results.append(UnitResult(**fields, values=values[unit_id] if state == UnitState.DONE else None))
-    return results
+    return [_unit(row, values) for row in rows]
 
 
 def architecture_by_prefix(connection: Connection, prefix: str) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, Select, and_, func, select
 from nas.errors import UsageError
 from nas.store.models import objective_value, study, trial, unit
 from nas.store.queries import unknown
-from nas.store.records import RankedTrial, TrialState
+from nas.store.records import Trial, TrialState, UnitKind
 
 
 def best(
@@ -21,7 +21,7 @@ def best(
     states: Collection[str],
     purposes: Collection[str],
     highest_rung: bool,
-) -> list[RankedTrial]:
+) -> list[Trial]:
     """The best trials by one objective (the study's first, if None), best first, the older before an equal one.
 
     highest_rung: those of a higher rung come first, for a lower one was trained less.
@@ -43,7 +43,7 @@ def pareto(
     states: Collection[str],
     purposes: Collection[str],
     highest_rung: bool,
-) -> list[RankedTrial]:
+) -> list[Trial]:
     """The trials that none beats in all these objectives (the study's, if None), by the first of them.
 
     highest_rung: only those of the highest rung that was reached take part.
@@ -66,7 +66,7 @@ def pareto(
 def _ranked(study_id: int, states: Collection[str], purposes: Collection[str]) -> Select:
     """The last finished unit of each trial in one of `states`, of one of `purposes` (of any, if empty)."""
     statement = select(unit.c.id.label("unit_id")).join(
-        trial, and_(unit.c.trial_id == trial.c.id, unit.c.rung == trial.c.rung)
+        trial, and_(unit.c.trial_id == trial.c.id, unit.c.kind == UnitKind.TRAIN, unit.c.rung == trial.c.rung)
     )
     statement = statement.where(trial.c.study_id == study_id, trial.c.state.in_(states))
     return statement.where(trial.c.purpose.in_(purposes)) if purposes else statement
@@ -103,9 +103,9 @@ def _directions(connection: Connection, study_id: int, names: Sequence[str] | No
     return {name: directions[name] for name in names or directions}
 
 
-def _complete(connection: Connection, unit_ids: list[int]) -> list[RankedTrial]:
+def _complete(connection: Connection, unit_ids: list[int]) -> list[Trial]:
     """The trials of these units with all their objectives, in the same order."""
-    columns = trial.c["number", "purpose", "seed", "state", "rung", "architecture_hash"]
+    columns = trial.c["id", "number", "arm", "purpose", "seed", "state", "rung", "steps", "architecture_hash"]
     found: dict[int, dict[str, Any]] = {}
     for some in (unit_ids[start : start + 500] for start in range(0, len(unit_ids), 500)):
         statement = (
@@ -119,4 +119,4 @@ def _complete(connection: Connection, unit_ids: list[int]) -> list[RankedTrial]:
             entry = found.setdefault(unit_id, named | {"state": TrialState(named["state"]), "values": {}})
             if name is not None:
                 entry["values"][name] = value
-    return [RankedTrial(**found[unit_id]) for unit_id in unit_ids]
+    return [Trial(**found[unit_id]) for unit_id in unit_ids]

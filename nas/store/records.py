@@ -1,16 +1,21 @@
-"""What the store hands out: plain values that need no connection and cross process boundaries."""
+"""The records of the store: plain values that need no connection and cross process boundaries.
+
+`Trial` and `Unit` are what the store reads. Both have light fields, which every reading fills, and heavy ones, which
+stay empty where a reading leaves them out. `NewTrial` is what the store is asked to add; how a unit ended is a
+`nas.work.Outcome`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
 
 class TrialState(StrEnum):
-    """Where a trial stands; the last three are final."""
+    """The state of a trial. The last three are final."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -20,7 +25,7 @@ class TrialState(StrEnum):
 
 
 class UnitState(StrEnum):
-    """Where a rung of a trial stands; the last two are final."""
+    """The state of a unit. The last two are final."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -45,6 +50,8 @@ class Refusal(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
+    """A study. `sequence` is the number of units that have ended."""
+
     id: int
     name: str
     created_at: datetime
@@ -53,41 +60,96 @@ class Study:
     objectives: list[dict[str, Any]]
     data_hash: str | None
     version: str
-    sequence: int  # units ended so far
+    sequence: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpaceVersion:
+    """The space of a study after it was changed `number` times."""
+
     number: int
     text: str
     created_at: datetime
 
 
+MAIN = "main"  # the arm of the search itself
+
+
 @dataclass(frozen=True, kw_only=True)
-class Unit:
-    """A rung to train, as its holder needs it; `attempt` goes back with `finish` and `fail`."""
+class Trial:
+    """A trial. `values` are the objectives at its highest finished rung, empty before the first."""
 
     id: int
-    study_id: int
-    trial_id: int
     number: int
+    arm: str = MAIN
     purpose: str
-    architecture_hash: str
-    architecture: str
-    choices: Any
     seed: int
+    state: TrialState
+    rung: int | None
+    steps: int | None = None  # training steps at that rung
+    architecture_hash: str
+    values: Mapping[str, float]
+    architecture: str = ""  # the text; heavy, as is all that follows
+    operator: str = ""
+    parents: tuple[int, ...] = ()
+    choices: Any = None
+    space_version: int = 0
+    known_results: int = 0  # results of its arm that the strategy knew when it proposed this
+    known_trials: int | None = None  # trials below this number were known to it; None: it knew of none
+    cheap_values: Mapping[str, float] = field(default_factory=dict)  # known before training, by objective
+    evidence: Mapping[str, Any] | None = None  # how measured costs were found: interval, method, implementations
+    created_at: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    error_kind: str | None = None
+    error_text: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unit:
+    """A unit of a trial: a rung to train, or a probe.
+
+    `owner` and `attempt` identify the holder of its lease: they go back with `finish` and `fail`. `values` are None
+    until the unit has ended well.
+    """
+
+    id: int
+    kind: UnitKind = UnitKind.TRAIN
     rung: int
     steps: int
-    owner: str | None
-    attempt: int
-    released: int  # attempts that do not count: attempt - released is how often it was really tried
-    start_uri: str | None  # the checkpoint of the rung below
-    start_sha256: str | None
+    state: UnitState
+    owner: str | None = None
+    attempt: int = 0  # how often it was leased
+    released: int = 0  # attempts that do not count: `attempt - released` is how often it was really tried
+    seconds: float | None = None
+    device: str | None = None
+    checkpoint_uri: str | None = None
+    checkpoint_sha256: str | None = None
+    sequence: int | None = None  # place in the order in which the study's units ended, from 1
+    values: Mapping[str, float] | None = None
+    error_kind: str | None = None
+    progress_step: int | None = None  # as of the last renewal of its lease, while it runs
+    progress_loss: float | None = None
+    progress_rate: float | None = None  # tokens per second
+    progress_at: datetime | None = None
+    # Of its trial; filled in where a unit is read to be run or to be learned from.
+    study_id: int = 0
+    trial_id: int = 0
+    number: int = 0
+    arm: str = MAIN
+    purpose: str = ""
+    seed: int = 0
+    architecture_hash: str = ""
+    architecture: str = ""
+    choices: Any = None
+    cheap_values: Mapping[str, float] = field(default_factory=dict)
+    start_uri: str | None = None  # the checkpoint of the rung below
+    start_sha256: str | None = None
 
 
 @dataclass(frozen=True)
 class TrialAdded:
-    """The trial is in the database; `unit` is its first rung, leased if an owner was given, None if it failed."""
+    """The trial is in the database. `unit` is its first unit, leased if an owner was given; None if it failed."""
 
     trial_id: int
     number: int
@@ -96,90 +158,16 @@ class TrialAdded:
 
 @dataclass(frozen=True)
 class TrialRefused:
-    """The trial is not in the database; `number` is of the trial in its way, None at a limit."""
+    """The trial is not in the database. `number` is the trial that prevents it, None at a limit."""
 
     reason: Refusal
     number: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Trial:
-    id: int
-    number: int
-    purpose: str
-    state: TrialState
-    rung: int | None
-    architecture_hash: str
-    architecture: str
-    seed: int
-    operator: str
-    parents: tuple[int, ...]
-    choices: Any
-    space_version: int
-    known_results: int
-    cheap_values: Mapping[str, float]
-    evidence: Mapping[str, Any] | None  # how measured costs were found: interval, word, what served
-    values: Mapping[str, float]  # objectives at the highest finished rung; empty before the first
-    created_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None
-    error_kind: str | None
-    error_text: str | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class UnitResult:
-    """A unit that ended, in the order of the study. `values` is None when it failed."""
-
-    sequence: int
-    trial_id: int
-    number: int
-    rung: int
-    steps: int
-    purpose: str
-    seed: int
-    architecture_hash: str
-    architecture: str
-    choices: Any
-    cheap_values: Mapping[str, float]
-    values: dict[str, float] | None
-    failure: str | None
-    seconds: float | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class UnitSummary:
-    """One rung of a trial as it stands, for people."""
-
-    rung: int
-    steps: int
-    state: UnitState
-    owner: str | None
-    attempts: int
-    seconds: float | None
-    device: str | None
-    checkpoint_uri: str | None
-    checkpoint_sha256: str | None
-    sequence: int | None
-    values: Mapping[str, float]
-    error_kind: str | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class RankedTrial:
-    """A trial with the objectives of its highest finished rung."""
-
-    number: int
-    purpose: str
-    seed: int
-    state: TrialState
-    rung: int
-    architecture_hash: str
-    values: Mapping[str, float]
-
-
 @dataclass(frozen=True)
 class TrialCount:
+    """How many trials of a purpose are in a state."""
+
     purpose: str
     state: TrialState
     trials: int
@@ -196,10 +184,11 @@ class Owner:
 
 @dataclass(frozen=True, kw_only=True)
 class NewTrial:
-    """A trial to add. `failure` is (kind, text) of a proposal that cannot be built: it is recorded as failed."""
+    """A trial to add. `failure` is (kind, text) of a proposal that cannot be trained: it is recorded as failed."""
 
     study_id: int
     number: int
+    arm: str
     architecture_hash: str
     architecture: str
     seed: int
@@ -208,6 +197,8 @@ class NewTrial:
     parents: tuple[int, ...]
     choices: Any
     known_results: int
+    known_trials: int | None
+    kind: UnitKind
     steps: int
     owner: str | None
     lease_seconds: float
@@ -217,16 +208,3 @@ class NewTrial:
     failure: tuple[str, str] | None
     space_version: int | None
     token: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class UnitOutcome:
-    """What a unit gave: finite objectives, metrics at the end, a curve of (step, training loss), (uri, sha256)."""
-
-    objectives: Mapping[str, float]
-    metrics: Mapping[str, float]
-    curve: Sequence[tuple[int, float]]
-    checkpoint: tuple[str, str] | None
-    seconds: float
-    device: str
-    last: bool  # no rung follows: the trial is complete

@@ -19,9 +19,9 @@ from nas.store.engine import RETRY_SECONDS, WAIT_SECONDS, Database, file_of, par
 from nas.store.measurements import Measurement
 from nas.store.migrate import HEAD, migrate, version_of
 from nas.store.records import (
+    MAIN,
     NewTrial,
     Owner,
-    RankedTrial,
     SpaceVersion,
     Study,
     Trial,
@@ -30,11 +30,10 @@ from nas.store.records import (
     TrialRefused,
     TrialState,
     Unit,
-    UnitOutcome,
-    UnitResult,
+    UnitKind,
     UnitState,
-    UnitSummary,
 )
+from nas.work import Progress
 
 T = TypeVar("T")
 LARGEST_SEED = 2**63 - 1
@@ -133,6 +132,9 @@ class Store:
         choices: Any,
         known_results: int,
         steps: int,
+        known_trials: int | None = None,
+        arm: str = MAIN,
+        kind: UnitKind = UnitKind.TRAIN,
         parents: Sequence[int] = (),
         owner: str | None = None,
         lease_seconds: float = 60.0,
@@ -144,14 +146,16 @@ class Store:
     ) -> TrialAdded | TrialRefused:
         """Add a trial (architecture: (hash, text)) with its first unit, leased to `owner` if there is one.
 
-        limit: at most so many trials of this purpose. failure: (kind, text) of a proposal that cannot be built,
+        steps, kind: of that unit. limit: the largest number of trials of this arm and purpose. known_results,
+        known_trials: what the strategy knew, see `Trial`. failure: (kind, text) of a proposal that cannot be trained,
         which is recorded as failed. evidence: how values that were measured were found, by objective, plain data.
-        space_version: None is the newest.
+        space_version: None is the newest. Raises ValueError for a seed or a value that cannot be stored.
         """
         endings.check_finite(cheap_values or {})
         new = NewTrial(
             study_id=study_id,
             number=number,
+            arm=arm,
             architecture_hash=architecture[0],
             architecture=architecture[1],
             seed=_seed(seed),
@@ -160,6 +164,8 @@ class Store:
             parents=tuple(parents),
             choices=choices,
             known_results=known_results,
+            known_trials=known_trials,
+            kind=kind,
             steps=steps,
             owner=owner,
             lease_seconds=lease_seconds,
@@ -194,9 +200,16 @@ class Store:
             lambda connection: leases.lease(connection, study_id, owner, count, seconds, dead_owners, token)
         )
 
-    def renew(self, unit_ids: Collection[int], owner: str, seconds: float = 60.0) -> list[int]:
-        """Extend leases -> the ids that `owner` still holds."""
-        return self.database.write(lambda connection: leases.renew(connection, unit_ids, owner, seconds))
+    def renew(
+        self,
+        unit_ids: Collection[int],
+        owner: str,
+        seconds: float = 60.0,
+        progress: Mapping[int, Progress] | None = None,
+    ) -> list[int]:
+        """Extend leases and note the progress of the units, by id -> the ids that `owner` still holds."""
+        known = progress or {}
+        return self.database.write(lambda connection: leases.renew(connection, unit_ids, owner, seconds, known))
 
     def release(self, unit_ids: Collection[int], owner: str) -> list[int]:
         """Put units back in the queue without counting the attempt -> the ids that `owner` held."""
@@ -218,26 +231,22 @@ class Store:
         metrics: Mapping[str, float] | None = None,
         *,
         last: bool,
+        then: int | None = None,
         curve: Sequence[tuple[int, float]] = (),
         checkpoint: tuple[str, str] | None = None,
         seconds: float = 0.0,
         device: str = "",
     ) -> int | None:
-        """Record what a unit gave -> its place in the study's sequence, or None when the lease was lost.
+        """Record what a unit gave -> its place in the study's sequence, or None if the lease was lost.
 
-        The same call again gives the same answer. last: no rung follows, the trial is complete.
+        The same call again gives the same answer. curve: (step, training loss). checkpoint: (uri, SHA-256). last: no
+        unit follows, so the trial is complete. then: after a probe, the steps of the training unit that follows.
+        Raises ValueError for an objective that is not finite.
         """
         endings.check_finite(objectives)
-        outcome = UnitOutcome(
-            objectives=objectives,
-            metrics=metrics or {},
-            curve=curve,
-            checkpoint=checkpoint,
-            seconds=seconds,
-            device=device,
-            last=last,
-        )
-        return self.database.write(lambda connection: endings.finish(connection, unit_id, owner, attempt, outcome))
+        outcome: dict[str, Any] = {"objectives": objectives, "metrics": metrics or {}, "curve": curve}
+        outcome |= {"checkpoint": checkpoint, "seconds": seconds, "device": device, "last": last, "then": then}
+        return self.database.write(lambda connection: endings.finish(connection, unit_id, owner, attempt, **outcome))
 
     def fail(
         self,
@@ -251,13 +260,13 @@ class Store:
         requeue: bool = False,
         max_attempts: int = 3,
     ) -> Ending:
-        """Record why a unit gave nothing. requeue: queue it again while it was tried less than `max_attempts` times."""
+        """Record why a unit failed. requeue: queue it again if it was tried less than `max_attempts` times."""
         limit = max_attempts if requeue else None
         return self.database.write(
             lambda connection: endings.fail(connection, unit_id, owner, attempt, (kind, text), seconds, limit)
         )
 
-    def results_since(self, study_id: int, sequence: int = 0, limit: int | None = None) -> list[UnitResult]:
+    def results_since(self, study_id: int, sequence: int = 0, limit: int | None = None) -> list[Unit]:
         """The units that ended after place `sequence` (which counts from 1), in order, without a gap."""
         return self._read(queries.results_since, study_id, sequence, limit)
 
@@ -276,7 +285,7 @@ class Store:
     def trial(self, study_id: int, number: int) -> Trial:
         return self._read(queries.trial_by_number, study_id, number)
 
-    def units(self, study_id: int, number: int) -> list[UnitSummary]:
+    def units(self, study_id: int, number: int) -> list[Unit]:
         """The rungs of a trial, lowest first."""
         return self._read(queries.units_of, study_id, number)
 
@@ -316,7 +325,7 @@ class Store:
         states: Collection[str] = (TrialState.COMPLETE,),
         purposes: Collection[str] = (),
         highest_rung: bool = False,
-    ) -> list[RankedTrial]:
+    ) -> list[Trial]:
         """The best trials by an objective (None: the study's first), best first; of the highest rung first, if so."""
         return self._read(ranking.best, study_id, objective, limit, states, purposes, highest_rung)
 
@@ -328,7 +337,7 @@ class Store:
         states: Collection[str] = (TrialState.COMPLETE,),
         purposes: Collection[str] = (),
         highest_rung: bool = False,
-    ) -> list[RankedTrial]:
+    ) -> list[Trial]:
         """The trials that none beats in these objectives (None: the study's); of the highest rung only, if so."""
         return self._read(ranking.pareto, study_id, objectives, states, purposes, highest_rung)
 

@@ -10,7 +10,7 @@ from sqlalchemy import text as sql
 
 from nas.store.leases import units
 from nas.store.models import space_version, trial, unit
-from nas.store.records import NewTrial, Refusal, TrialAdded, TrialRefused, TrialState, Unit, UnitState
+from nas.store.records import NewTrial, Refusal, TrialAdded, TrialRefused, TrialState, Unit, UnitKind, UnitState
 from nas.store.studies import lock, next_in_sequence
 from nas.store.types import Moment, now, storable
 
@@ -18,10 +18,10 @@ _KEEP_ARCHITECTURE = sql("INSERT INTO architecture (hash, text) VALUES (:hash, :
 
 
 def _surroundings() -> Select:
-    """One row: the trials in the way of a new one, its place among those of its purpose, the newest space, the time."""
+    """One row: trials that conflict with a new one, its place in its arm and purpose, the newest space, the time."""
     same_study = trial.c.study_id == bindparam("study")
     same_number = trial.c.number == bindparam("number")
-    same_purpose = trial.c.purpose == bindparam("purpose")
+    same_purpose = (trial.c.purpose == bindparam("purpose")) & (trial.c.arm == bindparam("arm"))
     same_architecture = (trial.c.architecture_hash == bindparam("hash")) & (trial.c.seed == bindparam("seed"))
     last = select(func.max(trial.c.place)).where(same_study, same_purpose)
     space = select(func.max(space_version.c.number)).where(space_version.c.study_id == bindparam("study"))
@@ -37,20 +37,21 @@ def _surroundings() -> Select:
     )
 
 
-# Statements of the hot path are made once: making one costs more than running it.
+# These statements are on the hot path. They are built once, because building one costs more than running it.
 _SURROUNDINGS = _surroundings()
 _INSERT_TRIAL = insert(trial)
 _INSERT_UNIT = insert(unit)
 
 
 def add(connection: Connection, new: NewTrial) -> TrialAdded | TrialRefused:
-    """Insert a trial with its first unit, leased if it has an owner, or say what is in its way."""
+    """Insert a trial with its first unit, leased if it has an owner, or say why that is refused."""
     lock(connection, new.study_id)  # number, place and uniqueness hold until the commit
     before = connection.execute(
         _SURROUNDINGS,
         {
             "study": new.study_id,
             "number": new.number,
+            "arm": new.arm,
             "purpose": new.purpose,
             "hash": new.architecture_hash,
             "seed": new.seed,
@@ -75,20 +76,23 @@ def add(connection: Connection, new: NewTrial) -> TrialAdded | TrialRefused:
 def promote(
     connection: Connection, trial_id: int, rung: int, steps: int, owner: str | None, seconds: float, token: str
 ) -> Unit | None:
-    """Queue (or lease to `owner`) `rung` of a running trial that finished the rung below; None if that cannot be."""
+    """Queue `rung` of a running trial that finished the rung below, or lease it to `owner`; None if it cannot run."""
     held = connection.execute(
         select(trial.c.study_id, trial.c.state, trial.c.rung, type_coerce(now(), Moment).label("time"))
         .where(trial.c.id == trial_id)
         .with_for_update(key_share=True)
     ).one()
     existing = connection.execute(
-        select(unit.c.id, unit.c.token).where(unit.c.trial_id == trial_id, unit.c.rung == rung)
+        select(unit.c.id, unit.c.token).where(
+            unit.c.trial_id == trial_id, unit.c.kind == UnitKind.TRAIN, unit.c.rung == rung
+        )
     ).first()
     if existing is not None:
         return units(connection, [existing.id])[0] if existing.token == token else None
     if held.state != TrialState.RUNNING or held.rung != rung - 1:
         return None
-    row = {"study_id": held.study_id, "trial_id": trial_id, "rung": rung, "steps": steps, "token": token}
+    row = {"study_id": held.study_id, "trial_id": trial_id, "kind": UnitKind.TRAIN, "rung": rung, "steps": steps}
+    row["token"] = token
     made = _insert(connection, _INSERT_UNIT, row | _lease_of(owner, held.time, seconds))
     return units(connection, [made])[0]
 
@@ -109,6 +113,7 @@ def _insert_trial(connection: Connection, new: NewTrial, before: Any) -> int:
         "study_id": new.study_id,
         "number": new.number,
         "place": before.place,
+        "arm": new.arm,
         "architecture_hash": new.architecture_hash,
         "seed": new.seed,
         "purpose": new.purpose,
@@ -118,6 +123,7 @@ def _insert_trial(connection: Connection, new: NewTrial, before: Any) -> int:
         "choices": new.choices,
         "space_version": before.space_version if new.space_version is None else new.space_version,
         "known_results": new.known_results,
+        "known_trials": new.known_trials,
         "cheap_values": dict(new.cheap_values),
         "evidence": dict(new.evidence) or None,
         "created_at": before.time,
@@ -129,8 +135,8 @@ def _insert_trial(connection: Connection, new: NewTrial, before: Any) -> int:
 
 
 def _insert_unit(connection: Connection, new: NewTrial, trial_id: int, time: datetime) -> int:
-    row: dict[str, Any] = {"study_id": new.study_id, "trial_id": trial_id, "rung": 0, "steps": new.steps}
-    row |= {"token": new.token} | _error(new.failure)
+    row: dict[str, Any] = {"study_id": new.study_id, "trial_id": trial_id, "kind": new.kind, "rung": 0}
+    row |= {"steps": new.steps, "token": new.token} | _error(new.failure)
     if new.failure:
         row |= {"state": UnitState.FAILED, "attempts": 0, "released": 0, "owner": None, "lease_expires": None}
         row["sequence"] = next_in_sequence(connection, new.study_id)
@@ -163,21 +169,23 @@ def _first_unit(new: NewTrial, trial_id: int, unit_id: int) -> Unit:
         study_id=new.study_id,
         trial_id=trial_id,
         number=new.number,
+        arm=new.arm,
         purpose=new.purpose,
         architecture_hash=new.architecture_hash,
         architecture=new.architecture,
         choices=new.choices,
+        cheap_values=dict(new.cheap_values),
         seed=new.seed,
+        kind=new.kind,
         rung=0,
         steps=new.steps,
+        state=UnitState.RUNNING if new.owner else UnitState.QUEUED,
         owner=new.owner,
         attempt=1 if new.owner else 0,
-        released=0,
-        start_uri=None,
-        start_sha256=None,
     )
 
 
 def _added_earlier(connection: Connection, trial_id: int, new: NewTrial) -> TrialAdded:
-    first = connection.execute(select(unit.c.id).where(unit.c.trial_id == trial_id, unit.c.rung == 0)).scalar_one()
+    of_kind = select(unit.c.id).where(unit.c.trial_id == trial_id, unit.c.kind == new.kind, unit.c.rung == 0)
+    first = connection.execute(of_kind).scalar_one()
     return TrialAdded(trial_id, new.number, None if new.failure else units(connection, [first])[0])

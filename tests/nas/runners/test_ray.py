@@ -184,7 +184,7 @@ def test_the_search_survives_killed_workers_and_a_removed_node(cluster, describe
     runner = Removing(RayOptions(workers=2, address=cluster.address), run=run)
     result = launch.search(describe(budget="{trials: 14}"), quiet=True, runner=runner)
     trials = result.store.trials(result.study.id)
-    attempts = [result.store.units(result.study.id, trial.number)[0].attempts for trial in trials]
+    attempts = [result.store.units(result.study.id, trial.number)[0].attempt for trial in trials]
     result.store.close()
     cluster.add_node(num_cpus=1, **MEMORY)
     assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 14

@@ -142,7 +142,7 @@ def test_a_proposal_that_cannot_be_built_is_recorded_as_failed(store, study, add
         "a \\x00 and \\udc80",
     )
     (result,) = store.results_since(study.id)
-    assert (result.sequence, result.values, result.failure) == (1, None, "build error")
+    assert (result.sequence, result.values, result.error_kind) == (1, None, "build error")
     assert store.lease(study.id, OWNER) == []
 
 
