@@ -15,7 +15,7 @@ from nas.objectives.contract import Objective
 from nas.report import overview
 from nas.report.progress import Reporter
 from nas.runners.contract import Runner
-from nas.store import RankedTrial, Store, Study, open_store
+from nas.store import Store, Study, Trial, open_store
 from nas.store.engine import file_of, parse
 from searchspace.errors import SpaceError
 from searchspace.space.space import Space
@@ -36,12 +36,12 @@ class Result:
     report: Report | None
 
     @property
-    def best(self) -> RankedTrial | None:
+    def best(self) -> Trial | None:
         """The best trial by the first objective, among those trained longest; None if no trial has finished."""
         return next(iter(overview.best_trials(self.store, self.study, None, 1)), None)
 
     @property
-    def front(self) -> list[RankedTrial]:
+    def front(self) -> list[Trial]:
         """The trials on the Pareto front, among those trained longest."""
         return overview.front(self.store, self.study)
 
