@@ -155,7 +155,7 @@ class Proposer:
         self._trials[result.number] = result.trial_id
         self._known.add(result.architecture_hash)
         self.strategy.tell(
-            Result(result.number, result.rung, result.steps, self._point(result), values, result.failure)
+            Result(result.number, result.rung, result.steps, self._point(result), values, result.error_kind)
         )
         self.scheduler.started(result.number, result.rung, result.steps)
         self.scheduler.tell(result.number, result.rung, values, result.steps)

@@ -111,7 +111,7 @@ def _differences(
         for result in results[told : trial.known_results]:
             point = point_of(space, result.choices, result.architecture, result.architecture_hash)
             values = minimised(objectives, result)
-            source.strategy.tell(Result(result.number, result.rung, result.steps, point, values, result.failure))
+            source.strategy.tell(Result(result.number, result.rung, result.steps, point, values, result.error_kind))
         told = max(told, trial.known_results)
         before.number = trial.number
         difference = _difference(source, trial, before)
