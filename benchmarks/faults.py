@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.support.report import report
-from tuner.search.search import HOPELESS
+from tuner.search.candidates import HOPELESS
 
 FAULTS = ("crash", "segfault", "hang", "raise", "memory", "wrong", "wrong_gradient", "wrong_in_places")
 RIGHT = 3  # implementations a problem that are right
@@ -80,16 +80,16 @@ def session(folder: Path, problems: int, seed: int) -> None:
     from kernels.dispatch.registry import Problem
     from nas.store import open_store
     from tuner.measure.children import Children, Patience
+    from tuner.search.cache import Cache
     from tuner.search.effort import EFFORTS, Effort
-    from tuner.search.notebook import Notebook
     from tuner.search.session import tune
 
     EFFORTS["quick"] = Effort("quick", 10**6, 10**6, 5, 0.002, 2, 7, 0.01, None, 1.0)
-    write, run = Notebook.write, Children.run
+    write, run = Cache.write, Children.run
     rng = random.Random(f"{seed} {os.getpid()}")
 
-    def told(self: Notebook, operation: Any, problem: Any, outcomes: Any, mark: str | None = None) -> str | None:
-        turns = write(self, operation, problem, outcomes, mark)
+    def told(self: Cache, problem: Any, outcomes: Any, mark: str | None = None) -> str | None:
+        turns = write(self, problem, outcomes, mark)
         for choice, outcome in outcomes.items():
             row = [str(problem), str(choice), outcome.kind.value, turns is not None]
             print(json.dumps({"row": row}), flush=True)
@@ -102,7 +102,7 @@ def session(folder: Path, problems: int, seed: int) -> None:
             threading.Timer(rng.uniform(0.0, 0.01), process.kill).start()
         return run(self, job)
 
-    Notebook.write, Children.run = told, killed  # type: ignore[method-assign]
+    Cache.write, Children.run = told, killed  # type: ignore[method-assign]
     wanted = [Problem("injected", "cpu", "float32", (("rows", ROWS + number),)) for number in range(problems)]
     with open_store(folder / "tuning.db") as store:
         found = tune(

@@ -18,9 +18,10 @@ from tuner import problems
 from tuner.device import fingerprint
 from tuner.replay.recorded import load
 from tuner.replay.replay import fraction_of_optimum, replay, score
+from tuner.search.backends import Database
+from tuner.search.cache import fastest, valid
 from tuner.search.decision import Decision
-from tuner.search.notebook import Notebook, fastest, valid
-from tuner.search.session import Report
+from tuner.search.session import Report, cache_of
 
 LENGTH, BATCH = 128, 8
 
@@ -125,12 +126,12 @@ def sweeps(buckets: Iterable[Bucket]) -> list[str]:
 
 def explained(store: Store, some: Iterable[Problem], device: str, threads: int | None) -> list[dict[str, Any]]:
     """For each problem what serves it and why, then what was measured of it, the fastest first, failures last."""
-    notebook = Notebook(store, fingerprint(device), threads or torch.get_num_threads())
+    here, threads = fingerprint(device), threads or torch.get_num_threads()
     rows = []
     for problem in some:
         row = served_row(problem)
         rows.append({**row, "serves": True})
-        known = notebook.known(operation(problem.operation), problem)
+        known = cache_of(Database(store), operation(problem.operation), here, threads).known(problem)
         times = valid(known)
         for choice in [*fastest(times, len(times)), *(choice for choice in known if choice not in times)]:
             each = known[choice]

@@ -20,11 +20,11 @@ from torch.utils import _pytree as pytree
 from kernels.dispatch import registry, tuned
 from kernels.dispatch.registry import Choice, Problem
 from kernels.dispatch.table import Entry
+from tuner import strategies
 from tuner.device import fingerprint
 from tuner.measure.measure import measure
 from tuner.outcome import of_exception, poisons
 from tuner.search import candidates, tables
-from tuner.triton.kernel_search import made
 
 FIRST = 3  # samples of a candidate
 ROUNDINGS = 16  # of the dtype, in units of what is typical: two computations in it, each rounded
@@ -112,7 +112,7 @@ def choose(
         if space is None:
             continue
         choices = [candidates.choice(each, space.configuration(number)) for number in range(len(space))]
-        strategy = made(None, space, 0)
+        strategy = strategies.make_or_fall_back(None, space)
         for number, choice in enumerate(choices):
             if choice in times or choice in failed:
                 strategy.tell(number, times.get(choice))

@@ -126,7 +126,7 @@ def _watch(new: Iterator[Result], missing: int, group: int, budgets: Sequence[in
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--strategies", nargs="+", default=OURS, help=f"of {', '.join(STRATEGIES)}")
+    parser.add_argument("--strategies", nargs="+", default=OURS, help=f"of {', '.join(STRATEGIES.names())}")
     parser.add_argument("--mode", choices=MODES, default="cold")
     parser.add_argument("--seeds", type=int, default=50)
     parser.add_argument("--first-seed", type=int, default=0)
@@ -138,8 +138,8 @@ def main() -> None:
     parser.add_argument("--each", action="store_true", help="a row for each kernel and space too")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    if unknown := set(options.strategies) - STRATEGIES.keys():
-        parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(STRATEGIES)}")
+    if unknown := set(options.strategies) - set(STRATEGIES.names()):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(STRATEGIES.names())}")
     budgets = [budget for budget in BUDGETS if budget <= options.most]
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     results = Results(options.results, _version)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import importlib
+import inspect
 import json
 import multiprocessing
 import os
@@ -15,11 +17,10 @@ from typing import Any
 
 import numpy as np
 
-import tuner
 from benchmarks.support.report import skip
 from tuner.replay.recorded import Recorded, load
 from tuner.replay.replay import Make, Run, replay, settle
-from tuner.search.transfer import Elsewhere, hints
+from tuner.search.transfer import OtherDevice, hints
 from tuner.strategies import STRATEGIES
 from tuner.strategies.contract import Hints
 from tuner.strategies.surrogate import Settings, Surrogate
@@ -111,12 +112,13 @@ def version(job: Job) -> str:
 
 @lru_cache
 def _version(strategy: str, warm: bool) -> str:
-    parts = ["space", "strategies.contract", "strategies." + STRATEGIES[strategy].partition(".")[0]]
+    parts = ["tuner.space", "tuner.strategies.contract", STRATEGIES.find(strategy).__module__]
     if strategy == "surrogate":
-        parts += ["strategies.gaussian_process", *(["tune.transfer", "strategies.warm"] if warm else [])]
+        parts.append("tuner.strategies._gaussian_process")
+        parts += ["tuner.search.transfer", "tuner.strategies._warm"] if warm else []
     found = hashlib.sha256()
     for part in parts:
-        tree = ast.parse((Path(tuner.__file__).parent / (part.replace(".", "/") + ".py")).read_text())
+        tree = ast.parse(inspect.getsource(importlib.import_module(part)))
         for node in ast.walk(tree):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
                 node.body = node.body[1:]
@@ -173,7 +175,7 @@ def _hints(job: Job) -> Hints | None:
     return hints(
         spaces()[job.space].space,
         [
-            Elsewhere(other.space, _drawn(other, rng), np.ones(len(other.space), dtype=bool))
+            OtherDevice(other.space, _drawn(other, rng), np.ones(len(other.space), dtype=bool))
             for name, other in spaces().items()
             if name != job.space and kernel(name) == kernel(job.space)
         ],

@@ -10,7 +10,7 @@ from kernels.dispatch import registry, tuned
 from tuner.replay import record
 from tuner.search import tables
 from tuner.search.session import tune
-from tuner.triton.permission import SWITCH
+from tuner.triton.enabled import SWITCH
 
 triton = pytest.importorskip("triton")
 tl = pytest.importorskip("triton.language")

@@ -225,5 +225,5 @@ def context() -> Any:
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     found = multiprocessing.get_context("forkserver")
-    found.set_forkserver_preload(["tuner.measure.loaded"])
+    found.set_forkserver_preload(["tuner.measure.preload"])
     return found

@@ -28,7 +28,7 @@ import torch
 from kernels.dispatch import tuned
 from kernels.dispatch.registry import Choice, Operation, Problem, operation
 from tuner import outcome
-from tuner.measure import gate, roofline
+from tuner.measure import correctness, roofline
 from tuner.measure.measure import clock_of, measure
 from tuner.outcome import Kind, Outcome
 
@@ -114,11 +114,11 @@ class Worker:
         if settings.memory is not None and settings.device == "cpu":
             _limit_memory(settings.memory)
         self.clock = clock_of(settings.device)
-        gate.warm_up()
+        correctness.warm_up()
         # A pool of compilers would outlive a child that is killed, and costs more to start than a kernel to compile.
         sys.modules["torch._inductor.config"].compile_threads = 1  # type: ignore[attr-defined]
         self.shared = _shared()
-        self.last: tuple[tuple[Problem, int], gate.Trial] | None = None
+        self.last: tuple[tuple[Problem, int], correctness.Trial] | None = None
 
     def measure(self, job: Job) -> Answer:
         """Check every choice, then time those that are right."""
@@ -142,15 +142,15 @@ class Worker:
                 calls[number] = tuned.bound(found, choice)
         return self._timed(job, outcomes, calls, trial) if calls else Answer(tuple(outcomes))
 
-    def _trial(self, found: Operation, job: Job) -> gate.Trial:
+    def _trial(self, found: Operation, job: Job) -> correctness.Trial:
         key = job.problem, job.seed
         if self.last is None or self.last[0] != key:
             self.last = None  # first, so that two never take memory at once
             self.tell(Step("definition"))
-            self.last = key, gate.trial(found, job.problem, job.seed)
+            self.last = key, correctness.trial(found, job.problem, job.seed)
         return self.last[1]
 
-    def _checked(self, found: Operation, problem: Problem, choice: Choice, trial: gate.Trial) -> Outcome:
+    def _checked(self, found: Operation, problem: Problem, choice: Choice, trial: correctness.Trial) -> Outcome:
         """TIMED, without samples yet, for one that gives what the definition gives."""
         self.trusted = True
         try:
@@ -165,8 +165,8 @@ class Worker:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                reason = gate.differences(
-                    trial, lambda *a, **k: tuned.launch(found, problem, choice, *a, **k), gate.dtype_of(problem)
+                reason = correctness.differences(
+                    trial, lambda *a, **k: tuned.launch(found, problem, choice, *a, **k), correctness.dtype_of(problem)
                 )
         except Exception as error:
             self.trusted = not outcome.poisons(error) and _shared() == self.shared
@@ -176,12 +176,12 @@ class Worker:
             self.trusted = False
             reason = reason or "it changed what the whole process shares, such as the number of threads"
         if reason:
-            self.last = self.last if reason != gate.CHANGED else None
+            self.last = self.last if reason != correctness.CHANGED else None
             return Outcome(Kind.WRONG, message=reason, seconds=seconds)
         return Outcome(Kind.TIMED, seconds=seconds)
 
     def _timed(
-        self, job: Job, outcomes: list[Outcome], right: dict[int, Callable[..., Any]], trial: gate.Trial
+        self, job: Job, outcomes: list[Outcome], right: dict[int, Callable[..., Any]], trial: correctness.Trial
     ) -> Answer:
         calls: dict[int, Callable[[], object]] = {}
         lengths: dict[int, int] = {}

@@ -19,9 +19,9 @@ from tuner import strategies
 from tuner.measure.measure import timing
 from tuner.outcome import Kind, Outcome
 from tuner.replay.recorded import Recorded
+from tuner.search.cache import Known
 from tuner.search.decision import decide
 from tuner.search.effort import effort as effort_called
-from tuner.search.notebook import Known
 from tuner.space import TuningSpace
 from tuner.strategies.contract import Hints, Strategy
 

@@ -11,7 +11,7 @@ import numpy as np
 from kernels.dispatch.registry import Choice, Problem
 from tuner.measure.interval import Interval
 from tuner.measure.measure import Timing, compare, timing
-from tuner.search.notebook import Known
+from tuner.search.cache import Known
 
 DRAWS = 200  # of the bootstrap
 COVERAGE = 0.9  # of the interval of a gain, at least: five rounds

@@ -1,5 +1,4 @@
-"""How much is measured: `none` decides by what is known, `quick` is for a laptop in minutes, `full` for a device that
-will be used for months."""
+"""How much a search measures."""
 
 from __future__ import annotations
 
@@ -8,9 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Effort:
-    """evaluations: configurations of an implementation, all of them where there are no more than `whole`. repeats,
-    seconds: samples of each, and what they may take. finalists, rounds, final_seconds: of the comparison in pairs.
-    budget: seconds for all problems together, None without a limit."""
+    """evaluations: configurations measured of an implementation; all of them if there are at most `whole`. repeats,
+    seconds: samples of each, and the most time they may take. finalists, rounds, final_seconds: the same for the
+    comparison in turns. budget: seconds for all problems together, None for no limit. longest: seconds that the first
+    check of an implementation may take."""
 
     name: str
     evaluations: int
@@ -21,11 +21,7 @@ class Effort:
     rounds: int
     final_seconds: float
     budget: float | None
-    longest: float  # seconds that the first check of an implementation may take
-
-    @property
-    def rank(self) -> int:
-        return list(EFFORTS).index(self.name)
+    longest: float
 
 
 EFFORTS = {
@@ -39,7 +35,12 @@ EFFORTS = {
 
 
 def effort(name: str) -> Effort:
-    """The effort called `name`. Raises ValueError naming all."""
+    """The effort called `name`. Raises ValueError that lists the valid names."""
     if name not in EFFORTS:
         raise ValueError(f"effort must be one of {', '.join(EFFORTS)}, but got {name!r}.")
     return EFFORTS[name]
+
+
+def rank(name: str) -> int:
+    """The place of an effort in the order of efforts; -1 for any other name."""
+    return list(EFFORTS).index(name) if name in EFFORTS else -1

@@ -1,9 +1,9 @@
-"""Tuning: measure what is not known of the problems, and decide what serves each.
+"""Tuning a list of problems: measure what is not known, and decide what serves each problem.
 
-Everything is written as it is measured; what is known is not measured again, and a problem that was decided with the
-same candidates, and with as much effort, is left alone. The budget is shared among the problems that are open: what one
-does not need is there for the next. Where there is a budget, what a compiler must look at for seconds comes when all
-problems are decided, and those that it may win are decided once more. No session outlives its budget.
+Every result is written as soon as it is measured. Known results are not measured again, and a problem is skipped if it
+has a decision among the same candidates with at least as much effort. The undecided problems share the budget; time
+that one does not need goes to the next. With a budget, implementations that need seconds of compilation are measured
+when all problems have a decision, and the problems that they may win are decided again. No session exceeds its budget.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from __future__ import annotations
 import math
 import os
 import time
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -20,27 +22,31 @@ import torch
 from kernels.dispatch.registry import Choice, Operation, Problem, operation
 from kernels.dispatch.table import Bucket, kind
 from tuner.device import Device, fingerprint
-from tuner.measure.ahead import Ahead
 from tuner.measure.children import Children, Patience, TimeIsUp
+from tuner.measure.precompile import Precompiler
 from tuner.measure.worker import Settings
 from tuner.measure.worker import load as load_file
-from tuner.search import candidates
+from tuner.search import candidates, other_devices
+from tuner.search.backends import Backend, Database, Nowhere
 from tuner.search.buckets import buckets
+from tuner.search.cache import Cache, Known, Sources, valid
+from tuner.search.candidates import OperationCandidates
 from tuner.search.decision import Decision, decide
-from tuner.search.effort import EFFORTS, Effort, effort
-from tuner.search.notebook import Known, Notebook, valid
+from tuner.search.effort import Effort, effort
+from tuner.search.operation_bench import OperationBench
 from tuner.search.search import Search
 
 if TYPE_CHECKING:
     from nas.store import Store
 
-SEARCH = 0.7  # of a problem's share of the budget; the rest is for the finalists
-BUILDS = 0.3  # of the budget, and what else is left, for what a compiler must look at for seconds
+SEARCH = 0.7  # of a problem's share of the budget; the rest is for the comparison of the finalists
+BUILDS = 0.3  # of the budget, and whatever else is left, for implementations that need seconds of compilation
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a session stands. left: seconds it may still take, None before anything can be said."""
+    """The state of a session. best, default: milliseconds so far, None if unknown. left: estimated seconds to the end,
+    None before there is an estimate. decision: set when the problem has just been decided."""
 
     problem: Problem
     number: int
@@ -54,7 +60,7 @@ class Progress:
 
 @dataclass
 class Report:
-    """What a session did. measured: measurements that were new. interrupted: by the user or the budget."""
+    """The result of a session. measured: new measurements. interrupted: by the user or by the budget."""
 
     device: Device
     threads: int
@@ -87,18 +93,23 @@ def tune(
 ) -> Report:
     """Tune the problems of each operation, by its name, on `device`.
 
-    store: the study database that measurements are read from and written to; without it nothing is remembered.
-    budget_seconds: for all of it; by default that of the effort. threads: of torch on a CPU; by default its own.
-    load: files that register operations. An interrupt ends it early, with what is there. Raises ValueError for an
-    unknown operation, effort or device.
+    store: the study database to read measurements from and write them to; without it they are forgotten at the end.
+    budget_seconds: for all problems; by default the budget of the effort. threads: of torch on a CPU; by default
+    torch's own number. load: files that register operations. An interrupt ends the session early and keeps what was
+    measured. Raises ValueError for an unknown operation, effort or device.
     """
     session = Session(store, device, effort, budget_seconds, seed, threads, tuple(load), patience, listener)
-    with session.children, session.ahead:
+    with session.children, session.precompiler:
         return session.run(problems)
 
 
+def cache_of(backend: Backend, operation: Operation, device: Device, threads: int) -> Cache:
+    """The results of one of our operations on a device."""
+    return Cache(backend, operation.name, device, Sources.of_operation(operation), threads)
+
+
 class Session:
-    """One run of the tuner."""
+    """One run of the tuner. Raises as `tune` does."""
 
     def __init__(
         self,
@@ -115,117 +126,120 @@ class Session:
         self.effort: Effort = effort(effort_name)
         for path in load:
             load_file(path)
-        self.seed, self.device = seed, device
+        self.seed = seed
         threads = threads or torch.get_num_threads()
         self.listener = listener or (lambda progress: None)
         self.report = Report(fingerprint(device), threads)
-        self.notebook = Notebook(store, self.report.device, threads)
+        self.backend: Backend = Nowhere() if store is None else Database(store)
+        self.caches: dict[str, Cache] = {}
         own = self.effort.budget
         self.hurried = budget_seconds is not None and (own is None or budget_seconds < own)
         self.budget = own if budget_seconds is None else budget_seconds
         self.began = time.monotonic()
         self.searches: list[Search] = []
         longest = self.effort.longest or 60.0
-        settings = Settings(device, threads, load, _memory())
+        settings = Settings(device, threads, load, _memory_limit())
         self.children = Children(settings, patience or Patience(longest=longest, definition=4 * longest))
-        self.ahead = Ahead(settings)
+        self.precompiler = Precompiler(settings)
         self.children.end = math.inf if self.budget is None else self.began + self.budget
 
     def run(self, problems: Mapping[str, Sequence[Problem]]) -> Report:
-        """Every problem, one after the other."""
+        """Tune every problem, one after the other."""
         work = [(operation(name), problem) for name, some in problems.items() for problem in some]
-        open_ = [(found, problem) for found, problem in work if self._decided(found, problem) is None]
+        undecided = [(found, problem) for found, problem in work if self._decided(found, problem) is None]
         try:
-            for number, (found, problem) in enumerate(open_):
+            for number, (found, problem) in enumerate(undecided):
                 if self.effort.evaluations and self._left() > 0:
-                    self._tune(found, problem, number, len(open_))
+                    self._tune(found, problem, number, len(undecided))
             self._build()
         except TimeIsUp:
             pass
         except KeyboardInterrupt:
             self.report.interrupted = True
         for found, problem in work:
-            decision = self._decided(found, problem) or self._hasty(found, problem)
+            decision = self._decided(found, problem) or self._preliminary(found, problem)
             if decision is not None:
                 self.report.decisions.append(decision)
             else:
                 self.report.undecided.append(problem)
         self._sweep({found.name: found for found, _ in work}.values())
         self.report.interrupted |= bool(self.report.undecided) and self.effort.evaluations > 0
-        self.report.measured = self.notebook.written
+        self.report.measured = self._measured
         self.report.seconds = time.monotonic() - self.began
         return self.report
 
-    def _decided(self, found: Operation, problem: Problem) -> Decision | None:
-        """By the newest comparison of the same candidates with as much effort, if there is one."""
-        signature = candidates.signature(found, problem)
-        for turns, finals in reversed(self.notebook.finals(found, problem).items()):
-            mark, _, rest = turns.partition("/")
-            if mark in EFFORTS and EFFORTS[mark].rank >= self.effort.rank and rest.startswith(signature):
-                return self._decision(found, problem, finals)
-        return None
+    def _cache(self, found: Operation) -> Cache:
+        if found.name not in self.caches:
+            self.caches[found.name] = cache_of(self.backend, found, self.report.device, self.report.threads)
+        return self.caches[found.name]
 
-    def _hasty(self, found: Operation, problem: Problem) -> Decision | None:
-        """By the newest comparison that had too little time, or too little effort."""
-        finals = list(self.notebook.finals(found, problem).values())
+    @property
+    def _measured(self) -> int:
+        return sum(each.written for each in self.caches.values())
+
+    def _decided(self, found: Operation, problem: Problem) -> Decision | None:
+        """By the newest comparison among the same candidates with at least as much effort, if there is one."""
+        finals = self._cache(found).compared(problem, candidates.signature(found, problem), self.effort.name)
+        return None if finals is None else self._decision(found, problem, finals)
+
+    def _preliminary(self, found: Operation, problem: Problem) -> Decision | None:
+        """By the newest comparison of any kind."""
+        finals = list(self._cache(found).finals(problem).values())
         return self._decision(found, problem, finals[-1]) if finals else None
 
     def _decision(self, found: Operation, problem: Problem, finals: Mapping[Choice, Known]) -> Decision:
-        known = self.notebook.known(found, problem)
-        return decide(problem, found.default_choice(problem), finals, known, self.seed)
+        return decide(problem, found.default_choice(problem), finals, self._cache(found).known(problem), self.seed)
 
     def _tune(self, found: Operation, problem: Problem, number: int, total: int) -> None:
         left = self._left() if self.budget is None else self._left() - BUILDS * self.budget
         deadline = time.monotonic() + SEARCH * max(left, 0.0) / (total - number)
-
-        def tell(decision: Decision | None = None) -> None:
-            self._tell(found, problem, number, total, decision)
-
+        seed = zlib.crc32(f"{self.seed} {problem}".encode())
+        cache, report = self._cache(found), partial(self._report_progress, found, problem, number, total)
         search = Search(
-            found,
-            problem,
-            notebook=self.notebook,
-            children=self.children,
-            ahead=self.ahead,
-            effort=self.effort,
-            seed=self.seed,
+            OperationCandidates(found, problem),
+            OperationBench(found, problem, self.children, self.precompiler, self.effort, seed),
+            cache,
+            self.effort,
+            seed=seed,
+            hints=partial(other_devices.hints, cache, problem),
             deadline=deadline,
-            tell=tell,
+            hurried=self.hurried,
             builds_later=self.budget is not None,
+            on_progress=report,
         )
-        search.run()
-        tell(search.finals(hurried=self.hurried))
+        report(search.run())
         self.searches.append(search)
 
     def _build(self) -> None:
-        """What waited, an operation after the other, its slowest problem first."""
-        waiting = [search for search in self.searches if search.pending]
-        for search in _in_turns(waiting):
-            search.deadline = self.children.end - self.effort.final_seconds
+        """Measure what needs compilation, operation by operation, the slowest problem of each first."""
+        for search in _in_turns([each for each in self.searches if each.pending]):
+            search.deadline = self.children.end - self.effort.final_seconds - search.bench.startup_seconds
             may_win = search.build()
             if may_win or (self.hurried and not search.pending):
-                search.tell(search.finals(hurried=self.hurried))
+                search.on_progress(search.decide())
 
-    def _tell(self, found: Operation, problem: Problem, number: int, total: int, decision: Decision | None) -> None:
-        times = valid(self.notebook.known(found, problem))
+    def _report_progress(
+        self, found: Operation, problem: Problem, number: int, total: int, decision: Decision | None = None
+    ) -> None:
+        times = valid(self._cache(found).known(problem))
         elapsed, done = time.monotonic() - self.began, number + (decision is not None)
         left = min(elapsed / done * (total - done), max(self._left(), 0.0)) if done else None
         best, default = min(times.values(), default=None), times.get(found.default_choice(problem))
-        self.listener(Progress(problem, number + 1, total, self.notebook.written, best, default, left, decision))
+        self.listener(Progress(problem, number + 1, total, self._measured, best, default, left, decision))
 
     def _left(self) -> float:
         return math.inf if self.budget is None else self.budget - (time.monotonic() - self.began)
 
     def _sweep(self, operations: Iterable[Operation]) -> None:
-        """Few configurations for all problems that were ever decided here, of each kind with several.
+        """Find a few configurations that serve all problems ever decided here, for each kind with several problems.
 
-        Not what a compiler builds for each shape, which serves no other.
+        Implementations that are compiled for each shape are left out: they serve no other shape.
         """
         kinds: dict[tuple, dict[Problem, dict[Choice, float]]] = {}
         for found in operations:
-            made = found.implementations
-            for problem in self.notebook.decided(found):
-                times = valid(self.notebook.known(found, problem))
+            made, cache = found.implementations, self._cache(found)
+            for problem in cache.decided():
+                times = valid(cache.known(problem))
                 times = {each: ms for each, ms in times.items() if not made[each.implementation].builds}
                 if times:
                     kinds.setdefault(kind(problem), {})[problem] = times
@@ -236,17 +250,18 @@ class Session:
 
 
 def _in_turns(searches: Sequence[Search]) -> list[Search]:
-    """The slowest problem of every operation, then the next of each: what is gained there is most."""
+    """The slowest problem of every operation, then the next of each: the slowest have the most to gain."""
     turns: dict[str, int] = {}
     placed = []
     for search in sorted(searches, key=lambda each: -each.best):
-        turns[search.operation.name] = turns.get(search.operation.name, 0) + 1
-        placed.append((turns[search.operation.name], search))
+        name = search.problem.operation
+        turns[name] = turns.get(name, 0) + 1
+        placed.append((turns[name], search))
     return [search for _, search in sorted(placed, key=lambda pair: pair[0])]
 
 
-def _memory() -> int | None:
-    """Bytes that a child may take: most of what is free now."""
+def _memory_limit() -> int | None:
+    """Bytes that a child may take: most of what is free now; None if the system does not say."""
     try:
         free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
     except (ValueError, OSError):

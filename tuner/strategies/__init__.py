@@ -1,34 +1,48 @@
-"""Which configuration to measure next. Each strategy is one file; `make` finds it by name."""
+"""Strategies: which configuration to measure next. Each is one module, registered by name."""
 
 from __future__ import annotations
 
-import difflib
-from importlib import import_module
+from typing import Any
 
+from nas.errors import UsageError
 from tuner.space import TuningSpace
 from tuner.strategies.contract import Hints, Strategy
+from tuner.strategies.registry import STRATEGIES
+
+__all__ = ["DEFAULT", "STRATEGIES", "make", "make_or_fall_back"]
 
 DEFAULT = "surrogate"
-STRATEGIES = {  # the module and class of each, imported when asked for: some need a large library
-    "random": "random.Random",
-    "exhaustive": "exhaustive.Exhaustive",
-    "local_search": "local_search.LocalSearch",
-    "annealing": "annealing.Annealing",
-    "evolution": "evolution.Evolution",
-    "surrogate": "surrogate.Surrogate",
-    "optuna": "optuna_sampler.OptunaSampler",
-}
-WARM = {"surrogate": "warm.Warm"}  # what takes their place where other devices give hints
 
 
 def make(
-    name: str, space: TuningSpace, seed: int = 0, first: tuple[int, ...] = (), hints: Hints | None = None
+    name: str,
+    space: TuningSpace,
+    seed: int = 0,
+    first: tuple[int, ...] = (),
+    hints: Hints | None = None,
+    **options: Any,
 ) -> Strategy:
-    """The strategy called `name`, ready to be asked. Raises ValueError with the nearest known name."""
-    if name not in STRATEGIES:
-        close = difflib.get_close_matches(name, STRATEGIES, n=1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
-        raise ValueError(f"no tuning strategy is called {name!r}.{hint} Known: {', '.join(STRATEGIES)}.")
-    found = STRATEGIES[name] if hints is None else WARM.get(name, STRATEGIES[name])
-    module, _, kind = found.partition(".")
-    return getattr(import_module(f"tuner.strategies.{module}"), kind)(space, seed, first, hints)
+    """The strategy called `name`, ready to be asked.
+
+    With hints from other devices `surrogate` becomes `tuner.strategies._warm.Warm`. Raises ValueError for an unknown
+    name, with the nearest valid one, and for an invalid option; ImportError if a library that it needs is missing.
+    """
+    try:
+        made, options = STRATEGIES.find(name), STRATEGIES.check(name, options)
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+    if hints is not None and name == "surrogate":
+        from tuner.strategies._warm import Warm as made
+    return made(space, seed, first, hints, **options)
+
+
+def make_or_fall_back(
+    name: str | None, space: TuningSpace, seed: int = 0, first: tuple[int, ...] = (), hints: Hints | None = None
+) -> Strategy:
+    """As `make`. Without a name it is the default strategy, or `local_search` if SciPy is missing."""
+    if name is not None:
+        return make(name, space, seed, first, hints)
+    try:
+        return make(DEFAULT, space, seed, first, hints)
+    except ImportError:
+        return make("local_search", space, seed, first, hints)

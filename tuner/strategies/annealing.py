@@ -1,7 +1,7 @@
-"""Simulated annealing: a walk over neighbours that accepts a slower one the more seldom, the longer it has gone on.
+"""Simulated annealing: a walk over neighbours that accepts slower ones less and less often.
 
-Kirkpatrick, Gelatt & Vecchi 1983, https://doi.org/10.1126/science.220.4598.671. The difference is that of the
-logarithms of the times, so that it means the same on every device.
+Kirkpatrick, Gelatt & Vecchi 1983, https://doi.org/10.1126/science.220.4598.671. The difference of two
+configurations is that of the logarithms of their times, so that it means the same on every device.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ import math
 
 from tuner.space import TuningSpace
 from tuner.strategies.contract import Hints, Strategy
+from tuner.strategies.registry import strategy
 
 WARM, COLD, COOLING = 0.5, 0.005, 0.97  # temperatures, and their ratio from one step to the next
-PATIENCE = 30  # known neighbours in a row before the walk starts elsewhere
+PATIENCE = 30  # known neighbours in a row after which the walk starts somewhere else
 
 
+@strategy("annealing")
 class Annealing(Strategy):
     def __init__(
         self, space: TuningSpace, seed: int = 0, first: tuple[int, ...] = (), hints: Hints | None = None

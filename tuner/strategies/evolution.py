@@ -10,10 +10,12 @@ from collections import deque
 
 from tuner.space import TuningSpace
 from tuner.strategies.contract import Hints, Strategy
+from tuner.strategies.registry import strategy
 
 POPULATION, TOURNAMENT, CROSSOVER, TRIES = 16, 4, 0.3, 20
 
 
+@strategy("evolution")
 class Evolution(Strategy):
     def __init__(
         self, space: TuningSpace, seed: int = 0, first: tuple[int, ...] = (), hints: Hints | None = None

@@ -1,4 +1,4 @@
-"""Local search from random starts: move to the first better neighbour; where there is none, start again.
+"""Local search from random starts: move to the first faster neighbour; if there is none, start somewhere else.
 
 A neighbour differs in one parameter. Neighbours are tried in a random order.
 """
@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from tuner.space import TuningSpace
 from tuner.strategies.contract import Hints, Strategy
+from tuner.strategies.registry import strategy
 
 
+@strategy("local_search")
 class LocalSearch(Strategy):
     def __init__(
         self, space: TuningSpace, seed: int = 0, first: tuple[int, ...] = (), hints: Hints | None = None

@@ -1,7 +1,8 @@
 """Optuna's samplers (TPE unless another is given) as a tuning strategy; Optuna is imported when it is used.
 
-Akiba et al. 2019, "Optuna", https://arxiv.org/abs/1907.10902. What the sampler proposes outside the constraints, or
-once more, is told to it as such, and after `TRIES` of them a random configuration takes its place.
+Akiba et al. 2019, "Optuna", https://arxiv.org/abs/1907.10902. A proposal that
+violates the constraints, or that is already known, is reported to the sampler as such; after `TRIES` of them a random
+configuration is proposed.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import numpy as np
 
 from tuner.space import TuningSpace
 from tuner.strategies.contract import Hints, Strategy
+from tuner.strategies.registry import strategy
 
 TRIES = 20
 
 
+@strategy("optuna")
 class OptunaSampler(Strategy):
     def __init__(
         self,
@@ -48,7 +51,7 @@ class OptunaSampler(Strategy):
                 continue
             known = self.results.get(number)
             if number not in self.results:
-                self.study.tell(trial, state=self.failed)  # its result comes with `tell`, whoever proposed it
+                self.study.tell(trial, state=self.failed)  # its result comes with `tell`
                 return number
             self.study.tell(trial, np.log(known) if known is not None else np.log(self.slowest))
         return self.random_unknown()

@@ -1,32 +1,35 @@
-"""The default: a Gaussian process learns from every measurement which configuration promises most.
+"""The default: a Gaussian process learns from every measurement and proposes the most promising configuration.
 
-Jones, Schonlau & Welch 1998, "Efficient Global Optimization", https://doi.org/10.1023/A:1008306431147: after a few
-configurations that lie far apart, always the one with the greatest expected improvement. What is modelled is half the
-rank of a time and half its logarithm: ranks tell good ones apart that slow ones would crowd together. One that failed
-counts as slow as the slowest. What other devices measured is for `tuner.strategies.warm`.
+Jones, Schonlau & Welch 1998, "Efficient Global Optimization", https://doi.org/10.1023/A:1008306431147. The first few
+configurations lie far apart; after them the one with the greatest expected improvement is proposed. The model predicts
+half the rank of a time plus half its logarithm: ranks separate fast configurations that very slow ones would compress.
+A failed configuration counts as the slowest. `tuner.strategies._warm` adds measurements of other devices.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from importlib import import_module
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from scipy.special import ndtr, ndtri
-from scipy.stats import rankdata
 
 from tuner.space import TuningSpace
 from tuner.strategies.contract import Hints, Strategy
-from tuner.strategies.gaussian_process import GaussianProcess
+from tuner.strategies.registry import strategy
 
-TRIED = 200  # random ones that each of the first is the farthest of
-CANDIDATES = 20_000  # of a larger space so many, drawn at random at each fit
+if TYPE_CHECKING:
+    from tuner.strategies._gaussian_process import GaussianProcess
+
+TRIED = 200  # random configurations, of which the farthest from all known is proposed at the start
+CANDIDATES = 20_000  # if the space is larger, this many are drawn at random at each fit
 
 
 @dataclass(frozen=True)
 class Settings:
-    """initial: configurations far apart before the model is asked. refit: lengths are fitted anew each time so many
-    times more is known. length: of a feature, before anything was seen. ranks: their part in what is modelled."""
+    """initial: configurations that lie far apart, before the model is used. refit: the model's lengths are fitted again
+    when the number of results has grown by this factor. length: of a feature before any measurement. ranks: their
+    share in the predicted value."""
 
     initial: int = 10
     refit: float = 1.35
@@ -34,6 +37,7 @@ class Settings:
     ranks: float = 0.5
 
 
+@strategy("surrogate")
 class Surrogate(Strategy):
     settings: ClassVar[Settings] = Settings()
 
@@ -41,6 +45,7 @@ class Surrogate(Strategy):
         self, space: TuningSpace, seed: int = 0, first: tuple[int, ...] = (), hints: Hints | None = None
     ) -> None:
         super().__init__(space, seed, first, hints)
+        self.model = import_module("tuner.strategies._gaussian_process").GaussianProcess  # needs SciPy
         self.process: GaussianProcess | None = None
         self.candidates = np.arange(len(space))
         self.refit_at = 0
@@ -60,37 +65,37 @@ class Surrogate(Strategy):
         return int(self.candidates[int(np.argmax(promise))])
 
     def _renew(self) -> GaussianProcess:
-        """A process of new candidates with the lengths of the one before."""
+        """A process over new candidates, with the lengths of the previous one."""
         self.refit_at = int(np.ceil(len(self.results) * self.settings.refit))
         if len(self.space) > CANDIDATES:
             self.candidates = self._drawn()
-        old, self.process = self.process, GaussianProcess(self.space.features[self.candidates], self.settings.length)
+        old, self.process = self.process, self.model(self.space.features[self.candidates], self.settings.length)
         if old is not None:
             self.process.lengths, self.process.noise = old.lengths, old.noise
         return self.process
 
     def _drawn(self) -> np.ndarray:
-        """The known, the neighbours of the best, and random ones, in order."""
+        """The known configurations, the neighbours of the best, and random ones, in order."""
         near = self.space.neighbours(self.best) if self.best is not None else []
         unknown = self.unknown()
         others = self.rng.choice(unknown, min(CANDIDATES, len(unknown)), replace=False)
         return np.unique(np.concatenate([others, np.array([*self.results, *near], dtype=np.int64)]))
 
     def _covered(self) -> bool:
-        """Whether all that is known is among the candidates, for somebody else may have told it, and not it alone."""
+        """Whether the candidates hold all known configurations and at least one more; others may have reported some."""
         if len(self.candidates) == len(self.space):
             return True
         return len(self.candidates) > len(self.results) and bool(np.isin(list(self.results), self.candidates).all())
 
     def _rows(self) -> list[int]:
-        """The places of the known configurations among the candidates, in the order they were told."""
+        """The places of the known configurations among the candidates, in the order they were reported."""
         known = list(self.results)
         if len(self.candidates) == len(self.space):
             return known
         return np.searchsorted(self.candidates, known).tolist()
 
     def _apart(self) -> int:
-        """Of some random configurations the one that is farthest from all known."""
+        """Among some random configurations, the one that is farthest from all known ones."""
         unknown = self.unknown()
         tried = self.rng.choice(unknown, min(TRIED, len(unknown)), replace=False)
         if not self.results:
@@ -101,7 +106,10 @@ class Surrogate(Strategy):
 
 
 def modelled(results: list[float | None], ranks: float) -> np.ndarray:
-    """Normal scores of the ranks and logarithms of the times, mixed and standardised; [n]."""
+    """The values to model: normal scores of ranks and logarithms of times, mixed and standardised; [n]."""
+    from scipy.special import ndtri
+    from scipy.stats import rankdata
+
     times = slowest_for_failed(results)
     by_rank = standard(ndtri(rankdata(times) / (len(times) + 1)))
     return standard(ranks * by_rank + (1 - ranks) * standard(np.log(times)))
@@ -117,7 +125,9 @@ def standard(values: np.ndarray) -> np.ndarray:
 
 
 def expected_improvement(mean: np.ndarray, deviation: np.ndarray, best: float) -> np.ndarray:
-    """How much lower than `best` a normal value will be on average, if zero where it is higher."""
+    """The mean of max(best - value, 0) for normally distributed values."""
+    from scipy.special import ndtr
+
     ahead = (best - mean) / deviation
     density = np.exp(-0.5 * ahead**2) / np.sqrt(2 * np.pi)
     return deviation * (ahead * ndtr(ahead) + density)

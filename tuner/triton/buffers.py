@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tuner.measure.gate import ROUNDINGS
+from tuner.measure.correctness import ROUNDINGS
 
 ROOM = 0.4  # of a GPU's free memory that copies may take
 LOOSER = 4  # times what the gate allows: the default configuration, which others are held against, is rounded too

@@ -1,8 +1,7 @@
-"""What `triton.autotune` measures, recorded: `with tuner.listen(): ...`, or `tuner.listen()` until the process ends.
+"""Records what `triton.autotune` measures: `with tuner.listen(): ...`, or `tuner.listen()` until the process ends.
 
-Triton from 3.8 on tells a listener of its own; before, its autotuner is watched from outside. Whatever listened before
-is still told. A key that Triton remembers from before, in this process or on disk, is recorded when its timings are
-read, but not twice.
+From version 3.8 Triton calls a listener; in earlier versions its autotuner is wrapped. An existing listener is still
+called. A key that Triton has cached, in this process or on disk, is recorded when its timings are read, but only once.
 """
 
 from __future__ import annotations
@@ -18,29 +17,28 @@ from kernels.dispatch.registry import Problem
 from tuner import problems
 from tuner.device import fingerprint
 from tuner.outcome import Kind, Outcome
-from tuner.triton import kernel_memory
+from tuner.search.backends import Backend, Row, backend
+from tuner.search.cache import row
+from tuner.triton.case import choice_of, interpreted, values
 from tuner.triton.jit_source import function_of, source
-from tuner.triton.kernel_case import interpreted, text_of, values
-from tuner.triton.kernel_memory import Memory, Row
-from tuner.triton.kernel_search import choice_of
 
-NO_TIME = "triton.autotune had no time for it: it lacks resources, breaks an assertion, or ptxas refused it"
+NO_TIME = "triton.autotune has no time for it: it lacks resources, breaks an assertion, or ptxas rejected it"
 
 
 def listen(store: str | Path | None = None) -> Listener:
-    """Record what every `triton.autotune`d kernel measures from now on, until the result is closed.
+    """Record what every `triton.autotune`d kernel measures from now on, until the listener is closed.
 
-    store: a folder, a database file or a URL; by default $NAS_STORAGE, else a folder of the user. Raises ImportError
-    without Triton.
+    store: a folder, a database file or a URL; by default $NAS_STORAGE, else a folder in the user's data directory.
+    Raises ImportError without Triton.
     """
-    return Listener(kernel_memory.memory(store)).open()
+    return Listener(backend(store)).open()
 
 
 class Listener:
-    """Writes rows into `memory`; `recorded` counts them."""
+    """Writes rows into `backend`; `recorded` counts them."""
 
-    def __init__(self, memory: Memory) -> None:
-        self.memory, self.recorded = memory, 0
+    def __init__(self, backend: Backend) -> None:
+        self.backend, self.recorded = backend, 0
         self._undo: list[Callable[[], None]] = []
 
     def open(self) -> Listener:
@@ -62,7 +60,7 @@ class Listener:
         self.close()
 
     def close(self) -> None:
-        """Nothing more is recorded."""
+        """Stop recording."""
         while self._undo:
             self._undo.pop()()
 
@@ -78,25 +76,24 @@ class Listener:
         names: Sequence[str] = (),
         device: str | None = None,
     ) -> None:
-        """The decision of an autotuner, as Triton tells it; names: what the first values of `key` are called."""
+        """Record a decision of an autotuner, as Triton reports it; names: of the first values of `key`."""
         where = device or (f"cuda:{torch.cuda.current_device()}" if torch.cuda.is_available() else "cpu")
         here, function = fingerprint(where), function_of(fn)
         name, text = f"{function.__module__}.{function.__qualname__}", source(function)
         problem = _problem(name, torch.device(where).type, key, names, interpreted(fn))
         about = name, problems.text(problem, None), problem.dtype
         rows = [
-            kernel_memory.row(*about, text_of(choice_of(values(config))), text, _outcome(times))
-            for config, times in configs_timings.items()
+            row(*about, choice_of(values(config)), text, _outcome(times)) for config, times in configs_timings.items()
         ]
         if cache_hit:
-            known = [_identity(row) for row in self.memory.rows(name) if row["device"] == here.key]
-            rows = [row for row in rows if _identity(row) not in known]
+            known = [_identity(each) for each in self.backend.rows(name) if each.device == here.key]
+            rows = [each for each in rows if _identity(each) not in known]
         if rows:
-            self.memory.add(here, rows)
+            self.backend.add(here, rows)
             self.recorded += len(rows)
 
     def _watch(self, autotuner: Any) -> None:
-        """Compare what an autotuner holds before and after each run: new timings are told."""
+        """Wrap `run` of the autotuner, and record the timings that are new after a call."""
         run = autotuner.run
 
         def watched(tuner: Any, *args: Any, **kwargs: Any) -> Any:
@@ -124,16 +121,16 @@ class Listener:
 
 
 def _both(before: Callable[..., None] | None, new: Callable[..., None]) -> Callable[..., None]:
-    def told(**said: Any) -> None:
+    def call(**arguments: Any) -> None:
         if before is not None:
-            before(**said)
-        new(**said)
+            before(**arguments)
+        new(**arguments)
 
-    return told
+    return call
 
 
 def _problem(name: str, kind: str, key: Sequence[Any], names: Sequence[str], interpreted: bool) -> Problem:
-    """A problem of the values of a key: the dtypes that Triton adds are its last ones, as text."""
+    """The problem that a key describes. Triton appends the dtypes, as text, to the values of a key."""
     dtypes = [str(each) for each in key if str(each).startswith("torch.")]
     plain = [each for each in key if not str(each).startswith("torch.")]
     named = [(names[number] if number < len(names) else f"key{number}", each) for number, each in enumerate(plain)]
@@ -149,7 +146,7 @@ def _device(arguments: Sequence[Any]) -> str | None:
 
 
 def _outcome(times: Any) -> Outcome:
-    """Triton keeps quantiles, the median first."""
+    """times: quantiles as Triton keeps them, the median first."""
     median = float(times[0] if isinstance(times, Sequence) else times)
     if median == float("inf"):
         return Outcome(Kind.BUILD_ERROR, message=NO_TIME)
@@ -157,4 +154,4 @@ def _outcome(times: Any) -> Outcome:
 
 
 def _identity(row: Row) -> tuple:
-    return row["problem"], row["configuration"], row["source"], row["milliseconds"]
+    return row.problem, row.configuration, row.source, row.milliseconds

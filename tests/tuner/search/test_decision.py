@@ -6,8 +6,8 @@ from kernels.dispatch.registry import Choice, Problem
 from tuner.measure.measure import timing
 from tuner.outcome import Kind, Outcome
 from tuner.search.buckets import buckets
+from tuner.search.cache import Known
 from tuner.search.decision import decide, expected_regret
-from tuner.search.notebook import Known
 
 PROBLEM = Problem("scale", "cpu", "float32", (("rows", 4),))
 DEFAULT, OTHER, THIRD = (Choice.of(name) for name in ("default", "other", "third"))

@@ -220,7 +220,9 @@ def test_a_build_that_cannot_win_changes_nothing_and_is_not_tried_again(pretende
 
 def test_on_a_gpu_the_configurations_that_come_next_are_compiled_ahead(pretended, store, faulty, monkeypatch):
     told = []
-    monkeypatch.setattr("tuner.measure.ahead.Ahead.compile_next", lambda self, problem, some: told.append(list(some)))
+    monkeypatch.setattr(
+        "tuner.measure.precompile.Precompiler.compile_next", lambda self, problem, some: told.append(list(some))
+    )
     right = Implementation("right", faulty.right, {"block": (4, 8, 16)}, default={"block": 8}, files=("x_triton",))
     monkeypatch.setattr(Implementation, "source", property(lambda self: "same"))
     changed(faulty, right=right)

@@ -6,9 +6,9 @@ import pytest
 from tuner import strategies
 from tuner.replay.recorded import synthetic
 from tuner.replay.replay import fraction_of_optimum, replay
-from tuner.search.transfer import Elsewhere, hints
+from tuner.search.transfer import OtherDevice, hints
 from tuner.space import TuningSpace
-from tuner.strategies import warm
+from tuner.strategies import _warm as warm
 from tuner.strategies.contract import Hints
 
 RECORDED = synthetic(3)
@@ -17,7 +17,7 @@ ALL = np.ones(len(SPACE), dtype=bool)
 
 
 def test_the_order_elsewhere_is_the_order_of_the_hints():
-    (found,) = hints(SPACE, [Elsewhere(SPACE, TIMES * 7, ALL)]).times
+    (found,) = hints(SPACE, [OtherDevice(SPACE, TIMES * 7, ALL)]).times
     valid = ~np.isnan(TIMES)
     np.testing.assert_allclose(found[valid], np.log(TIMES[valid] / RECORDED.best))
     assert (found[~valid] == found[valid].max()).all(), "what failed there counts as slow"
@@ -25,7 +25,7 @@ def test_the_order_elsewhere_is_the_order_of_the_hints():
 
 def test_configurations_that_another_space_lacks_get_what_a_regression_says():
     smaller = TuningSpace(SPACE.parameters, SPACE.places[::3])
-    (found,) = hints(SPACE, [Elsewhere(smaller, TIMES[::3], np.ones(len(smaller), dtype=bool))]).times
+    (found,) = hints(SPACE, [OtherDevice(smaller, TIMES[::3], np.ones(len(smaller), dtype=bool))]).times
     unknown = np.ones(len(SPACE), dtype=bool)
     unknown[::3] = False
     unknown &= ~np.isnan(TIMES)
@@ -34,7 +34,7 @@ def test_configurations_that_another_space_lacks_get_what_a_regression_says():
 
 
 def test_a_device_that_is_more_alike_counts_for_more():
-    one, other = Elsewhere(SPACE, TIMES, ALL, alike=9.0), Elsewhere(SPACE, 1 / TIMES, ALL, alike=1.0)
+    one, other = OtherDevice(SPACE, TIMES, ALL, likeness=9.0), OtherDevice(SPACE, 1 / TIMES, ALL, likeness=1.0)
     found = hints(SPACE, [one, other])
     assert found.weights == pytest.approx([0.9, 0.1])
     first = strategies.make("surrogate", SPACE, hints=found).ask()
@@ -43,20 +43,20 @@ def test_a_device_that_is_more_alike_counts_for_more():
 
 def test_without_anything_known_there_are_no_hints():
     assert hints(SPACE, []) is None
-    assert hints(SPACE, [Elsewhere(SPACE, TIMES, np.zeros(len(SPACE), dtype=bool))]) is None
-    assert hints(SPACE, [Elsewhere(SPACE, np.full(len(SPACE), np.nan), ALL)]) is None
+    assert hints(SPACE, [OtherDevice(SPACE, TIMES, np.zeros(len(SPACE), dtype=bool))]) is None
+    assert hints(SPACE, [OtherDevice(SPACE, np.full(len(SPACE), np.nan), ALL)]) is None
 
 
 def test_good_hints_find_a_fast_configuration_at_once():
     noisy = TIMES * np.exp(0.1 * np.random.default_rng(0).standard_normal(len(SPACE)))
-    found = hints(SPACE, [Elsewhere(SPACE, noisy, ALL)])
+    found = hints(SPACE, [OtherDevice(SPACE, noisy, ALL)])
     warm = [fraction_of_optimum(RECORDED, replay(RECORDED, "surrogate", 8, s, hints=found), 8) for s in range(3)]
     cold = [fraction_of_optimum(RECORDED, replay(RECORDED, "surrogate", 8, s), 8) for s in range(3)]
     assert min(warm) > 0.9 > np.mean(cold)
 
 
 def test_hints_that_mislead_are_overcome():
-    wrong = hints(SPACE, [Elsewhere(SPACE, 1 / TIMES, ALL)])
+    wrong = hints(SPACE, [OtherDevice(SPACE, 1 / TIMES, ALL)])
     found = [fraction_of_optimum(RECORDED, replay(RECORDED, "surrogate", 60, s, hints=wrong), 60) for s in range(3)]
     assert np.mean(found) > 0.85
 
@@ -67,7 +67,7 @@ def test_hints_of_another_length_are_refused():
 
 
 def test_the_device_that_turns_out_to_be_like_this_one_gets_the_weight():
-    found = hints(SPACE, [Elsewhere(SPACE, 1 / TIMES, ALL), Elsewhere(SPACE, TIMES, ALL)])
+    found = hints(SPACE, [OtherDevice(SPACE, 1 / TIMES, ALL), OtherDevice(SPACE, TIMES, ALL)])
     strategy = strategies.make("surrogate", SPACE, hints=found)
     assert isinstance(strategy, warm.Warm)
     for _ in range(12):
@@ -79,7 +79,7 @@ def test_the_device_that_turns_out_to_be_like_this_one_gets_the_weight():
 
 
 def test_later_every_other_proposal_is_that_of_a_search_without_hints():
-    found = hints(SPACE, [Elsewhere(SPACE, 1 / TIMES, ALL)])
+    found = hints(SPACE, [OtherDevice(SPACE, 1 / TIMES, ALL)])
     warmed, cold = strategies.make("surrogate", SPACE, hints=found), strategies.make("surrogate", SPACE)
     for number in range(0, 50 * (warm.ALONE + 1), 50):
         for strategy in (warmed, cold):

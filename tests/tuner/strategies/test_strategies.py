@@ -8,7 +8,7 @@ from tuner.replay.recorded import synthetic
 from tuner.replay.replay import expected_random, fraction_of_optimum, replay, score
 from tuner.space import TuningSpace
 
-NAMES = sorted(strategies.STRATEGIES)
+NAMES = strategies.STRATEGIES.names()
 RECORDED = synthetic(0)
 SMALL = TuningSpace.product({"x": [1, 2, 3, 5], "y": [1, 2, 4], "z": [False, True]}, [lambda c: c["x"] * c["y"] < 20])
 
@@ -89,5 +89,5 @@ def test_a_large_space_is_modelled_by_a_part_of_it(monkeypatch):
 
 
 def test_an_unknown_strategy_is_answered_with_the_nearest():
-    with pytest.raises(ValueError, match=r"no tuning strategy is called 'surogate'\. Did you mean 'surrogate'"):
+    with pytest.raises(ValueError, match=r"No tuning strategy is called 'surogate'\. Did you mean 'surrogate'"):
         strategies.make("surogate", SMALL)

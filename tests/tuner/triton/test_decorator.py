@@ -11,8 +11,9 @@ import torch
 
 import tuner
 from kernels.dispatch.registry import Choice
-from tuner.triton import kernel_memory, kernel_search
-from tuner.triton.permission import SWITCH
+from tuner.search.backends import STORAGE
+from tuner.triton import decorator
+from tuner.triton.enabled import SWITCH
 
 triton = pytest.importorskip("triton")
 tl = pytest.importorskip("triton.language")
@@ -72,7 +73,7 @@ def grid(meta):
 @pytest.fixture(autouse=True)
 def allowed(monkeypatch):
     monkeypatch.setenv(SWITCH, "on")
-    monkeypatch.delenv(kernel_memory.STORAGE, raising=False)
+    monkeypatch.delenv(STORAGE, raising=False)
     LAUNCHED.clear()
 
 
@@ -284,7 +285,7 @@ def test_constraints_see_the_configuration_and_the_arguments(tmp_path):
 
 
 def test_a_large_space_is_searched_and_not_exhausted(tmp_path, monkeypatch):
-    monkeypatch.setitem(kernel_search.EVALUATIONS, "quick", 7)
+    monkeypatch.setitem(decorator.EVALUATIONS, "quick", 7)
     kernel = tuned(tmp_path, space={"num_warps": [1, 2, 4, 8], "BLOCK": BLOCKS})
 
     call(kernel)
@@ -425,7 +426,7 @@ def test_a_miss_says_why(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"configs": [], "space": {}}, "say what to choose among once"),
+        ({"configs": [], "space": {}}, "give either configs or space"),
         ({"configs": [], "default": {}}, "go with space"),
         ({"space": {"BLOK": [1]}}, "space names 'BLOK', which is no argument of .*scale. Did you mean 'BLOCK'"),
         ({"key": ["sise"]}, "key names 'sise', .* Did you mean 'size'"),

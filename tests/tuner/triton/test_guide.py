@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tuner.triton.permission import SWITCH
+from tuner.triton.enabled import SWITCH
 
 pytest.importorskip("triton")
 

@@ -7,7 +7,7 @@ import torch
 
 import tuner
 from nas.store import open_store
-from tuner.triton import kernel_memory
+from tuner.search.backends import STORAGE, backend
 
 triton = pytest.importorskip("triton")
 tl = pytest.importorskip("triton.language")
@@ -43,7 +43,7 @@ class Autotuned:
 @pytest.fixture
 def silent(monkeypatch):
     """Nothing of the machine's own is written to."""
-    monkeypatch.delenv(kernel_memory.STORAGE, raising=False)
+    monkeypatch.delenv(STORAGE, raising=False)
 
 
 def test_every_configuration_is_recorded_in_the_study_database(tmp_path, silent):
@@ -83,7 +83,7 @@ def test_what_triton_read_from_its_disk_is_recorded_once(tmp_path, silent):
         with tuner.listen(tmp_path / "folder") as listener:
             listener(**told, configs_timings=timings)
 
-    assert len(kernel_memory.memory(tmp_path / "folder").rows(f"{negate.fn.__module__}.negate")) == 3
+    assert len(backend(tmp_path / "folder").rows(f"{negate.fn.__module__}.negate")) == 3
 
 
 def test_a_listener_of_triton_is_used_where_there_is_one_and_the_one_before_is_told_too(tmp_path, silent, monkeypatch):

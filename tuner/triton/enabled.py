@@ -1,4 +1,4 @@
-"""Whether something may be tuned here and now: never where it would be recorded, traced, or surprise somebody."""
+"""Whether a kernel may be tuned here and now: never where that would be recorded, traced, or come as a surprise."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ SWITCH = "NAS_TUNING"
 SETTINGS = ("on", "off")
 
 
-def refusal() -> str | None:
-    """Why nothing may be tuned now; None where it may. Raises ValueError where $NAS_TUNING is neither on nor off."""
+def reason_not_to_tune() -> str | None:
+    """Why nothing may be tuned now; None if tuning is enabled. Raises ValueError if $NAS_TUNING is not on or off."""
     setting = os.environ.get(SWITCH, "")
     if setting and setting not in SETTINGS:
         raise ValueError(f"{SWITCH} must be one of {', '.join(SETTINGS)}, but is {setting!r}.")

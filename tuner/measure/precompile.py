@@ -1,9 +1,9 @@
-"""Compilers that work ahead: while the device measures one configuration, other processes compile the next.
+"""Processes that compile in advance: while the device measures one configuration, others compile the next ones.
 
-Triton keeps on disk what it compiled, by a hash of the source, the settings and the device: the child that measures
-finds it there. A process of the pool calls the implementation with Triton's launches replaced by their compilation, so
-that it computes nothing of note on the device. Nothing depends on it: one that dies or hangs leaves the compiling to
-the child.
+Triton keeps compiled kernels on disk, under a hash of the source, the settings and the device, so the child process
+that measures finds them there. A process of the pool calls the implementation with Triton's launches replaced by their
+compilation, so that nothing runs on the device. Nothing depends on the pool: if one of its processes dies or hangs, the
+child compiles for itself.
 """
 
 from __future__ import annotations
@@ -21,40 +21,40 @@ from tuner.measure.children import context, without_main
 from tuner.measure.worker import Settings, load
 
 MOST = 8  # processes: each holds a context of the device
-ROOM = 2  # choices that wait for each of them; more might never be asked for
+WAITING = 2  # choices that may wait for each process; more might never be needed
 
 Compile = Callable[[Problem, Choice], None]
 
 
-class Ahead:
-    """A pool of compilers. Close it, or use `with`."""
+class Precompiler:
+    """A pool of compiling processes. Close it, or use `with`."""
 
     def __init__(self, settings: Settings, processes: int | None = None, compile: Compile | None = None) -> None:
-        self.processes = compilers(settings.device) if processes is None else processes
+        self.processes = default_processes(settings.device) if processes is None else processes
         self.compile, self.settings = compile or compile_choice, settings
-        self.asked: set[tuple[Problem, Choice]] = set()
+        self.submitted: set[tuple[Problem, Choice]] = set()
         self.running: list[Future] = []
         self.pool: ProcessPoolExecutor | None = None
 
-    def __enter__(self) -> Ahead:
+    def __enter__(self) -> Precompiler:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def compile_next(self, problem: Problem, choices: Iterable[Choice]) -> None:
-        """Begin with those of `choices`, in their order, that were never asked for and that there is room for."""
+        """Submit the first of `choices` that were never submitted, as many as the pool can take."""
         if not self.processes:
             return
         self.running = [each for each in self.running if not each.done()]
         for choice in choices:
-            if len(self.running) >= ROOM * self.processes:
+            if len(self.running) >= WAITING * self.processes:
                 return
-            if (problem, choice) not in self.asked:
-                self.asked.add((problem, choice))
-                self._begin(problem, choice)
+            if (problem, choice) not in self.submitted:
+                self.submitted.add((problem, choice))
+                self._submit(problem, choice)
 
-    def _begin(self, problem: Problem, choice: Choice) -> None:
+    def _submit(self, problem: Problem, choice: Choice) -> None:
         try:
             if self.pool is None:
                 self.pool = ProcessPoolExecutor(
@@ -63,10 +63,10 @@ class Ahead:
             with without_main():
                 self.running.append(self.pool.submit(self.compile, problem, choice))
         except BrokenProcessPool:
-            self.processes = 0  # one was killed: the child compiles for itself from now on
+            self.processes = 0  # a process was killed: from now on the child compiles for itself
 
     def close(self) -> None:
-        """End it; what is being compiled is not waited for."""
+        """End all processes, without waiting for what they compile."""
         if self.pool is None:
             return
         processes = list((self.pool._processes or {}).values())
@@ -77,43 +77,43 @@ class Ahead:
         self.pool = None
 
 
-def compilers(device: str) -> int:
-    """How many work ahead: half of the cores beside a GPU; none on a CPU, whose cores are what is measured."""
+def default_processes(device: str) -> int:
+    """How many processes compile: half of the cores for a GPU; none for a CPU, whose cores are being measured."""
     return 0 if device == "cpu" else min(MOST, (os.cpu_count() or 1) // 2)
 
 
-def compiles(files: Iterable[str]) -> bool:
-    """Whether an implementation of these files is compiled by Triton when it is called."""
+def is_compiled(files: Iterable[str]) -> bool:
+    """Whether Triton compiles an implementation that consists of these modules."""
     return any(name.endswith("_triton") for name in files)
 
 
 def prepare(files: tuple[str, ...]) -> None:
-    """What a process of the pool begins with."""
+    """Initialise a process of the pool: load the files that register operations."""
     for path in files:
         load(path)
 
 
 def compile_choice(problem: Problem, choice: Choice) -> None:
     """Compile what `choice` launches for `problem`, forward and backward."""
-    from tuner.measure.gate import compile_both
+    from tuner.measure.correctness import call_forward_and_backward
 
     found = operation(problem.operation)
     with only_compiling():
-        compile_both(found, problem, tuned.bound(found, choice))
+        call_forward_and_backward(found, problem, tuned.bound(found, choice))
 
 
 @contextmanager
 def only_compiling() -> Iterator[None]:
-    """Inside it a launch of a Triton kernel compiles it, and runs nothing."""
+    """Inside the block a launch of a Triton kernel compiles it, but does not run it."""
     from triton.runtime.jit import JITFunction
 
-    whole = JITFunction.run
+    original = JITFunction.run
 
     def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-        return whole(self, *args, grid=grid, warmup=True, **kwargs)
+        return original(self, *args, grid=grid, warmup=True, **kwargs)
 
     JITFunction.run = run
     try:
         yield
     finally:
-        JITFunction.run = whole
+        JITFunction.run = original

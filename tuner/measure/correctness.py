@@ -88,7 +88,7 @@ def trial(operation: Operation, problem: Problem, seed: int) -> Trial:
     return Trial((args, kwargs), weights, exact, gradients, own)
 
 
-def compile_both(operation: Operation, problem: Problem, call: Callable[..., Any]) -> None:
+def call_forward_and_backward(operation: Operation, problem: Problem, call: Callable[..., Any]) -> None:
     """Call it, and its backward pass, on inputs whose results nobody looks at."""
     args, kwargs = operation.inputs(problem, 0)
     outputs = [each for each in _flat(call(*args, **kwargs)) if isinstance(each, Tensor) and each.requires_grad]

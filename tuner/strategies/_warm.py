@@ -1,11 +1,11 @@
-"""The default where other devices have measured the space: their times, as far as they turn out to hold here.
+"""Warm start: the default strategy if other devices have measured the space.
 
-The logarithm of a time is a weighted sum of those on the other devices plus what is peculiar to this one. The weights
-are normal around how alike the devices are, what is peculiar is a Gaussian process over the configurations, and both
-are learned together, as in Rasmussen & Williams 2006, section 2.7. So hints that mislead lose their weight, and what no
-device has shown is still explored. Later every other proposal is made without hints, lest they hide what is best here
-alone. Half of the logarithm is replaced by ranks, as in `tuner.strategies.surrogate`.
-D devices, n measurements, N candidates.
+The logarithm of a time is modelled as a weighted sum of the logarithms on the other devices plus a residual. The
+weights have a normal prior around the likeness of the devices, the residual is a Gaussian process over the
+configurations, and both are learned together, as in Rasmussen & Williams 2006, section 2.7. So misleading hints lose
+their weight, and the residual is still explored. From some point on every other proposal is made without hints, because
+they could hide a configuration that is best only here. Half of the logarithm is replaced by ranks, as in
+`tuner.strategies.surrogate`. D devices, n measurements, N candidates.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from tuner.space import TuningSpace
 from tuner.strategies.contract import Hints
 from tuner.strategies.surrogate import Surrogate, slowest_for_failed, standard
 
-DOUBT = 0.25  # standard deviation of a weight before anything was measured; all weights together are one
-PECULIAR = 0.5  # deviation of what is peculiar, in parts of that of the hints, before anything was measured ...
-PECULIAR_WEIGHT = 4.0  # ... and how many measurements that is worth
-LENGTH = 1.35  # of a feature in what is peculiar
+DOUBT = 0.25  # standard deviation of a weight before any measurement; the weights add up to one
+RESIDUAL = 0.5  # standard deviation of the residual before any measurement, relative to that of the hints ...
+RESIDUAL_WEIGHT = 4.0  # ... and how many measurements that prior is worth
+LENGTH = 1.35  # of a feature in the residual
 FIT_FROM = 8  # measurements before lengths are fitted
-ALONE = 24  # measurements from which on every other proposal knows nothing of hints
-ROUNDS = 4  # of finding the weights and the variance by turns
+ALONE = 24  # measurements from which on every other proposal ignores the hints
+ROUNDS = 4  # of finding the weights and the variance in alternation
 
 
 class Warm(Surrogate):
@@ -38,7 +38,7 @@ class Warm(Surrogate):
         self.basis = np.vstack([np.ones(len(space)), hints.times])  # [1 + D, N]
         self.expected = np.append(0.0, hints.weights)
         self.certainty = np.diag(np.append(1e-6, np.full(len(hints.weights), DOUBT**-2)))
-        self.peculiar = max(PECULIAR * float((hints.weights @ hints.times).std()), 1e-3)
+        self.residual = max(RESIDUAL * float((hints.weights @ hints.times).std()), 1e-3)
 
     def propose(self) -> int:
         if not self.results:
@@ -67,7 +67,7 @@ class Warm(Surrogate):
         process.forget()
 
     def _fit(self, values: np.ndarray) -> None:
-        """Lengths for what the weighted hints leave over."""
+        """Fit the lengths to the residual."""
         weights, _, _ = self._weights(values)
         left = values - weights @ self.basis[:, list(self.results)]
         self._start()
@@ -75,16 +75,16 @@ class Warm(Surrogate):
         self.process.fit(self._rows(), standard(left), self.rng)
 
     def _weights(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-        """Mean of the weights [1 + D], the inverse of their covariance in parts of the variance, and the variance."""
+        """Mean of the weights [1 + D], the inverse of their covariance relative to the variance, and the variance."""
         assert self.process is not None
         self.process.see(self._rows())
         basis, whitened = self.process.whiten(self.basis[:, list(self.results)].T), self.process.whiten(values)
-        variance = self.peculiar**2
+        variance = self.residual**2
         for _ in range(ROUNDS):
             precision = basis.T @ basis + variance * self.certainty
             weights = np.linalg.solve(precision, basis.T @ whitened + variance * self.certainty @ self.expected)
             left = whitened - basis @ weights
-            variance = (PECULIAR_WEIGHT * self.peculiar**2 + left @ left) / (PECULIAR_WEIGHT + len(values))
+            variance = (RESIDUAL_WEIGHT * self.residual**2 + left @ left) / (RESIDUAL_WEIGHT + len(values))
         return weights, precision, float(variance)
 
     def _predict(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -93,7 +93,7 @@ class Warm(Surrogate):
         assert self.process is not None
         whitened = self.process.whiten(np.column_stack([values, self.basis[:, list(self.results)].T]))
         seen = self.process.spread(whitened)  # [2 + D, N]
-        beside = self.basis[:, self.candidates] - seen[1:]  # what the process does not know of the basis
-        mean = seen[0] + weights @ beside
-        doubt = np.einsum("ij,ij->j", beside, np.linalg.solve(precision, beside))
+        unseen = self.basis[:, self.candidates] - seen[1:]  # the part of the basis that the process does not explain
+        mean = seen[0] + weights @ unseen
+        doubt = np.einsum("ij,ij->j", unseen, np.linalg.solve(precision, unseen))
         return mean, np.sqrt(variance * (self.process.left() + doubt))

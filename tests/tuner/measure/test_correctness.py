@@ -7,13 +7,13 @@ import torch
 
 from kernels.dispatch import registry
 from tuner import outcome
-from tuner.measure import gate
+from tuner.measure import correctness
 from tuner.outcome import Kind
 
 
 def reason(faulty, call, rows=16, dtype=torch.float32):
-    found = gate.trial(faulty.FAULTY, faulty.problem(rows), seed=3)
-    return gate.differences(found, call, dtype)
+    found = correctness.trial(faulty.FAULTY, faulty.problem(rows), seed=3)
+    return correctness.differences(found, call, dtype)
 
 
 def test_the_definition_passes_itself(faulty):
@@ -26,7 +26,7 @@ def test_the_definition_passes_itself(faulty):
         ("wrong", "output differs at"),
         ("wrong_gradient", "gradient 1 differs at"),
         ("unwritten", "where memory was not zero before"),
-        ("changes_inputs", gate.CHANGED),
+        ("changes_inputs", correctness.CHANGED),
         ("without_gradients", "gradient 0 is missing"),
     ],
 )
@@ -52,7 +52,7 @@ def test_what_may_differ_follows_from_the_dtype(dtype, faulty):
 
 
 def test_fresh_inputs_differ_from_seed_to_seed_and_not_between_calls(faulty):
-    one, same, other = (gate.trial(faulty.FAULTY, faulty.problem(4), seed) for seed in (1, 1, 2))
+    one, same, other = (correctness.trial(faulty.FAULTY, faulty.problem(4), seed) for seed in (1, 1, 2))
     assert torch.equal(one.outputs[0], same.outputs[0])
     assert not torch.equal(one.outputs[0], other.outputs[0])
 
@@ -97,9 +97,9 @@ def test_what_stands_for_a_definition_that_fills_the_memory_equals_it(name, stan
     huge = replace(some, sizes=tuple((size, 2**16) for size, _ in some.sizes))
     assert (operation.lean(huge), operation.lean(some_of(some, sizes))) == (stands, None)
 
-    exact = gate.trial(operation, replace(some_of(some, sizes), dtype="float64"), seed=1)
+    exact = correctness.trial(operation, replace(some_of(some, sizes), dtype="float64"), seed=1)
     lean = operation.implementations[stands]
-    assert gate.differences(exact, lambda *a, **k: lean.call(*a, **k, **lean.default), torch.float64) is None
+    assert correctness.differences(exact, lambda *a, **k: lean.call(*a, **k, **lean.default), torch.float64) is None
 
 
 def some_of(problem, sizes):

@@ -1,6 +1,7 @@
-"""A kernel of `tuner.tune` in a trace of torch.compile: what serves is looked up outside, and is a constant inside.
+"""A kernel of `tuner.tune` in a trace of torch.compile: its settings are looked up outside the trace and are constants
+inside.
 
-Tensors have shapes and dtypes there, and no numbers; nothing can be measured.
+In a trace tensors have shapes and dtypes but no values, so nothing can be measured.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ import torch
 
 
 def usual_device() -> str:
-    """Where a kernel without tensors runs."""
+    """The device of a kernel that has no tensors among its arguments."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def described(arguments: Mapping[str, Any]) -> tuple[tuple, ...]:
-    """The arguments of a traced call as constants: of a tensor its shape, dtype and device; a size that is open as it
-    is in this trace."""
+    """The arguments of a traced call as constants: a tensor as its shape, dtype and device; a symbolic size as its
+    value in this trace."""
     from torch.fx.experimental.symbolic_shapes import optimization_hint
 
     found: list[tuple] = []
@@ -34,17 +35,18 @@ def described(arguments: Mapping[str, Any]) -> tuple[tuple, ...]:
 
 
 def settings_of_trace(kernel: Any, described: tuple[tuple, ...]) -> tuple[tuple[str, Any], ...]:
-    """The settings that serve, looked up outside of the trace, which would guard on all that the look-up reads."""
+    """The settings that the call uses. They are looked up outside of the trace, which would otherwise guard on
+    everything that the look-up reads."""
     arguments = {
         name: torch.empty(more[0], dtype=more[1], device="meta") if len(more) > 1 else more[0]
         for name, *more in described
     }
     devices = [each[3] for each in described if len(each) > 2]
     settings = kernel.of_trace(arguments, devices[0] if devices else usual_device()).config.all_kwargs()
-    if settings.get("num_ctas") == 1:  # as by default; torch.compile takes no other
+    if settings.get("num_ctas") == 1:  # the default; torch.compile accepts no other value
         del settings["num_ctas"]
     return tuple(settings.items())
 
 
-# What `torch.compiler.assume_constant_result` sets; calling that would load the compiler with this module.
+# `torch.compiler.assume_constant_result` sets this; calling it would load the compiler together with this module.
 settings_of_trace._dynamo_marked_constant = True  # type: ignore[attr-defined]

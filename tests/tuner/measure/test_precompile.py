@@ -1,0 +1,79 @@
+"""Precompilation: each choice once, in order, never for a CPU; if a process dies, nothing is lost."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from kernels.dispatch.registry import Choice, Problem
+from tuner.measure.precompile import Precompiler, default_processes, is_compiled, only_compiling
+from tuner.measure.worker import Settings
+
+CHOICES = [Choice.of("triton", {"block": block}) for block in (16, 32, 64)]
+
+
+def problem(folder):
+    """A fake compiler is told by the problem where to write."""
+    return Problem(str(folder), "cpu", "float32", ())
+
+
+def write(problem, choice):
+    file = Path(problem.operation, str(dict(choice.configuration)["block"]))
+    assert not file.exists()
+    file.write_text(str(os.getpid()))
+
+
+def die(problem, choice):
+    os._exit(1)
+
+
+def wait(folder, count, seconds=60.0):
+    end = time.monotonic() + seconds
+    while len(list(folder.iterdir())) < count and time.monotonic() < end:
+        time.sleep(0.01)
+    return sorted(int(path.name) for path in folder.iterdir())
+
+
+def test_the_next_choices_are_compiled_once_in_other_processes(tmp_path):
+    with Precompiler(Settings(), processes=1, compile=write) as precompiler:
+        for _ in range(3):
+            precompiler.compile_next(problem(tmp_path), CHOICES)
+        assert wait(tmp_path, 2) == [16, 32]  # the pool takes no more at first
+        while any(not each.done() for each in precompiler.running):
+            time.sleep(0.01)
+        precompiler.compile_next(problem(tmp_path), CHOICES)
+        assert wait(tmp_path, 3) == [16, 32, 64]
+    assert {path.read_text() for path in tmp_path.iterdir()} != {str(os.getpid())}
+
+
+def test_if_a_process_dies_the_session_continues_without_it(tmp_path):
+    with Precompiler(Settings(), processes=1, compile=die) as precompiler:
+        precompiler.compile_next(problem(tmp_path), CHOICES[:1])
+        assert precompiler.running[0].exception(60) is not None
+        precompiler.compile_next(problem(tmp_path), CHOICES)
+        assert precompiler.processes == 0
+        precompiler.compile_next(problem(tmp_path), CHOICES)
+
+
+def test_nothing_is_precompiled_for_a_cpu(tmp_path):
+    assert default_processes("cpu") == 0
+    with Precompiler(Settings()) as precompiler:
+        precompiler.compile_next(problem(tmp_path), CHOICES)
+        assert precompiler.pool is None
+
+
+def test_only_implementations_with_triton_files_are_compiled():
+    assert is_compiled(("kernels.rowwise.rows", "kernels.rowwise.rms_norm_triton"))
+    assert not is_compiled(("kernels.attention.blocked",))
+
+
+def test_a_launch_becomes_a_compilation(monkeypatch):
+    jit = pytest.importorskip("triton.runtime.jit")
+    launched = []
+    monkeypatch.setattr(jit.JITFunction, "run", lambda self, *args, grid, warmup: launched.append((args, grid, warmup)))
+    with only_compiling():
+        jit.JITFunction.run(None, 1, grid=(2,), warmup=False)
+    jit.JITFunction.run(None, 1, grid=(2,), warmup=False)
+
+    assert launched == [((1,), (2,), True), ((1,), (2,), False)]

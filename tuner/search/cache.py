@@ -1,0 +1,180 @@
+"""The result cache of one operation, or of one user's kernel, on one device.
+
+It holds the measurements in its back end that are still valid. New ones are written at once, in one transaction per
+measurement, so that a killed process loses none. Every measurement has a problem, a choice and an outcome; those that
+were taken in turns share a mark, `turns`, of the form EFFORT/SIGNATURE/ID.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from kernels.dispatch.registry import Choice, Operation, Problem
+from tuner import problems
+from tuner.device import Device
+from tuner.measure.measure import timing
+from tuner.outcome import Kind, Outcome
+from tuner.search.backends import Backend, Row
+from tuner.search.effort import rank
+
+
+@dataclass(frozen=True)
+class Known:
+    """The newest measurement of a choice on a problem. turns: the comparison it belongs to, None if to none."""
+
+    outcome: Outcome
+    milliseconds: float | None
+    turns: str | None = None
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Which code measurements are valid for. now: the hash of an implementation's code, by the implementation's name.
+    valid: whether measurements of code with some hash are still valid for an implementation."""
+
+    now: Callable[[str], str]
+    valid: Callable[[str, str], bool]
+
+    @classmethod
+    def of_operation(cls, operation: Operation) -> Sources:
+        """Each implementation has its own hash."""
+        made = operation.implementations
+
+        def now(implementation: str) -> str:
+            return made[implementation].source if implementation in made else ""
+
+        return cls(now, lambda implementation, source: implementation in made and now(implementation) == source)
+
+    @classmethod
+    def of_kernel(cls, source: str) -> Sources:
+        """There is only one implementation."""
+        return cls(lambda implementation: source, lambda implementation, other: other == source)
+
+
+class Cache:
+    """The results of `operation` on `device`; threads: of torch on a CPU, None for a user's kernel."""
+
+    def __init__(
+        self, backend: Backend, operation: str, device: Device, sources: Sources, threads: int | None = None
+    ) -> None:
+        self.backend, self.operation, self.device, self.threads = backend, operation, device, threads
+        self.sources = sources
+        self.written = 0  # measurements, by this object
+        self._is_read = False
+        self._known: dict[Problem, dict[Choice, Known]] = {}
+        self._finals: dict[Problem, dict[str, dict[Choice, Known]]] = {}
+
+    def known(self, problem: Problem) -> dict[Choice, Known]:
+        """The newest measurement of every choice."""
+        self._read()
+        return self._known.setdefault(problem, {})
+
+    def finals(self, problem: Problem) -> dict[str, dict[Choice, Known]]:
+        """Every comparison, by its `turns`, oldest first."""
+        self._read()
+        return self._finals.setdefault(problem, {})
+
+    def compared(self, problem: Problem, signature: str, effort: str | None) -> dict[Choice, Known] | None:
+        """The newest comparison among the same candidates, with at least that effort if one is given; else None."""
+        for turns, finals in reversed(self.finals(problem).items()):
+            mark, _, rest = turns.partition("/")
+            if rest.startswith(signature) and (effort is None or rank(mark) >= rank(effort)):
+                return finals
+        return None
+
+    def decided(self) -> list[Problem]:
+        """The problems for which there is a comparison."""
+        self._read()
+        return [problem for problem, finals in self._finals.items() if finals]
+
+    def on_other_devices(self) -> list[Row]:
+        """The valid measurements of other devices, oldest first."""
+        return [row for row in self.rows if row.device != self.device.key and self._has_valid_source(row)]
+
+    def write(self, problem: Problem, outcomes: Mapping[Choice, Outcome], mark: str | None = None) -> str | None:
+        """Keep outcomes; with `mark` they were taken in turns -> the `turns` they share."""
+        self._read()
+        turns = None if mark is None else f"{mark}/{uuid.uuid4().hex[:12]}"
+        text = problems.text(problem, self.threads)
+        rows = [
+            row(self.operation, text, problem.dtype, choice, self.sources.now(choice.implementation), outcome, turns)
+            for choice, outcome in outcomes.items()
+        ]
+        self.backend.add(self.device, rows)
+        for choice, outcome in outcomes.items():
+            self._take(problem, choice, outcome, turns)
+        self.written += len(outcomes)
+        return turns
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """All rows of the back end, valid or not, as they were when they were first needed."""
+        return self.backend.rows(self.operation)
+
+    def _read(self) -> None:
+        if self._is_read:
+            return
+        self._is_read = True
+        for each in self.rows:
+            if each.device == self.device.key and self._has_valid_source(each):
+                problem = problems.of_text(self.operation, each.dtype, each.problem)
+                if problem is not None and each.problem == problems.text(problem, self.threads):
+                    self._take(problem, choice_of(each), outcome_of(each), each.turns)
+
+    def _has_valid_source(self, row: Row) -> bool:
+        return self.sources.valid(row.implementation, row.source)
+
+    def _take(self, problem: Problem, choice: Choice, outcome: Outcome, turns: str | None) -> None:
+        known = Known(outcome, timing(outcome.samples).median if outcome.samples else None, turns)
+        self._known.setdefault(problem, {})[choice] = known
+        if turns is not None:
+            self._finals.setdefault(problem, {}).setdefault(turns, {})[choice] = known
+
+
+def row(
+    operation: str, problem: str, dtype: str, choice: Choice, source: str, outcome: Outcome, turns: str | None = None
+) -> Row:
+    """The row of an outcome; problem: as text."""
+    found = timing(outcome.samples) if outcome.samples else None
+    return Row(
+        operation=operation,
+        problem=problem,
+        dtype=dtype,
+        implementation=choice.implementation,
+        configuration=problems.configuration_text(choice),
+        source=source,
+        milliseconds=found.median if found else None,
+        low=found.low if found else None,
+        high=found.high if found else None,
+        samples=tuple(outcome.samples),
+        failure=None if found else outcome.kind.value,
+        message=outcome.message or None,
+        turns=turns,
+    )
+
+
+def choice_of(row: Row) -> Choice:
+    """The choice that was measured."""
+    return Choice.of(row.implementation, json.loads(row.configuration))
+
+
+def outcome_of(row: Row) -> Outcome:
+    """The outcome of the measurement."""
+    if row.milliseconds is not None:
+        return Outcome(Kind.TIMED, tuple(row.samples) or (row.milliseconds,))
+    kind = row.failure if row.failure in set(Kind) else Kind.CRASHED
+    return Outcome(Kind(kind), message=row.message or "")
+
+
+def valid(known: Mapping[Choice, Known]) -> dict[Choice, float]:
+    """Milliseconds of the choices that were timed."""
+    return {choice: each.milliseconds for choice, each in known.items() if each.milliseconds is not None}
+
+
+def fastest(times: Mapping[Choice, float], count: int) -> Sequence[Choice]:
+    """At most `count` choices, the fastest first."""
+    return sorted(times, key=lambda choice: (times[choice], str(choice)))[:count]

@@ -1,0 +1,64 @@
+"""Measures the choices of one of our operations in a child process, which may crash or hang."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+from kernels.dispatch.registry import Choice, Operation, Problem
+from tuner.measure import roofline
+from tuner.measure.children import Children
+from tuner.measure.precompile import Precompiler
+from tuner.measure.worker import Job
+from tuner.outcome import Outcome
+from tuner.search.bench import Bench
+from tuner.search.effort import Effort
+
+SHORTEST = 0.02  # seconds that a comparison takes at least, however late it is
+LONG = 1.0  # seconds; with a budget, a definition that takes longer is not computed on a second set of inputs
+ROUNDS = 7  # of a comparison at least, if rounds are long; fewer could tell nothing
+
+
+class OperationBench(Bench):
+    """The bench of one problem. Its first measurement must be the default."""
+
+    def __init__(
+        self,
+        operation: Operation,
+        problem: Problem,
+        children: Children,
+        precompiler: Precompiler,
+        effort: Effort,
+        seed: int,
+    ) -> None:
+        self.operation, self.problem = operation, problem
+        self.children, self.precompiler = children, precompiler
+        self.effort, self.seed = effort, seed
+        self.definition_seconds: float | None = None  # that the first answer took apart from its check
+
+    def measure(self, choice: Choice, best: float) -> Outcome:
+        job = Job(self.problem, (choice,), self.seed, self.effort.repeats, self.effort.seconds, best)
+        began, started = time.monotonic(), self.children.started
+        (outcome,) = self.children.run(job)
+        seconds = time.monotonic() - began
+        if self.children.started > started:  # starting a child takes 20 s on a busy machine
+            self.startup_seconds += seconds
+        if self.definition_seconds is None:
+            self.definition_seconds = seconds - outcome.seconds
+        return outcome
+
+    def compare(self, times: Mapping[Choice, float]) -> dict[Choice, Outcome]:
+        wanted = max(self.effort.final_seconds, (ROUNDS + 1) * sum(times.values()) / 1e3)
+        seconds = max(min(wanted, self.children.left()), SHORTEST)
+        new_inputs = (self.definition_seconds or 0.0) < LONG or self.effort.budget is None
+        job = Job(self.problem, tuple(times), self.seed + new_inputs, self.effort.rounds, seconds)
+        return dict(zip(times, self.children.run(job), strict=True))
+
+    def bounds(self, choices: Sequence[Choice]) -> list[float]:
+        return [roofline.bound(self.operation, self.problem, each, self.children.rates) for each in choices]
+
+    def expected_seconds(self, choice: Choice) -> float:
+        return self.children.patience.expected(choice.implementation)
+
+    def precompile(self, choices: Sequence[Choice]) -> None:
+        self.precompiler.compile_next(self.problem, choices)
