@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,40 @@ def shared_data() -> Callable[[str], Path]:
         return path
 
     return find
+
+
+@pytest.fixture
+def only_pytorch():
+    """`with only_pytorch() as check:` fails if an operator runs that is not PyTorch's own.
+
+    Inside, `check(*outputs)` fails if a gradient of the outputs passes through an autograd function of ours.
+    """
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Recording(TorchDispatchMode):
+        def __init__(self):
+            super().__init__()
+            self.foreign = set()
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            if function.namespace not in ("aten", "prims"):
+                self.foreign.add(str(function))
+            return function(*args, **(kwargs or {}))
+
+    def check(*outputs):
+        waiting, seen = [out.grad_fn for out in outputs], set()
+        while waiting:
+            node = waiting.pop()
+            if node is not None and node not in seen:
+                seen.add(node)
+                made_by = getattr(node, "_forward_cls", None)  # of an autograd function
+                assert made_by is None or made_by.__module__.startswith("torch."), made_by
+                waiting += [function for function, _ in node.next_functions]
+
+    @contextmanager
+    def recorded():
+        with Recording() as recording:
+            yield check
+        assert not recording.foreign
+
+    return recorded

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from kernels.dispatch.flops import flops_of
+from kernels.dispatch.mode import is_plain
 
 # Numbers of one chunk, 4 MB in float32. Forward and backward at B 4, H 1, T 512, A 64, D 64, one core of a shared CPU,
 # best of 3: 0.57 s with 2^16, 0.46 with 2^20, 0.70 with 2^24.
@@ -47,6 +48,8 @@ def additive_attention(
 
     keys: [B, Tk], True where a key may be read; a query without any reads zeros. Best in float32 or wider.
     """
+    if is_plain():
+        return additive_attention_reference(q, k, v, weight, keys, causal=causal)
     return _forward(q, k, v, weight, keys, causal)[0]
 
 

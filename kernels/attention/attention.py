@@ -270,6 +270,11 @@ def _triton(
     return out
 
 
+def _plain(q: Tensor, k: Tensor, v: Tensor, *, dropout: float, **options: Any) -> Tensor:
+    """The definition, which drops no weights by itself: with dropout PyTorch's own attention."""
+    return sdpa(q, k, v, dropout=dropout, **options) if dropout else attention_reference(q, k, v, **options)
+
+
 OPERATION = register(
     Operation(
         name="attention",
@@ -308,5 +313,6 @@ OPERATION = register(
         sizes=asked.SIZES,
         flags=asked.FLAGS,
         lean=asked.lean,
+        plain=_plain,
     )
 )

@@ -22,6 +22,7 @@ from torch.nn import functional as F
 
 from kernels.attention.attention import attention
 from kernels.dispatch.flops import flops_of
+from kernels.dispatch.mode import is_plain
 
 COMPACT = ("boxcar", "epanechnikov", "triangular")
 # Distances of one chunk, 4 MB in float32.
@@ -61,6 +62,8 @@ def nadaraya_watson(
         return gaussian(q, k, v, keys, causal=causal)
     if kernel not in COMPACT:
         raise ValueError(f"kernel must be gaussian or one of {', '.join(COMPACT)}, but got {kernel!r}.")
+    if is_plain():
+        return nadaraya_watson_reference(q, k, v, kernel, keys, causal=causal)
     return _forward(q, k, v, keys, kernel, causal)[0]
 
 

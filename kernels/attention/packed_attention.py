@@ -23,6 +23,7 @@ from kernels.attention.attention import Window, attention_reference, masked_atte
 from kernels.attention.blocked import attention_blocked
 from kernels.attention.weight_dropout import draw
 from kernels.dispatch import tuned
+from kernels.dispatch.mode import is_plain
 from kernels.dispatch.registry import Choice, Implementation, Operation, Problem, register
 from kernels.rowwise.rows import learns, numbers
 
@@ -120,7 +121,7 @@ def _sdpa(
     dropout: float = 0.0,
     scale: float | None = None,
 ) -> Tensor:
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or is_plain():
         return _masked(q, k, v, offsets, key_offsets, causal, window, slopes, dropout, scale)
     options: dict[str, Any] = {"causal": causal, "window": window, "slopes": slopes, "dropout": dropout, "scale": scale}
     outs, end = [], 0
@@ -289,6 +290,7 @@ OPERATION = register(
         problems=_problems,
         default=_default,
         lean=_lean,
+        plain=_sdpa,
         sizes=SIZES,
         flags=FLAGS,
     )

@@ -120,7 +120,9 @@ class Operation:
     """inputs: makes the arguments of a call (positional, keyword) for a problem from a seed, on its device.
     problems: the named shapes that `nas tune` starts with. default: the implementation for a problem that nobody tuned.
     sizes, flags: what those of its problems are called, in order. lean: the implementation that, in float64, stands for
-    the definition of a problem whose own answer would fill the memory, None for a problem that is small enough.
+    the definition of a problem whose own answer would fill the memory, None for a problem that is small enough. plain:
+    what runs inside `kernels.dispatch.plain()` instead of the definition, where the definition takes a step per
+    position, reads numbers back from the device, or has no dropout; it too must be plain PyTorch.
     """
 
     name: str
@@ -132,6 +134,12 @@ class Operation:
     sizes: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
     lean: Callable[[Problem], str | None] = as_it_is
+    plain: Callable[..., Any] | None = None
+
+    @property
+    def in_plain_torch(self) -> Callable[..., Any]:
+        """What runs inside `kernels.dispatch.plain()`."""
+        return self.plain or self.reference
 
     def problem(self, device: str, dtype: str, sizes: tuple[int, ...], flags: tuple[Value, ...] = ()) -> Problem:
         """The problem with these sizes and flags, in the operation's order."""

@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 
+from kernels.dispatch.mode import is_plain
 from kernels.dispatch.registry import THREADS, Choice, Operation, Problem, registered
 from kernels.dispatch.table import Served, Table, read
 
@@ -69,7 +70,7 @@ def asked() -> Iterator[dict[Problem, int]]:
 
 def untouched(operation: Operation, device: torch.device) -> bool:
     """Whether nothing of `operation` was tuned there: where its default is one for all problems, none need be made."""
-    if _asked is not None or torch.compiler.is_compiling():
+    if _asked is not None or is_plain() or torch.compiler.is_compiling():
         return False
     found = _untouched.get((operation.name, device))
     if found is None:
@@ -87,6 +88,8 @@ def implementation(
     sizes and flags: the values, in the operation's order. This is `launch` for launchers that are called often: a known
     problem costs one look-up and makes no `Problem`.
     """
+    if is_plain():
+        return operation.in_plain_torch
     if torch.compiler.is_compiling():
         named = tuple(zip(operation.sizes, sizes)), tuple(zip(operation.flags, flags))
         return _traced(operation, device, _dtype_name(dtype), *named, config)
@@ -104,6 +107,8 @@ def implementation(
 
 def launch(operation: Operation, problem: Problem, config: Choice | None, *args: Any, **kwargs: Any) -> Any:
     """Call the implementation that serves `problem`, or the one that `config` names."""
+    if is_plain():
+        return operation.in_plain_torch(*args, **kwargs)
     if torch.compiler.is_compiling():
         traced = _traced(operation, problem.device, problem.dtype, problem.sizes, problem.flags, config)
         return traced(*args, **kwargs)

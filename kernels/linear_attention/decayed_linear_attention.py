@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -147,6 +148,7 @@ OPERATION = register(
         default=lambda problem: "chunks",
         sizes=SIZES,
         lean=lean,
+        plain=partial(_chunks, positions=CHUNK),
         flags=("forgets", "begun", "gradients"),
     )
 )

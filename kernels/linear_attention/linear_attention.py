@@ -12,6 +12,7 @@ Implementations: `chunks`, by PyTorch's products; `triton`, causal only. Where n
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from torch.nn import functional as F
 
 from kernels.attention.problems import computed
 from kernels.dispatch import tuned, work
+from kernels.dispatch.mode import is_plain
 from kernels.dispatch.registry import Choice, Implementation, Operation, Problem, register
 from kernels.linear_attention.chunked import (
     SIZES,
@@ -94,7 +96,7 @@ def _both_ways(q: Tensor, k: Tensor, v: Tensor, state: Tensor | None) -> tuple[T
     """Here z is a sum of its own: a column beside the values would be a copy of them all."""
     whole = torch.cat([k.transpose(2, 3) @ v, k.sum(2)[..., None]], dim=3)  # [B, H, F, D + 1]
     whole = whole if state is None else whole + state
-    read = _read if torch.compiler.is_compiling() else _Read.apply
+    read = _read if torch.compiler.is_compiling() or is_plain() else _Read.apply
     return read(q, whole)[0], whole
 
 
@@ -195,6 +197,7 @@ OPERATION = register(
         default=lambda problem: "chunks",
         sizes=SIZES,
         lean=lean,
+        plain=partial(_chunks, positions=CHUNK),
         flags=("causal", "begun", "gradients"),
     )
 )

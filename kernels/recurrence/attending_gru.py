@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from kernels.dispatch.flops import flops_of
+from kernels.dispatch.mode import is_plain
 
 
 def attending_gru_reference(
@@ -70,7 +71,11 @@ def attending_gru(
     not be read; where all is, c is zero. mask: [T, B, 1], False where h and o pass by unchanged. All but the masks in
     float32 or wider.
     """
-    return _forward(inputs, keys, memory, h, fed, query, score, weight, into, output, real, mask)[:3]
+    arguments = inputs, keys, memory, h, fed, query, score, weight, into, output, real, mask
+    if is_plain():
+        hs, contexts, fedback = attending_gru_reference(*arguments)
+        return hs, contexts, fedback if output is not None else fedback[:0]
+    return _forward(*arguments)[:3]
 
 
 # Operations of their own: the compiler takes each as one step, where it would unroll the loop over all T positions.

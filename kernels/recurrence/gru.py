@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from kernels.dispatch.flops import flops_of
+from kernels.dispatch.mode import is_plain
 
 
 def gru_reference(inputs: Tensor, weight: Tensor, bias: Tensor | None, h: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -41,6 +42,8 @@ def gru(inputs: Tensor, weight: Tensor, bias: Tensor | None, h: Tensor, mask: Te
     the product; None with the one before it. h: [N, B, H], the state before. mask: [T, N, B, 1], False where the state
     passes by unchanged. All but the mask in float32 or wider.
     """
+    if is_plain():
+        return gru_reference(inputs, weight, bias, h, mask)
     if bias is not None and mask is None and not torch.is_grad_enabled() and not torch.compiler.is_compiling():
         return _states(inputs, weight, bias, h)
     return _forward(inputs, weight, bias, h, mask)[0]

@@ -16,8 +16,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from kernels.dispatch.flops import flops_of
+from kernels.dispatch.mode import is_plain
 
 
 def lstm_reference(
@@ -42,6 +44,8 @@ def lstm(gates: Tensor, weight: Tensor, h: Tensor, c: Tensor, mask: Tensor | Non
     mask: [T, N, B, 1], False where the state passes by unchanged. All but the mask in float32 or wider: a sum over a
     long past would otherwise stop growing.
     """
+    if is_plain():
+        return lstm_reference(gates, weight, h, c, mask)
     hs, cs, _ = _forward(gates, weight, h, c, mask)
     return hs, cs
 
@@ -56,11 +60,27 @@ def fused_lstm(
     (109) at T 64, B 32, C 256; a single position 8.2 ms (2.7) at B 16, C 650. In training at T 1024, B 1, C 256 a
     position takes 54 us (116); what is kept for the backward pass is `workspace` numbers, 2.6 times as much.
     """
+    if is_plain():
+        return _layer(x, weight_in, bias, weight, h, c)
     flat: list[Tensor] = []
     for ins, U, b in zip(weight_in.chunk(len(weight)), weight, bias.chunk(len(weight)), strict=True):
         flat += [ins, U, b, b.new_zeros(1).expand_as(b)]
     out, h, c = torch.lstm(x, (h, c), flat, True, 1, 0.0, torch.is_grad_enabled(), len(weight) == 2, True)
     return out, h, c
+
+
+def _layer(
+    x: Tensor, weight_in: Tensor, bias: Tensor, weight: Tensor, h: Tensor, c: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What `fused_lstm` computes, by the definition."""
+    gates = F.linear(x, weight_in, bias).unflatten(2, (len(weight), -1)).permute(1, 2, 0, 3)  # [T, N, B, 4H]
+    hs, cs = lstm_reference(_turned(gates), weight, h, c)
+    return _turned(hs).permute(2, 0, 1, 3).flatten(2), hs[-1], cs[-1]
+
+
+def _turned(steps: Tensor) -> Tensor:
+    """[T, N, B, X] with the time of a second direction reversed."""
+    return steps if steps.shape[1] == 1 else torch.stack([steps[:, 0], steps[:, 1].flip(0)], dim=1)
 
 
 def workspace(rows: int, width: int, state: int, directions: int) -> int:

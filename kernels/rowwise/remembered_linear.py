@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from kernels.dispatch.mode import is_plain
+
 
 def remembered_linear_reference(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """The definition."""
@@ -40,7 +42,8 @@ class _RememberedLinear(torch.autograd.Function):
 
 def remembered_linear(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """(x W^T, the same without a gradient to x)."""
-    if torch.compiler.is_compiling():  # it finds the common product itself, and warns of functions like this one
+    # A compiler finds the common product itself, and warns of autograd functions.
+    if is_plain() or torch.compiler.is_compiling():
         return remembered_linear_reference(x, weight)
     if torch.is_autocast_enabled(x.device.type):
         narrow = torch.get_autocast_dtype(x.device.type)

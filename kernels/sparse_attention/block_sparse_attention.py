@@ -222,5 +222,6 @@ OPERATION = register(
         default=lambda problem: "gathered",
         sizes=asked.SIZES,
         flags=asked.FLAGS,
+        plain=gathered,
     )
 )

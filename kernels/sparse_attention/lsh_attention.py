@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from kernels.dispatch.mode import is_plain
+
 # As published: the logit of oneself is below that of any other, and that of what may not be read below both.
 ONESELF, NOTHING = -1e5, -1e9
 WORD = 0xFFFFFFFF
@@ -110,7 +112,7 @@ def lsh_attention(
     scores = penalty.flatten(0, 2)
     turned = K.transpose(1, 2)
     # With `out` and not `baddbmm_`, which torch's counter of FLOPs does not know.
-    scores = torch.baddbmm(scores, Q, turned, out=None if torch.is_grad_enabled() else scores)
+    scores = torch.baddbmm(scores, Q, turned, out=None if torch.is_grad_enabled() or is_plain() else scores)
     del Q, K, turned, penalty
     largest = scores.detach().amax(2, keepdim=True)
     weights = scores.sub_(largest).exp_()
@@ -123,7 +125,7 @@ def lsh_attention(
 
 def _gathered(weights: Tensor, table: Tensor, rows: Tensor) -> Tensor:
     """weights: [G, K, J] times the rows [G, J] of table: [R, D] -> [G, K, D]."""
-    if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+    if is_plain() or torch.compiler.is_compiling() or not torch.is_grad_enabled():
         return weights @ F.embedding(rows, table)
     return _Gathered.apply(weights, table, rows)
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from kernels.attention.attention import attention_reference, masked_attention
+from kernels.dispatch.mode import is_plain
 from kernels.sparse_attention.gathered import biased_attention, folded, layout
 
 # Queries. Larger tiles make fewer keys be read twice, smaller ones fewer scores outside the window. Forward and
@@ -168,7 +169,7 @@ def sliding_window_attention(
 
 def _stretched(x: Tensor, K: int, R: int) -> Tensor:
     """[B, G, (N - 1) * R + K, D] -> [B, G, N, K, D], a view: R further on, the next K, which are whole tiles of R."""
-    if torch.compiler.is_compiling():  # dynamo makes an instance of the function, which torch warns of
+    if is_plain() or torch.compiler.is_compiling():  # dynamo makes an instance of the function, which torch warns of
         return x.unfold(2, K, R).transpose(3, 4)
     return _Stretches.apply(x, K, R)
 

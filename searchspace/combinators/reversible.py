@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from kernels.dispatch.mode import is_plain
 from searchspace.checks import at_least, not_empty, probability
 from searchspace.combinators.replay import Beside, Replay, call, cut_off, keeping_nothing, outside
 from searchspace.combinators.sequence import SequenceConfig, Stack
@@ -86,7 +87,7 @@ class Reversible(Composite, Primitive):
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """[B, T, C] -> [B, T, C], or [B, T, 2 C] with "concatenate"."""
         start = x.to(torch.promote_types(x.dtype, torch.float32))
-        if context.streams is None and torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        if context.streams is None and torch.is_grad_enabled() and not (is_plain() or torch.compiler.is_compiling()):
             first, second = self._reversibly(start, x.dtype, context)
         else:
             first, second = self._plainly(start, x.dtype, context)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 
-from kernels.dispatch import tuned
+from kernels.dispatch import plain, tuned
 from kernels.dispatch.registry import Choice, operation, operations
 from kernels.dispatch.table import Entry, Table
 from kernels.rowwise import rows
@@ -59,7 +59,8 @@ def ways(name, problem=None):
 
 def launcher(name):
     """Its public function, with the arguments that `inputs` makes and a configuration."""
-    module = sys.modules[operation(name).reference.__module__]
+    found = operation(name)
+    (module,) = [each for each in sys.modules.values() if getattr(each, "OPERATION", None) is found]
     if name != "layer_norm":
         return getattr(module, name)
 
@@ -211,6 +212,24 @@ def test_an_exported_model_is_the_same(name):
     for config in (None, *configurations(name)[1::2]):
         program = torch.export.export(Model(name, config), args, kwargs)
         torch.testing.assert_close(program.module()(*args, **kwargs), Model(name, config)(*args, **kwargs))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_in_plain_mode_it_is_the_definition_by_operators_of_pytorch(name, only_pytorch):
+    """Whatever the configuration asks for; so is what torch.export makes of it."""
+    args, kwargs = leaves(operation(name).inputs(small(name), 0))
+    expected = results(operation(name).reference, args, kwargs)
+    for config in configurations(name)[:1] + configurations(name)[-1:]:
+        call = functools.partial(launcher(name), config=config)
+        with plain(), only_pytorch() as check:
+            assert_near(results(call, args, kwargs), expected)
+            check(*[y for y in pytree.tree_leaves(call(*args, **kwargs)) if isinstance(y, torch.Tensor)])
+    args, kwargs = operation(name).inputs(small(name, gradients=False), 0)
+    with plain():
+        program = torch.export.export(Model(name, None), args, kwargs)
+    called = [node.target for node in program.graph.nodes if node.op == "call_function"]
+    assert {each.namespace for each in called if isinstance(each, torch._ops.OpOverload)} == {"aten"}
+    torch.testing.assert_close(program.module()(*args, **kwargs), launcher(name)(*args, **kwargs))
 
 
 @pytest.mark.parametrize("name", NAMES)
