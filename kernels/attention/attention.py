@@ -26,6 +26,7 @@ from kernels.attention import problems as asked
 from kernels.attention.blocked import attention_blocked
 from kernels.attention.weight_dropout import draw, dropped_of, kept
 from kernels.dispatch import tuned, work
+from kernels.dispatch.precision import computed
 from kernels.dispatch.registry import Choice, Implementation, Operation, register
 
 Window = tuple[int, int]
@@ -139,7 +140,7 @@ def attention(
         biased += "_by_distance" if bias.dim() == 2 else ""
     seen = (causal, window is not None, keys is not None)
     flags = (*seen, biased, slopes is not None, drops, learns)
-    call = tuned.implementation(OPERATION, q.device.type, asked.computed(q), sizes, flags, config)
+    call = tuned.implementation(OPERATION, q.device.type, computed(q), sizes, flags, config)
     return call(
         q, k, v, causal=causal, keys=keys, bias=bias, dropout=dropout, scale=scale, window=window, slopes=slopes
     )

@@ -18,8 +18,9 @@ from torch import Tensor
 
 from kernels.attention.attention import attention_reference
 from kernels.attention.attention import masked_attention as masked
-from kernels.attention.problems import HALF, WIDEST, computed, shared_memory
+from kernels.attention.problems import HALF, WIDEST, shared_memory
 from kernels.dispatch import tuned
+from kernels.dispatch.precision import computed
 from kernels.dispatch.registry import Choice, Configuration, Implementation, Operation, Problem, register
 from kernels.rowwise import rows
 

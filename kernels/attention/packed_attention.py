@@ -24,6 +24,7 @@ from kernels.attention.blocked import attention_blocked
 from kernels.attention.weight_dropout import draw
 from kernels.dispatch import tuned
 from kernels.dispatch.mode import is_plain
+from kernels.dispatch.precision import computed
 from kernels.dispatch.registry import Choice, Implementation, Operation, Problem, register
 from kernels.rowwise.rows import learns, numbers
 
@@ -86,7 +87,7 @@ def packed_attention(
         raise ValueError(f"Queries are of {len(offsets) - 1} sequences, but keys of {len(key_offsets) - 1}.")
     sizes = (len(offsets) - 1, q.shape[1], k.shape[1], q.shape[0], k.shape[0], q.shape[2])
     flags = (causal, window is not None, slopes is not None, bool(dropout), learns(q, k, v))
-    call = tuned.implementation(OPERATION, q.device.type, asked.computed(q), sizes, flags, config)
+    call = tuned.implementation(OPERATION, q.device.type, computed(q), sizes, flags, config)
     return call(
         q, k, v, offsets, key_offsets, causal=causal, window=window, slopes=slopes, dropout=dropout, scale=scale
     )
@@ -126,10 +127,10 @@ def _sdpa(
     options: dict[str, Any] = {"causal": causal, "window": window, "slopes": slopes, "dropout": dropout, "scale": scale}
     outs, end = [], 0
     for own, read in _sequences(offsets, key_offsets):
-        outs.append(q.new_zeros(q[end : own.start].shape, dtype=asked.computed(q)))
+        outs.append(q.new_zeros(q[end : own.start].shape, dtype=computed(q)))
         outs.append(_rows(sdpa(*_batches(q[own], k[read], v[read]), **options)))
         end = own.stop
-    return torch.cat([*outs, q.new_zeros(q[end:].shape, dtype=asked.computed(q))])
+    return torch.cat([*outs, q.new_zeros(q[end:].shape, dtype=computed(q))])
 
 
 def _masked(

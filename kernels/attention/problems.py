@@ -48,12 +48,6 @@ HOPPER = 232_448  # bytes of shared memory that a program may have there
 PER_THREAD = 192  # float32 of sums and scores for a thread; of its 255 registers addresses take the rest
 
 
-def computed(q: torch.Tensor) -> torch.dtype:
-    """What products of q are computed in."""
-    device = q.device.type
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else q.dtype
-
-
 def suited(problem: Problem) -> Configuration:
     """Tiles by the width of a head and the bytes of a number.
 

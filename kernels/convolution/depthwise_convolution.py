@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from kernels.attention.problems import computed
 from kernels.convolution import shifted
 from kernels.dispatch import tuned
 from kernels.dispatch.compiled import compiled
 from kernels.dispatch.flops import flops_of
+from kernels.dispatch.precision import computed
 from kernels.dispatch.registry import Choice, Configuration, Implementation, Operation, Problem, register
 from kernels.rowwise import rows as by_rows
 

@@ -18,12 +18,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from kernels.attention.diagonals import by_key
-from kernels.attention.problems import computed
 from kernels.convolution import shifted
 from kernels.convolution.depthwise_convolution import BLOCKS, cached, named
 from kernels.dispatch import tuned
 from kernels.dispatch.compiled import compiled
 from kernels.dispatch.flops import flops_of
+from kernels.dispatch.precision import computed
 from kernels.dispatch.registry import Choice, Configuration, Implementation, Operation, Problem, register
 from kernels.rowwise import rows as by_rows
 

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from kernels.attention.diagonals import by_key
-from kernels.attention.problems import computed
 from kernels.convolution.depthwise_convolution import (
     IMPLEMENTATIONS,
     checked_length,
@@ -27,6 +26,7 @@ from kernels.convolution.depthwise_convolution import (
 )
 from kernels.convolution.dynamic_convolution import BANDS, chunks, windows
 from kernels.dispatch import tuned
+from kernels.dispatch.precision import computed
 from kernels.dispatch.registry import Choice, Implementation, Operation, Problem, register
 from kernels.rowwise import rows as by_rows
 

@@ -26,6 +26,7 @@ from kernels.attention.problems import shared_memory
 from kernels.dispatch import tuned
 from kernels.dispatch.compiled import compiled
 from kernels.dispatch.flops import flops_of
+from kernels.dispatch.precision import without_autocast
 from kernels.dispatch.registry import Choice, Configuration, Implementation, Operation, Problem, register
 from kernels.rowwise import rows as by_rows
 
@@ -76,7 +77,7 @@ def favor_features(
     matrices = len(W) if W.dim() == 3 else 1
     sizes, flags = (by_rows.count(x), matrices, x.shape[-1], W.shape[-2]), (kind, by_rows.learns(x))
     call = tuned.implementation(OPERATION, x.device.type, x.dtype, sizes, flags, config)
-    with torch.autocast(x.device.type, enabled=False):
+    with without_autocast(x.device.type):
         return call(x, W, scale=scale, kind=kind)
 
 

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from kernels.attention.problems import computed
 from kernels.dispatch import tuned, work
 from kernels.dispatch.mode import is_plain
+from kernels.dispatch.precision import computed
 from kernels.dispatch.registry import Choice, Implementation, Operation, Problem, register
 from kernels.linear_attention.chunked import (
     SIZES,

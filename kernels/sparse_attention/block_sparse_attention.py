@@ -20,8 +20,8 @@ from torch import Tensor
 
 from kernels.attention import problems
 from kernels.attention.attention import masked_attention
-from kernels.attention.problems import computed
 from kernels.dispatch import tuned
+from kernels.dispatch.precision import computed
 from kernels.dispatch.registry import Choice, Implementation, Operation, register
 from kernels.sparse_attention import problems as asked
 from kernels.sparse_attention.blocked import block_sparse_blocked

@@ -14,8 +14,8 @@ import triton
 from torch import Tensor
 
 from kernels.attention.attention_triton import Tiles, _by, _dense, _padded
-from kernels.attention.problems import computed
 from kernels.dispatch.flops import flops_of
+from kernels.dispatch.precision import computed
 from kernels.sparse_attention.blocked import empty_bias, flops
 from kernels.sparse_attention.kernels_triton import (
     _backward_bias,

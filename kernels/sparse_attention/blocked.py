@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from kernels.attention.problems import computed
 from kernels.dispatch.flops import flops_of
+from kernels.dispatch.precision import computed
 from kernels.rowwise.rows import wide
 from kernels.sparse_attention.gathered import gathered, readable
 

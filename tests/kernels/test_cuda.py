@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from kernels.dispatch import registry, tuned
-from tuner.measure import gate
+from tuner.measure import correctness
 from tuner.search import candidates
 
 DEVICE = "cuda"
@@ -46,7 +46,7 @@ def wrong(operation, dtype, device):
     """What differs, by problem and choice."""
     found = {}
     for problem in problems(operation, dtype, device):
-        trial = gate.trial(operation, problem, 0)
+        trial = correctness.trial(operation, problem, 0)
         learns = any(gradient is not None for gradient in trial.gradients)
         for implementation in candidates.implementations(operation, problem):
             if (learns and not implementation.gradients) or (implementation.name == "compiled" and dtype != "float32"):
@@ -56,7 +56,7 @@ def wrong(operation, dtype, device):
                     operation.check(choice, problem)
                 except ValueError:  # the documented one may break a constraint of a small problem
                     continue
-                reason = gate.differences(trial, launcher(operation, problem, choice), getattr(torch, dtype))
+                reason = correctness.differences(trial, launcher(operation, problem, choice), getattr(torch, dtype))
                 if reason:
                     found[f"{problem}: {choice}"] = reason
     return found

@@ -15,7 +15,7 @@ from kernels.dispatch import plain, tuned
 from kernels.dispatch.registry import Choice, operation, operations
 from kernels.dispatch.table import Entry, Table
 from kernels.rowwise import rows
-from tuner.measure import gate
+from tuner.measure import correctness
 
 # What is not had by making a named problem smaller.
 FLAGS = {"layer_norm": {"residual": True}, "linear_cross_entropy": {"bias": True}}
@@ -98,12 +98,12 @@ def assert_near(found, expected, dtype=torch.float32):
 def test_every_implementation_is_the_definition_as_far_as_its_dtype_goes(name, dtype):
     """In float64; with memory that nobody wrote filled with NaN, and inputs left as they were."""
     problem = small(name, str(dtype).removeprefix("torch."), long=LONG if dtype == torch.float32 else WIDE)
-    made = gate.trial(operation(name), problem, seed=0)
+    made = correctness.trial(operation(name), problem, seed=0)
     served = operation(name).choices(problem)
     for way, call in ways(name, problem).items():
         # Triton's interpreter cuts numbers to bfloat16 where a GPU rounds them: it takes float16, and the others not.
         if dtype == torch.float32 or (way in served) == (dtype == torch.bfloat16):
-            assert gate.differences(made, call, dtype) is None, way
+            assert correctness.differences(made, call, dtype) is None, way
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from kernels.attention.additive_attention import additive_attention
+from kernels.dispatch.precision import without_autocast
 from searchspace.checks import at_least
 from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, linear, matmul
@@ -73,7 +74,7 @@ class AdditiveAttention(Primitive):
         k, v, keys = self._self(x, context, slot) if over_self else self._memory(context, slot)
         q = self.query(x)
         wide = torch.promote_types(q.dtype, torch.float32)
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x.device.type):
             q, k, v = (split(part.to(wide), self.config.heads) for part in (q, k, v))
             out = additive_attention(q, k, v, self.score.to(wide), keys, causal=over_self and self.config.causal)
         read = merge(out).to(x.dtype)

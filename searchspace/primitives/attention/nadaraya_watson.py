@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from kernels.attention.nadaraya_watson import nadaraya_watson
+from kernels.dispatch.precision import without_autocast
 from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, matmul
 from searchspace.primitives.attention.heads import check_heads, merge, split
@@ -84,7 +85,7 @@ class NadarayaWatson(Primitive):
         read, keys = self._self(x, context, slot) if over_self else self._memory(context, slot)
         q = x if self.query is None else self.query(x)
         wide = torch.promote_types(q.dtype, torch.float32)
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x.device.type):
             q, *read = (split(part.to(wide), self.config.heads) for part in (q, *read))
             factor = 1 / self.config.h if self.inverse is None else self.inverse.to(wide)
             out = nadaraya_watson(

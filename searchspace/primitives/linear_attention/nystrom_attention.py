@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from kernels.convolution.lightweight_convolution import lightweight_convolution
+from kernels.dispatch.precision import without_autocast
 from searchspace.checks import at_least
 from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, linear, matmul
@@ -80,7 +81,7 @@ class NystromAttention(Primitive):
         projected = self.query_key_value(x)
         wide = torch.promote_types(projected.dtype, torch.float32)
         # The iteration would magnify what half precision rounds away.
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x.device.type):
             out = self._attend(projected.to(wide), context.padding)
         return self.output(merge(out.to(projected.dtype)))
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from kernels.dispatch.precision import without_autocast
 from kernels.linear_attention.decayed_linear_attention import decayed_linear_attention
 from kernels.linear_attention.favor_features import favor_features
 from kernels.linear_attention.linear_attention import chunks
@@ -89,7 +90,7 @@ class RandomFeatureBlock(Primitive):
         q, k, v = (split(part, self.config.heads) for part in self.query_key_value(x).chunk(3, dim=2))
         wide = torch.promote_types(q.dtype, torch.float32)
         # Rounded angles and sums over a long past would cost more than the features themselves.
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x.device.type):
             W = self._projection().to(wide)
             V = F.pad(v.to(wide), (0, 1), value=1.0)
             if context.padding is not None:

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from kernels.dispatch.precision import without_autocast
 from kernels.recurrence.attending_gru import attending_gru
 from searchspace.checks import at_least
 from searchspace.contract import Capabilities, Context, Primitive, given
@@ -83,7 +84,7 @@ class AttendingGRU(Primitive):
         keys, memory, real, s, o = self._read(slot) if slot else self._entered(context)
         projected = self.input(x)
         wide = torch.promote_types(x.dtype, torch.float32)
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x.device.type):
             states, contexts, fedback = attending_gru(
                 projected[..., : 3 * C].to(wide).transpose(0, 1), keys.to(wide), memory.to(wide), s.to(wide),
                 o.to(wide), self.query.to(wide), self.score.to(wide), self.recurrent.to(wide), self.fed.to(wide),

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from kernels.dispatch.precision import without_autocast
 from kernels.sparse_attention.span_attention import span_attention, span_tiling
 from searchspace.checks import at_least, probability
 from searchspace.contract import Capabilities, Context, Primitive, given
@@ -113,7 +114,7 @@ class AdaptiveSpanAttention(Primitive):
         """z in positions, float32 or wider: [H, 1], or dynamic [B, H, T]."""
         wide = torch.promote_types(x.dtype, torch.float32)
         if self.config.dynamic:
-            with torch.autocast(x.device.type, enabled=False):  # a rounded span is off by positions
+            with without_autocast(x.device.type):  # a rounded span is off by positions
                 ratios = F.linear(x.to(wide), self.spans.weight.to(wide), self.spans.bias.to(wide)).sigmoid()
             return self.config.span * ratios.transpose(1, 2)
         if not self.training:

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from kernels.dispatch.precision import without_autocast
 from kernels.sparse_attention.lsh_attention import buckets_of, cut, gaussians, lsh_attention
 from searchspace.checks import at_least, probability
 from searchspace.contract import Capabilities, Context, Primitive, given
@@ -95,7 +96,7 @@ class LshAttention(Primitive):
         q, v = (split(half, self.config.heads) for half in self.query_value(x).chunk(2, dim=2))
         wide = torch.promote_types(q.dtype, torch.float32)
         # Half precision has no number for the logits of what may not be read, and hashes many vectors elsewhere.
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x.device.type):
             out = self._attend(q.to(wide), v.to(wide), x, context)
         return self.output(merge(out.to(v.dtype)))
 
