@@ -18,6 +18,7 @@ from nas.runners.contract import Runner
 from nas.store import Store, Study, Trial, open_store
 from nas.store.engine import file_of, parse
 from searchspace.errors import SpaceError
+from searchspace.model.architecture import Architecture
 from searchspace.space.space import Space
 from searchspace.space.spacediff import diff
 
@@ -44,6 +45,11 @@ class Result:
     def front(self) -> list[Trial]:
         """The trials on the Pareto front, among those trained longest."""
         return overview.front(self.store, self.study)
+
+    def architecture(self, trial: int | None = None) -> Architecture:
+        """The architecture of a trial, by default of the best. Raises UsageError if there is no such trial."""
+        number = trial if trial is not None else self.best.number if self.best else -1
+        return Architecture.parse(self.store.trial(self.study.id, number).architecture)
 
     def close(self) -> None:
         """Close the study database."""

@@ -74,7 +74,7 @@ def test_another_seed_gives_other_trials(describe, search, record, tmp_path):
 
 KILLED = """
 import os, runpy, signal, sys
-from nas import launch
+from nas.engine import launch
 from nas.config.schema import SearchConfig
 from nas.runners.inline import InlineRunner
 looked_up = runpy.run_path(sys.argv[1])["looked_up"]
@@ -277,7 +277,7 @@ def test_an_exception_in_a_unit_is_a_failure_with_its_traceback(describe, search
     first, second, third = result.store.trials(result.study.id, limit=3)
     result.store.close()
     assert first.error_kind == second.error_kind == "task error"
-    assert "ZeroDivisionError: in the task" in first.error_text and "test_engine.py" in first.error_text
+    assert "ZeroDivisionError: in the task" in first.error_text and "test_loop.py" in first.error_text
     assert third.error_kind == "out of memory"
 
 

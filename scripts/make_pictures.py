@@ -1,0 +1,130 @@
+"""Draw the pictures of README.md from a study: `python scripts/make_pictures.py [STUDY] [--storage URL]`.
+
+Writes docs/pictures/architecture.svg, the best architecture, and docs/pictures/front.svg, the Pareto front of the first
+two objectives over all trials that reached the last rung.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import nas
+from nas.architectures import of_trial
+from searchspace.cost import Shape
+from searchspace.model.picture import svg
+
+FOLDER = Path(__file__).resolve().parent.parent / "docs" / "pictures"
+WIDTH, HEIGHT, MARGIN = 640, 400, 60
+STYLE = "font: 13px system-ui, sans-serif; fill: #333"
+
+
+@dataclass(frozen=True)
+class Dot:
+    """One trial: x is the second objective, y the first; both are minimised."""
+
+    x: float
+    y: float
+    front: bool
+    baseline: bool
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Maps values to pixels between `start` and `end`, on a logarithmic scale if `log`."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    log: bool = False
+
+    def __call__(self, value: float) -> float:
+        low, high, at = (math.log(v) if self.log else v for v in (self.low, self.high, value))
+        return self.start + (at - low) / ((high - low) or 1) * (self.end - self.start)
+
+    def ticks(self) -> list[float]:
+        """Round values inside the axis."""
+        if self.log:
+            powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+            return [m * 10**p for p in powers for m in (1, 2, 5) if self.low <= m * 10**p <= self.high]
+        step = 10 ** math.floor(math.log10((self.high - self.low) or 1)) / 2
+        first = math.ceil(self.low / step)
+        return [step * k for k in range(first, math.floor(self.high / step) + 1)]
+
+
+def short(value: float) -> str:
+    """20000000 -> 20M."""
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if value >= size:
+            return f"{value / size:g}{unit}"
+    return f"{value:g}"
+
+
+def plot(dots: Sequence[Dot], x_name: str, y_name: str) -> str:
+    """The dots as SVG: trials as circles, baselines as squares, the front joined by a line."""
+    xs, ys = [dot.x for dot in dots], [dot.y for dot in dots]
+    x = Axis(min(xs) / 1.2, max(xs) * 1.2, MARGIN, WIDTH - 20, log=True)
+    pad = 0.06 * (max(ys) - min(ys) or 1)
+    y = Axis(min(ys) - pad, max(ys) + pad, HEIGHT - MARGIN, 20)
+    parts = [f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>']
+    for tick in x.ticks():
+        parts.append(f'<path d="M{x(tick):.1f} 20V{HEIGHT - MARGIN}" stroke="#e5e5e5"/>')
+        parts.append(
+            f'<text x="{x(tick):.1f}" y="{HEIGHT - MARGIN + 20}" text-anchor="middle" style="{STYLE}">{short(tick)}</text>'
+        )
+    for tick in y.ticks():
+        parts.append(f'<path d="M{MARGIN} {y(tick):.1f}H{WIDTH - 20}" stroke="#e5e5e5"/>')
+        parts.append(f'<text x="{MARGIN - 8}" y="{y(tick) + 4:.1f}" text-anchor="end" style="{STYLE}">{tick:g}</text>')
+    front = sorted((dot for dot in dots if dot.front), key=lambda dot: dot.x)
+    steps = "L".join(f"{x(dot.x):.1f} {y(dot.y):.1f}" for dot in front)
+    parts.append(f'<path d="M{steps}" fill="none" stroke="#0072b2" stroke-width="2"/>')
+    for dot in dots:
+        fill = "#0072b2" if dot.front else "#999"
+        if dot.baseline:
+            parts.append(f'<rect x="{x(dot.x) - 5:.1f}" y="{y(dot.y) - 5:.1f}" width="10" height="10" fill="#d55e00"/>')
+        else:
+            parts.append(f'<circle cx="{x(dot.x):.1f}" cy="{y(dot.y):.1f}" r="5" fill="{fill}"/>')
+    middle = (HEIGHT - MARGIN + 20) / 2
+    parts.append(f'<text x="{WIDTH / 2}" y="{HEIGHT - 14}" text-anchor="middle" style="{STYLE}">{x_name}</text>')
+    parts.append(
+        f'<text transform="translate(16 {middle}) rotate(-90)" text-anchor="middle" style="{STYLE}">{y_name}</text>'
+    )
+    legend = (("circle", "#0072b2", "front"), ("circle", "#999", "other trials"), ("rect", "#d55e00", "baselines"))
+    for row, (shape, colour, text) in enumerate(legend):
+        at = 34 + 20 * row
+        mark = (
+            f'<circle cx="{WIDTH - 130}" cy="{at}" r="5" fill="{colour}"/>'
+            if shape == "circle"
+            else f'<rect x="{WIDTH - 135}" y="{at - 5}" width="10" height="10" fill="{colour}"/>'
+        )
+        parts.append(mark + f'<text x="{WIDTH - 118}" y="{at + 4}" style="{STYLE}">{text}</text>')
+    body = "\n".join(parts)
+    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}">\n{body}\n</svg>\n'
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser.add_argument("study", nargs="?", default="quickstart")
+    parser.add_argument("--storage", default=None, help="the study database; default: runs/STUDY.db")
+    arguments = parser.parse_args()
+    storage = arguments.storage or f"runs/{arguments.study}.db"
+    with nas.open_study(storage, arguments.study) as study:
+        first, second = (each["name"] for each in study.record.objectives[:2])
+        front = {trial.number for trial in study.pareto()}
+        trials = [trial for trial in study.best(limit=10_000)]
+        baselines = {t.number for t in study.store.trials(study.record.id) if t.operator == "baseline"}
+        best = study.best()[0].number
+    dots = [Dot(t.values[second], t.values[first], t.number in front, t.number in baselines) for t in trials]
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    (FOLDER / "front.svg").write_text(plot(dots, second, first), encoding="utf-8")
+    picture = svg(of_trial(arguments.study, best, storage), Shape(length=128), title=f"trial {best}")
+    (FOLDER / "architecture.svg").write_text(picture, encoding="utf-8")
+    print(f"Wrote {FOLDER.name}/front.svg with {len(dots)} trials and {FOLDER.name}/architecture.svg of trial {best}.")
+
+
+if __name__ == "__main__":
+    main()
