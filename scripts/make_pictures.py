@@ -73,9 +73,8 @@ def plot(dots: Sequence[Dot], x_name: str, y_name: str) -> str:
     parts = [f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>']
     for tick in x.ticks():
         parts.append(f'<path d="M{x(tick):.1f} 20V{HEIGHT - MARGIN}" stroke="#e5e5e5"/>')
-        parts.append(
-            f'<text x="{x(tick):.1f}" y="{HEIGHT - MARGIN + 20}" text-anchor="middle" style="{STYLE}">{short(tick)}</text>'
-        )
+        place = f'x="{x(tick):.1f}" y="{HEIGHT - MARGIN + 20}" text-anchor="middle"'
+        parts.append(f'<text {place} style="{STYLE}">{short(tick)}</text>')
     for tick in y.ticks():
         parts.append(f'<path d="M{MARGIN} {y(tick):.1f}H{WIDTH - 20}" stroke="#e5e5e5"/>')
         parts.append(f'<text x="{MARGIN - 8}" y="{y(tick) + 4:.1f}" text-anchor="end" style="{STYLE}">{tick:g}</text>')
@@ -115,7 +114,7 @@ def main() -> None:
     with nas.open_study(storage, arguments.study) as study:
         first, second = (each["name"] for each in study.record.objectives[:2])
         front = {trial.number for trial in study.pareto()}
-        trials = [trial for trial in study.best(limit=10_000)]
+        trials = study.best(limit=10_000)
         baselines = {t.number for t in study.store.trials(study.record.id) if t.operator == "baseline"}
         best = study.best()[0].number
     dots = [Dot(t.values[second], t.values[first], t.number in front, t.number in baselines) for t in trials]
