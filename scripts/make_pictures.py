@@ -19,6 +19,7 @@ from searchspace.model.picture import svg
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "pictures"
 WIDTH, HEIGHT, MARGIN = 640, 400, 60
+NAMES = {"flops": "FLOPs of one sequence", "bits_per_byte": "bits per byte (validation)"}
 STYLE = "font: 13px system-ui, sans-serif; fill: #333"
 
 
@@ -79,8 +80,9 @@ def plot(dots: Sequence[Dot], x_name: str, y_name: str) -> str:
         parts.append(f'<path d="M{MARGIN} {y(tick):.1f}H{WIDTH - 20}" stroke="#e5e5e5"/>')
         parts.append(f'<text x="{MARGIN - 8}" y="{y(tick) + 4:.1f}" text-anchor="end" style="{STYLE}">{tick:g}</text>')
     front = sorted((dot for dot in dots if dot.front), key=lambda dot: dot.x)
-    steps = "L".join(f"{x(dot.x):.1f} {y(dot.y):.1f}" for dot in front)
-    parts.append(f'<path d="M{steps}" fill="none" stroke="#0072b2" stroke-width="2"/>')
+    stairs = "".join(f"H{x(dot.x):.1f}V{y(dot.y):.1f}" for dot in front[1:])
+    start = f"M{x(front[0].x):.1f} {y(front[0].y):.1f}"
+    parts.append(f'<path d="{start}{stairs}" fill="none" stroke="#0072b2" stroke-width="2"/>')
     for dot in dots:
         fill = "#0072b2" if dot.front else "#999"
         if dot.baseline:
@@ -92,7 +94,8 @@ def plot(dots: Sequence[Dot], x_name: str, y_name: str) -> str:
     parts.append(
         f'<text transform="translate(16 {middle}) rotate(-90)" text-anchor="middle" style="{STYLE}">{y_name}</text>'
     )
-    legend = (("circle", "#0072b2", "front"), ("circle", "#999", "other trials"), ("rect", "#d55e00", "baselines"))
+    legend = [("circle", "#0072b2", "Pareto front"), ("circle", "#999", "other trials")]
+    legend += [("rect", "#d55e00", "baselines")] if any(dot.baseline for dot in dots) else []
     for row, (shape, colour, text) in enumerate(legend):
         at = 34 + 20 * row
         mark = (
@@ -119,7 +122,7 @@ def main() -> None:
         best = study.best()[0].number
     dots = [Dot(t.values[second], t.values[first], t.number in front, t.number in baselines) for t in trials]
     FOLDER.mkdir(parents=True, exist_ok=True)
-    (FOLDER / "front.svg").write_text(plot(dots, second, first), encoding="utf-8")
+    (FOLDER / "front.svg").write_text(plot(dots, NAMES.get(second, second), NAMES.get(first, first)), encoding="utf-8")
     picture = svg(of_trial(arguments.study, best, storage), Shape(length=128), title=f"trial {best}")
     (FOLDER / "architecture.svg").write_text(picture, encoding="utf-8")
     print(f"Wrote {FOLDER.name}/front.svg with {len(dots)} trials and {FOLDER.name}/architecture.svg of trial {best}.")

@@ -1,7 +1,9 @@
 """Every link in every page leads somewhere: files exist, and so do the headings that anchors name."""
 
+import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -57,3 +59,27 @@ def test_the_glossary_defines(word, root):
 
 def test_pages_show_no_private_path(pages):
     assert not [str(path) for path, text in pages.items() if str(Path.home()) + "/" in text]
+
+
+def test_the_python_of_the_readme_works(root, tmp_path):
+    """As it stands, with a search file whose budget is smaller."""
+    blocks = re.findall(
+        r"^```python\n(.*?)^```", (root / "README.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
+    (tmp_path / "examples").mkdir()
+    small = (root / "examples" / "first.yaml").read_text(encoding="utf-8")
+    small = small.replace("steps: 60", "steps: 1").replace("trials: 9", "trials: 2")
+    (tmp_path / "examples" / "first.yaml").write_text(small, encoding="utf-8")
+    code = "def train_and_score(architecture, steps):\n    return 1.0 * steps\n\n\n" + "\n".join(blocks)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
+
+    assert len(blocks) == 2
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("<Result of study 'first': best trial")
+    assert done.stdout.rstrip().endswith("torch.Size([1, 16, 256])")
