@@ -1,21 +1,28 @@
-"""What an architecture costs, computed without building it.
+"""The cost of an architecture, computed without building it.
 
-A block's `cost` reads like its `forward`: a sum of the costs of its parts. FLOPs count a multiply-add as two and only
-matrix products and convolutions, as `torch.utils.flop_counter` does, so that the two can be compared to the digit.
+A block's `cost` reads like its `forward`: it is the sum of the costs of the block's parts. One multiply-add counts as
+two FLOPs. Only matrix products and convolutions count, as in `torch.utils.flop_counter`, so the two give equal numbers.
+
+A halting block decides at run time how many of its steps it takes. Everything that people see as "FLOPs" is
+`Cost.expected_flops`: each halting block counts at its mean depth. For a trained trial this is the depth that training
+measured (`Shape.at_depth`). Otherwise it is the depth of an untrained block. `halting_note` of
+`searchspace.model.halting` states which of the two it was. `Cost.flops` counts every step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field, fields
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+
+HALTING = "halting_steps"  # the metric that reports the mean depth of halting blocks
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """The input a cost is asked for: `batch` sequences of `length` positions, `memory` encoder positions.
+    """The input that a cost is computed for: `batch` sequences of `length` positions, `memory` encoder positions.
 
-    `source`: positions of the longer sequence that the next attention reads its keys from; 0 when there is none.
-    `halting_steps`: the mean depth that halting blocks were seen to use; None expects what they use untrained.
+    source: positions of the longer sequence that the next attention reads its keys from, or 0 if there is none.
+    halting_steps: the measured mean depth of halting blocks; None stands for the depth of untrained blocks.
     """
 
     batch: int = 1
@@ -30,16 +37,21 @@ class Shape:
         """Positions in the whole batch."""
         return self.batch * self.length
 
+    def at_depth(self, metrics: Mapping[str, float | None] | None) -> Shape:
+        """This shape with the mean depth of halting blocks that `metrics` report; unchanged if they report none."""
+        measured = [value for name, value in (metrics or {}).items() if name.rpartition("/")[2] == HALTING]
+        return replace(self, halting_steps=measured[0]) if measured and measured[0] is not None else self
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """Costs that add up.
+    """Costs that can be added.
 
-    parameters: trainable numbers. flops: one forward pass, every optional step taken. training_flops: forward and
-    backward. expected_flops: forward, with halting blocks at the depth they are expected to use. activation_bytes:
-    what the forward pass keeps for the backward pass. state_bytes: what streaming keeps after `length` positions.
-    common: those of the parameters, by key, that blocks share; they count once however often they are added.
-    choosing_flops: those of `flops` that choose what to read, which a second pass takes over from the first.
+    parameters: trainable numbers. flops: one forward pass in which halting blocks take every step. training_flops:
+    forward and backward pass, every step. expected_flops: one forward pass with halting blocks at their mean depth.
+    activation_bytes: memory that the forward pass keeps for the backward pass. state_bytes: memory that streaming keeps
+    after `length` positions. common: the parameters that blocks share, by key; they count once in a sum.
+    choosing_flops: the part of `flops` that selects what to read; a second pass reuses the selection of the first.
     """
 
     parameters: int = 0
@@ -57,11 +69,18 @@ class Cost:
         return Cost(**sums, common=self.common | other.common)
 
     def numbers(self) -> dict[str, int]:
-        """What people ask for, by name."""
-        return {name: getattr(self, name) for name in NUMBERS}
+        """The costs under the names that every command prints; "flops" is `expected_flops`, see the module."""
+        return {
+            "parameters": self.parameters,
+            "flops": self.expected_flops,
+            "maximum_flops": self.flops,
+            "training_flops": self.training_flops,
+            "activation_bytes": self.activation_bytes,
+            "state_bytes": self.state_bytes,
+        }
 
     def times(self, count: int, *, shared: bool = False) -> Cost:
-        """`count` of these one after another; with `shared` they use one set of parameters."""
+        """The cost of `count` of these in sequence; with `shared` they use one set of parameters."""
         products = {name: getattr(self, name) * count for name in ADDED}
         once = self.parameters if shared else _numbers(self.common)
         products["parameters"] = once + (self.parameters - once) * count
@@ -69,7 +88,15 @@ class Cost:
 
 
 ADDED = tuple(f.name for f in fields(Cost) if f.name != "common")
-NUMBERS = tuple(name for name in ADDED if name != "choosing_flops")
+LABELS = {
+    "parameters": "parameters",
+    "flops": "FLOPs",
+    "maximum_flops": "FLOPs, every step",
+    "training_flops": "training FLOPs",
+    "activation_bytes": "activations",
+    "state_bytes": "state",
+}
+"""What tables call each of `Cost.numbers`."""
 
 
 def _numbers(common: Iterable[tuple[Hashable, int]]) -> int:
@@ -82,13 +109,13 @@ def total(costs: Iterable[Cost]) -> Cost:
 
 
 def matmul(rows: int, inner: int, columns: int, *, count: int = 1, backward: int = 2) -> Cost:
-    """`count` products [rows, inner] x [inner, columns]; `backward` of the two operands need a gradient."""
+    """`count` products [rows, inner] x [inner, columns]. `backward` says how many operands need a gradient."""
     flops = 2 * count * rows * inner * columns
     return Cost(flops=flops, training_flops=flops * (1 + backward), expected_flops=flops)
 
 
 def linear(shape: Shape, inputs: int, outputs: int, *, bias: bool = True, rows: int | None = None) -> Cost:
-    """A `Linear(inputs, outputs)` on every row; keeps its input for the backward pass."""
+    """The cost of `Linear(inputs, outputs)` on every row. It keeps its input for the backward pass."""
     rows = shape.rows if rows is None else rows
     return matmul(rows, inputs, outputs) + Cost(
         parameters=inputs * outputs + (outputs if bias else 0), activation_bytes=rows * inputs * shape.element_bytes
@@ -96,10 +123,10 @@ def linear(shape: Shape, inputs: int, outputs: int, *, bias: bool = True, rows: 
 
 
 def kept(shape: Shape, numbers: int) -> Cost:
-    """`numbers` elements that the backward pass needs."""
+    """The cost of keeping `numbers` elements for the backward pass."""
     return Cost(activation_bytes=numbers * shape.element_bytes)
 
 
 def common(key: Hashable, numbers: int) -> Cost:
-    """Parameters that every block with this `key` in a model uses; see `searchspace.sharing.shared`."""
+    """The cost of parameters that all blocks with this `key` share in a model; see `searchspace.sharing.shared`."""
     return Cost(parameters=numbers, common=frozenset({(key, numbers)}))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from searchspace.cost import Shape
 
 
 def _studies(incomplete: str) -> list[str]:
@@ -15,7 +19,7 @@ def _studies(incomplete: str) -> list[str]:
 
 
 def zoo_names(incomplete: str) -> list[str]:
-    """The names of the zoo that begin so."""
+    """The names of the zoo that begin with `incomplete`."""
     from searchspace import zoo
 
     return [name for name in zoo.names() if name.startswith(incomplete)]
@@ -64,7 +68,7 @@ SearchFile = Annotated[
     typer.Argument(metavar="FILE", help="A search file (YAML).", show_default=False, autocompletion=_search_files),
 ]
 ArchitectureName = Annotated[str, architecture_argument()]
-LENGTH = 1024  # positions that costs are counted for when nothing else is known
+LENGTH = 1024  # positions that costs are computed for by default
 Length = Annotated[
     int | None,
     typer.Option(
@@ -75,15 +79,24 @@ Batch = Annotated[int, typer.Option(min=1, help="Sequences at once.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")]
 
 
-def usual_length(reference: str, storage: str | None) -> int | None:
-    """The length of a sequence in the study that `reference` is a trial of; None where it is no trial."""
+def cost_shape(reference: str, storage: str | None, *, length: int | None = None, batch: int = 1) -> Shape:
+    """The input that the costs of `reference` are computed for.
+
+    A trial has the length of its study's task, and halting blocks count at the depth that the trial measured. `length`
+    replaces the length. Raises UsageError or StoreError if `reference` is written as a trial that does not exist.
+    """
     from nas import architectures, location
     from nas.config import factory
     from nas.config.schema import SearchConfig
+    from nas.report.depth import at_trial_depth
+    from searchspace.cost import Shape
 
+    shape = Shape(batch=batch, length=length or LENGTH)
     trial = architectures.trial_reference(reference)
     if trial is None:
-        return None
+        return shape
     store, study = location.open_existing(trial[0], storage)
-    store.close()
-    return factory.shape(SearchConfig(**study.config)).length
+    with store:
+        if length is None:
+            shape = replace(shape, length=factory.shape(SearchConfig(**study.config)).length)
+        return at_trial_depth(store, study, trial[1], shape)

@@ -18,6 +18,7 @@ from nas.config.schema import SearchConfig
 from nas.engine.finals import Finalist, Finals, Report
 from nas.errors import NasError, UsageError
 from nas.report import overview, summary
+from nas.report.depth import at_trial_depth
 from nas.store import Store, Study, Trial, UnitState
 from nas.work import Checkpoint
 from searchspace.model.architecture import Architecture
@@ -118,8 +119,8 @@ def _entrant(report: Report | None, architecture: str) -> Finalist | None:
 
 def _header(store: Store, study: Study, trial: Trial, trained: Trial, architecture: Architecture) -> dict[str, Any]:
     config = SearchConfig(**study.config)
-    shape = factory.shape(config)
-    costs = cost(architecture, shape)
+    shape = at_trial_depth(store, study, trial.number, factory.shape(config))
+    costs = cost(architecture, shape).numbers()
     done = [unit for unit in store.units(study.id, trial.number) if unit.state is UnitState.DONE]
     header: dict[str, Any] = {
         "made_by": "Tessera (tessera-nas)",
@@ -139,7 +140,7 @@ def _header(store: Store, study: Study, trial: Trial, trained: Trial, architectu
     if trained is not trial:
         header["finals"] = _finals(store, study, trained, architecture)
     return header | {
-        "costs": {"length": shape.length, "parameters": costs.parameters, "flops": costs.expected_flops},
+        "costs": {"length": shape.length, "parameters": costs["parameters"], "flops": costs["flops"]},
         "task": config.task.written(),
         "data_sha256": study.data_hash,
         "recipe": dict(config.recipe) or "the defaults",

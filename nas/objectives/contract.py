@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,8 +17,6 @@ from searchspace.model.build import cost
 if TYPE_CHECKING:
     from nas.store import Store
     from searchspace.space.space import Space
-
-HALTING = "halting_steps"  # the metric that says how deep halting blocks went
 
 
 class Direction(StrEnum):
@@ -78,8 +76,7 @@ class CostObjective(Objective):
     """An objective read off the costs of an architecture."""
 
     def evaluate(self, architecture: Architecture, metrics: Mapping[str, float] | None = None) -> float:
-        depth = None if metrics is None else metrics.get(HALTING)
-        return float(self.read(cost(architecture, replace(self.shape, halting_steps=depth))))
+        return float(self.read(cost(architecture, self.shape.at_depth(metrics))))
 
     @abstractmethod
     def read(self, cost: Cost) -> float:

@@ -9,7 +9,7 @@ from searchspace.cost import Cost
 
 @objective("flops")
 class Flops(CostObjective):
-    """A multiply-add is two; halting blocks count at the depth that was measured, or before training is expected."""
+    """FLOPs of one forward pass. Halting blocks count at the measured depth, before training at the untrained depth."""
 
     def read(self, cost: Cost) -> float:
         return cost.expected_flops

@@ -10,9 +10,11 @@ from nas.config import factory
 from nas.engine.finals import Finalist, Report
 from nas.engine.launch import Result
 from nas.report import overview
+from nas.report.depth import at_trial_depth
 from nas.report.tables import rendered, short
 from searchspace.model.build import cost
 from searchspace.model.drawing import draw
+from searchspace.model.halting import halting_note
 
 
 def as_dict(result: Result) -> dict[str, Any]:
@@ -46,7 +48,7 @@ def as_text(result: Result) -> str:
         finals = result.config.finals
         parts += [
             f"\nThe winner, trial {report.winner.number} ({report.winner.architecture.short})",
-            draw(report.winner.architecture, factory.shape(result.config)),
+            *_tree(report.winner, result),
             f"\nFinals: {report.objective} after {finals.steps} steps, mean of {finals.seeds} seeds",
             rendered(_entrants(report, result)),
             "\n" + sentence(report),
@@ -65,18 +67,28 @@ def sentence(report: Report) -> str:
     )
 
 
+def _tree(winner: Finalist, result: Result) -> list[str]:
+    """The winner's tree, and below it at which depth its FLOPs are counted, if it has halting blocks."""
+    shape = at_trial_depth(result.store, result.study, winner.number, factory.shape(result.config))
+    note = halting_note(winner.architecture, shape)
+    return [draw(winner.architecture, shape), *([note] if note else [])]
+
+
 def _entrants(report: Report, result: Result) -> list[dict[str, Any]]:
     entrants = [*report.finalists, *([report.baseline] if report.baseline else [])]
     return [_row(entrant, entrant is report.baseline, result) for entrant in entrants]
 
 
 def _row(entrant: Finalist, is_baseline: bool, result: Result) -> dict[str, Any]:
-    costs = cost(entrant.architecture, factory.shape(result.config))
+    shape = factory.shape(result.config)
+    if not is_baseline:
+        shape = at_trial_depth(result.store, result.study, entrant.number, shape)
+    costs = cost(entrant.architecture, shape).numbers()
     return {
         "entrant": "Transformer of the winner's size" if is_baseline else f"trial {entrant.number}",
         "validation": fmean(entrant.validation),
         "test": fmean(entrant.test),
         "test_seeds": " ".join(short(value) for value in entrant.test),
-        "parameters": costs.parameters,
-        "flops": costs.expected_flops,
+        "parameters": costs["parameters"],
+        "flops": costs["flops"],
     }

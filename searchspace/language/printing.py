@@ -1,4 +1,7 @@
-"""Trees as YAML that reads well: defaults left out, small blocks on one line, and the same tree when read again."""
+"""Prints trees as readable YAML: small blocks on one line, defaults left out unless asked for.
+
+Reading the text again gives the same tree.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +23,18 @@ _BINARY = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
 
 @dataclass(frozen=True)
 class _Tagged:
-    """A value under a tag; the value is a dict, a list or the text of a scalar."""
+    """A value with a tag. The value is a dict, a list or the text of a scalar."""
 
     tag: str
     value: Any
 
 
-def render(root: Block, constraints: Iterable[Constraint] = ()) -> str:
-    """The YAML of a model, with or without holes; `language.parse` reads the same model from it."""
-    written: dict[str, Any] = {"kind": root.name} | _fields(root)
+def render(root: Block, constraints: Iterable[Constraint] = (), *, defaults: bool = False) -> str:
+    """The YAML of a model, with or without holes; `language.parse` reads the same model from it.
+
+    `defaults` also writes the fields that are at their default.
+    """
+    written: dict[str, Any] = {"kind": root.name} | _Printer(defaults).fields(root)
     bounds = {constraint.quantity: _bound(constraint) for constraint in constraints}
     if bounds:
         written["constraints"] = bounds
@@ -36,7 +42,7 @@ def render(root: Block, constraints: Iterable[Constraint] = ()) -> str:
 
 
 def scalar(value: Any) -> str:
-    """A scalar as YAML, so that other readers of YAML take it for the same thing."""
+    """A scalar as YAML text that every YAML reader understands in the same way."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -46,74 +52,75 @@ def scalar(value: Any) -> str:
     if isinstance(value, float):
         return yaml.safe_dump(value).removesuffix("...\n").strip()
     plain = yaml.safe_dump(value, width=10**6, allow_unicode=True).removesuffix("...\n").strip()
-    # Y and n are words to PyYAML and booleans to others.
+    # PyYAML reads y and n as text, other readers as booleans.
     if "\n" in plain or value.lower() in ("y", "n"):
         return yaml.safe_dump(value, width=10**6, default_style='"').strip()
     return plain
 
 
-def _fields(block: Block) -> dict[str, Any]:
-    known = registry.block_type(block.name).fields
-    return {name: _value(value, known[name].type) for name, value in schema.written(block).items()}
+@dataclass(frozen=True)
+class _Printer:
+    """Turns a tree into plain data whose scalars are YAML text. `defaults`: whether to write default values."""
 
+    defaults: bool = False
 
-def _block(block: Block) -> Any:
-    written = _fields(block)
-    if not written:
-        return block.name
-    # Just `of` stands for the fields, as it will when the block has more of them; other fields are always named.
-    if written.keys() == {"of"} and not isinstance(written["of"], dict):
-        return {block.name: written["of"]}
-    return {block.name: written}
+    def fields(self, block: Block) -> dict[str, Any]:
+        known = registry.block_type(block.name).fields
+        shown = block.fields if self.defaults else schema.written(block)
+        return {name: self.value(value, known[name].type) for name, value in shown.items()}
 
+    def block(self, block: Block) -> Any:
+        written = self.fields(block)
+        if not written:
+            return block.name
+        # A lone `of` is written without its name, which also works once the block has more fields. Others keep theirs.
+        if written.keys() == {"of"} and not isinstance(written["of"], dict):
+            return {block.name: written["of"]}
+        return {block.name: written}
 
-def _value(value: Value, type_: Any) -> Any:
-    shape = schema.accepts(type_).shape
-    if shape == "branches" and isinstance(value, tuple):
-        return [_blocks(branch) for branch in value]
-    if shape == "blocks" and isinstance(value, tuple):
-        return _blocks(value)
-    return _one(value)
+    def value(self, value: Value, type_: Any) -> Any:
+        shape = schema.accepts(type_).shape
+        if shape == "branches" and isinstance(value, tuple):
+            return [self.blocks(branch) for branch in value]
+        if shape == "blocks" and isinstance(value, tuple):
+            return self.blocks(value)
+        return self.one(value)
 
+    def blocks(self, value: Any) -> Any:
+        return self.one(value[0]) if len(value) == 1 else [self.one(item) for item in value]
 
-def _blocks(value: Any) -> Any:
-    return _one(value[0]) if len(value) == 1 else [_one(item) for item in value]
+    def one(self, value: Any) -> Any:
+        match value:
+            case Block():
+                return self.block(value)
+            case Same():
+                return _Tagged("!same", scalar(value.name))
+            case Choice() | Integers() | Floats():
+                return self.hole(value)
+        return scalar(value)
 
+    def hole(self, hole: Hole) -> _Tagged:
+        if isinstance(hole, Choice):
+            written: dict[str, Any] = {"options": [self.option(option) for option in hole.options]}
+            rest: tuple[str, ...] = ("name", "each")
+        else:
+            written = {"low": scalar(hole.low), "high": scalar(hole.high)}
+            rest = ("step", "log", "name", "each")
+        defaults = {f.name: f.default for f in fields(hole)}
+        for name in rest:
+            if getattr(hole, name) != defaults[name]:
+                written[name] = scalar(getattr(hole, name))
+        tag = {Choice: "!choice", Integers: "!int", Floats: "!float"}[type(hole)]
+        if written.keys() == {"options"}:
+            return _Tagged(tag, written["options"])
+        if written.keys() == {"low", "high"}:
+            return _Tagged(tag, list(written.values()))
+        return _Tagged(tag, written)
 
-def _one(value: Any) -> Any:
-    match value:
-        case Block():
-            return _block(value)
-        case Same():
-            return _Tagged("!same", scalar(value.name))
-        case Choice() | Integers() | Floats():
-            return _hole(value)
-    return scalar(value)
-
-
-def _hole(hole: Hole) -> _Tagged:
-    if isinstance(hole, Choice):
-        written: dict[str, Any] = {"options": [_option(option) for option in hole.options]}
-        rest: tuple[str, ...] = ("name", "each")
-    else:
-        written = {"low": scalar(hole.low), "high": scalar(hole.high)}
-        rest = ("step", "log", "name", "each")
-    defaults = {f.name: f.default for f in fields(hole)}
-    for name in rest:
-        if getattr(hole, name) != defaults[name]:
-            written[name] = scalar(getattr(hole, name))
-    tag = {Choice: "!choice", Integers: "!int", Floats: "!float"}[type(hole)]
-    if written.keys() == {"options"}:
-        return _Tagged(tag, written["options"])
-    if written.keys() == {"low", "high"}:
-        return _Tagged(tag, list(written.values()))
-    return _Tagged(tag, written)
-
-
-def _option(option: Value) -> Any:
-    if not isinstance(option, tuple):
-        return _one(option)
-    return [_one(item) for item in option] if len(option) != 1 else _blocks(option)
+    def option(self, option: Value) -> Any:
+        if not isinstance(option, tuple):
+            return self.one(option)
+        return [self.one(item) for item in option] if len(option) != 1 else self.blocks(option)
 
 
 def _bound(constraint: Constraint) -> dict[str, str]:
@@ -130,7 +137,7 @@ def _size(bound: float, units: tuple[tuple[str, int], ...]) -> str:
 
 
 def _lines(value: Any, indent: str, *, top: bool = False) -> list[str]:
-    """A dict or list, one entry a line or more."""
+    """The lines of a dict or list: one line or more for each entry."""
     lines: list[str] = []
     entries = [("-", item) for item in value] if isinstance(value, list) else [(f"{k}:", v) for k, v in value.items()]
     for head, item in entries:
@@ -160,7 +167,7 @@ def _flow(value: Any) -> str:
 
 
 def _is_small(value: Any, *, top: bool = False) -> bool:
-    """Whether it reads well on one line: blocks in blocks a little way, but no list of blocks that have fields."""
+    """Whether `value` is readable on one line: a few nested blocks are, a list of blocks with fields is not."""
     return _depth(value) <= (1 if top else 3)
 
 

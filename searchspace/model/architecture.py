@@ -89,9 +89,9 @@ class Architecture:
         """The tree as it is printed: runs of equal blocks as `repeat`."""
         return canonical.compressed(self.root)
 
-    def text(self) -> str:
-        """YAML that reads well; `parse` reads the same architecture from it."""
-        return language.render(self.compressed)
+    def text(self, *, defaults: bool = False) -> str:
+        """Readable YAML; `parse` reads the same architecture from it. `defaults` also writes the default values."""
+        return language.render(self.compressed, defaults=defaults)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Architecture) and self.hash == other.hash

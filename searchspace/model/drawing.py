@@ -1,6 +1,6 @@
-"""An architecture as a tree of lines, each with its output shape, parameters, share of the FLOPs and streaming state.
+"""An architecture as a tree of lines: each has its output shape, parameters, share of the FLOPs and streaming state.
 
-Equal blocks in a row are drawn once with `x N`; a block that is called N times with one set of weights says
+Equal blocks in a row are drawn once, with `x N`. A block that is called N times with one set of weights says
 `shared x N`. The costs of a line are those of all its copies and calls.
 """
 
@@ -10,23 +10,29 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from searchspace.cost import Cost, Shape, total
+from searchspace.cost import LABELS, Cost, Shape, total
+from searchspace.language.holes import plain
 from searchspace.model.architecture import Architecture
 from searchspace.model.parts import Part
 from searchspace.registry import Configured
+
+ALWAYS = ("heads",)  # options that are shown at their default too
 
 Scale = Callable[[Cost], Cost]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One line. depth: how far it is indented. count: how often it stands, or is called when `shared`, in a row.
-    family: the folder of its block, such as attention; empty for what is none."""
+    """One line of the tree.
+
+    depth: its indentation. family: the folder of its block, such as attention; empty if the line is not a block.
+    output: batch, length and width. count: how many copies follow one another, or how many calls if `shared`.
+    """
 
     depth: int
     label: str
     family: str
-    output: tuple[int, int, int]  # batch, length, width
+    output: tuple[int, int, int]
     cost: Cost
     flops_share: float
     count: int = 1
@@ -39,19 +45,22 @@ class Row:
         return "  " * self.depth + self.label + times
 
 
-def rows(architecture: Architecture, shape: Shape | None = None) -> list[Row]:
-    """The lines of `architecture` for an input of `shape`, the model itself first."""
+def rows(architecture: Architecture, shape: Shape | None = None, *, defaults: bool = False) -> list[Row]:
+    """The lines of `architecture` for an input of `shape`, the model itself first.
+
+    `defaults` also shows the options that are at their default. Raises SpaceError if values do not fit together.
+    """
     shape = Shape() if shape is None else shape
     root = Part(name="", shape=shape, block=architecture.configured)
-    drawing = _Drawing(width=architecture.configured.config.width, flops=root.cost().flops)
+    drawing = _Drawing(width=architecture.configured.config.width, flops=root.cost().expected_flops, defaults=defaults)
     return list(drawing.one(root, depth=0, count=1, scale=lambda cost: cost))
 
 
-def draw(architecture: Architecture, shape: Shape | None = None) -> str:
-    """`rows` as text in columns; the first line names them."""
-    lines = [("block", "output", "parameters", "FLOPs", "state")]
-    for row in rows(architecture, shape):
-        flops = f"{row.flops_share:.1%}" if row.depth else human(row.cost.flops)
+def draw(architecture: Architecture, shape: Shape | None = None, *, defaults: bool = False) -> str:
+    """`rows` as text in columns; the first line names the columns. Raises SpaceError if values do not fit together."""
+    lines = [("block", "output", LABELS["parameters"], LABELS["flops"], LABELS["state_bytes"])]
+    for row in rows(architecture, shape, defaults=defaults):
+        flops = f"{row.flops_share:.1%}" if row.depth else human(row.cost.expected_flops)
         output = " x ".join(map(str, row.output))
         lines.append((row.text, output, human(row.cost.parameters), flops, human_bytes(row.cost.state_bytes)))
     widths = [max(len(line[i]) for line in lines) for i in range(5)]
@@ -62,7 +71,7 @@ def draw(architecture: Architecture, shape: Shape | None = None) -> str:
 
 
 def human(number: int) -> str:
-    """Three digits and a unit: 1234567 -> '1.23M'."""
+    """A number with three digits and a unit: 1234567 -> '1.23M'."""
     units = ("", "k", "M", "G", "T", "P")
     value, unit = float(number), 0
     while value >= 999.5 and unit < len(units) - 1:
@@ -71,7 +80,7 @@ def human(number: int) -> str:
 
 
 def human_bytes(number: int) -> str:
-    """2048 -> '2KiB'."""
+    """Bytes with four digits and a unit: 2048 -> '2KiB'."""
     units = ("B", "KiB", "MiB", "GiB", "TiB")
     value, unit = float(number), 0
     while value >= 1024 and unit < len(units) - 1:
@@ -83,11 +92,12 @@ def human_bytes(number: int) -> str:
 class _Drawing:
     width: int
     flops: int
+    defaults: bool = False
 
     def one(self, part: Part, depth: int, count: int, scale: Scale) -> Iterator[Row]:
-        """The lines of a part that stands `count` times in a row, and of what is in it."""
+        """The lines of a part that follows itself `count` times, and of the parts in it."""
         calls = part.count * count
-        yield self._row(depth, _label(part), part, scale(part.cost().times(count)), calls, part.shared)
+        yield self._row(depth, self._label(part), part, scale(part.cost().times(count)), calls, part.shared)
         below = [below for below in part.below() if _visible(below)]
         yield from self._several(below, depth + 1, lambda cost: scale(part.scaled(cost).times(count)))
 
@@ -114,10 +124,17 @@ class _Drawing:
             family="combinators" if label == "repeat" else part.block.type.family if part.block else "",
             output=output,
             cost=cost,
-            flops_share=cost.flops / self.flops if self.flops else 0.0,
+            flops_share=cost.expected_flops / self.flops if self.flops else 0.0,
             count=count,
             shared=shared,
         )
+
+    def _label(self, part: Part) -> str:
+        """`norm: layer_norm`, `attention heads=8`: its place, unless that is a list, its block and its options."""
+        if part.block is None:
+            return part.name
+        place = "" if "." in part.name or not part.name else f"{part.name}: "
+        return " ".join([place + part.block.type.name, *settings(part.block, self.defaults)])
 
 
 def _times(count: int, scale: Scale) -> Scale:
@@ -129,7 +146,7 @@ def _visible(part: Part) -> bool:
 
 
 def _repetition(parts: list[Part]) -> tuple[int, int]:
-    """(period, count): the repetition at the start of `parts` that covers most, the shortest period of those."""
+    """(period, count) of the repetition at the start of `parts` that covers most of them; the shortest period wins."""
     alike = [dataclasses.replace(part, name="") for part in parts]
     best = (1, 1)
     for period in range(1, len(alike) // 2 + 1):
@@ -141,16 +158,9 @@ def _repetition(parts: list[Part]) -> tuple[int, int]:
     return best
 
 
-def _label(part: Part) -> str:
-    """`norm: layer_norm`, `attention heads=8`: where it stands, when that is not a list, and what is not a default."""
-    if part.block is None:
-        return part.name
-    place = "" if "." in part.name or not part.name else f"{part.name}: "
-    return " ".join([place + part.block.type.name, *_settings(part.block)])
-
-
-def _settings(block: Configured) -> Iterator[str]:
+def settings(block: Configured, defaults: bool = False) -> Iterator[str]:
+    """`name=value` for every scalar option that is not at its default or is in `ALWAYS`; with `defaults` for all."""
     for name, field in block.type.fields.items():
         value = getattr(block.config, name)
-        if field.role is None and value != field.default:
-            yield f"{name}={str(value).lower() if isinstance(value, bool) else value}"
+        if field.role is None and (defaults or name in ALWAYS or value != field.default):
+            yield f"{name}={plain(value)}"

@@ -1,7 +1,10 @@
-"""An architecture as an SVG picture: boxes within boxes in the order of the forward pass, from top to bottom.
+"""An architecture as an SVG picture: nested boxes in the order of the forward pass, from top to bottom.
 
-A box holds what stands in it; a repeat says how often. Beside each line stand its output's shape, its parameters, its
-share of the FLOPs as a bar, and what it keeps while streaming. The costs of a line are those of all its copies.
+Each box contains the boxes of its parts. Each line shows its output shape, its parameters, its share of the FLOPs as a
+bar, and its streaming state. The costs of a line are those of all its copies.
+
+SVG renderers disagree about which spaces they keep. Some ignore `xml:space="preserve"`, and librsvg removes no-break
+spaces at the start of a `tspan` without it. So labels use both.
 """
 
 from __future__ import annotations
@@ -10,11 +13,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
 
-from searchspace.cost import Shape
+from searchspace.cost import LABELS, Shape
 from searchspace.model.architecture import Architecture
 from searchspace.model.drawing import Row, human, human_bytes, rows
 
-# Of a box by the family of its block; readable on white and on black.
+# Colours of boxes by the family of the block; readable on white and on black.
 COLOURS = {
     "attention": "#4e79d6",
     "convolution": "#2f9e8f",
@@ -35,14 +38,15 @@ STYLE = """
     svg { background: #14171c } text { fill: #e3e7ed } .quiet { fill: #98a2b3 }
   }
 """
-LINE, GAP, INDENT, MARGIN = 24, 5, 14, 16  # pixels; a line's height, between boxes, a level's step, around all
-LETTER = 7.9  # the width of one, at 13 pixels
+LINE, GAP, INDENT, MARGIN = 24, 5, 14, 16  # pixels: height of a line, gap between boxes, indentation, outer margin
+LETTER = 7.9  # width of one letter, at a font size of 13 pixels
 BAR = 70
+SPACE = "\N{NO-BREAK SPACE}"
 
 
 @dataclass(frozen=True)
 class _Placed:
-    """A row with its box: from `top` down over everything in it."""
+    """A row with its box, which reaches from `top` to `bottom` and contains the boxes of its parts."""
 
     row: Row
     top: float
@@ -50,7 +54,10 @@ class _Placed:
 
 
 def svg(architecture: Architecture, shape: Shape | None = None, title: str = "") -> str:
-    """The picture as the text of an SVG file, for an input of `shape`; `title` stands above it."""
+    """The text of an SVG file for an input of `shape`, with `title` above the picture.
+
+    Raises SpaceError if values of the architecture do not fit together.
+    """
     lines = list(rows(architecture, shape))
     placed = _placed(lines)
     left = max(INDENT * row.depth + LETTER * (len(_label(row)) + 2) for row in lines)
@@ -63,7 +70,7 @@ def svg(architecture: Architecture, shape: Shape | None = None, title: str = "")
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
-            f'viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{escape(named)}">',
+            f'viewBox="0 0 {width:.0f} {height:.0f}" xml:space="preserve" role="img" aria-label="{escape(named)}">',
             f"<title>{escape(named)}</title>",
             f"<style>{STYLE}</style>",
             *_header(columns, named),
@@ -74,12 +81,17 @@ def svg(architecture: Architecture, shape: Shape | None = None, title: str = "")
     )
 
 
+def _text(text: str) -> str:
+    """`text` escaped for SVG, with spaces that every renderer keeps."""
+    return escape(text).replace(" ", SPACE)
+
+
 def _label(row: Row) -> str:
     return row.text.strip()
 
 
 def _placed(lines: list[Row]) -> list[_Placed]:
-    """Every row below the one before it; a box ends a gap below the last of what is in it."""
+    """Places the rows below one another. A box ends one gap below the last box in it."""
     tops: list[float] = []
     bottoms = [0.0] * len(lines)
     open_boxes: list[int] = []
@@ -96,7 +108,7 @@ def _placed(lines: list[Row]) -> list[_Placed]:
 
 
 def _columns(lines: list[Row], left: float) -> list[float]:
-    """Where the columns end, in pixels: output, parameters, the bar and number of the FLOPs, state."""
+    """The right ends of the columns in pixels: output, parameters, FLOPs (bar and number), state."""
     texts = [_cells(row) for row in lines]
     widths = [LETTER * max(len(name), *(len(text[i]) for text in texts)) for i, name in enumerate(HEADER)]
     widths[2] += BAR + LETTER
@@ -107,19 +119,19 @@ def _columns(lines: list[Row], left: float) -> list[float]:
     return ends
 
 
-HEADER = ("output", "parameters", "FLOPs", "state")
+HEADER = ("output", LABELS["parameters"], LABELS["flops"], LABELS["state_bytes"])
 
 
 def _cells(row: Row) -> tuple[str, str, str, str]:
-    flops = f"{row.flops_share:.1%}" if row.depth else human(row.cost.flops)
+    flops = f"{row.flops_share:.1%}" if row.depth else human(row.cost.expected_flops)
     state = human_bytes(row.cost.state_bytes) if row.cost.state_bytes else ""
     return " x ".join(map(str, row.output)), human(row.cost.parameters), flops, state
 
 
 def _header(columns: list[float], title: str) -> Iterator[str]:
-    yield f'<text x="{MARGIN}" y="{MARGIN + LINE - 8}" font-weight="600">{escape(title)}</text>'
+    yield f'<text x="{MARGIN}" y="{MARGIN + LINE - 8}" font-weight="600">{_text(title)}</text>'
     for x, name in zip(columns, HEADER, strict=True):
-        yield f'<text class="quiet" x="{x:.1f}" y="{MARGIN + LINE - 8}" text-anchor="end">{name}</text>'
+        yield f'<text class="quiet" x="{x:.1f}" y="{MARGIN + LINE - 8}" text-anchor="end">{_text(name)}</text>'
 
 
 def _box(placed: _Placed, right: float) -> Iterator[str]:
@@ -136,15 +148,15 @@ def _box(placed: _Placed, right: float) -> Iterator[str]:
     if name.endswith(":"):
         second, _, settings = settings.partition(" ")
         name = f"{name} {second}"
-    quiet = f'<tspan class="quiet"> {escape(settings)}</tspan>' if settings else ""
-    yield f'<text x="{x + 8}" y="{placed.top + LINE - 8:.1f}">{escape(name)}{quiet}</text>'
+    quiet = f'<tspan class="quiet">{_text(" " + settings)}</tspan>' if settings else ""
+    yield f'<text x="{x + 8}" y="{placed.top + LINE - 8:.1f}">{_text(name)}{quiet}</text>'
 
 
 def _numbers(placed: _Placed, columns: list[float]) -> Iterator[str]:
     row, y = placed.row, placed.top + LINE - 8
     for x, text in zip(columns, _cells(row), strict=True):
         if text:
-            yield f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="end">{text}</text>'
+            yield f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="end">{_text(text)}</text>'
     if row.depth and row.flops_share:
         left = columns[1] + 2 * LETTER
         colour = COLOURS.get(row.family, COLOURS[""])

@@ -95,9 +95,9 @@ class Space:
         description = language.load(path)
         return cls(description.root, description.constraints)
 
-    def text(self) -> str:
-        """The space in the language; it parses to the same space."""
-        return language.render(self.root, self.constraints)
+    def text(self, *, defaults: bool = False) -> str:
+        """The space as YAML; it parses to the same space. `defaults` also writes the default values."""
+        return language.render(self.root, self.constraints, defaults=defaults)
 
     def with_length(self, length: int) -> Space:
         """The same space for sequences of `length` positions: every model can read them, constraints are of them."""

@@ -1,89 +1,186 @@
-"""nas compare: two architectures side by side."""
+"""nas compare: architectures side by side."""
 
 from __future__ import annotations
 
+import shutil
+import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
 from nas.cli.app import app
-from nas.cli.options import LENGTH, AsJson, Length, Storage, architecture_argument, usual_length
+from nas.cli.options import AsJson, Length, Storage, architecture_argument, cost_shape
 from nas.cli.output import note, print_json
-from nas.report.tables import rendered
 
 if TYPE_CHECKING:
+    from searchspace.cost import Shape
     from searchspace.model.architecture import Architecture
+
+MARK = "*"  # in front of a line whose cells are not all equal
+WIDE = 120  # columns of a page that is not a terminal
+Rows = list[tuple[str, Sequence[Any]]]  # (what a line is about, a cell for each architecture)
 
 
 @app.command()
 def compare(
     first: Annotated[str, architecture_argument("FIRST")],
     second: Annotated[str, architecture_argument("SECOND")],
+    more: Annotated[
+        list[str] | None, typer.Argument(metavar="MORE...", help="Further architectures.", show_default=False)
+    ] = None,
     length: Length = None,
     storage: Storage = None,
     as_json: AsJson = False,
 ) -> None:
-    """How two architectures differ: what was changed, what each costs, and for trials what each scored.
+    """Show architectures side by side: their layers, their costs, and the scores of trials.
+
+    Lines that differ begin with `*`, and are coloured on a terminal.
 
     Example: nas compare transformer_decoder:small quickstart:17
     """
     from nas import architectures
-    from searchspace.model.architecture import diff
+    from searchspace.model.halting import halting_note
+    from searchspace.model.layers import aligned
 
-    pair = [architectures.find(name, storage) for name in (first, second)]
-    changes = [(each.kind, each.path, *each.texts) for each in diff(*pair)]
-    length = length or _usual_length((first, second), storage)
-    scores, costs = _scores((first, second), storage), _costs(pair, length)
+    names = [first, second, *(more or [])]
+    found = [architectures.find(name, storage) for name in names]
+    shapes = [cost_shape(name, storage, length=length) for name in names]
+    if length is None:
+        length = _common_length(shapes)
+    shapes = [_of_length(shape, length) for shape in shapes]
+    layers = aligned(found)
+    scores, costs = _scores(names, storage), _costs(found, shapes)
     if as_json:
-        keys = ("kind", "path", "first", "second")
-        print_json(
-            {
-                "first": {"name": first, "hash": pair[0].hash},
-                "second": {"name": second, "hash": pair[1].hash},
-                "differences": [dict(zip(keys, change)) for change in changes],
-                "scores": [dict(zip(("score", "first", "second"), row)) for row in scores],
-                "length": length,
-                "costs": [dict(zip(("cost", "first", "second"), row)) for row in costs],
-            }
-        )
+        _print_json(names, found, layers, scores, costs, length)
         return
-    names = [first, f"{second} (again)" if second == first else second]
-    if changes:
-        print(rendered([dict(zip(("where", *names), change[1:])) for change in changes]), end="\n\n")
-    else:
+    if len({each.hash for each in found}) == 1:
         note("They are the same architecture.")
-    if scores:
-        print(rendered([dict(zip(("score", *names), row)) for row in scores]), end="\n\n")
-    print(rendered([dict(zip((f"cost at length {length}", *names), row)) for row in costs]))
+    sections = [("", [(layer.place, layer.texts) for layer in layers])]
+    sections += (
+        [("scores", [(name, [_number(value) for value in values]) for name, values in scores])] if scores else []
+    )
+    sections += [(f"cost at length {length}", _cost_lines(costs))]
+    _print_table(names, sections)
+    for name, text in zip(names, map(halting_note, found, shapes), strict=True):
+        if text:
+            note(f"{name}: {text}")
 
 
-def _usual_length(names: tuple[str, str], storage: str | None) -> int:
-    """That of the study, where there is one or both are of the same length."""
-    known = {length for name in names if (length := usual_length(name, storage))}
+def _common_length(shapes: Sequence[Shape]) -> int:
+    """The length of the trials' task if all trials agree on it; otherwise the usual length."""
+    from nas.cli.options import LENGTH
+
+    known = {shape.length for shape in shapes if shape.length != LENGTH}
     return known.pop() if len(known) == 1 else LENGTH
 
 
-def _costs(pair: list[Architecture], length: int) -> list[tuple[Any, ...]]:
-    """Every cost that either has."""
+def _of_length(shape: Shape, length: int) -> Shape:
+    from dataclasses import replace
 
+    return replace(shape, length=length)
+
+
+def _costs(found: Sequence[Architecture], shapes: Sequence[Shape]) -> Rows:
+    """Every cost that at least one architecture has."""
     from searchspace.model.build import cost
 
-    one, two = (cost(each, length=length).numbers() for each in pair)
-    return [(name, one[name], two[name]) for name in one if one[name] or two[name]]
+    numbers = [cost(each, shape).numbers() for each, shape in zip(found, shapes, strict=True)]
+    rows = [(name, [each[name] for each in numbers]) for name in numbers[0]]
+    return [(name, values) for name, values in rows if any(values)]
 
 
-def _scores(names: tuple[str, str], storage: str | None) -> list[tuple[Any, ...]]:
-    """The objectives of those that are trials, and how long they were trained."""
+def _cost_lines(costs: Rows) -> Rows:
+    """`costs` as people read them; the FLOPs of every step are shown only if some model halts before."""
+    from searchspace.cost import LABELS
+    from searchspace.model.drawing import human, human_bytes
+
+    by_name = dict(costs)
+    shown = [name for name in by_name if name != "maximum_flops" or by_name[name] != by_name["flops"]]
+    return [
+        (LABELS[name], [human_bytes(value) if "bytes" in name else human(value) for value in by_name[name]])
+        for name in shown
+    ]
+
+
+def _scores(names: Sequence[str], storage: str | None) -> Rows:
+    """The objectives of the trials among `names`, their rung and their state."""
+    found = [_trial_scores(name, storage) for name in names]
+    keys = dict.fromkeys(key for each in found for key in each)
+    return [(key, [each.get(key) for each in found]) for key in keys]
+
+
+def _trial_scores(name: str, storage: str | None) -> dict[str, Any]:
     from nas.architectures import trial_reference
     from nas.location import open_existing
 
-    found: list[dict[str, Any]] = []
+    reference = trial_reference(name)
+    if reference is None:
+        return {}
+    store, study = open_existing(reference[0], storage)
+    with store:
+        trial = store.trial(study.id, reference[1])
+    return {**trial.values, "rung": trial.rung, "state": trial.state.value}
+
+
+def _number(value: Any) -> str:
+    from nas.report.tables import short
+
+    return "" if value is None else short(value) if isinstance(value, float) else str(value)
+
+
+def _print_table(names: Sequence[str], sections: Sequence[tuple[str, Rows]]) -> None:
+    """One table within the width of the terminal; long cells are folded, lines that differ are marked."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    width = shutil.get_terminal_size((WIDE, 24)).columns
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("", width=1)
+    table.add_column("", no_wrap=True, overflow="ellipsis")
     for name in names:
-        reference = trial_reference(name)
-        if reference is None:
-            found.append({})
-            continue
-        store, study = open_existing(reference[0], storage)
-        with store:
-            trial = store.trial(study.id, reference[1])
-        found.append({**trial.values, "rung": trial.rung, "state": trial.state.value})
-    one, two = found
-    return [(name, one.get(name), two.get(name)) for name in dict.fromkeys([*one, *two])]
+        table.add_column(Text(name), ratio=1, overflow="fold")
+    for title, rows in sections:
+        if title:
+            table.add_row()
+            table.add_row("", Text(title, style="bold"))
+        for place, cells in rows:
+            differs = len({str(cell) for cell in cells}) > 1
+            style = "yellow" if differs else ""
+            line = [MARK if differs else "", place, *(str(cell) for cell in cells)]
+            table.add_row(*(Text(cell, style=style) for cell in line))
+    console = Console(width=width, highlight=False, file=sys.stdout)
+    with console.capture() as page:
+        console.print(table)
+    print("\n".join(line.rstrip() for line in page.get().splitlines()))
+
+
+def _print_json(
+    names: Sequence[str], found: Sequence[Architecture], layers: Any, scores: Rows, costs: Rows, length: int
+) -> None:
+    """The same as JSON. `first` and `second` repeat the first two of `values`."""
+    from searchspace.model.architecture import diff
+
+    def line(key: str, name: str, values: Sequence[Any]) -> dict[str, Any]:
+        return {key: name, "first": values[0], "second": values[1], "values": list(values)}
+
+    keys = ("kind", "path", "first", "second")
+    changes = [
+        {"of": name, **dict(zip(keys, (each.kind, each.path, *each.texts), strict=True))}
+        for name, other in zip(names[1:], found[1:], strict=True)
+        for each in diff(found[0], other)
+    ]
+    described = [{"name": name, "hash": each.hash} for name, each in zip(names, found, strict=True)]
+    print_json(
+        {
+            "first": described[0],
+            "second": described[1],
+            "architectures": described,
+            "layers": [{"place": each.place, "texts": each.texts, "differs": each.differs} for each in layers],
+            "differences": changes,
+            "scores": [line("score", *row) for row in scores],
+            "length": length,
+            "costs": [line("cost", *row) for row in costs],
+        }
+    )

@@ -25,14 +25,14 @@ def profile(
         typer.Option(help="prefill, decode or train; may be repeated. Default: all.", show_default=False),
     ] = None,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="CPU threads; default: torch's own.", show_default=False)
+        int | None, typer.Option(min=1, help="CPU threads. Default: the setting of torch.", show_default=False)
     ] = None,
     storage: Storage = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure prefill, decode step and train step of ARCHITECTURE: median milliseconds and their 95% interval.
 
-    Of a trial of a search for latency it says too whether what was recorded still holds.
+    If ARCHITECTURE is a trial of a search for latency, also compare the result with the recorded latency.
 
     Example: nas profile transformer_modern:small --phase decode --length 512 --threads 1
     """
@@ -55,19 +55,19 @@ def profile(
         )
     except SpaceError:
         raise
-    except ValueError as error:  # a device that is not there, a length that the model cannot take
+    except ValueError as error:  # a missing device, or a length that the model does not support
         raise UsageError(str(error)) from None
     rows = [{**profiling.as_row(each), "recorded": before.of(each, length, batch)} for each in measured]
     if not as_json:
         note(f"{fingerprint(device).name}, length {length}, batch {batch}; milliseconds")
-        for told in filter(None, (row["recorded"] for row in rows)):
-            note(told["says"])
+        for recorded in filter(None, (row["recorded"] for row in rows)):
+            note(recorded["says"])
         left_out = ("served", "recorded")
         rows = [{name: row[name] for name in row if name not in left_out and row[name] is not None} for row in rows]
         kind = device.partition(":")[0]
         asked = tuning.problems_of([found], kind, length=length, batch=batch)
         served = tuning.served(problem for some in asked.values() for problem in some)
-        note(f"Table of tuned kernels: {tuned.table(kind).origin or 'none, the defaults serve'}")
+        note(f"Table of tuned kernels: {tuned.table(kind).origin or 'none; defaults are used'}")
         if served:
             note(rendered(served))
     print_rows(rows, as_json)

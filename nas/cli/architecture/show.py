@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from nas.cli.app import app
-from nas.cli.options import LENGTH, ArchitectureName, AsJson, Batch, Length, Storage, usual_length
+from nas.cli.options import ArchitectureName, AsJson, Batch, Length, Storage, cost_shape
 from nas.cli.output import note, print_json
 from nas.report.tables import rendered
 
@@ -18,46 +18,50 @@ def show(
     architecture: ArchitectureName,
     length: Length = None,
     batch: Batch = 1,
-    svg: Annotated[Path | None, typer.Option(help="Write a picture to this file instead.", show_default=False)] = None,
+    defaults: Annotated[bool, typer.Option("--defaults", help="Also show options that are at their default.")] = False,
+    svg: Annotated[
+        Path | None, typer.Option(help="Write an SVG picture to this file instead.", show_default=False)
+    ] = None,
     storage: Storage = None,
     as_json: AsJson = False,
 ) -> None:
-    """Draw ARCHITECTURE as a tree, with shapes and costs a line; of a trial also what became of it.
+    """Draw ARCHITECTURE as a tree with shapes and costs. For a trial, also show its history and scores.
 
     Example: nas show transformer_decoder:small --length 512 --svg transformer.svg
     """
     from nas import architectures
     from nas.exports.export import write_whole
     from nas.report import overview
-    from searchspace.cost import Shape
     from searchspace.model import picture
     from searchspace.model.build import cost
     from searchspace.model.drawing import draw
+    from searchspace.model.halting import halting_note
 
     found = architectures.find(architecture, storage)
-    length = length or usual_length(architecture, storage) or LENGTH
-    shape = Shape(batch=batch, length=length)
+    shape = cost_shape(architecture, storage, length=length, batch=batch)
     if svg is not None:
         write_whole(svg, picture.svg(found, shape, title=architecture).encode())
         note(f"Wrote {svg}.")
         return
-    told = _told(architecture, storage)
+    history = _history(architecture, storage)
     if as_json:
-        print_json(
-            {"hash": found.hash, "architecture": found.text(), "cost": cost(found, shape).numbers(), "trial": told}
-        )
+        text, costs = found.text(defaults=defaults), cost(found, shape).numbers()
+        halting = halting_note(found, shape)
+        print_json({"hash": found.hash, "architecture": text, "cost": costs, "halting": halting, "trial": history})
         return
-    print(f"{found.short}\n{draw(found, shape)}")
-    if told:
-        note("\n" + overview.story_text(told))
-        if told["rungs"]:
-            note(rendered(told["rungs"]))
-        if served := overview.served(told):
-            note("\nTuned kernels that the latency was found with:\n" + rendered(served))
+    print(f"{found.short}\n{draw(found, shape, defaults=defaults)}")
+    if halting := halting_note(found, shape):
+        print(halting)
+    if history:
+        note("\n" + overview.story_text(history))
+        if history["rungs"]:
+            note(rendered(history["rungs"]))
+        if served := overview.served(history):
+            note("\nTuned kernels used for the latency:\n" + rendered(served))
 
 
-def _told(architecture: str, storage: str | None) -> dict[str, Any] | None:
-    """The story of the trial, if it is one."""
+def _history(architecture: str, storage: str | None) -> dict[str, Any] | None:
+    """The history of the trial; None if `architecture` is not a trial."""
     from nas.architectures import trial_reference
     from nas.location import open_existing
     from nas.report import overview

@@ -1,4 +1,4 @@
-"""nas space: what a space of architectures holds."""
+"""nas space: print, count, sample, check and compare spaces of architectures."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from nas.cli.output import note, print_json
 if TYPE_CHECKING:
     from searchspace.space.space import Space
 
-space_app = typer.Typer(help="Look into a space of architectures.", no_args_is_help=True)
+space_app = typer.Typer(help="Print, count, sample and check spaces of architectures.", no_args_is_help=True)
 app.add_typer(space_app, name="space")
 
-HELP = "A space file, or a search file that holds a space."
+HELP = "A space file, or a search file with a space."
 SpaceFile = Annotated[Path, typer.Argument(metavar="FILE", help=HELP, show_default=False)]
 OldFile = Annotated[Path, typer.Argument(metavar="OLD", help=HELP, show_default=False)]
 NewFile = Annotated[Path, typer.Argument(metavar="NEW", help=HELP, show_default=False)]
@@ -27,15 +27,18 @@ Length = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="Sequence length for constraints. Default: the task's in a search file, else 1024.",
+        help="Sequence length for constraints. Default: the length of the search file's task, or 1024.",
         show_default=False,
     ),
 ]
-Seed = Annotated[int, typer.Option(min=0, help="The same seed draws the same.")]
+Seed = Annotated[int, typer.Option(min=0, help="Random seed; the same seed gives the same samples.")]
 
 
 def _load(path: Path, length: int | None = None) -> Space:
-    """The space of a file; constraints are computed for sequences of `length`."""
+    """The space in the file at `path`; constraints are computed for sequences of `length`.
+
+    Raises SpaceError or UsageError if the file is not a space or a search file.
+    """
     from searchspace.language import documents, language
     from searchspace.space.space import Space
 
@@ -51,15 +54,15 @@ def _load(path: Path, length: int | None = None) -> Space:
 
 @space_app.command()
 def show(file: SpaceFile, as_json: AsJson = False) -> None:
-    """The space with every default filled in, as it is understood.
+    """Print the space with every default filled in.
 
     Example: nas space show examples/spaces/quickstart.yaml
     """
     space = _load(file)
     if as_json:
-        print_json({"space": space.text(), "size": _size(space)})
+        print_json({"space": space.text(defaults=True), "size": _size(space)})
     else:
-        print(space.text(), end="")
+        print(space.text(defaults=True), end="")
 
 
 def _size(space: Space) -> dict[str, object]:
@@ -69,7 +72,7 @@ def _size(space: Space) -> dict[str, object]:
 
 @space_app.command()
 def size(file: SpaceFile, as_json: AsJson = False) -> None:
-    """How many points the space has, exactly.
+    """Count the points of the space exactly.
 
     Example: nas space size examples/spaces/quickstart.yaml
     """
@@ -80,16 +83,16 @@ def size(file: SpaceFile, as_json: AsJson = False) -> None:
 @space_app.command()
 def sample(
     file: SpaceFile,
-    count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many.")] = 1,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="Number of samples.")] = 1,
     seed: Seed = 0,
     by: Annotated[
         Literal["choices", "architectures"],
-        typer.Option(help="choices: every hole uniform; architectures: every point equally likely."),
+        typer.Option(help="choices: draw each hole uniformly; architectures: draw each point with equal probability."),
     ] = "choices",
     length: Length = None,
     as_json: AsJson = False,
 ) -> None:
-    """Draw random architectures that keep the constraints.
+    """Draw random architectures that satisfy the constraints.
 
     Example: nas space sample examples/spaces/quickstart.yaml -n 3 --by architectures
     """
@@ -106,12 +109,12 @@ def sample(
 @space_app.command()
 def check(
     file: SpaceFile,
-    samples: Annotated[int, typer.Option(min=1, help="How many points to draw.")] = 200,
+    samples: Annotated[int, typer.Option(min=1, help="Number of points to draw.")] = 200,
     seed: Seed = 0,
     length: Length = None,
     as_json: AsJson = False,
 ) -> None:
-    """Read the space, draw points, and say how many build and keep the constraints. Exits with 1 when none does.
+    """Draw points and count those that build and satisfy the constraints. Exits with 1 if there are none.
 
     Example: nas space check examples/spaces/quickstart.yaml
     """
@@ -125,7 +128,7 @@ def check(
     if as_json:
         print_json({"samples": samples, "kept": kept, "refused": dict(refused.most_common()), **_size(space)})
     else:
-        print(f"{space.size()}; of {samples} random ones {kept} build and keep the constraints.")
+        print(f"{space.size()}; of {samples} random ones, {kept} build and satisfy the constraints.")
         for name, count in refused.most_common():
             print(f"{count} break {name!r}")
     if not kept:
@@ -134,7 +137,7 @@ def check(
 
 @space_app.command()
 def diff(old: OldFile, new: NewFile, as_json: AsJson = False) -> None:
-    """What NEW adds to OLD, takes away and renames, and whether it holds every point of OLD.
+    """List what NEW adds to OLD, removes and renames, and whether NEW contains every point of OLD.
 
     Example: nas space diff small.yaml large.yaml
     """

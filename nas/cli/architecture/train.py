@@ -16,8 +16,8 @@ from nas.errors import NasError
 @app.command()
 def train(
     architecture: ArchitectureName,
-    steps: Annotated[int, typer.Option(min=1, help="Optimiser steps.")] = 300,
-    task: Annotated[str, typer.Option(help="A task, or a path to your own task file.")] = "language_model",
+    steps: Annotated[int, typer.Option(min=1, help="Number of optimiser steps.")] = 300,
+    task: Annotated[str, typer.Option(help="A task, or the path of your own task file.")] = "language_model",
     data: Annotated[
         str | None, typer.Option(help="Text files for language_model, e.g. 'books/*.txt'.", show_default=False)
     ] = None,
@@ -25,12 +25,12 @@ def train(
     learning_rate: Annotated[
         float | None, typer.Option(min=0.0, help="Default: the recipe's.", show_default=False)
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the weights and of the order of the data.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed for the weights and the order of the data.")] = 0,
     device: Device = "cpu",
     threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder for the checkpoint; an interrupted run goes on from there.", show_default=False),
+        typer.Option(help="Folder for the checkpoint; an interrupted run continues from it.", show_default=False),
     ] = None,
     storage: Storage = None,
     as_json: AsJson = False,

@@ -1,4 +1,4 @@
-"""nas zoo: the published architectures."""
+"""nas zoo: list, print, build and train the published architectures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nas.cli.options import AsJson, Device, zoo_names
 from nas.cli.output import note, print_json, print_rows
 from nas.errors import NasError
 
-zoo_app = typer.Typer(help="The published architectures that come with the product.", no_args_is_help=True)
+zoo_app = typer.Typer(help="The published architectures that are included.", no_args_is_help=True)
 app.add_typer(zoo_app, name="zoo")
 
 
@@ -19,13 +19,13 @@ def _name(help_: str) -> typer.models.ArgumentInfo:
     return typer.Argument(metavar="NAME", help=help_, show_default=False, autocompletion=zoo_names)
 
 
-Name = Annotated[str, _name("A name of the list.")]
-Size = Annotated[str, typer.Option(help="A size of the list: base is the paper's, tiny trains anywhere.")]
+Name = Annotated[str, _name("A name from `nas zoo list`.")]
+Size = Annotated[str, typer.Option(help="A size from `nas zoo list`. base: as published. tiny: trains on any machine.")]
 
 
 @zoo_app.command("list")
 def list_(as_json: AsJson = False) -> None:
-    """Name, parameters of the base size, sizes and description of each.
+    """List name, parameters of the base size, sizes and description of each architecture.
 
     Example: nas zoo list
     """
@@ -35,14 +35,14 @@ def list_(as_json: AsJson = False) -> None:
     rows: list[dict[str, Any]] = []
     for name in zoo.names():
         sizes, parameters = zoo.sizes(name), cost(zoo.load(name)).parameters
-        told = {"sizes": sizes if as_json else " ".join(sizes), "description": zoo.description(name)}
-        rows.append({"name": name, "parameters": parameters, **told})
+        rest = {"sizes": sizes if as_json else " ".join(sizes), "description": zoo.description(name)}
+        rows.append({"name": name, "parameters": parameters, **rest})
     print_rows(rows, as_json)
 
 
 @zoo_app.command()
 def show(name: Name, size: Size = "base", as_json: AsJson = False) -> None:
-    """The file of NAME, ready to be copied and changed.
+    """Print the YAML file of NAME, to copy and change.
 
     Example: nas zoo show transformer_modern --size small > mine.yaml
     """
@@ -54,7 +54,7 @@ def show(name: Name, size: Size = "base", as_json: AsJson = False) -> None:
 
 @zoo_app.command()
 def build(name: Name, size: Size = "base", device: Device = "cpu", as_json: AsJson = False) -> None:
-    """Build NAME with fresh weights and say what it holds; on the device `meta` it has shapes but takes no memory.
+    """Build NAME with new weights and print its size. On the device `meta` it has shapes but uses no memory.
 
     Example: nas zoo build transformer_modern --device meta
     """
@@ -68,33 +68,33 @@ def build(name: Name, size: Size = "base", device: Device = "cpu", as_json: AsJs
         model = build(architecture)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     declared = cost(architecture)
-    told = {
+    built = {
         "name": name,
         "size": size,
         "hash": architecture.hash,
         "parameters": parameters,
         "modules": sum(1 for _ in model.modules()),
-        "flops": declared.flops,
+        "flops": declared.expected_flops,
         "state_bytes": declared.state_bytes,
     }
     if parameters != declared.parameters:
         raise NasError(f"{name} was built with {parameters} parameters, but its cost declares {declared.parameters}.")
-    print_json(told) if as_json else print_rows([told], as_json=False)
+    print_json(built) if as_json else print_rows([built], as_json=False)
 
 
 @zoo_app.command()
 def train(
-    name: Annotated[str, _name("A name of the list, or all.")],
+    name: Annotated[str, _name("A name from `nas zoo list`, or all.")],
     size: Size = "tiny",
-    steps: Annotated[int, typer.Option(min=2, help="Optimiser steps.")] = 50,
-    seed: Annotated[int, typer.Option(min=0, help="Of the weights and of the order of the data.")] = 0,
+    steps: Annotated[int, typer.Option(min=2, help="Number of optimiser steps.")] = 50,
+    seed: Annotated[int, typer.Option(min=0, help="Seed for the weights and the order of the data.")] = 0,
     device: Device = "cpu",
     threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Train NAME on a task that suits it, on data that is on every machine; one line of losses each.
+    """Train NAME on a suitable task with data that every machine has; print one line of losses for each.
 
-    Decoders predict text, encoders fill in hidden symbols or classify, encoder-decoders write text backwards.
+    Decoders predict text. Encoders fill in masked symbols or classify. Encoder-decoders reverse text.
 
     Example: nas zoo train transformer_xl --steps 50
     """

@@ -97,6 +97,69 @@ def test_two_trials_are_compared_by_structure_scores_and_costs(study, nas):
     assert "cost at length 16" in text
 
 
+def test_layers_are_compared_side_by_side_within_the_width_of_the_terminal(study, nas, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "110")
+    names = ("tiny:0", "transformer_modern:small", "ut.yaml")
+    (study.folder / "ut.yaml").write_text(nas("zoo", "show", "universal_transformer", "--size", "tiny").out)
+    text = nas("compare", *names, "--length", "32")
+    lines = text.out.splitlines()
+
+    assert max(map(len, lines)) <= 110
+    assert all(name in lines[0] for name in names)
+    (width,) = [line for line in lines if line[3:].startswith("width")]
+    assert width.split() == ["*", "width", "16", "256", "64"]
+    assert any(line.startswith("   kind ") for line in lines)
+    assert any(line[3:].startswith("FLOPs, every step") for line in lines)
+    assert "ut.yaml: FLOPs count 2 of 3 steps" in text.err
+    assert "transformer_modern:small: FLOPs" not in text.err
+
+    found = nas("compare", *names, "--length", "32", "--json").json()
+    assert [each["name"] for each in found["architectures"]] == list(names)
+    assert {"place": "width", "texts": ["16", "256", "64"], "differs": True} in found["layers"]
+    assert all(len(row["values"]) == 3 for row in found["costs"])
+
+
+HALTING_SPACE = """\
+kind: decoder
+width: 16
+vocabulary: 256
+body: {halting: {times: 6, of: [{attention: {heads: 2}}, {feed_forward: {expand: !choice [2, 3]}}]}}
+"""
+
+
+def test_the_flops_of_a_halting_trial_are_the_same_number_everywhere(files, nas):
+    import nas as package
+
+    (files / "space.yaml").write_text(HALTING_SPACE)
+    (files / "tiny.yaml").write_text((files / "tiny.yaml").read_text().replace("baselines: [baseline.yaml]\n", ""))
+    with package.open_study("runs/tiny.db", "tiny", "tiny.yaml") as study:
+        for _ in range(3):  # a random space has two points, and the better one gets a second rung
+            for trial in study.ask(1):
+                study.tell(trial, {"bits_per_byte": 3.0, "halting_steps": 3.25})
+    (best,) = nas("best", "tiny", "--limit", "1", "--json").json()
+    shown = nas("show", "tiny:0", "--json").json()
+    compared = nas("compare", "tiny:0", "tiny:0", "--json").json()
+    (files / "same.yaml").write_text(shown["architecture"])
+    untrained = nas("show", "same.yaml", "--length", "16", "--json").json()
+
+    assert best["flops"] == shown["cost"]["flops"]
+    assert {"cost": "flops", "first": best["flops"], "second": best["flops"], "values": [best["flops"]] * 2} in (
+        compared["costs"]
+    )
+    assert "3.25 of 6 steps" in shown["halting"] and "3.25 of 6 steps" in nas("show", "tiny:0").out
+    assert "2 of 6 steps" in untrained["halting"]
+    assert untrained["cost"]["flops"] < best["flops"] < shown["cost"]["maximum_flops"]
+
+
+def test_heads_are_always_shown_and_other_defaults_on_demand(nas, files):
+    (files / "one.yaml").write_text("kind: decoder\nwidth: 16\nvocabulary: 11\nbody: attention\n")
+
+    assert "attention heads=4 " in nas("show", "one.yaml").out
+    assert "dropout" not in nas("show", "one.yaml").out
+    assert "attention heads=4 key_value_heads=null over=self" in nas("show", "one.yaml", "--defaults").out
+    assert "dropout: 0.0" in nas("show", "one.yaml", "--defaults", "--json").json()["architecture"]
+
+
 def test_an_architecture_is_like_itself(nas):
     ended = nas("compare", "transformer_modern", "transformer_modern")
 

@@ -10,6 +10,8 @@ def test_a_space_is_shown_as_it_is_understood(files, nas):
     ended = nas("space", "show", "space.yaml")
 
     assert Space.parse(ended.out).size() == Space.load("space.yaml").size()
+    assert Space.parse(ended.out).text() == Space.load("space.yaml").text()
+    assert "dropout: 0.0" in ended.out and "activation: gelu" in ended.out
     assert nas("space", "show", "space.yaml", "--json").json()["space"] == ended.out
 
 

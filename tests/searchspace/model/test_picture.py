@@ -31,10 +31,20 @@ def test_there_is_a_box_and_a_line_of_numbers_for_every_line_of_the_tree(name: s
     lines = rows(architecture, SHAPE)
     assert len(boxes(architecture)) == len(lines)
     root = ElementTree.fromstring(svg(architecture, SHAPE))
-    texts = ["".join(text.itertext()) for text in root.iterfind("text", NAMES)]
+    texts = ["".join(text.itertext()).replace("\N{NO-BREAK SPACE}", " ") for text in root.iterfind("text", NAMES)]
     for row in lines:
         assert row.text.strip() in texts
         assert " x ".join(map(str, row.output)) in texts
+
+
+def test_labels_hold_no_space_that_a_renderer_may_drop() -> None:
+    architecture = zoo.load("transformer_xl", "tiny")
+    root = ElementTree.fromstring(svg(architecture, SHAPE, title="two words"))
+    texts = ["".join(text.itertext()) for text in root.iterfind("text", NAMES)]
+    assert "two\N{NO-BREAK SPACE}words" in texts
+    assert any("\N{NO-BREAK SPACE}" in text for text in texts[len("header") :])
+    assert not any(character in text for text in texts for character in " \t\n")
+    assert root.get("{http://www.w3.org/XML/1998/namespace}space") == "preserve"
 
 
 def test_boxes_lie_within_one_another_or_apart() -> None:

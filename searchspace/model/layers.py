@@ -1,0 +1,105 @@
+"""Architectures layer by layer, aligned with one another so that they can be compared.
+
+A layer is one block in a list of the model, such as `body[3]`, in one line of text:
+
+    residual norm=rms_norm [attention heads=8]
+    parallel [attention heads=4 | feed_forward, layer_norm]
+
+Repeats are unrolled, except those that share their weights. The other options of the model come first, one each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+
+from searchspace import registry
+from searchspace.language import schema
+from searchspace.language.holes import plain
+from searchspace.model.architecture import Architecture
+from searchspace.model.drawing import ALWAYS
+from searchspace.tree import Block, Scalar, Value
+
+
+@dataclass(frozen=True)
+class AlignedLayer:
+    """One line of a comparison. place: `width`, `body[3]`, ...; texts: one for each architecture, "" if it has none."""
+
+    place: str
+    texts: tuple[str, ...]
+
+    @property
+    def differs(self) -> bool:
+        """Whether the architectures are not all equal here."""
+        return len(set(self.texts)) > 1
+
+
+def aligned(architectures: Sequence[Architecture]) -> list[AlignedLayer]:
+    """The options and layers of `architectures` in one list; equal layers share a line."""
+    roots = [each.root for each in architectures]
+    places = dict.fromkeys(name for root in roots for name in root.fields)
+    options = [AlignedLayer("kind", tuple(root.name for root in roots))]
+    layers: list[AlignedLayer] = []
+    for place in places:
+        values = [root.fields.get(place, ()) for root in roots]
+        if all(isinstance(value, tuple) for value in values):
+            layers += _aligned_lists(place, [[block_text(block) for block in _blocks(value)] for value in values])
+        else:
+            written = any(place in root.fields and place in schema.written(root) for root in roots)
+            texts = tuple(_text(root.fields[place]) if place in root.fields else "" for root in roots)
+            options += [AlignedLayer(place, texts)] if written or len(set(texts)) > 1 else []
+    return options + layers
+
+
+def block_text(block: Block) -> str:
+    """A block without holes in one line."""
+    known = registry.block_type(block.name).fields
+    shown = schema.written(block) | {name: block.fields[name] for name in ALWAYS if name in block.fields}
+    words, lists = [block.name], []
+    for name in (name for name in block.fields if name in shown):
+        value = block.fields[name]
+        if not isinstance(value, tuple):
+            words.append(f"{name}={_text(value)}")
+        elif schema.accepts(known[name].type).shape == "branches":
+            lists.append(" | ".join(_list_text(branch) for branch in value if isinstance(branch, tuple)))
+        else:
+            lists.append(_list_text(value))
+    return " ".join([*words, *(f"[{text}]" for text in lists)])
+
+
+def _list_text(blocks: Iterable[Value]) -> str:
+    return ", ".join(map(_text, blocks))
+
+
+def _text(value: Value) -> str:
+    if isinstance(value, Block):
+        return block_text(value)
+    if isinstance(value, tuple):
+        return f"[{_list_text(value)}]"
+    assert isinstance(value, Scalar)
+    return plain(value)
+
+
+def _blocks(value: Value) -> list[Block]:
+    assert isinstance(value, tuple)
+    return [block for block in value if isinstance(block, Block)]
+
+
+def _aligned_lists(place: str, lists: list[list[str]]) -> list[AlignedLayer]:
+    """`lists` of texts merged into one after another; index `i` of `place[i]` counts the merged lines."""
+    merged = [(text,) for text in lists[0]]
+    for number, texts in enumerate(lists[1:], start=1):
+        merged = _merged(merged, texts, number)
+    return [AlignedLayer(f"{place}[{i}]", texts) for i, texts in enumerate(merged)]
+
+
+def _merged(lines: list[tuple[str, ...]], texts: list[str], width: int) -> list[tuple[str, ...]]:
+    """`lines` of `width` columns with `texts` as one more column."""
+    known = [next(text for text in line if text) for line in lines]
+    done: list[tuple[str, ...]] = []
+    for _, i, i_end, j, j_end in SequenceMatcher(None, known, texts, autojunk=False).get_opcodes():
+        for k in range(max(i_end - i, j_end - j)):
+            line = lines[i + k] if i + k < i_end else ("",) * width
+            done.append((*line, texts[j + k] if j + k < j_end else ""))
+    return done

@@ -1,0 +1,47 @@
+"""Architectures aligned layer by layer."""
+
+from searchspace.model.architecture import Architecture
+from searchspace.model.layers import aligned
+
+HEAD = "kind: decoder\nwidth: 16\nvocabulary: 11\n"
+
+
+def architecture(*body: str, head: str = HEAD) -> Architecture:
+    return Architecture.parse(head + "body:\n" + "".join(f"  - {block}\n" for block in body))
+
+
+def test_layers_are_unrolled_and_heads_are_always_shown():
+    lines = aligned([architecture("repeat: {times: 2, of: [residual: {norm: rms_norm, of: attention}]}")] * 2)
+    body = [line for line in lines if line.place.startswith("body")]
+    assert [line.place for line in body] == ["body[0]", "body[1]"]
+    assert {line.texts for line in body} == {("residual norm=rms_norm [attention heads=4]",) * 2}
+    assert not any(line.differs for line in lines)
+
+
+def test_equal_layers_share_a_line_and_others_are_marked():
+    one = architecture("attention", "feed_forward", "gru")
+    two = architecture("attention", "convolution", "feed_forward", "gru")
+    three = architecture("attention", "feed_forward")
+    lines = {line.place: line for line in aligned([one, two, three])}
+    assert lines["body[0]"].texts == ("attention heads=4",) * 3
+    assert lines["body[1]"].texts == ("", "convolution", "")
+    assert lines["body[2]"].texts == ("feed_forward",) * 3
+    assert lines["body[3]"].texts == ("gru", "gru", "")
+    assert [lines[f"body[{i}]"].differs for i in range(4)] == [False, True, False, True]
+
+
+def test_options_of_the_model_come_first_and_branches_are_told_apart():
+    one = architecture("parallel: {of: [attention, [feed_forward, gru]]}")
+    two = architecture("gru", head=HEAD.replace("16", "32"))
+    lines = aligned([one, two])
+    assert [line.place for line in lines] == ["kind", "width", "vocabulary", "body[0]"]
+    assert lines[1].texts == ("16", "32") and lines[1].differs
+    assert lines[3].texts == ("parallel [attention heads=4 | feed_forward, gru]", "gru")
+
+
+def test_models_of_different_kinds_can_be_compared():
+    other = Architecture.parse("kind: encoder\nwidth: 16\nvocabulary: 11\nclasses: 3\nbody: gru\n")
+    lines = {line.place: line.texts for line in aligned([architecture("gru"), other])}
+    assert lines["kind"] == ("decoder", "encoder")
+    assert lines["classes"] == ("", "3")
+    assert lines["body[0]"] == ("gru", "gru")
