@@ -88,7 +88,7 @@ def _blocks(value: Value) -> list[Block]:
 
 def _aligned_lists(place: str, lists: list[list[str]]) -> list[AlignedLayer]:
     """`lists` of texts merged into one after another; index `i` of `place[i]` counts the merged lines."""
-    merged = [(text,) for text in lists[0]]
+    merged: list[tuple[str, ...]] = [(text,) for text in lists[0]]
     for number, texts in enumerate(lists[1:], start=1):
         merged = _merged(merged, texts, number)
     return [AlignedLayer(f"{place}[{i}]", texts) for i, texts in enumerate(merged)]

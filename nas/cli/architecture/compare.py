@@ -56,7 +56,7 @@ def compare(
         return
     if len({each.hash for each in found}) == 1:
         note("They are the same architecture.")
-    sections = [("", [(layer.place, layer.texts) for layer in layers])]
+    sections: list[tuple[str, Rows]] = [("", [(layer.place, layer.texts) for layer in layers])]
     sections += (
         [("scores", [(name, [_number(value) for value in values]) for name, values in scores])] if scores else []
     )
