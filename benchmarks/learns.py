@@ -22,7 +22,7 @@ from typing import Any
 
 from benchmarks.support.report import report
 from nas import tasks
-from nas.tasks.suited import fitted, suited
+from nas.tasks.fields import fitted, suited
 from nas.training import standalone
 from searchspace import zoo
 from searchspace.model.architecture import Architecture

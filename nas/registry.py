@@ -13,7 +13,7 @@ import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from types import SimpleNamespace
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from nas.errors import UsageError
 
@@ -55,11 +55,16 @@ class Registry:
 
     @cached_property
     def _all(self) -> dict[str, Callable[..., Any]]:
-        package = importlib.import_module(self.package)
-        for module in pkgutil.iter_modules(package.__path__):
-            if not module.name.startswith("_"):
-                importlib.import_module(f"{self.package}.{module.name}")
+        self._discover(self.package)
         return self._things
+
+    def _discover(self, package: str) -> None:
+        """Import the modules of `package` and of the packages inside it."""
+        for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
+            if not module.name.startswith("_"):
+                importlib.import_module(f"{package}.{module.name}")
+                if module.ispkg:
+                    self._discover(f"{package}.{module.name}")
 
     def names(self) -> list[str]:
         """All current names, sorted."""
@@ -144,11 +149,17 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _hints(thing: Callable[..., Any], names: Iterable[str]) -> dict[str, Any]:
-    """The type hints of these parameters alone: the others may name types that are imported only for type checkers."""
+    """The type hints of these parameters alone: the others may name types that are imported only for type checkers.
+
+    A user's own task may have such a hint on an option too; then no option of it is checked.
+    """
     function: Any = inspect.unwrap(thing.__init__ if isinstance(thing, type) else thing)  # type: ignore[misc]
     written = getattr(function, "__annotations__", {})
     chosen = SimpleNamespace(__annotations__={name: written[name] for name in names if name in written})
-    return get_type_hints(chosen, getattr(function, "__globals__", {}), include_extras=True)
+    try:
+        return get_type_hints(chosen, getattr(function, "__globals__", {}), include_extras=True)
+    except NameError:
+        return {}
 
 
 def _converted(hint: Any, value: Any, what: str, option: str) -> Any:
@@ -162,7 +173,8 @@ def _converted(hint: Any, value: Any, what: str, option: str) -> Any:
         first = error.errors()[0]
         place = ".".join([option, *(str(part) for part in first["loc"])])
         message = first["msg"].removeprefix("Value error, ")
-        raise UsageError(f"{what}, option {place!r}: {message}, but got {value!r}.") from error
+        near = nearest(value, get_args(hint)) if get_origin(hint) is Literal and isinstance(value, str) else ""
+        raise UsageError(f"{what}, option {place!r}: {message}, but got {value!r}.{near}") from error
 
 
 def _adapter(adapter: Any, config: Any, hint: Any) -> Any:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
 
+from nas import metrics
 from nas.config import factory
 from nas.config.schema import SearchConfig
 from nas.engine.verdict import Verdict, compare
@@ -161,7 +162,9 @@ class Finals:
 
     def _on_test_data(self, trial: Trial) -> float:
         """The objective on test data, or where the task has none on validation data."""
-        measured = self.store.metrics(self.study.id, trial.number, 0).get(f"test_{self.objective.name}")
+        measured = metrics.lookup(
+            self.store.metrics(self.study.id, trial.number, 0), metrics.on_test(self.objective.name)
+        )
         return trial.values[self.objective.name] if measured is None else measured
 
     def report(self) -> Report | None:

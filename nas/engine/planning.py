@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from nas import location
+from nas import location, metrics
 from nas.config import factory
 from nas.config.schema import SearchConfig
 from nas.engine.forecast import Forecast, forecast
@@ -162,7 +162,7 @@ def _timed(config: SearchConfig, architecture: str) -> tuple[float, float]:
         outcome = run(unit(TIMED_STEPS))
     if outcome.failure is not None:
         raise NasError(f"A sample of the space could not be trained: {outcome.failure.kind}: {outcome.failure.message}")
-    step = factory.task(config).shape.rows / outcome.metrics["tokens_per_second"]
+    step = factory.task(config).shape.rows / outcome.metrics[metrics.of_run("tokens_per_second")]
     return step, max(0.0, outcome.seconds - TIMED_STEPS * step)
 
 

@@ -17,6 +17,7 @@ from nas.config import factory
 from nas.config.schema import SearchConfig
 from nas.engine.finals import Finalist, Finals, Report
 from nas.errors import NasError, UsageError
+from nas.metrics import current
 from nas.report import overview, summary
 from nas.report.depth import at_trial_depth
 from nas.store import Store, Study, Trial, UnitState
@@ -134,7 +135,7 @@ def _header(store: Store, study: Study, trial: Trial, trained: Trial, architectu
             "seed": trial.seed,
             "steps": done[-1].steps if done else 0,
             "objectives": dict(trial.values),
-            "metrics": store.metrics(study.id, trial.number, done[-1].rung) if done else {},
+            "metrics": current(store.metrics(study.id, trial.number, done[-1].rung)) if done else {},
         },
     }
     if trained is not trial:
@@ -155,7 +156,7 @@ def _finals(store: Store, study: Study, trained: Trial, architecture: Architectu
         "trial": trained.number,
         "seed": trained.seed,
         "steps": store.units(study.id, trained.number)[-1].steps,
-        "metrics": store.metrics(study.id, trained.number, 0),
+        "metrics": current(store.metrics(study.id, trained.number, 0)),
     }
     entrant = _entrant(report, architecture.hash)
     if report and entrant:

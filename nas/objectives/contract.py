@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from nas.errors import NasError, UsageError
+from nas.metrics import lookup
 from searchspace.cost import Cost, Shape
 from searchspace.errors import nearest
 from searchspace.model.architecture import Architecture
@@ -89,10 +90,11 @@ class MetricObjective(Objective):
     trained = True
 
     def evaluate(self, architecture: Architecture, metrics: Mapping[str, float] | None = None) -> float:
-        if metrics is None or self.name not in metrics:
+        value = lookup(metrics or {}, self.name)
+        if value is None:
             known = sorted(metrics or {})
             raise UsageError(
                 f"objective {self.name}: the task gives no such metric.{nearest(self.name, known)} "
                 f"It gives: {', '.join(known) or 'none'}."
             )
-        return metrics[self.name]
+        return value

@@ -1,6 +1,7 @@
-"""What to train on. Each task is one file, found by itself."""
+"""Tasks: what to train on. Each task is one file, found by its name."""
 
-from nas.tasks.contract import Task
-from nas.tasks.registry import TaskProblem, check, load, names, ship
+from nas.tasks.contract import Metric, Task
+from nas.tasks.fields import check
+from nas.tasks.registry import TaskProblem, load, names, ship
 
-__all__ = ["Task", "TaskProblem", "check", "load", "names", "ship"]
+__all__ = ["Metric", "Task", "TaskProblem", "check", "load", "names", "ship"]

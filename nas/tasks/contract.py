@@ -1,57 +1,91 @@
-"""What a task promises, and what a user's own task file defines: a subclass of `Task`.
+"""The contract of a task, and what a user's own task file defines: a subclass of `Task`.
 
-The smallest task has `draw` and `loss`; the options of its constructor are the options in the search file:
+The smallest task has `draw` and `loss`; the parameters of its constructor are its options in the search file:
 
     class Parity(Task):
+        reports = (Metric("loss", unit="nats"),)
+
         def __init__(self, length: int = 16): ...
         def requires(self): return {"kind": "decoder", "vocabulary": 2}
-        def draw(self, split, seed, index): ...  # batch number `index`, the same whenever it is asked for
+        def draw(self, split, seed, index): ...  # batch number `index`, the same every time
         def loss(self, model, batch, context): ...
 
-Batches are tensors, or tuples, lists and dicts of them; whoever trains puts them on the device.
+A task that defines `outputs` in place of `loss` leaves the loss to a criterion, which the recipe may then choose.
+Batches are tensors, or tuples, lists and dicts of them; the trainer moves them to the device.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 
+from nas.criteria.registry import plain
+from nas.tasks.vocabulary import Vocabulary
 from searchspace.contract import Context
 from searchspace.cost import Shape
 from searchspace.tree import Scalar
 
 Batch = Any
 Split = Literal["train", "validation", "test"]
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number that `metrics` returns under `name`: which direction is better, and its unit.
+
+    Raises ValueError for a name with a slash, because names such as `run/steps` and `test/loss` are the runner's.
+    """
+
+    name: str
+    direction: Literal["minimize", "maximize"] = "minimize"
+    unit: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.name or "/" in self.name:
+            raise ValueError(f"The name of a metric must not be empty or have a slash, but got {self.name!r}.")
+        if self.direction not in ("minimize", "maximize"):
+            raise ValueError(f"The direction of a metric must be minimize or maximize, but got {self.direction!r}.")
 
 
 class Task(ABC):
-    """Something to train on. Deterministic: the same options, data and seed give the same batches on every machine."""
+    """Something to train on. The same options, data and seed give the same batches on every machine."""
 
     batch: int = 16  # sequences in a training batch
-    length: int = 128  # positions in a sequence
-    evaluation_batches: int = 16  # how many batches `held_out` draws, unless a task has its own
+    length: int = 128  # positions of a sequence that the model reads
+    source_length: int | None = None  # positions that an encoder reads before a decoder; None: as many as `length`
+    target_length: int | None = None  # positions that the decoder then reads; None: as many as `length`
+    evaluation_batches: int = 16  # how many batches `held_out` draws, unless a task overrides it
+
+    reports: tuple[Metric, ...] | None = None  # what `metrics` returns; None: the task does not say
+    vocabulary: Vocabulary | None = None  # of the symbols in its batches, once prepared; None: it has no symbols
+    criterion: str = "cross_entropy"  # computes the loss from `outputs`, unless the recipe names another criterion
 
     @classmethod
     def resolve(cls, options: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-        """`options` with paths relative to `folder`, where the search file stands, made absolute."""
+        """`options` with every path relative to `folder`, the folder of the search file, made absolute."""
         return dict(options)
 
     def prepare(self, cache: Path | None) -> None:  # noqa: B027 (a task without data has nothing to prepare)
-        """Read or make the data; called once before anything else but `shape`. `cache` is shared by the processes of a
-        node (see `nas.tasks.prepared`), None when there is none."""
+        """Read or make the data. It is called once, before every other method but `shape`.
+
+        The processes of a node share the folder `cache` (see `nas.tasks.prepared`); None if there is none.
+        """
 
     @property
     def data_hash(self) -> str:
-        """The SHA-256 of the data, stored with a study; '' for data that follows from the seed alone."""
+        """The SHA-256 of the data, stored with a study; '' for data that depends only on the seed."""
         return ""
 
     def requires(self) -> dict[str, Scalar]:
-        """What the architecture must say: its `kind`, and fields such as `vocabulary`, `features` or `classes`."""
+        """The fields that the task decides of an architecture: its `kind`, `vocabulary`, `features`, `classes`."""
         return {}
 
     @property
@@ -61,7 +95,7 @@ class Task(ABC):
 
     @abstractmethod
     def draw(self, split: Split, seed: int, index: int) -> Batch:
-        """Batch number `index`, a pure function: a unit that continues sees what an uninterrupted one would."""
+        """Batch number `index`. It is a pure function, so a resumed unit sees the same batches."""
 
     def batches(self, split: Split, seed: int, start: int = 0) -> Iterator[Batch]:
         """Training batches without end, from number `start`."""
@@ -71,11 +105,49 @@ class Task(ABC):
         """The batches to evaluate on, the same ones every time."""
         return (self.draw(split, 0, index) for index in range(self.evaluation_batches))
 
-    @abstractmethod
+    def outputs(self, model: nn.Module, batch: Batch, context: Context) -> tuple[Tensor, Tensor]:
+        """What the model predicts, [N, V] or of any shape, and the targets, [N] or of that shape.
+
+        Raises NotImplementedError if the task defines a loss instead.
+        """
+        raise NotImplementedError(f"The task {type(self).__name__} defines no outputs.")
+
     def loss(self, model: nn.Module, batch: Batch, context: Context) -> Tensor:
-        """The mean loss of a batch, a scalar with a gradient. The trainer adds those in `context`."""
+        """The mean loss of a batch, a scalar with a gradient; the trainer adds the losses in `context`."""
+        return plain(self.criterion)(*self.outputs(model, batch, context))
 
     def metrics(self, model: nn.Module, batches: Iterable[Batch]) -> dict[str, float]:
         """What `model` reaches on held-out `batches`; called in evaluation mode, without gradients."""
         losses = [self.loss(model, batch, Context()).item() for batch in batches]
         return {"loss": sum(losses) / len(losses)}
+
+    def predict(self, model: nn.Module, batch: Batch) -> Tensor:
+        """What `model` answers to the inputs in `batch`: classes, or symbols that it generates greedily.
+
+        Call it in evaluation mode. Raises NotImplementedError if the task does not define it.
+        """
+        raise NotImplementedError(f"The task {type(self).__name__} defines no predict.")
+
+
+def defines_outputs(task: Task) -> bool:
+    """Whether the task leaves its loss to a criterion: it defines `outputs` and no `loss`."""
+    return type(task).loss is Task.loss and type(task).outputs is not Task.outputs
+
+
+def reported(task: Task) -> tuple[Metric, ...] | None:
+    """The metrics that `task` returns; None for a task of the user that does not declare them."""
+    if task.reports is None and type(task).metrics is Task.metrics:
+        return (Metric("loss"),)
+    return task.reports
+
+
+def greedy(model: nn.Module, prompt: Tensor, steps: int, *before: Tensor) -> Tensor:
+    """Generate `steps` symbols, each the most likely one. prompt: [B, P] -> [B, steps], int64.
+
+    `before` are the inputs of the model that stand before the prompt, such as the source of an encoder-decoder.
+    """
+    symbols = prompt
+    for _ in range(steps):
+        logits = model(*before, symbols, Context())  # [B, P + n, V]
+        symbols = torch.cat([symbols, logits[:, -1:].argmax(-1)], dim=1)
+    return symbols[:, prompt.shape[1] :]

@@ -1,29 +1,29 @@
-"""Data made once a node, however many worker processes ask for it at the same time."""
+"""Data that a node prepares once, even if several worker processes ask for it at the same time."""
 
 from __future__ import annotations
 
-import fcntl
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
+
+from filelock import FileLock
 
 
 def prepared(cache: Path, key: str, make: Callable[[Path], None]) -> Path:
-    """The folder `cache/key`, filled by `make(folder)` unless it is there already.
+    """The folder `cache/key`; `make(folder)` fills it if it does not exist.
 
-    One process makes it while the others wait; it appears under its name only when it is whole, so a process that is
-    killed half way leaves nothing that another could mistake for data.
+    One process fills it while the others wait. The operating system frees the lock of a process that dies. The folder
+    gets its name only when it is complete, so a process that is killed leaves nothing that looks like data.
     """
     final = cache / key
     if final.is_dir():
         return final
     cache.mkdir(parents=True, exist_ok=True)
-    with _locked(cache / f"{key}.lock"):
+    with FileLock(cache / f"{key}.lock"):
         if final.is_dir():
             return final
         unfinished = cache / f"{key}.unfinished"
-        shutil.rmtree(unfinished, ignore_errors=True)  # what a killed process left
+        shutil.rmtree(unfinished, ignore_errors=True)  # left by a process that was killed
         unfinished.mkdir()
         try:
             make(unfinished)
@@ -31,11 +31,3 @@ def prepared(cache: Path, key: str, make: Callable[[Path], None]) -> Path:
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
     return final
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock that the operating system drops when this process dies."""
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

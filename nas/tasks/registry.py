@@ -1,98 +1,64 @@
-"""Every task by name, found by itself, and the user's own, loaded from the text of its file.
+"""The registry of tasks, and the loader of a task by its name or by the text of the user's own file.
 
 A task is written `language_model`, `{language_model: {length: 64}}`, `my_task.py` or `{my_task.py: {option: 1}}`.
 """
 
 from __future__ import annotations
 
-import hashlib
-import importlib
-import inspect
-import linecache
-import pkgutil
-import sys
 from collections.abc import Callable, Mapping
-from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-import nas.tasks
 from nas.errors import UsageError
+from nas.registry import Registry, Thing, checked
 from nas.tasks.contract import Task
-from searchspace.errors import nearest
-from searchspace.tree import Block
+from nas.tasks.own import OWN, TaskProblem, own_class, read
 
 Spec = str | Mapping[str, Any]
 
-_tasks: dict[str, type[Task]] = {}
+registry = Registry("task", "nas.tasks")
 
 
-class TaskProblem(UsageError):
-    """The task cannot be used as written: its name, an option, its file or its data."""
-
-
-def task(name: str) -> Callable[[type[Task]], type[Task]]:
-    """Register a task class under `name`."""
-
-    def register(cls: type[Task]) -> type[Task]:
-        _tasks[name] = cls
-        return cls
-
-    return register
-
-
-@cache
-def _discover() -> None:
-    for module in pkgutil.iter_modules(nas.tasks.__path__, "nas.tasks."):
-        importlib.import_module(module.name)
+def task(name: str) -> Callable[[Thing], Thing]:
+    """Register a task class as `name`; the parameters of its constructor are its options."""
+    return registry.register(name)
 
 
 def names() -> list[str]:
     """The names of the tasks that come with the product, sorted."""
-    _discover()
-    return sorted(_tasks)
+    return registry.names()
 
 
 def load(spec: Spec, source: str | None = None) -> Task:
-    """The task that `spec` describes; `source` is the text of the user's file, read from its path when not given."""
+    """The task that `spec` describes, not yet prepared. `source` is the text of the user's file; None reads its path.
+
+    Raises TaskProblem for an unknown name, an invalid option, or a file that cannot be read. An error in the user's own
+    constructor keeps its traceback.
+    """
     name, options = _parse(spec)
     cls = _find(name, source)
-    known = {p for p, kind in inspect.signature(cls).parameters.items() if kind.kind != kind.VAR_KEYWORD}
-    for option in options:
-        if option not in known:
-            raise TaskProblem(
-                f"task {name}: there is no option {option!r}.{nearest(option, known)} "
-                f"Known: {', '.join(sorted(known)) or 'none'}."
-            )
-    if name.endswith(".py"):
-        return cls(**options)  # an error in the user's constructor keeps its traceback
     try:
-        return cls(**options)
-    except (TypeError, ValueError) as error:
-        raise TaskProblem(f"task {name}: {error}") from error
+        if name.endswith(OWN):
+            values = checked(cls, options, f"task {name!r}")
+        else:
+            return registry.make(name, {}, options)
+    except UsageError as error:
+        raise TaskProblem(str(error)) from error
+    return cls(**values)
 
 
 def ship(spec: Spec, folder: Path) -> tuple[dict[str, dict[str, Any]], str | None]:
     """`spec` as another process or machine can use it: {name: options} with absolute paths, and the text of the user's
-    file. Relative paths are taken from `folder`, where the search file stands."""
+    file. Relative paths are relative to `folder`, the folder of the search file.
+
+    Raises TaskProblem for an unknown name or a file that cannot be read.
+    """
     name, options = _parse(spec)
-    if not name.endswith(".py"):
+    if not name.endswith(OWN):
         return {name: _find(name, None).resolve(options, folder)}, None
     path = (folder / name).absolute()
-    source = _read(path)
+    source = read(path)
     return {str(path): _find(str(path), source).resolve(options, folder)}, source
-
-
-def check(task: Task, root: Block) -> None:
-    """Raise ValueError unless the architecture with this `root` fits `task`, naming everything that does not."""
-    wrong = []
-    for field, expected in task.requires().items():
-        found = root.name if field == "kind" else root.fields.get(field)
-        if found != expected:
-            wrong.append(f"{field}: {expected}, but the architecture has {field}: {found}")
-    if wrong:
-        raise ValueError(f"The task {type(task).__name__} needs {'; '.join(wrong)}.")
 
 
 def _parse(spec: Spec) -> tuple[str, dict[str, Any]]:
@@ -106,41 +72,9 @@ def _parse(spec: Spec) -> tuple[str, dict[str, Any]]:
 
 
 def _find(name: str, source: str | None) -> type[Task]:
-    if name.endswith(".py"):
-        return _own(name, _read(Path(name)) if source is None else source)
-    _discover()
-    if name not in _tasks:
-        known = sorted(_tasks)
-        raise TaskProblem(
-            f"No task is called {name!r}.{nearest(name, known)} Known: {', '.join(known)}, or a path to a .py file."
-        )
-    return _tasks[name]
-
-
-def _read(path: Path) -> str:
+    if name.endswith(OWN):
+        return own_class(name, read(Path(name)) if source is None else source)
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise TaskProblem(f"The task file {path} cannot be read: {error}.") from error
-
-
-@cache
-def _own(path: str, source: str) -> type[Task]:
-    """The one subclass of Task that the text `source` defines; an error in it carries lines of `path`."""
-    # linecache lets a traceback quote the file on a machine that has only its text; no mtime means it is never dropped.
-    linecache.cache[path] = (len(source), None, source.splitlines(keepends=True), path)
-    module = ModuleType(f"nas_own_task_{hashlib.sha256((path + source).encode()).hexdigest()[:16]}")
-    module.__file__ = path
-    sys.modules[module.__name__] = module  # dataclasses and pickle look a class's module up
-    exec(compile(source, path, "exec"), module.__dict__)
-    found = [
-        value
-        for value in vars(module).values()
-        if isinstance(value, type) and issubclass(value, Task) and value.__module__ == module.__name__
-    ]
-    concrete = [cls for cls in found if not inspect.isabstract(cls)]
-    if len(concrete) != 1:
-        have = ", ".join(cls.__name__ for cls in concrete) or "none"
-        missing = "".join(f" {cls.__name__} lacks {', '.join(sorted(cls.__abstractmethods__))}." for cls in found)
-        raise TaskProblem(f"{path} must define one complete subclass of nas.tasks.Task, but has: {have}.{missing}")
-    return concrete[0]
+        return registry.find(name)
+    except UsageError as error:
+        raise TaskProblem(f"{error} Or name a .py file with a task of your own.") from error

@@ -1,6 +1,6 @@
-"""The training loop: from one step to another, the same to the bit whether or not it was interrupted in between.
+"""The training loop: from one step to another, bitwise the same with and without an interruption in between.
 
-Nothing here remembers random numbers: a batch follows from (seed, step), and so does the seed that dropout draws from.
+Nothing here remembers random numbers: (seed, step) decides the batch and the seed of dropout.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class NotFinite(Exception):
 
 
 class TooSlow(Exception):
-    """The unit ran past its limit of time."""
+    """The unit exceeded its time limit."""
 
 
 Report = Callable[[Progress], None]
@@ -38,13 +38,13 @@ Report = Callable[[Progress], None]
 
 @dataclass(frozen=True)
 class Deadline:
-    """A moment on the monotonic clock after which a unit counts as too slow."""
+    """A time limit in seconds, on the monotonic clock; None is no limit."""
 
     seconds: float | None
     began: float = field(default_factory=time.monotonic)
 
     def check(self, where: str) -> None:
-        """Raise TooSlow once the time is up."""
+        """Raise TooSlow if the time is over."""
         if self.seconds is not None and time.monotonic() - self.began > self.seconds:
             raise TooSlow(f"The limit of {self.seconds:g} seconds was over {where}.")
 
@@ -62,12 +62,14 @@ class Training:
     step: int = 0
 
     def __post_init__(self) -> None:
-        self.optimiser = self.recipe.optimiser(self.model)
+        self.recipe.check(self.task)
+        self.optimiser = self.recipe.optimiser_for(self.model)
+        self.peaks = [group["lr"] for group in self.optimiser.param_groups]
         self.dtype = self.recipe.dtype(self.device)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.dtype == torch.float16)
 
     def state(self) -> dict[str, Any]:
-        """All that a later unit needs to go on."""
+        """Everything that a later unit needs to continue."""
         return {
             "model": self.model.state_dict(),
             "optimiser": self.optimiser.state_dict(),
@@ -76,7 +78,7 @@ class Training:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from `state`; raises RuntimeError, KeyError or ValueError when it is another model's."""
+        """Continue from `state`. Raises RuntimeError, KeyError or ValueError if it belongs to another model."""
         self.model.load_state_dict(state["model"])
         self.optimiser.load_state_dict(state["optimiser"])
         self.scaler.load_state_dict(state["scaler"])
@@ -86,7 +88,10 @@ class Training:
         return torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32)
 
     def run(self, steps: int, deadline: Deadline, report: Report | None = None) -> list[tuple[int, float]]:
-        """Train up to `steps` in all; gives the curve of (step, training loss), each point a mean over its interval."""
+        """Train up to `steps` in all -> the curve of (step, training loss), each point a mean over its interval.
+
+        Raises NotFinite for an infinite loss, TooSlow past the deadline, WrongReturn if the task breaks its contract.
+        """
         self.model.train()
         meter = Meter(self.step, steps, self.task.shape.rows, report)
         interval = 1 if self.device.type == "cpu" else SYNCHRONISE
@@ -108,12 +113,12 @@ class Training:
             raise WrongReturn(f"batches must not end, but it ended before step {self.step + 1}.") from None
 
     def _advance(self, batch: Batch) -> Tensor:
-        """One step; gives the loss, detached."""
-        for group in self.optimiser.param_groups:
-            group["lr"] = self.recipe.rate(self.step, self.horizon)
+        """One step -> its loss, detached."""
+        for group, peak in zip(self.optimiser.param_groups, self.peaks, strict=True):
+            group["lr"] = self.recipe.rate(peak, self.step, self.horizon)
         context = Context()
         with self.autocast():
-            loss = self.task.loss(self.model, batch, context)
+            loss = self.recipe.loss(self.task, self.model, batch, context)
             check_loss(loss)
             total = loss + context.loss().to(loss.device)
         self.optimiser.zero_grad(set_to_none=True)

@@ -1,101 +1,127 @@
-"""How to train: the `recipe` of a search file, the optimiser and the learning rate it describes.
+"""How to train: the `recipe` of a search file names an optimiser, a schedule and a criterion, with their options.
 
-I. Loshchilov and F. Hutter: AdamW, 2019, https://arxiv.org/abs/1711.05101, and the cosine, 2017,
-https://arxiv.org/abs/1608.03983.
+    recipe: {learning_rate: 3e-3, optimiser: {adamw: {betas: [0.9, 0.98]}}, schedule: linear}
+
+`learning_rate`, `weight_decay` and `betas` may also stand alone, as options of the optimiser; `warmup` and `floor`
+may, as options of the schedule.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import NoneType
+from typing import Annotated, Any, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from nas.criteria.registry import Criterion
+from nas.criteria.registry import registry as criteria
 from nas.errors import UsageError
-from searchspace.errors import nearest
+from nas.options import number
+from nas.registry import UNNAMED, Registry, checked, nearest
+from nas.tasks.contract import Batch, Task, defines_outputs
+from nas.training.optimisers.registry import registry as optimisers
+from nas.training.schedules.registry import Schedule
+from nas.training.schedules.registry import registry as schedules
+from searchspace.contract import Context
 
-PRECISIONS = ("auto", "float32", "bfloat16", "float16")
+OF_THE_OPTIMISER = ("learning_rate", "weight_decay", "betas")
+OF_THE_SCHEDULE = ("warmup", "floor")
+SYNONYMS = {  # what other libraries call a key
+    "lr": "learning_rate", "max_lr": "learning_rate", "wd": "weight_decay", "l2": "weight_decay",
+    "beta": "betas", "beta1": "betas", "beta2": "betas", "adam_betas": "betas",
+    "grad_clip": "clip", "gradient_clip": "clip", "clip_grad_norm": "clip", "max_grad_norm": "clip", "max_norm": "clip",
+    "optimizer": "optimiser", "optim": "optimiser", "scheduler": "schedule", "lr_scheduler": "schedule",
+    "lr_schedule": "schedule", "decay": "schedule", "loss": "criterion", "loss_function": "criterion",
+    "warmup_steps": "warmup", "warmup_ratio": "warmup", "warm_up": "warmup", "min_lr": "floor", "final_lr": "floor",
+    "dtype": "precision", "amp": "precision", "mixed_precision": "precision",
+}  # fmt: skip
+ELSEWHERE = {  # what is a key of another part of the search file
+    "batch_size": "batch is an option of the task, as in `task: {language_model: {batch: 32}}`",
+    "batch": "it is an option of the task, as in `task: {language_model: {batch: 32}}`",
+    "steps": "it is an option of the scheduler, as in `scheduler: {full: {steps: 1000}}`",
+    "max_steps": "steps is an option of the scheduler, as in `scheduler: {full: {steps: 1000}}`",
+    "epochs": "training is counted in steps, as in `scheduler: {full: {steps: 1000}}`",
+    "seed": "it is a key of the search file itself",
+    "device": "it is a key of the search file itself",
+    "dropout": "it is a field of the architecture, in the space",
+    "label_smoothing": "it is an option of a criterion, as in `criterion: {cross_entropy: {label_smoothing: 0.1}}`",
+    "momentum": "it is an option of an optimiser, as in `optimiser: {sgd: {momentum: 0.9}}`",
+    "nesterov": "it is an option of an optimiser, as in `optimiser: {sgd: {nesterov: true}}`",
+}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
+class Part:
+    """A thing chosen by name, with its options."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Recipe:
-    """warmup: steps from 1 on, below 1 the fraction of all steps. floor: the part of the learning rate left at the end.
-    clip: the largest norm of the gradient, 0 for no limit. precision: auto is bfloat16 on a GPU that has it, float16 on
-    one that has not, and float32 on a CPU."""
+    """criterion: None is the one that the task names. clip: the largest norm of the gradient, 0 for no limit.
+    precision: auto is bfloat16 on a GPU that has it, float16 on another GPU, and float32 on a CPU."""
 
-    learning_rate: float = 3e-3
-    warmup: float = 0.1
-    floor: float = 0.1
-    weight_decay: float = 0.1
-    betas: tuple[float, float] = (0.9, 0.95)
+    optimiser: Part = Part("adamw")
+    schedule: Part = Part("cosine")
+    criterion: Part | None = None
     clip: float = 1.0
     precision: str = "auto"
 
-    def __post_init__(self) -> None:
-        _number("learning_rate", self.learning_rate, above=0)
-        _number("warmup", self.warmup)
-        _number("floor", self.floor, high=1)
-        _number("weight_decay", self.weight_decay)
-        _number("clip", self.clip)
-        if self.warmup >= 1 and self.warmup != int(self.warmup):
-            raise ValueError(f"warmup must be a fraction below 1 or a whole number of steps, but got {self.warmup!r}.")
-        if not isinstance(self.betas, list | tuple) or len(self.betas) != 2:
-            raise ValueError(f"betas must be two numbers from 0 to below 1, but got {self.betas!r}.")
-        for beta in self.betas:
-            _number("betas", beta, below=1)
-        if self.precision not in PRECISIONS:
-            raise ValueError(
-                f"precision must be one of {', '.join(PRECISIONS)}, but got {self.precision!r}."
-                f"{nearest(self.precision, PRECISIONS)}"
-            )
-
     @classmethod
     def read(cls, options: Mapping[str, Any]) -> Recipe:
-        """The recipe of a search file; raises UsageError with the nearest valid name."""
-        known = [field.name for field in fields(cls)]
+        """The recipe of a search file. Raises UsageError for an unknown name or an invalid value, with the nearest."""
+        keys = (*OF_THE_OPTIMISER, *OF_THE_SCHEDULE, "optimiser", "schedule", "criterion", "clip", "precision")
         for name in options:
-            if name not in known:
-                raise UsageError(f"recipe: there is no {name!r}.{nearest(name, known)} Known: {', '.join(known)}.")
-        try:
-            return cls(**options)
-        except ValueError as error:
-            raise UsageError(f"recipe: {error}") from error
-
-    def rate(self, step: int, horizon: int) -> float:
-        """The learning rate of `step`, counted from 0: up in a line, then down along a cosine until `horizon`."""
-        warmup = self.warmup if self.warmup >= 1 else int(self.warmup * horizon)
-        if step < warmup:
-            return self.learning_rate * (step + 1) / warmup
-        way = min(1.0, (step - warmup + 1) / max(1.0, horizon - warmup))
-        return self.learning_rate * (self.floor + (1 - self.floor) * 0.5 * (1 + math.cos(math.pi * way)))
-
-    def optimiser(self, model: nn.Module) -> torch.optim.AdamW:
-        """AdamW that decays matrices alone: no norms, biases or embeddings."""
-        embeddings = {
-            parameter
-            for module in model.modules()
-            if isinstance(module, nn.Embedding)
-            for parameter in module.parameters(recurse=False)
-        }
-        groups: dict[bool, list[nn.Parameter]] = {True: [], False: []}
-        for parameter in model.parameters():
-            if parameter.requires_grad:
-                groups[parameter.ndim >= 2 and parameter not in embeddings].append(parameter)
-        return torch.optim.AdamW(
-            [
-                {"params": groups[True], "weight_decay": self.weight_decay},
-                {"params": groups[False], "weight_decay": 0.0},
-            ],
-            lr=self.learning_rate,
-            betas=(self.betas[0], self.betas[1]),
-            fused=True,  # 0.21 ms a step against 0.65 ms with foreach (247,200 parameters, float32, one CPU thread)
+            if name not in keys:
+                raise UsageError(f"recipe: there is no {name!r}.{_meant(name, keys)} Known: {', '.join(keys)}.")
+        plain = checked(
+            plain_options, {name: options[name] for name in ("clip", "precision") if name in options}, "recipe"
+        )
+        return cls(
+            _part(optimisers, options.get("optimiser", "adamw"), options, OF_THE_OPTIMISER),
+            _part(schedules, options.get("schedule", "cosine"), options, OF_THE_SCHEDULE),
+            _part(criteria, options["criterion"], options, ()) if options.get("criterion") is not None else None,
+            **plain,
         )
 
+    def check(self, task: Task) -> None:
+        """Raise UsageError if the recipe names a criterion and `task` computes its loss itself."""
+        if self.criterion is not None and not defines_outputs(task):
+            raise UsageError(
+                f"recipe: criterion is {self.criterion.name}, but the task {type(task).__name__} computes its loss "
+                "itself. Leave criterion out, or let the task define `outputs` in place of `loss`."
+            )
+
+    def loss(self, task: Task, model: nn.Module, batch: Batch, context: Context) -> Tensor:
+        """The mean loss of a batch, a scalar: by the criterion of the recipe, else as the task says."""
+        if self._criterion is None:
+            return task.loss(model, batch, context)
+        return self._criterion(*task.outputs(model, batch, context))
+
+    @cached_property
+    def _criterion(self) -> Criterion | None:
+        return self.criterion and criteria.make(self.criterion.name, {}, self.criterion.options)
+
+    @cached_property
+    def _schedule(self) -> Schedule:
+        return schedules.make(self.schedule.name, {}, self.schedule.options)
+
+    def rate(self, peak: float, step: int, horizon: int) -> float:
+        """The learning rate of `step`, counted from 0, if `peak` is the highest and training ends at `horizon`."""
+        return self._schedule.rate(peak, step, horizon)
+
+    def optimiser_for(self, model: nn.Module) -> torch.optim.Optimizer:
+        """The optimiser of the parameters of `model`; each group has its highest learning rate as `lr`."""
+        return optimisers.make(self.optimiser.name, {"model": model}, self.optimiser.options)
+
     def dtype(self, device: torch.device) -> torch.dtype:
-        """What matrix products are computed in on `device`."""
+        """The type of matrix products on `device`."""
         if self.precision != "auto":
             return getattr(torch, self.precision)
         if device.type != "cuda":
@@ -103,13 +129,43 @@ class Recipe:
         return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
 
 
-def _number(
-    name: str, value: Any, *, above: float | None = None, below: float = math.inf, high: float = math.inf
+def plain_options(
+    *,
+    clip: Annotated[float, number()] = 1.0,
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto",
 ) -> None:
-    """Raise ValueError unless `value` is a finite number from 0 (or above `above`) to `high`, and below `below`."""
-    right = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if right and (value > above if above is not None else value >= 0) and value < below and value <= high:
-        return
-    low = f"above {above:g}" if above is not None else "of at least 0"
-    top = f" and below {below:g}" if below < math.inf else f" and at most {high:g}" if high < math.inf else ""
-    raise ValueError(f"{name} must be a number {low}{top}, but got {value!r}.")
+    """The options that belong to no part."""
+
+
+def _part(registry: Registry, written: Any, recipe: Mapping[str, Any], flat: tuple[str, ...]) -> Part:
+    """The part that is `written` as `name` or `{name: options}`; its options include the `flat` keys of the recipe."""
+    kind = registry.kind
+    if isinstance(written, Mapping) and len(written) == 1:
+        (name, options), *_ = written.items()
+    else:
+        name, options = written, None
+    if not isinstance(name, str) or not isinstance(options, Mapping | NoneType):
+        raise UsageError(
+            f"recipe: {kind} must be a name, or a name with its options as {{name: {{option: value}}}}, "
+            f"but got {written!r}."
+        )
+    try:
+        name, chosen = registry.name(name), dict(options or {})
+        for key in flat:
+            if key not in recipe:
+                continue
+            if key in chosen or UNNAMED in chosen:
+                raise UsageError(f"{key!r} is written twice, in the recipe and as an option of {kind} {name}.")
+            chosen[key] = recipe[key]
+        return Part(name, registry.check(name, chosen))
+    except UsageError as error:
+        raise UsageError(f"recipe: {error}") from error
+
+
+def _meant(name: str, keys: tuple[str, ...]) -> str:
+    """' Did you mean ...?' for a key that other libraries use, or that is spelled wrong."""
+    if name in SYNONYMS:
+        return f" Did you mean {SYNONYMS[name]!r}?"
+    if name in ELSEWHERE:
+        return f" {ELSEWHERE[name][0].upper()}{ELSEWHERE[name][1:]}."
+    return nearest(name, keys)

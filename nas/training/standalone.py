@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from nas import tasks
+from nas.tasks.fields import fitted, suited
 from nas.tasks.registry import Spec
-from nas.tasks.suited import fitted, suited
 from nas.training.loop import Report
 from nas.training.recipe import Recipe
 from nas.training.unit import run

@@ -1,7 +1,7 @@
 """One unit of work from beginning to end: task, model, training, evaluation, checkpoint.
 
-A failure of the unit is part of its outcome. What `run` does raise is no fault of the architecture: a checkpoint that
-cannot be written or a device that is not there (NasError), or an interrupt.
+A failure of the unit is part of its outcome. `run` raises only errors that are not the fault of the architecture: a
+checkpoint that cannot be written, a device that does not exist (both NasError), or an interrupt.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import inspect
 import logging
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from nas import metrics as names
 from nas import tasks
 from nas.errors import UsageError
-from nas.tasks.contract import Batch, Split, Task
+from nas.tasks.contract import Batch, Split, Task, reported
 from nas.training import checkpoints, partial
 from nas.training.checkpoints import CheckpointLost
 from nas.training.determinism import deterministic, set_seed
@@ -36,10 +37,10 @@ log = logging.getLogger(__name__)
 
 
 def run(work: Work, progress: Report | None = None) -> Outcome:
-    """Train and evaluate `work`; `progress` hears about once a second where it is.
+    """Train and evaluate `work`; call `progress` about once a second.
 
-    When interrupted (KeyboardInterrupt, which passes) the unit keeps its state beside its checkpoints, and the next run
-    of the same unit goes on from there.
+    If KeyboardInterrupt is raised, the unit saves its state next to its checkpoints, and the next run of the same unit
+    continues from there. Raises NasError if the device does not exist or a checkpoint cannot be written.
     """
     began = time.monotonic()
     unit = Unit(work, progress, _device(work.device))
@@ -70,7 +71,7 @@ def _device(name: str) -> torch.device:
 
 @dataclass
 class Unit:
-    """A unit on its way: what it is doing, and what is known of its outcome so far."""
+    """A running unit: its phase, and what is known of its outcome so far."""
 
     work: Work
     progress: Report | None
@@ -97,13 +98,13 @@ class Unit:
         metrics = evaluate(training, "validation", deadline)
         if work.steps >= work.horizon:
             test = evaluate(training, "test", deadline)
-            metrics |= {f"test_{name}": value for name, value in test.items()}
+            metrics |= {names.on_test(name): value for name, value in test.items()}
         if curve:
-            metrics["train_loss"] = curve[-1][1]
-            metrics["tokens_per_second"] = (work.steps - start) * task.shape.rows / seconds
+            metrics[names.of_run("train_loss")] = curve[-1][1]
+            metrics[names.of_run("tokens_per_second")] = (work.steps - start) * task.shape.rows / seconds
         if restarted:
-            metrics["restarted"] = 1.0
-        metrics["steps"] = float(work.steps)
+            metrics[names.of_run("restarted")] = 1.0
+        metrics[names.of_run("steps")] = float(work.steps)
         self.result = {"metrics": metrics, "curve": tuple(curve)}
         return training
 
@@ -115,7 +116,7 @@ class Unit:
         return task
 
     def _started(self, task: Task) -> tuple[Training, bool]:
-        """The training at the unit's checkpoint, or from scratch; and whether because the checkpoint is lost."""
+        """The training at the unit's checkpoint, or from scratch -> it, and whether its checkpoint was lost."""
         training = self._fresh(task)
         start = partial.find(self.work) or self.work.start
         if start is None:
@@ -143,7 +144,10 @@ class Unit:
 
 
 def evaluate(training: Training, split: Split, deadline: Deadline) -> dict[str, float]:
-    """The task's metrics on held-out data, and the mean of what the blocks report, such as `halting_steps`."""
+    """The task's metrics on held-out data, and the means of what the blocks report, such as `halting_steps`.
+
+    Raises NotFinite for a metric that is not finite, WrongReturn for a task that breaks its contract.
+    """
     model, sums = training.model, Statistics()
     hook = model.register_forward_hook(sums, with_kwargs=True)
     model.eval()
@@ -154,6 +158,7 @@ def evaluate(training: Training, split: Split, deadline: Deadline) -> dict[str, 
     finally:
         hook.remove()
     numbers = _numbers(metrics)
+    _check_reported(training.task, numbers)
     for name, value in numbers.items():
         if not math.isfinite(value):
             raise NotFinite(f"The {split} metric {name} is {value} after step {training.step}.")
@@ -167,6 +172,16 @@ def _numbers(metrics: Any) -> dict[str, float]:
         raise WrongReturn(f"metrics must return a dict of numbers, but it returned {metrics!r}.") from None
 
 
+def _check_reported(task: Task, metrics: Mapping[str, float]) -> None:
+    """Raise WrongReturn if a declared metric is missing: an objective may be read off it."""
+    missing = [each.name for each in reported(task) or () if each.name not in metrics]
+    if missing:
+        raise WrongReturn(
+            f"metrics must return what the task reports, but {', '.join(missing)} is missing from "
+            f"{', '.join(metrics) or 'nothing'}."
+        )
+
+
 def _placed(training: Training, split: Split, deadline: Deadline) -> Iterator[Batch]:
     for batch in training.task.held_out(split):
         deadline.check(f"while evaluating after step {training.step}")
@@ -174,7 +189,7 @@ def _placed(training: Training, split: Split, deadline: Deadline) -> Iterator[Ba
 
 
 class Statistics:
-    """A forward hook that gathers what the blocks wrote into the context of each call."""
+    """A forward hook that collects what the blocks report in the context of each call."""
 
     def __init__(self) -> None:
         self.totals: dict[str, list[float]] = {}

@@ -58,7 +58,7 @@ def looked_up(work: Work, progress: Callable[[Progress], None] | None = None) ->
     """A unit whose loss follows from its architecture, its seed and its steps."""
     digest = hashlib.sha256(f"{work.architecture}/{work.seed}".encode()).digest()
     loss = 1 + int.from_bytes(digest[:4], "big") / 2**32 + 1 / work.steps
-    metrics = {"loss": loss, "test_loss": loss + 0.01}
+    metrics = {"loss": loss, "test/loss": loss + 0.01}
     return Outcome(trial=work.trial, rung=work.rung, seconds=1.0, metrics=metrics)
 
 

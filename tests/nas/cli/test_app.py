@@ -1,7 +1,5 @@
 """The command line as a whole: help, exit codes, pages, completion."""
 
-import dataclasses
-import inspect
 import subprocess
 import sys
 
@@ -10,14 +8,18 @@ import pytest
 from nas.cli.app import EXIT_CODES
 from nas.cli.reference import commands, page
 from nas.config.schema import Budget, Finals, Limits, Named, SearchConfig
+from nas.criteria.registry import registry as criteria
+from nas.registry import options
 from nas.runners.options import RayOptions
-from nas.schedulers import registry as schedulers
-from nas.strategies import registry as strategies
-from nas.tasks.digits import Digits
-from nas.tasks.language_model import LanguageModel
-from nas.training.recipe import Recipe
+from nas.schedulers.registry import registry as schedulers
+from nas.strategies.registry import registry as strategies
+from nas.tasks.registry import registry as tasks
+from nas.training.optimisers.registry import registry as optimisers
+from nas.training.recipe import plain_options
+from nas.training.schedules.registry import registry as schedules
 from searchspace import zoo
 
+REGISTRIES = (strategies, schedulers, optimisers, schedules, criteria, tasks)
 COMMANDS = dict(commands())
 
 
@@ -128,15 +130,12 @@ def documented_keys():
         for name, field in section.model_fields.items():
             if name != "task_source":  # written by the reader, not by people
                 yield f"`{name}`", default_of(field.default, required=field.is_required())
-    for field in dataclasses.fields(Recipe):
-        yield f"`{field.name}`", default_of(field.default)
-    for registry in (strategies.registry, schedulers.registry):
-        for name in registry.names():
-            for option in registry.options(name).values():
-                yield f"`{option.name}`", default_of(option.default, required=option.default is option.empty)
-    for task in (LanguageModel, Digits):
-        for option in list(inspect.signature(task).parameters.values()):
-            yield f"`{option.name}`", default_of(option.default)
+    recipe = {"optimiser": "`adamw`", "schedule": "`cosine`", "criterion": "the task's"}
+    yield from ((f"`{name}`", default) for name, default in recipe.items())
+    plain = options(plain_options).values()
+    found = [option for each in REGISTRIES for name in each.names() for option in each.options(name).values()]
+    for option in [*plain, *found]:
+        yield f"`{option.name}`", default_of(option.default, required=option.default is option.empty)
 
 
 def default_of(value, required=False):
@@ -148,4 +147,6 @@ def default_of(value, required=False):
         return f"`{value.name}`"
     if isinstance(value, Finals | Limits):
         return "`{}`"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
     return f"`{list(value) if isinstance(value, tuple) else value}`"

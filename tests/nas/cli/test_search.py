@@ -107,7 +107,7 @@ def test_an_architecture_is_trained_and_evaluated(files, nas):
 def test_training_prints_json(files, nas):
     ended = nas("train", "baseline.yaml", "--steps", "2", "--data", "text.txt", "--length", "16", "--json")
 
-    assert ended.json()["metrics"]["steps"] == 2
+    assert ended.json()["metrics"]["run/steps"] == 2
 
 
 @pytest.mark.parametrize(

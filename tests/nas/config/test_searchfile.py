@@ -36,7 +36,7 @@ MISTAKES = {  # what is written instead, and what is said of it
         "7: task.languge_model",
         "Did you mean 'language_model'?",
     ),
-    "{lenth: 64}": ("{length: 64}", "7: task.language_model", "there is no option 'lenth'. Did you mean 'length'?"),
+    "{lenth: 64}": ("{length: 64}", "7: task.language_model", "has no option 'lenth'. Did you mean 'length'?"),
     "missing.py": ("{language_model: {length: 64}}", "7: task", "missing.py cannot be read"),
     "{learning_rat: 1}": ("{learning_rate: 1e-3}", "8: recipe", "Did you mean 'learning_rate'?"),
     "{warmup: -1}": ("{learning_rate: 1e-3}", "8: recipe", "-1"),

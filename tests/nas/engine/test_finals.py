@@ -94,7 +94,7 @@ def test_a_finalist_that_failed_on_one_seed_comes_behind_those_that_never_did(de
             return outcome
         if work.seed % 2:
             return Outcome(trial=work.trial, rung=0, seconds=1.0, failure=Failure(FailureKind.NOT_FINITE, "diverged"))
-        return Outcome(trial=work.trial, rung=0, seconds=1.0, metrics={"loss": 0.0, "test_loss": 0.0})
+        return Outcome(trial=work.trial, rung=0, seconds=1.0, metrics={"loss": 0.0, "test/loss": 0.0})
 
     result = search(describe(finals=FINALS), run)
     result.store.close()

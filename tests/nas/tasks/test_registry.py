@@ -83,6 +83,27 @@ def test_rejects_what_is_no_task(spec, message):
         tasks.load(spec, OWN)
 
 
+def test_options_of_an_own_task_are_checked_by_their_types():
+    with pytest.raises(UsageError, match=r"task 'parity.py', option 'length': Input should be a valid integer"):
+        tasks.load({"parity.py": {"length": "many"}}, OWN)
+    assert tasks.load({"parity.py": {"length": "5"}}, OWN.replace("length: int", "length: Unknown")).length == "5"
+
+
+def test_a_task_may_define_outputs_in_place_of_a_loss():
+    source = OWN.replace("def loss(self, model, batch, context):", "def outputs(self, model, batch, context):")
+    task = tasks.load("parity.py", source)
+    with pytest.raises(RuntimeError, match="not written yet"):
+        task.loss(None, None, None)
+
+
+def test_a_metric_has_a_name_without_a_slash_and_a_direction():
+    assert tasks.Metric("accuracy", "maximize", "fraction").direction == "maximize"
+    with pytest.raises(ValueError, match="have a slash, but got 'run/loss'"):
+        tasks.Metric("run/loss")
+    with pytest.raises(ValueError, match="must be minimize or maximize, but got 'up'"):
+        tasks.Metric("loss", "up")
+
+
 def test_says_what_a_file_without_a_whole_task_lacks():
     with pytest.raises(UsageError, match=r"must define one complete subclass .* Half lacks loss\."):
         tasks.load("half.py", OWN.replace("def loss", "def lost").replace("Parity", "Half"))

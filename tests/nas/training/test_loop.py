@@ -49,7 +49,7 @@ class Tiny(nn.Module):
 
 def training(horizon: int = 60, seed: int = 0, task: Task | None = None, **recipe) -> Training:
     torch.manual_seed(seed)
-    return Training(Tiny(), task or Successor(), Recipe(**{"learning_rate": 0.03, **recipe}), horizon, seed, CPU)
+    return Training(Tiny(), task or Successor(), Recipe.read({"learning_rate": 0.03, **recipe}), horizon, seed, CPU)
 
 
 def same(first: Training, second: Training) -> bool:

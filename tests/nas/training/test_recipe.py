@@ -14,8 +14,8 @@ from nas.training.recipe import Recipe
 
 @given(horizon=st.integers(1, 2_000), warmup=st.one_of(st.floats(0, 0.9), st.integers(1, 500)))
 def test_the_rate_rises_to_its_peak_and_comes_down_to_the_floor(horizon, warmup):
-    recipe = Recipe(learning_rate=1.0, warmup=warmup, floor=0.1)
-    rates = [recipe.rate(step, horizon) for step in range(horizon)]
+    recipe = Recipe.read({"warmup": warmup, "floor": 0.1})
+    rates = [recipe.rate(1.0, step, horizon) for step in range(horizon)]
     peak = rates.index(max(rates))
     assert all(0 < rate <= 1 for rate in rates)
     assert rates[: peak + 1] == sorted(rates[: peak + 1])
@@ -23,18 +23,18 @@ def test_the_rate_rises_to_its_peak_and_comes_down_to_the_floor(horizon, warmup)
     if warmup < horizon - 1:
         assert rates[-1] == pytest.approx(0.1)
     if warmup < horizon:
-        assert recipe.rate(horizon + 10, horizon) == pytest.approx(0.1)
+        assert recipe.rate(1.0, horizon + 10, horizon) == pytest.approx(0.1)
 
 
 def test_a_warm_up_is_a_fraction_or_a_number_of_steps():
-    assert Recipe(learning_rate=1.0, warmup=0.5).rate(4, 10) == 1.0
-    assert Recipe(learning_rate=1.0, warmup=4).rate(1, 1_000) == 0.5
-    assert Recipe(learning_rate=1.0, warmup=0).rate(0, 10**6) == pytest.approx(1.0)
+    assert Recipe.read({"warmup": 0.5}).rate(1.0, 4, 10) == 1.0
+    assert Recipe.read({"warmup": 4}).rate(1.0, 1, 1_000) == 0.5
+    assert Recipe.read({"warmup": 0}).rate(1.0, 0, 10**6) == pytest.approx(1.0)
 
 
 def test_norms_biases_and_embeddings_do_not_decay():
     model = nn.ModuleDict({"table": nn.Embedding(5, 4), "norm": nn.LayerNorm(4), "linear": nn.Linear(4, 3)})
-    decayed, kept = Recipe(weight_decay=0.3).optimiser(model).param_groups
+    decayed, kept = Recipe.read({"weight_decay": 0.3}).optimiser_for(model).param_groups
     assert decayed["weight_decay"] == 0.3 and kept["weight_decay"] == 0.0
     assert [parameter is model["linear"].weight for parameter in decayed["params"]] == [True]
     assert len(kept["params"]) == 4
@@ -43,31 +43,50 @@ def test_norms_biases_and_embeddings_do_not_decay():
 def test_a_table_tied_to_the_output_counts_once_and_as_an_embedding():
     model = nn.ModuleDict({"out": nn.Linear(4, 5, bias=False), "table": nn.Embedding(5, 4)})
     model["out"].weight = model["table"].weight
-    decayed, kept = Recipe().optimiser(model).param_groups
+    decayed, kept = Recipe().optimiser_for(model).param_groups
     assert decayed["params"] == [] and len(kept["params"]) == 1
 
 
 def test_a_cpu_computes_in_float32_unless_told_otherwise():
     assert Recipe().dtype(torch.device("cpu")) is torch.float32
-    assert Recipe(precision="bfloat16").dtype(torch.device("cpu")) is torch.bfloat16
+    assert Recipe.read({"precision": "bfloat16"}).dtype(torch.device("cpu")) is torch.bfloat16
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"lerning_rate": 1}, r"recipe: there is no 'lerning_rate'. Did you mean 'learning_rate'\?"),
-        ({"learning_rate": 0}, "learning_rate must be a number above 0, but got 0"),
-        ({"learning_rate": "3e-3"}, "learning_rate must be a number above 0, but got '3e-3'"),
-        ({"learning_rate": float("nan")}, "learning_rate must be a number above 0"),
-        ({"warmup": 2.5}, "warmup must be a fraction below 1 or a whole number"),
-        ({"warmup": -1}, "warmup must be a number of at least 0"),
-        ({"floor": 2}, "floor must be a number of at least 0 and at most 1"),
-        ({"betas": 0.9}, "betas must be two numbers"),
-        ({"betas": [0.9, 1.0]}, "betas must be a number of at least 0 and below 1, but got 1.0"),
-        ({"clip": True}, "clip must be a number of at least 0, but got True"),
-        ({"precision": "float23"}, r"precision must be one of .* Did you mean 'float32'\?"),
+        ({"lr": 0.1}, r"recipe: there is no 'lr'. Did you mean 'learning_rate'\?"),
+        ({"wd": 0.1}, r"Did you mean 'weight_decay'\?"),
+        ({"beta": 0.1}, r"Did you mean 'betas'\?"),
+        ({"grad_clip": 1}, r"Did you mean 'clip'\?"),
+        ({"batch_size": 8}, r"there is no 'batch_size'. Batch is an option of the task"),
+        ({"learning_rate": 0}, "'adamw', option 'learning_rate': must be a number above 0, but got 0"),
+        ({"learning_rate": "3e-3"}, "option 'learning_rate': must be a number above 0, but got '3e-3'"),
+        ({"learning_rate": float("nan")}, "option 'learning_rate': must be a number above 0"),
+        ({"warmup": 2.5}, "'cosine', option 'warmup': must be a fraction below 1 or a whole number"),
+        ({"warmup": -1}, "option 'warmup': must be a number of at least 0"),
+        ({"floor": 2}, "option 'floor': must be a number of at least 0 and at most 1"),
+        ({"betas": 0.9}, "option 'betas': Input should be a valid tuple, but got 0.9"),
+        ({"betas": [0.9, 1.0]}, r"option 'betas.1': must be a number of at least 0 and below 1, but got \[0.9, 1.0\]"),
+        ({"clip": True}, "option 'clip': must be a number of at least 0, but got True"),
+        ({"precision": "float23"}, r"option 'precision': Input should be .* Did you mean 'float32'\?"),
+        ({"optimiser": "adam"}, r"No optimiser is called 'adam'. Did you mean 'adamw'\?"),
+        ({"optimiser": {"sgd": {"momentum": 2}}}, "optimiser 'sgd', option 'momentum': must be a number"),
+        ({"optimiser": "sgd", "betas": [0.9, 0.99]}, "optimiser 'sgd' has no option 'betas'"),
+        ({"schedule": "constant", "floor": 0.1}, "schedule 'constant' has no option 'floor'"),
+        ({"weight_decay": 0, "optimiser": {"adamw": {"weight_decay": 0}}}, "'weight_decay' is written twice"),
+        ({"schedule": ["cosine"]}, "recipe: schedule must be a name, or a name with its options"),
+        ({"criterion": "cross_entrophy"}, r"No criterion is called .* Did you mean 'cross_entropy'\?"),
     ],
 )
 def test_rejects_what_cannot_be_with_its_name(options, message):
     with pytest.raises(UsageError, match=message):
         Recipe.read(options)
+
+
+def test_parts_are_named_with_their_options_or_alone():
+    recipe = Recipe.read({"optimiser": {"sgd": {"momentum": 0.5}}, "learning_rate": 2, "schedule": {"linear": None}})
+    assert (recipe.optimiser.name, recipe.optimiser.options) == ("sgd", {"momentum": 0.5, "learning_rate": 2})
+    assert recipe.rate(2.0, 10, 10) == 0.0
+    assert Recipe.read({}) == Recipe()

@@ -82,14 +82,14 @@ def own(work: Work, source: str, **changes) -> Work:
 
 def lasting(outcome: Outcome) -> dict[str, float]:
     """The metrics that do not depend on the clock."""
-    return {name: value for name, value in outcome.metrics.items() if name != "tokens_per_second"}
+    return {name: value for name, value in outcome.metrics.items() if name != "run/tokens_per_second"}
 
 
 def test_a_unit_gives_metrics_a_curve_and_a_checkpoint(work):
     outcome = run(work)
     assert outcome.failure is None
-    assert {"bits_per_byte", "loss", "train_loss", "tokens_per_second", "steps"} == set(outcome.metrics)
-    assert outcome.metrics["steps"] == 6 and outcome.curve[-1][0] == 6
+    assert {"bits_per_byte", "loss", "run/train_loss", "run/tokens_per_second", "run/steps"} == set(outcome.metrics)
+    assert outcome.metrics["run/steps"] == 6 and outcome.curve[-1][0] == 6
     assert (outcome.trial, outcome.rung) == (3, 1)
     assert outcome.checkpoint is not None
     assert set(checkpoints.weights(outcome.checkpoint))
@@ -102,7 +102,7 @@ def test_a_unit_learns(work):
 
 def test_the_test_part_is_looked_at_only_when_training_is_over(work):
     outcome = run(dataclasses.replace(work, steps=12, checkpoint=None))
-    assert {"test_bits_per_byte", "test_loss"} <= set(outcome.metrics)
+    assert {"test/bits_per_byte", "test/loss"} <= set(outcome.metrics)
     assert outcome.checkpoint is None
 
 
@@ -150,8 +150,8 @@ def test_a_lost_checkpoint_costs_time_and_nothing_else(work):
     for start in (missing, damaged, other, beyond):
         outcome = run(dataclasses.replace(work, start=start))
         assert outcome.checkpoint == whole.checkpoint
-        assert outcome.metrics["restarted"] == 1
-    assert "restarted" not in whole.metrics
+        assert outcome.metrics["run/restarted"] == 1
+    assert "run/restarted" not in whole.metrics
 
 
 @pytest.mark.parametrize(
@@ -171,6 +171,37 @@ def test_what_cannot_be_built_is_a_build_error_in_plain_words(work, changes, mes
     assert "Traceback" not in outcome.failure.message
     assert Path(work.checkpoint).exists() is False
     assert re.search(message, outcome.failure.message)
+
+
+def test_a_metric_of_the_task_is_not_overwritten_by_the_runner(work):
+    source = OWN + "\n    def metrics(self, model, batches):\n        return {'steps': 0.5, 'train_loss': 0.25}\n"
+    outcome = run(own(work, source, steps=12))
+    assert (outcome.metrics["steps"], outcome.metrics["train_loss"]) == (0.5, 0.25)
+    assert (outcome.metrics["test/steps"], outcome.metrics["run/steps"]) == (0.5, 12)
+
+
+def test_a_task_must_return_the_metrics_that_it_declares(work):
+    source = (
+        OWN.replace("import Task", "import Metric, Task") + "\n    reports = (Metric('loss'), Metric('accuracy'))\n"
+    )
+    outcome = run(own(work, source))
+    assert outcome.failure.kind is FailureKind.TASK_ERROR
+    assert outcome.failure.message == "metrics must return what the task reports, but accuracy is missing from loss."
+
+
+def test_a_recipe_chooses_the_criterion(work):
+    plain, smooth = (
+        run(dataclasses.replace(work, recipe=recipe))
+        for recipe in ({}, {"criterion": {"cross_entropy": {"label_smoothing": 0.5}}})
+    )
+    assert plain.curve[0][1] != smooth.curve[0][1]
+    assert smooth.metrics["loss"] == pytest.approx(plain.metrics["loss"], rel=0.1)  # metrics do not depend on it
+
+
+def test_a_criterion_is_rejected_for_a_task_with_a_loss_of_its_own(work):
+    outcome = run(own(work, OWN, recipe={"criterion": "cross_entropy"}))
+    assert outcome.failure.kind is FailureKind.BUILD_ERROR
+    assert "the task Own computes its loss itself" in outcome.failure.message
 
 
 def test_an_infinite_loss_is_not_finite(work):
@@ -211,7 +242,7 @@ def test_real_memory_that_is_not_there_is_out_of_memory(work):
 def test_a_users_own_task_is_trained_from_its_text(work):
     outcome = run(own(work, OWN))
     assert outcome.failure is None
-    assert outcome.metrics["loss"] == pytest.approx(outcome.metrics["train_loss"], rel=0.5)
+    assert outcome.metrics["loss"] == pytest.approx(outcome.metrics["run/train_loss"], rel=0.5)
 
 
 def test_an_error_in_the_users_task_shows_the_users_lines_alone(work):
@@ -293,7 +324,7 @@ def test_an_architecture_is_trained_outside_any_search(work, tmp_path, monkeypat
     heard = []
     task = {"language_model": {"data": "text.txt", "length": 16, "evaluation": 64}}
     outcome = train(ATTENTION, task, steps=2, out=tmp_path / "out", progress=heard.append)
-    assert outcome.failure is None and outcome.metrics["steps"] == heard[-1].step == 2
+    assert outcome.failure is None and outcome.metrics["run/steps"] == heard[-1].step == 2
     assert Path(outcome.checkpoint.uri).parent == tmp_path / "out"
     with pytest.raises(UsageError, match="there is no 'rate'"):
         train(ATTENTION, task, {"rate": 1}, steps=2)

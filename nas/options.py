@@ -1,0 +1,58 @@
+"""Types for options: numbers and words with a valid range, written as annotations of a signature.
+
+    def __init__(self, length: Positive = 32, share: Annotated[float, number(above=0, high=1)] = 0.15): ...
+
+`nas.registry.checked` applies them through pydantic. This module imports nothing heavy, so a machine without pydantic
+can still import what uses it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+
+@dataclass(frozen=True)
+class Check:
+    """A marker inside `Annotated` that pydantic calls: `function` returns the value, or raises ValueError."""
+
+    function: Callable[[Any], Any]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_plain_validator_function(self.function)
+
+
+def whole(low: int = 0) -> Check:
+    """Accept whole numbers of at least `low`; neither True nor 3.0 is one."""
+
+    def function(value: Any) -> int:
+        if type(value) is not int or value < low:
+            raise ValueError(f"must be a whole number of at least {low}")
+        return value
+
+    return Check(function)
+
+
+def number(
+    *, above: float | None = None, low: float = 0.0, below: float | None = None, high: float | None = None
+) -> Check:
+    """Accept finite numbers in a range. `above` and `below` exclude their ends, `low` and `high` include them."""
+    bottom = f"above {above:g}" if above is not None else f"of at least {low:g}"
+    top = f" and below {below:g}" if below is not None else f" and at most {high:g}" if high is not None else ""
+
+    def function(value: Any) -> float:
+        right = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        right = right and (value > above if above is not None else value >= low)
+        if not right or (below is not None and value >= below) or (high is not None and value > high):
+            raise ValueError(f"must be a number {bottom}{top}")
+        return value
+
+    return Check(function)
+
+
+Positive = Annotated[int, whole(1)]
+Fraction = Annotated[float, number(high=1)]

@@ -1,0 +1,61 @@
+"""The fields of an architecture that a task decides, such as its vocabulary: check them, or fill them in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from nas.tasks.contract import Task
+from searchspace.model.architecture import Architecture
+from searchspace.tree import Block, Scalar
+
+
+def check(task: Task, root: Block) -> None:
+    """Raise ValueError unless the architecture with this `root` fits `task`; the message names all differences."""
+    wrong = []
+    for field, expected in task.requires().items():
+        found = root.name if field == "kind" else root.fields.get(field)
+        if found != expected:
+            wrong.append(f"{field}: {expected}, but the architecture has {field}: {found}")
+    if wrong:
+        raise ValueError(f"The task {type(task).__name__} needs {'; '.join(wrong)}.")
+
+
+def decided(task: Task) -> dict[str, Scalar]:
+    """The fields that a space or an architecture may leave out, because `task`, which is prepared, decides them."""
+    return {name: value for name, value in task.requires().items() if name != "kind"}
+
+
+def fitted(architecture: Architecture, task: Task) -> Architecture:
+    """`architecture` with the fields that `task`, which is prepared, decides."""
+    root = architecture.root
+    return Architecture.from_block(Block(root.name, {**root.fields, **decided(task)}))
+
+
+def usual(kind: str, written: Mapping[str, object]) -> dict[str, Scalar]:
+    """Fields for a model of this `kind` that is not trained, to look at a file that leaves them to the task.
+
+    They are those of text in bytes. `written` are the fields that the file has.
+    """
+    if kind not in ("decoder", "encoder_decoder", "encoder") or written.get("features") is not None:
+        return {}
+    return {} if "vocabulary" in written else {"vocabulary": 256}
+
+
+def suited(architecture: Architecture) -> str:
+    """The name of a task that can train a model of this kind, with data that every machine has.
+
+    Raises ValueError for an encoder that returns vectors, because no task scores those.
+    """
+    fields = architecture.root.fields
+    match architecture.root.name:
+        case "decoder":
+            return "language_model"
+        case "encoder_decoder":
+            return "reversal"
+    if fields["tokens"]:
+        return "masked_language_model"
+    if fields["classes"] is None:
+        raise ValueError(
+            "no task scores an encoder that returns vectors; give it classes, or tokens: true to predict its tokens."
+        )
+    return "digits" if fields["vocabulary"] is None else "disturbed_text"

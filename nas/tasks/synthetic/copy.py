@@ -1,0 +1,35 @@
+"""Write a random sequence again: every answer stands a fixed number of positions before it.
+
+Attention that knows positions, or distances, finds it in one step; a state of fixed size must hold all of it.
+Graves et al. 2014, "Neural Turing Machines", https://arxiv.org/abs/1410.5401, section 4.1. B batch.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+
+from nas.options import Positive, whole
+from nas.tasks.registry import task
+from nas.tasks.synthetic.recollection import Recollection
+from nas.tasks.vocabulary import Words
+
+
+@task("copy")
+class Copy(Recollection):
+    """length: positions in all, half of them the symbols to copy and the separator. symbols: how many there are."""
+
+    def __init__(
+        self, length: Annotated[int, whole(2)] = 32, symbols: Annotated[int, whole(2)] = 16, batch: Positive = 32
+    ) -> None:
+        if length % 2:
+            raise ValueError(f"length must be even, because half is read and half is written, but got {length}.")
+        super().__init__(Words(map(str, range(symbols)), ["separator"]), length, batch)
+        self.symbols = symbols
+        self.asked = range(length // 2 + 1, length + 1)
+
+    def sequences(self, random: np.random.Generator) -> np.ndarray:
+        """w, separator, w."""
+        word = random.integers(self.symbols, size=(self.batch, self.length // 2))
+        return np.concatenate([word, np.full((self.batch, 1), self.symbols), word], axis=1)

@@ -1,0 +1,1 @@
+"""Tasks made of text: language models, masked tokens, reversal, and classes of disturbed text."""

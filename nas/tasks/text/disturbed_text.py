@@ -1,0 +1,50 @@
+"""Tell how a piece of text was disturbed: one class for a whole sequence of tokens.
+
+It is as written, every symbol is the next one of the alphabet, or all are in a random order. Counts of symbols tell the
+second class, and only neighbours tell the third. B batch, T length.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from nas.options import Positive
+from nas.tasks.registry import task
+from nas.tasks.text.derived import OfText
+from nas.tasks.text.language_model import Data, Level
+from searchspace.contract import Context
+from searchspace.tree import Scalar
+
+CLASSES = ("as written", "shifted", "shuffled")
+Labelled = tuple[Tensor, Tensor]  # tokens [B, T], classes [B]
+
+
+@task("disturbed_text")
+class DisturbedText(OfText):
+    """The options are those of `language_model`."""
+
+    def __init__(
+        self,
+        data: Data = None,
+        level: Level = "bytes",
+        length: Positive = 64,
+        batch: Positive = 32,
+        evaluation: Positive | None = 32_768,
+    ) -> None:
+        super().__init__(data=data, level=level, length=length, batch=batch, evaluation=evaluation)
+
+    def requires(self) -> dict[str, Scalar]:
+        return {"kind": "encoder", "vocabulary": self.symbols, "classes": len(CLASSES)}
+
+    def examples(self, text: Tensor, random: np.random.Generator) -> Labelled:
+        classes = torch.from_numpy(random.integers(len(CLASSES), size=len(text)))
+        order = torch.from_numpy(random.random(text.shape)).argsort(dim=1)
+        kinds = torch.stack([text, (text + 1) % self.symbols, text.gather(1, order)])  # in the order of CLASSES
+        return kinds[classes, torch.arange(len(text))], classes
+
+    def outputs(self, model: nn.Module, batch: Labelled, context: Context) -> tuple[Tensor, Tensor]:
+        """The logits of the classes, [B, 3], and the classes, [B]."""
+        tokens, classes = batch
+        return model(tokens, context), classes

@@ -1,0 +1,65 @@
+"""Predict the masked symbols of a text from both sides: the task that encoders of tokens learn from.
+
+Devlin et al. 2019, "BERT", https://arxiv.org/abs/1810.04805, section 3.1: a share of the positions is chosen; 80% of
+these are masked by a special symbol, 10% replaced by a random one, 10% left unchanged. B batch, T length.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from nas.options import Positive, number
+from nas.tasks.registry import task
+from nas.tasks.text.derived import OfText
+from nas.tasks.text.language_model import Data, Level
+from searchspace.contract import Context
+from searchspace.tree import Scalar
+
+HIDDEN, REPLACED = 0.8, 0.1  # of the chosen positions
+Masked = tuple[Tensor, Tensor, Tensor]  # inputs [B, T], targets [B, T], chosen [B, T] of bool
+
+
+@task("masked_language_model")
+class MaskedLanguageModel(OfText):
+    """share: of the positions that are to be predicted; the other options are those of `language_model`. The last
+    symbol of the vocabulary is the mask."""
+
+    special = ("mask",)
+
+    def __init__(
+        self,
+        data: Data = None,
+        level: Level = "bytes",
+        length: Positive = 128,
+        batch: Positive = 16,
+        evaluation: Positive | None = 32_768,
+        share: Annotated[float, number(above=0, high=1)] = 0.15,
+    ) -> None:
+        super().__init__(data=data, level=level, length=length, batch=batch, evaluation=evaluation)
+        self.share = share
+
+    def requires(self) -> dict[str, Scalar]:
+        return {"kind": "encoder", "vocabulary": self.symbols + 1, "tokens": True}
+
+    def examples(self, text: Tensor, random: np.random.Generator) -> Masked:
+        chosen = random.random(text.shape) < self.share
+        chosen[np.arange(len(text)), random.integers(text.shape[1], size=len(text))] = True  # at least one a sequence
+        fate = torch.from_numpy(random.random(text.shape))
+        other = torch.from_numpy(random.integers(0, self.symbols, text.shape))
+        changed = torch.where(fate < HIDDEN, self.symbols, torch.where(fate < HIDDEN + REPLACED, other, text))
+        picked = torch.from_numpy(chosen)
+        return torch.where(picked, changed, text), text, picked
+
+    def outputs(self, model: nn.Module, batch: Masked, context: Context) -> tuple[Tensor, Tensor]:
+        """The logits of the N chosen positions, [N, V], and their true symbols, [N]."""
+        inputs, targets, chosen = batch
+        return model(inputs, context)[chosen], targets[chosen]
+
+    def predict(self, model: nn.Module, batch: Masked) -> Tensor:
+        """The text with the chosen positions filled in by the most likely symbols, [B, T]."""
+        inputs, _, chosen = batch
+        return torch.where(chosen, model(inputs, Context()).argmax(-1), inputs)
