@@ -8,9 +8,12 @@ and `steps`. All readers of metrics use this module, so both work. It imports ne
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeVar
 
 RUN, TEST = "run/", "test/"
 FORMER_TEST = "test_"
+Value = TypeVar("Value", float, float | None)  # a store gives None for what is not finite
+
 OF_THE_RUNNER = ("steps", "tokens_per_second", "train_loss", "restarted")
 
 
@@ -24,7 +27,7 @@ def on_test(name: str) -> str:
     return f"{TEST}{name}"
 
 
-def current(metrics: Mapping[str, float]) -> dict[str, float]:
+def current(metrics: Mapping[str, Value]) -> dict[str, Value]:
     """`metrics` with today's names, whichever version stored them."""
     if any(name.startswith((RUN, TEST)) for name in metrics):
         return dict(metrics)
@@ -32,14 +35,14 @@ def current(metrics: Mapping[str, float]) -> dict[str, float]:
     return {_current(name, metrics, trained): value for name, value in metrics.items()}
 
 
-def _current(name: str, metrics: Mapping[str, float], trained: bool) -> str:
+def _current(name: str, metrics: Mapping[str, object], trained: bool) -> str:
     if trained and name in OF_THE_RUNNER:
         return of_run(name)
     base = name.removeprefix(FORMER_TEST)
     return on_test(base) if base != name and base in metrics else name
 
 
-def lookup(metrics: Mapping[str, float], name: str) -> float | None:
+def lookup(metrics: Mapping[str, float | None], name: str) -> float | None:
     """The metric `name`, written as today or as before; None if there is none."""
     for each in (name, *_spellings(name)):
         if each in metrics:

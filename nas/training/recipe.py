@@ -106,7 +106,7 @@ class Recipe:
 
     @cached_property
     def _criterion(self) -> Criterion | None:
-        return self.criterion and criteria.make(self.criterion.name, {}, self.criterion.options)
+        return None if self.criterion is None else criteria.make(self.criterion.name, {}, self.criterion.options)
 
     @cached_property
     def _schedule(self) -> Schedule:
