@@ -8,18 +8,16 @@ The tuner finds the operations here, makes inputs for a problem, and compares ev
 
 from __future__ import annotations
 
-import ast
 import difflib
-import hashlib
 import importlib
-import importlib.util
 import inspect
 import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Any
+
+from kernels.dispatch.sources import hash_of
 
 Value = bool | int | float | str
 Configuration = Mapping[str, Value]
@@ -108,11 +106,8 @@ class Implementation:
 
     @property
     def source(self) -> str:
-        """A hash of the code of the files that define it: measurements of another source are not valid any more.
-
-        A value more to choose among changes no measurement that was made without it, nor does a comment.
-        """
-        return _files_hash(inspect.unwrap(self.call).__module__, *self.files)
+        """The hash of the code that it runs; see `kernels.dispatch.sources`."""
+        return hash_of(inspect.unwrap(self.call).__module__, *self.files)
 
 
 @dataclass(frozen=True)
@@ -216,34 +211,6 @@ def operation(name: str) -> Operation:
     if name not in known:
         raise ValueError(f"no operation is called {name!r}.{_nearest(name, known)}")
     return known[name]
-
-
-@cache
-def _files_hash(*modules: str) -> str:
-    sources = hashlib.sha256()
-    for module in modules:
-        found = importlib.util.find_spec(module)
-        assert found is not None and found.origin is not None, module
-        sources.update(_code(Path(found.origin).read_text(encoding="utf-8")).encode())
-    return sources.hexdigest()[:16]
-
-
-def _code(text: str) -> str:
-    """What a file computes. A comment says nothing of it, nor does what there is to choose among."""
-    return "\n".join(ast.dump(each) for each in ast.parse(text).body if not _describes(each))
-
-
-def _describes(statement: ast.stmt) -> bool:
-    """Whether a statement of a module is its docstring, or describes implementations."""
-    if isinstance(statement, ast.FunctionDef | ast.ClassDef):
-        return False
-    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
-        return True
-    calls = (each.func for each in ast.walk(statement) if isinstance(each, ast.Call))
-    return any(isinstance(called, ast.Name) and called.id in _DESCRIBING for called in calls)
-
-
-_DESCRIBING = {"register", "Operation", "Implementation"}
 
 
 def _nearest(name: str, known: Mapping[str, Any]) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from kernels.dispatch.registry import Choice, Operation, Problem
+from kernels.dispatch.sources import valid
 
 BOUND = 2.0  # a size may be so many times larger or smaller than that of the problem which was tuned
 MISSES = ("default", "error")
@@ -157,7 +158,7 @@ class Table:
 def _fault(operation: Operation, entry: Entry, problem: Problem) -> str | None:
     """Why the choice is not what was measured any more, or cannot run the problem; None where it can."""
     implementation = operation.implementations.get(entry.choice.implementation)
-    if implementation is not None and implementation.source != entry.source:
+    if implementation is not None and not valid(entry.source, implementation):
         return f"{operation.name} has changed since {entry.choice.implementation} was measured"
     if implementation is not None and implementation.builds and problem != entry.problem:
         return f"{entry.choice.implementation} is built for each shape anew, which takes seconds"

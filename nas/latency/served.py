@@ -7,6 +7,7 @@ from typing import Any
 
 from kernels.dispatch import tuned
 from kernels.dispatch.registry import Problem, operation
+from kernels.dispatch.sources import valid
 from nas.latency.runs import Run
 from tuner import problems
 
@@ -40,10 +41,10 @@ def _still(then: Mapping[str, Any]) -> bool:
         known = operation(then["operation"])
         sizes = _in_order(then["sizes"], known.sizes)
         flags = _in_order(then.get("flags", {}), known.flags)
-        now = row(Problem(known.name, then["device"], then["dtype"], sizes, flags))
+        serves = tuned.explain(known, Problem(known.name, then["device"], then["dtype"], sizes, flags)).choice
     except (KeyError, ValueError, TypeError, LookupError):  # an operation or a choice that is gone
         return False
-    return now["choice"] == then["choice"] and now["source"] == then["source"]
+    return str(serves) == then["choice"] and valid(then["source"], known.implementations[serves.implementation])
 
 
 def _in_order(values: Mapping[str, Any], names: Iterable[str]) -> tuple[tuple[str, Any], ...]:

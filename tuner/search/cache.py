@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from kernels.dispatch import sources
 from kernels.dispatch.registry import Choice, Operation, Problem
 from tuner import problems
 from tuner.device import Device
@@ -47,7 +48,9 @@ class Sources:
         def now(implementation: str) -> str:
             return made[implementation].source if implementation in made else ""
 
-        return cls(now, lambda implementation, source: implementation in made and now(implementation) == source)
+        return cls(
+            now, lambda implementation, source: implementation in made and sources.valid(source, made[implementation])
+        )
 
     @classmethod
     def of_kernel(cls, source: str) -> Sources:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from kernels.dispatch import registry, table, tuned
 from kernels.dispatch.registry import Choice, Problem
+from kernels.dispatch.sources import valid
 from kernels.dispatch.table import Bucket, Entry, Table
 from tuner.device import fingerprint
 from tuner.measure.children import Children
@@ -111,7 +112,7 @@ def _current(entry: Entry) -> bool:
     """Whether the source that was measured is still there."""
     known = registry.operations().get(entry.problem.operation)
     implementation = known and known.implementations.get(entry.choice.implementation)
-    return bool(implementation and implementation.source == entry.source)
+    return bool(implementation and valid(entry.source, implementation))
 
 
 def _bucket_current(bucket: Bucket) -> bool:

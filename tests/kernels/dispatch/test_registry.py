@@ -123,7 +123,7 @@ def test_a_measurement_knows_the_source_of_every_file_it_ran():
 
 def test_only_files_of_kernels_import_triton(root):
     """The others are imported where there is none, and before anybody asks for a kernel."""
-    for path in (root / "kernels").glob("*.py"):
+    for path in (root / "kernels").rglob("*.py"):
         if not path.stem.endswith("_triton"):
             tree = ast.parse(path.read_text(encoding="utf-8"))
             named = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]

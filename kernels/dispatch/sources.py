@@ -1,0 +1,113 @@
+"""The hash of the code that an implementation runs: a measurement of other code does not hold any more.
+
+The hash covers what is computed. It leaves out comments, docstrings, import lines, the messages of exceptions, lists of
+module names, and what `Operation` and `Implementation` describe, such as the values to choose among. So it stays the
+same if a file is moved, its text is rewritten, or a value is added.
+
+`former_sources.json` maps hashes that earlier releases wrote to those of the same code now: operation -> implementation
+-> {former hash: hash now}. Tables, lock files and stored measurements of those releases stay valid by it. It was made
+by `scripts/former_sources.py`.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+import json
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kernels.dispatch.registry import Implementation
+
+FORMER = Path(__file__).with_name("former_sources.json")
+DESCRIBING = {"register", "Operation", "Implementation"}
+LEFT_OUT = ("ctx", "kind", "type_comment")  # fields of the syntax tree that change nothing
+
+
+def valid(source: str, implementation: Implementation) -> bool:
+    """Whether what was measured with code of the hash `source` holds for `implementation` as it is now."""
+    now = implementation.source
+    return source == now or now in _former().get(source, ())
+
+
+@cache
+def _former() -> dict[str, set[str]]:
+    """The hashes now, by the former one."""
+    found: dict[str, set[str]] = {}
+    for implementations in former_sources().values():
+        for renewed in implementations.values():
+            for former, now in renewed.items():
+                found.setdefault(former, set()).add(now)
+    return found
+
+
+def former_sources() -> dict[str, dict[str, dict[str, str]]]:
+    """Operation -> implementation -> {former hash: hash now}."""
+    return json.loads(FORMER.read_text(encoding="utf-8"))["operations"]
+
+
+@cache
+def hash_of(*modules: str) -> str:
+    """The hash of the code of some modules, 16 digits. The modules are not imported, but their packages are."""
+    sources = hashlib.sha256()
+    for module in modules:
+        found = importlib.util.find_spec(module)
+        assert found is not None and found.origin is not None, module
+        sources.update(code(Path(found.origin).read_text(encoding="utf-8")).encode())
+    return sources.hexdigest()[:16]
+
+
+def code(text: str) -> str:
+    """What a file computes, as a text that does not depend on the version of Python."""
+    statements = ast.parse(text).body
+    return "\n".join(_dumped(each) for each in statements if not (_without_effect(each) or _describes(each)))
+
+
+def _describes(statement: ast.stmt) -> bool:
+    """Whether a statement of a module describes implementations, or lists modules."""
+    if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+        return False
+    if isinstance(statement, ast.Assign) and _lists_modules(statement.value):
+        return True
+    calls = (each.func for each in ast.walk(statement) if isinstance(each, ast.Call))
+    return any(isinstance(called, ast.Name) and called.id in DESCRIBING for called in calls)
+
+
+def _lists_modules(value: ast.expr) -> bool:
+    """Whether a value is a tuple of names of our modules, or of such tuples."""
+    if not isinstance(value, ast.Tuple):
+        return False
+    names = [each.value for each in value.elts if isinstance(each, ast.Constant)]
+    rest = [each for each in value.elts if not isinstance(each, ast.Constant | ast.Starred)]
+    return bool(names) and not rest and all(str(name).startswith("kernels.") for name in names)
+
+
+def _without_effect(node: Any) -> bool:
+    """Whether a node is an import or a text that stands alone."""
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return True
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def _dumped(node: Any) -> str:
+    if isinstance(node, list):
+        return f"[{', '.join(_dumped(each) for each in node if not _without_effect(each))}]"
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    return f"{type(node).__name__}({', '.join(_fields(node))})"
+
+
+def _fields(node: ast.AST) -> Iterator[str]:
+    """What a node consists of, without empty fields, which versions of Python write or leave out."""
+    for name, value in ast.iter_fields(node):
+        if value is None or value == [] or name in LEFT_OUT:
+            continue
+        if isinstance(node, ast.Raise) and isinstance(value, ast.Call):
+            value = value.func
+        if isinstance(node, ast.Assert) and name == "msg":
+            continue
+        yield f"{name}={_dumped(value)}"
