@@ -6,17 +6,14 @@ it is kept in memory.
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
-from pathlib import Path
+from functools import cached_property
 from typing import Any
 
-import kernels
-import searchspace
 from nas.latency import served
+from nas.latency.code import code
 from nas.latency.measured import PhaseLatency, quiet_gauge
 from nas.latency.runs import Setting
 from nas.store import Measurement, Store
@@ -135,17 +132,3 @@ def _entry(row: Measurement) -> Entry:
     assert row.milliseconds is not None
     low, high = row.low or row.milliseconds, row.high or row.milliseconds
     return Entry(row.milliseconds, low, high, tuple(told["served"]), told["told"])
-
-
-@cache
-def code() -> str:
-    """A hash of the code that runs when a model does."""
-    files = sorted(path for package in (kernels, searchspace) for path in _sources(package.__path__))
-    digest = hashlib.sha256()
-    for path in files:
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:12]
-
-
-def _sources(folders: Iterable[str]) -> Iterable[Path]:
-    return (path for folder in folders for path in Path(folder).rglob("*.py"))
