@@ -1,4 +1,4 @@
-"""Which problems an architecture gives the operations, and what serves them: the tuner's side of the search."""
+"""The problems that an architecture poses to the operations, and the choices that serve them."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ LENGTH, BATCH = 128, 8
 def problems_of(
     architectures: Iterable[Architecture], device: str, *, length: int = LENGTH, batch: int = BATCH
 ) -> dict[str, list[Problem]]:
-    """What is asked for when each architecture reads a prompt and takes a training step; by operation."""
+    """The problems of all phases (prefill, decode and train step) of the architectures, by operation."""
     asked: dict[Problem, int] = {}
     for architecture in architectures:
         for problem, count in asked_by(architecture, length=length, batch=batch).items():
             asked[problem] = asked.get(problem, 0) + count
-    return problems.elsewhere(asked, device)
+    return problems.on_device(asked, device)
 
 
 def asked_by(architecture: Architecture, *, length: int, batch: int) -> dict[Problem, int]:
-    """The problems of one architecture, each with how often: prefill, decode step and train step, on the CPU."""
+    """The problems of one architecture with their number of calls: prefill, decode and train step, run on the CPU."""
     with tuned.asked() as found:
         for call in calls(architecture, torch.device("cpu"), batch, length):
             call()
@@ -46,12 +46,12 @@ def asked_by(architecture: Architecture, *, length: int, batch: int) -> dict[Pro
 
 
 def served(asked: Iterable[Problem]) -> list[dict[str, Any]]:
-    """What serves each problem, and why, for a table or JSON."""
+    """The choice that serves each problem, and why, for a table or JSON."""
     return [served_row(problem) for problem in asked]
 
 
 def served_row(problem: Problem) -> dict[str, Any]:
-    """One row of the above; where a lock file refuses it, nothing serves."""
+    """One row of `served`; the choice is None if a lock file refuses the problem."""
     known = operation(problem.operation)
     shown = " ".join(f"{name}={value}" for name, value in (*problem.sizes, *problem.flags))
     row: dict[str, Any] = {"operation": problem.operation, "dtype": problem.dtype, "problem": shown}
@@ -68,7 +68,7 @@ def served_row(problem: Problem) -> dict[str, Any]:
 
 
 def of_study(store: Store, study: Study, limit: int | None = None) -> Sequence[Architecture]:
-    """The architectures of a study, each once."""
+    """The different architectures of a study; at most those of `limit` trials."""
     texts = dict.fromkeys(trial.architecture for trial in store.trials(study.id, limit=limit))
     return [Architecture.parse(text, study.name) for text in texts]
 
@@ -91,7 +91,7 @@ def decision_row(decision: Decision) -> dict[str, Any]:
 
 
 def report_dict(report: Report) -> dict[str, Any]:
-    """What a session did, as JSON."""
+    """The report of a session as plain data."""
     return {
         "device": report.device.to_dict(),
         "threads": report.threads,
@@ -109,7 +109,7 @@ def report_dict(report: Report) -> dict[str, Any]:
 
 
 def sweeps(buckets: Iterable[Bucket]) -> list[str]:
-    """For each operation and dtype how few choices would serve all its problems, and what that costs at worst."""
+    """For each operation and dtype: how many choices serve all its problems, and the largest loss of that."""
     kinds: dict[str, list[Bucket]] = {}
     for each in buckets:
         kinds.setdefault(f"{each.problems[0].operation} {each.problems[0].dtype}", []).append(each)
@@ -119,13 +119,13 @@ def sweeps(buckets: Iterable[Bucket]) -> list[str]:
         serve = "1 choice serves" if count == 1 else f"{count} choices serve"
         worst = max(each.loss for each in some)
         lines.append(
-            f"{kind}: {serve} {served} problems, and what lies between, at most {worst:.1%} slower than the best."
+            f"{kind}: {serve} {served} problems and those in between, at most {worst:.1%} slower than the best."
         )
     return lines
 
 
 def explained(store: Store, some: Iterable[Problem], device: str, threads: int | None) -> list[dict[str, Any]]:
-    """For each problem what serves it and why, then what was measured of it, the fastest first, failures last."""
+    """For each problem the choice that serves it and why, then its measurements, fastest first, failures last."""
     here, threads = fingerprint(device), threads or torch.get_num_threads()
     rows = []
     for problem in some:
@@ -135,14 +135,14 @@ def explained(store: Store, some: Iterable[Problem], device: str, threads: int |
         times = valid(known)
         for choice in [*fastest(times, len(times)), *(choice for choice in known if choice not in times)]:
             each = known[choice]
-            told = each.outcome.kind.value + (f": {each.outcome.message}" if each.outcome.message else "")
-            measured = {"choice": str(choice), "why": told, "milliseconds": each.milliseconds}
+            why = each.outcome.kind.value + (f": {each.outcome.message}" if each.outcome.message else "")
+            measured = {"choice": str(choice), "why": why, "milliseconds": each.milliseconds}
             rows.append({**row, **measured, "tuned": None, "loss": None, "serves": False})
     return rows
 
 
 def replayed(file: Path, names: Iterable[str], evaluations: int, seeds: int) -> list[dict[str, Any]]:
-    """Mean fraction of the optimum of each strategy on a recorded space, and its score against random search."""
+    """Each strategy's mean fraction of the optimum on a recorded space, and its score relative to random search."""
     recorded = load(file)
     rows = []
     for name in names:
@@ -150,6 +150,6 @@ def replayed(file: Path, names: Iterable[str], evaluations: int, seeds: int) -> 
         found = [fraction_of_optimum(recorded, run, evaluations) for run in runs]
         improvement, error = score(recorded, runs, evaluations)
         mean = sum(found) / len(found)
-        told = {"of_optimum": mean, "over_random": improvement, "error": error}
-        rows.append({"strategy": name, "evaluations": evaluations, **told})
+        scores = {"of_optimum": mean, "over_random": improvement, "error": error}
+        rows.append({"strategy": name, "evaluations": evaluations, **scores})
     return rows

@@ -1,6 +1,12 @@
-"""Measures devices and finds the best configuration of an operation on one.
+"""Finds the fastest correct configuration of an operation or a Triton kernel on a device.
 
-`tuner.tune` decorates a Triton kernel in the place of `triton.autotune`; `tuner.listen` records what that measures.
+`tuner.tune` is a decorator that replaces `triton.autotune`; `tuner.listen` records what `triton.autotune` measures.
+
+measure/      clocks, intervals, correctness checks, and the child process that measures
+search/       the search, its result cache, decisions, and the tables that decisions are written into
+strategies/   which configuration to measure next
+triton/       tuning of a user's own Triton kernels
+replay/       strategies on recorded spaces, without a device
 """
 
 from importlib import import_module
@@ -14,7 +20,7 @@ __all__ = ["listen", "tune"]
 
 
 def __getattr__(name: str) -> Any:
-    """Both are imported when they are used: they need torch."""
+    """Imports `tune` and `listen` when they are first used, because they need torch."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module({"tune": "tuner.triton.decorator", "listen": "tuner.triton.listener"}[name]), name)

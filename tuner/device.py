@@ -1,7 +1,8 @@
-"""Which device a number was measured on: its fingerprint, stored beside every measurement.
+"""The fingerprint of a device, which is stored with every measurement.
 
-Two machines with one fingerprint are expected to agree on which configuration is fastest; what differs between runs of
-one machine (free memory, clocks, load) takes no part.
+Two machines with equal fingerprints are expected to agree on which configuration is fastest. What differs between runs
+on one machine (free memory, clocks, load) is not part of it. The processor's name and instruction set come from
+/proc/cpuinfo, because psutil does not have them.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ class Device:
     """A device and the software that drives it."""
 
     kind: str  # "cpu" or "cuda"
-    name: str  # as its maker calls it
+    name: str  # the name that its maker gives it
     capability: str  # CUDA's compute capability ("9.0"); on a CPU torch's vector instructions ("AVX2")
     units: int  # streaming multiprocessors; on a CPU logical cores
-    memory_bytes: int  # of the device; on a CPU the machine's
+    memory_bytes: int  # of the device; for a CPU the memory of the machine
     features: str = ""  # hash of a CPU's instruction set flags
     driver: str = ""  # version of the GPU driver
     torch: str = ""
-    triton: str = ""  # empty where it is not installed
+    triton: str = ""  # empty if not installed
 
     @property
     def key(self) -> str:
-        """A short hash, the same after every restart; memory is left out, as firmware takes more or less of it."""
+        """A short hash, the same after every restart. Memory is left out: firmware takes varying amounts of it."""
         text = json.dumps(asdict(replace(self, memory_bytes=0)), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -51,7 +52,7 @@ class Device:
 
 
 def resolve(device: str) -> torch.device:
-    """`device` as torch names it ("cpu", "cuda", "cuda:1"), checked to be present.
+    """`device` ("cpu", "cuda", "cuda:1") as a torch.device.
 
     Raises ValueError for another kind and for a device that this machine does not have.
     """
@@ -64,12 +65,12 @@ def resolve(device: str) -> torch.device:
     if found.type == "cpu":
         return torch.device("cpu")
     if (found.index or 0) >= (count := torch.cuda.device_count()):
-        raise ValueError(f"device {device!r} is not here: torch {torch.__version__} sees {count} CUDA device(s).")
+        raise ValueError(f"device {device!r} is not available: torch {torch.__version__} sees {count} CUDA device(s).")
     return torch.device("cuda", found.index or 0)
 
 
 def fingerprint(device: str = "cpu") -> Device:
-    """The fingerprint of `device`: "cpu", "cuda" or "cuda:N". Raises ValueError when it is not there."""
+    """The fingerprint of `device`: "cpu", "cuda" or "cuda:N". Raises ValueError if this machine does not have it."""
     found = resolve(device)
     return _cpu() if found.type == "cpu" else _cuda(found.index)
 
@@ -105,7 +106,7 @@ def _cuda(index: int) -> Device:
 
 
 def _triton() -> str:
-    # The distribution may go by another name (pytorch-triton-rocm), so the module itself answers when there is one.
+    # The distribution may have another name (pytorch-triton-rocm), so the module's own version is the fallback.
     if importlib.util.find_spec("triton") is None:
         return ""
     try:
@@ -115,7 +116,7 @@ def _triton() -> str:
 
 
 def _processor() -> tuple[str, list[str]]:
-    """The processor's name and its instruction set flags (none where the system does not tell)."""
+    """The processor's name and its instruction set flags, which are empty if the system does not report them."""
     description = Path("/proc/cpuinfo")
     if description.exists():
         return parse_cpuinfo(description.read_text(errors="replace"))
@@ -127,7 +128,7 @@ def _processor() -> tuple[str, list[str]]:
 def parse_cpuinfo(text: str) -> tuple[str, list[str]]:
     """The name and flags of the first processor in the text of Linux's /proc/cpuinfo.
 
-    An Arm kernel gives no model name but numbers for its maker and part; these are then the name.
+    On Arm there is no model name; the numbers of the maker and the part then form the name.
     """
     fields: dict[str, str] = {}
     for line in text.splitlines():
@@ -141,12 +142,12 @@ def parse_cpuinfo(text: str) -> tuple[str, list[str]]:
 def _machine_memory() -> int:
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError):  # not told by this system
+    except (ValueError, OSError):  # this system does not report it
         return 0
 
 
 def _driver() -> str:
-    """The driver's version; the CUDA version it speaks where nvidia-smi is not on the PATH."""
+    """The driver's version; without nvidia-smi on the PATH the CUDA version that the driver supports."""
     if version := _output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"):
         return version.splitlines()[0].strip()
     try:
@@ -158,7 +159,7 @@ def _driver() -> str:
 
 
 def _output(*command: str) -> str:
-    """What `command` prints, or nothing when it is missing or fails."""
+    """What `command` prints; empty if it is missing or fails."""
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError):

@@ -1,4 +1,4 @@
-"""What can come of measuring a configuration, and how an exception tells."""
+"""The possible outcomes of measuring a configuration, and the outcome that an exception means."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ MESSAGE = 2000  # characters of a message that are kept
 
 
 class Kind(StrEnum):
-    """How a measurement ended; all but the first say why there is no time."""
+    """How a measurement ended; all kinds but the first mean that there is no time."""
 
     TIMED = "timed"
-    WRONG = "wrong"  # it ran, but not to the result of the definition
+    WRONG = "wrong"  # its result differs from that of the definition
     CRASHED = "crashed"  # it raised, or its process died
     TIMED_OUT = "timed_out"
     OUT_OF_MEMORY = "out_of_memory"
-    BUILD_ERROR = "build_error"  # a compiler refused it
-    REFUSED = "refused"  # it says itself that it cannot run the problem
+    BUILD_ERROR = "build_error"  # a compiler rejected it
+    REFUSED = "refused"  # it declares that it cannot run the problem
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """samples: milliseconds of one call. message: why there are none. seconds: of the check, which builds it too."""
+    """samples: milliseconds of one call. message: why there are none. seconds: of the check, including compilation."""
 
     kind: Kind
     samples: tuple[float, ...] = ()
@@ -31,10 +31,10 @@ class Outcome:
 
 
 def of_exception(error: BaseException) -> Outcome:
-    """What an exception from a first call says of the configuration."""
+    """The outcome that an exception in the first call means."""
     text = f"{type(error).__name__}: {error}"[:MESSAGE]
     module = type(error).__module__
-    if type(error).__name__ == "OutOfResources":  # Triton: of shared memory or registers
+    if type(error).__name__ == "OutOfResources":  # Triton's: shared memory or registers
         return Outcome(Kind.BUILD_ERROR, message=text)
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or _lacks_memory(str(error)):
         return Outcome(Kind.OUT_OF_MEMORY, message=text)
@@ -44,7 +44,7 @@ def of_exception(error: BaseException) -> Outcome:
 
 
 def poisons(error: BaseException) -> bool:
-    """Whether nothing that this process computes on its device afterwards can be trusted."""
+    """Whether, after this error, nothing can be trusted that this process computes on its device."""
     return type(error).__name__ == "AcceleratorError" or "CUDA error" in str(error)
 
 

@@ -1,4 +1,4 @@
-"""Problems as text: in the database, in files, and on a command line.
+"""Problems as text, in the database and in files.
 
 A file is YAML or JSON: a list of `{operation: rms_norm, dtype: bfloat16, sizes: {rows: 4096, width: 512}, flags: {}}`.
 """
@@ -19,7 +19,7 @@ KEYS = {"operation", "dtype", "sizes", "flags", "device"}
 
 
 def text(problem: Problem, threads: int | None) -> str:
-    """Canonical JSON; on a CPU with the threads that torch had, since another number is another problem."""
+    """Canonical JSON. On a CPU it includes torch's number of threads: another number is another problem."""
     known: dict[str, Any] = {"device": problem.device, "flags": problem.flags, "sizes": problem.sizes}
     if problem.device == "cpu":
         known["threads"] = threads
@@ -27,7 +27,7 @@ def text(problem: Problem, threads: int | None) -> str:
 
 
 def of_text(operation: str, dtype: str, written: str) -> Problem | None:
-    """The problem that `text` wrote; None for what it did not write."""
+    """The problem that `text` wrote; None if `written` is anything else."""
     try:
         data = json.loads(written)
         sizes, flags = (tuple((name, value) for name, value in data[key]) for key in ("sizes", "flags"))
@@ -47,7 +47,7 @@ def named(operations: Iterable[Operation], device: str) -> dict[str, list[Proble
 
 
 def load(path: Path, device: str) -> dict[str, list[Problem]]:
-    """The problems in a file, by operation. Raises ValueError naming the file and the row."""
+    """The problems in a file, by operation. Raises ValueError that names the file and the row."""
     try:
         rows = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
@@ -78,13 +78,13 @@ def _of_row(row: Mapping[str, Any], device: str) -> Problem:
 
 
 def as_row(problem: Problem) -> dict[str, Any]:
-    """As it is written in a file."""
+    """A problem as a row of a file."""
     row: dict[str, Any] = {"operation": problem.operation, "dtype": problem.dtype, "sizes": dict(problem.sizes)}
     return row | ({"flags": dict(problem.flags)} if problem.flags else {})
 
 
-def elsewhere(problems: Iterable[Problem], device: str) -> dict[str, list[Problem]]:
-    """The same problems on a device of type `device`, each once, by operation."""
+def on_device(problems: Iterable[Problem], device: str) -> dict[str, list[Problem]]:
+    """The problems with their device replaced by `device`, each once, by operation."""
     found: dict[str, list[Problem]] = {}
     for problem in problems:
         found.setdefault(problem.operation, []).append(replace(problem, device=device))

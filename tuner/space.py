@@ -1,9 +1,9 @@
-"""The configurations of a kernel that can be tried: every combination of parameter values that its constraints allow.
+"""The configuration space of a kernel: every combination of parameter values that its constraints allow.
 
-A configuration is known by its number. Its features are what a model sees of it, each from 0 to 1: sizes by their
-logarithm, since tiles and threads work by factors, and by how often 2 divides them, since hardware is built in powers
-of two; the logarithm of the product of every two sizes, such as the threads of a block; other values by their place.
-N configurations, P parameters, F features.
+A configuration is identified by its number. A model sees its features, each from 0 to 1: the logarithm of each size,
+because tiles and threads matter by factors; how often 2 divides the size, because hardware is built in powers of two;
+the logarithm of the product of every two sizes, such as the threads of a block; the place of any other value in its
+list. N configurations, P parameters, F features.
 """
 
 from __future__ import annotations
@@ -22,24 +22,27 @@ Configuration = Mapping[str, Value]
 Constraint = Callable[[Configuration], bool]
 
 
-PRODUCT_WEIGHT = 0.5  # a product is less likely to matter than a size, so distances in it count half
+PRODUCT_WEIGHT = 0.5  # a product is less likely to matter than a size, so its distances count half
 
 
 class TuningSpace:
-    """parameters: the values of each. places: [N, P], for each configuration the place of each value in its list."""
+    """parameters: the values of each. places: [N, P], for each configuration the place of each value in its list.
+
+    Raises ValueError without configurations, and if two are equal.
+    """
 
     def __init__(self, parameters: Mapping[str, Sequence[Value]], places: np.ndarray) -> None:
         if not len(places):
-            raise ValueError("no configuration is left: the constraints rule all of them out.")
+            raise ValueError("no configuration is left: the constraints reject all of them.")
         self.parameters = {name: tuple(values) for name, values in parameters.items()}
         self.places = np.asarray(places, dtype=np.int64)
         self._numbers = {tuple(row): number for number, row in enumerate(self.places.tolist())}
         if len(self._numbers) != len(self.places):
-            raise ValueError("a configuration stands twice in the space.")
+            raise ValueError("the space holds a configuration twice.")
 
     @classmethod
     def product(cls, parameters: Mapping[str, Sequence[Value]], constraints: Iterable[Constraint] = ()) -> TuningSpace:
-        """Every combination that all `constraints` allow. Raises ValueError when none is left."""
+        """Every combination that all `constraints` allow. Raises ValueError if none is left."""
         constraints = tuple(constraints)
         for name, values in parameters.items():
             if not values or len(set(values)) != len(values):
@@ -59,7 +62,7 @@ class TuningSpace:
         return _configuration(self.parameters, self.places[number].tolist())
 
     def number(self, configuration: Configuration) -> int:
-        """The number of `configuration`. Raises ValueError naming the parameter or value that is not of this space."""
+        """The number of `configuration`. Raises ValueError that names the invalid parameter or value."""
         if missing := [name for name in self.parameters if name not in configuration]:
             raise ValueError(f"the configuration lacks {', '.join(missing)}.")
         places = []
@@ -72,12 +75,12 @@ class TuningSpace:
             places.append(values.index(configuration[name]))
         number = self._numbers.get(tuple(places))
         if number is None:
-            raise ValueError(f"the constraints of the space rule out {dict(configuration)}.")
+            raise ValueError(f"the constraints of the space reject {dict(configuration)}.")
         return number
 
     @cached_property
     def varied(self) -> list[int]:
-        """The parameters that have more than one value among the configurations."""
+        """The columns of the parameters that have more than one value among the configurations."""
         return [column for column in range(self.places.shape[1]) if np.ptp(self.places[:, column])]
 
     @cached_property
@@ -92,14 +95,14 @@ class TuningSpace:
         return np.stack([weight * _unit(f) for weight, kind in weighted for f in kind] or [np.zeros(len(self))], axis=1)
 
     def _sizes(self, column: int) -> np.ndarray | None:
-        """The values of a parameter that counts something: more than two numbers, all above zero."""
+        """The values of a parameter if it is a size: more than two numbers, all above zero."""
         values = list(self.parameters.values())[column]
         if len(values) > 2 and all(type(value) in (int, float) and value > 0 for value in values):  # type: ignore[operator]
             return np.array(values, dtype=np.float64)
         return None
 
     def neighbours(self, number: int) -> list[int]:
-        """The configurations that differ from `number` in one parameter, in order."""
+        """The numbers of the configurations that differ from `number` in one parameter, in order."""
         place = self.places[number].tolist()
         found = []
         for column in self.varied:
@@ -112,18 +115,18 @@ class TuningSpace:
 
 
 def _unit(values: np.ndarray) -> np.ndarray:
-    """From 0 to 1."""
+    """`values` scaled to the range from 0 to 1."""
     width = np.ptp(values)
     return (values - values.min()) / width if width else np.zeros(len(values))
 
 
 def _twos(values: np.ndarray) -> np.ndarray:
-    """How often 2 divides each of `values`; never where one is no whole number."""
+    """How often 2 divides each of `values`; 0 for a value that is not whole."""
     return np.array([math.log2(int(value) & -int(value)) if value == int(value) else 0.0 for value in values])
 
 
 def _powers(values: np.ndarray) -> bool:
-    """Whether all are powers of two, so that their logarithms say as much."""
+    """Whether all are powers of two; their logarithms then hold the same information."""
     return bool(np.allclose(_twos(values), np.log2(values)))
 
 

@@ -1,8 +1,10 @@
-"""How long an architecture takes on a device: measured as a whole, or composed from a table of measured pieces.
+"""The latency of an architecture on a device: measured as a whole, or predicted from a table of measured pieces.
 
-runs.py        a model with something to do: reading a prompt, generating one token, taking a training step
-measured.py    milliseconds of that, with their interval
-pieces.py      an architecture as a sum of pieces, each a block alone; bench.py runs them
-table.py       what was measured of pieces and of architectures, kept in the study database
-predicted.py   the sum, corrected by what it was found to be wrong by, and how far that can be trusted
+runs.py        a model and the work that is timed: read a prompt, generate one token, take a training step
+measured.py    its milliseconds, with their interval
+profile.py     measures all phases of an architecture, for `nas profile`
+pieces.py      an architecture as a sum of pieces, each a single block; bench.py runs a piece
+table.py       the measurements of pieces and of architectures, in the study database
+code.py        a hash of the code that they depend on; served.py: the tuned kernels that they depend on
+predicted.py   the sum of the pieces, a correction factor, and the error of the prediction
 """

@@ -1,4 +1,4 @@
-"""Runs a piece alone, in a state like that inside a model: its input is there, its caches are warm, others run between.
+"""Runs a single piece in a state similar to that inside a model: with an input, warm caches and other pieces between.
 
 forward   the piece on a whole prompt        step     on one more position, from the state after the prompt
 learn     forward and backward pass          replay   forward in training, which keeps nothing for a backward pass
@@ -22,17 +22,17 @@ ACTIONS = {"prefill": "forward", "decode": "step", "train": "learn"}
 
 
 def run(piece: Piece, action: str, setting: Setting, device: torch.device) -> Run:
-    """What `piece` is timed by."""
+    """The run that is timed for an action on `piece`."""
     if piece.is_model:
         job = runs.job(piece.block, device, setting.batch, piece.length)
         return {"forward": runs.prefill, "step": runs.decode, "learn": runs.learn}[action](job)
     with one_model():
         module = runs.settled(piece.block.build()).to(device)
         position = piece.position.build().to(device) if piece.position else None
-    return _ACTIONS[action](_Stand(module, position, piece, setting.batch, device))
+    return _ACTIONS[action](_Fixture(module, position, piece, setting.batch, device))
 
 
-class _Stand:
+class _Fixture:
     """A block, its position and its input [B, T, C]."""
 
     def __init__(self, module: nn.Module, position: nn.Module | None, piece: Piece, batch: int, device: torch.device):
@@ -41,34 +41,34 @@ class _Stand:
         self.positions = torch.arange(piece.length + 1, device=device)
 
     def context(self, start: int = 0, streams: Streams | None = None) -> Context:
-        """As a model hands it to its blocks."""
+        """The context that a model passes to its blocks."""
         positions = self.positions[:-1] if start == 0 else self.positions[start:]
         return Context(positions=positions, position=self.position, streams=streams)  # type: ignore[arg-type]
 
 
-def _forward(stand: _Stand) -> Run:
+def _forward(fixture: _Fixture) -> Run:
     @torch.no_grad()
     def call() -> Tensor:
-        return stand.module(stand.x, stand.context())
+        return fixture.module(fixture.x, fixture.context())
 
-    return Run(prepare=stand.module.eval, call=call)
-
-
-def _replay(stand: _Stand) -> Run:
-    return Run(prepare=stand.module.train, call=_forward(stand).call)
+    return Run(prepare=fixture.module.eval, call=call)
 
 
-def _step(stand: _Stand) -> Run:
-    stand.module.eval()
-    x, prompt = stand.x[:, :1].contiguous(), Streams()
+def _replay(fixture: _Fixture) -> Run:
+    return Run(prepare=fixture.module.train, call=_forward(fixture).call)
+
+
+def _step(fixture: _Fixture) -> Run:
+    fixture.module.eval()
+    x, prompt = fixture.x[:, :1].contiguous(), Streams()
     with torch.no_grad():
-        stand.module(stand.x, stand.context(0, prompt))
-    prompt.length = stand.length
+        fixture.module(fixture.x, fixture.context(0, prompt))
+    prompt.length = fixture.length
     streams = prompt
 
     @torch.no_grad()
     def call() -> Tensor:
-        return stand.module(x, stand.context(stand.length, streams))
+        return fixture.module(x, fixture.context(fixture.length, streams))
 
     def renew() -> None:
         nonlocal streams
@@ -78,19 +78,19 @@ def _step(stand: _Stand) -> Run:
     return Run(prepare=renew, call=call)
 
 
-def _learn(stand: _Stand) -> Run:
-    x = stand.x.requires_grad_()
+def _learn(fixture: _Fixture) -> Run:
+    x = fixture.x.requires_grad_()
     gradient = torch.randn_like(x)
-    parameters = list(stand.module.parameters())
+    parameters = list(fixture.module.parameters())
 
     def prepare() -> None:
-        stand.module.train()
+        fixture.module.train()
         for each in (x, *parameters):
             each.grad = None
 
     def call() -> None:
-        context = stand.context()
-        y = stand.module(x, context)
+        context = fixture.context()
+        y = fixture.module(x, context)
         given = gradient if y.shape == x.shape else gradient[:, : y.shape[1], :].expand_as(y)
         outs, gradients = [y], [given]
         if context.losses:
@@ -101,7 +101,7 @@ def _learn(stand: _Stand) -> Run:
     return Run(prepare, call)
 
 
-_ACTIONS: dict[str, Callable[[_Stand], Run]] = {
+_ACTIONS: dict[str, Callable[[_Fixture], Run]] = {
     "forward": _forward,
     "replay": _replay,
     "step": _step,
@@ -110,7 +110,7 @@ _ACTIONS: dict[str, Callable[[_Stand], Run]] = {
 
 
 def update(shapes: Iterable[tuple[int, ...]], device: torch.device) -> Run:
-    """The optimiser's step over parameters of these shapes, each of which has a gradient."""
+    """The optimiser's step over parameters of these shapes, all with gradients."""
     parameters = [nn.Parameter(torch.zeros(shape, device=device)) for shape in shapes]
     gradients = [torch.zeros_like(each) for each in parameters]
     optimiser = torch.optim.AdamW(parameters, lr=0.0)

@@ -1,11 +1,11 @@
-"""Milliseconds of a model on a device, with an interval that another process keeps within.
+"""Measures the latency of a model, with an interval that holds for other processes too.
 
-Where the weights happen to lie in memory makes more of a difference than the noise of one model's samples. So the
-model is built afresh several times, each build is timed in turns with a gauge (a fixed small computation), and the
-interval is that of the medians of the builds. When the gauge takes longer than it took on this device in quieter times,
-the time is divided by as much, and the interval holds both.
+The place of the weights in memory changes the time by more than the noise of one model's samples. So the model is
+built several times, each build is timed in turns with a gauge (a fixed small computation), and the interval is that of
+the medians of the builds. If the gauge is slower than it once was on this device, the machine is loaded: the time is
+divided by the same factor, and the interval covers both values.
 
-On a CPU with one thread the clock is that thread's CPU time, in which waiting for another process does not count.
+On a CPU with one thread the clock is the CPU time of that thread, which does not include waiting for other processes.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from tuner.device import resolve
 from tuner.measure.interval import median_interval
 from tuner.measure.measure import Clock, clock_of, measure
 
-BUILDS = 6  # their range covers the median of all builds with 97 %
-BETWEEN_PROCESSES = 0.01  # what two processes differ by beside the builds: where libraries lie, the clock's frequency
+BUILDS = 6  # their range covers the median over all possible builds with 97 %
+BETWEEN_PROCESSES = 0.01  # further difference between processes: places of libraries, clock frequency
 GAUGE = "gauge"
-LOADED = 1.05  # times the quietest gauge, beyond which the load counts
+LOADED = 1.05  # relative to the quietest gauge; a smaller load is noise
 MEASURED, PREDICTED = "measured", "predicted"
 
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseLatency:
-    """Milliseconds of one phase: the median and the interval around it, and the word for how they were found.
+    """The latency of one phase in milliseconds: the median, its interval, and whether it was measured or predicted.
 
-    prefill: the forward pass over a whole prompt. decode: one more token after it, from the state it left. train:
-    forward and backward pass and an AdamW step. coverage: of the interval, below 0.95 when time ran out after a few
-    samples. peak_bytes: the most memory the device held during one call, weights included; None where it was not
-    measured, which is on a CPU. load: times that a fixed computation took as long as in quiet times; None where that is
-    not known. served: which choice of the tuned kernels served which problem, and why.
+    prefill: the forward pass over a whole prompt. decode: one more token, from the state after the prompt. train:
+    forward and backward pass and an AdamW step. coverage: of the interval; below 0.95 if there was time for a few
+    samples only. peak_bytes: the most memory that the device held during one call, including weights; None on a CPU,
+    where it is not measured. load: the time of a fixed computation relative to its time on the quiet machine; None if
+    unknown. served: which choice of the tuned kernels served which problem, and why.
     """
 
     phase: str
@@ -59,12 +59,12 @@ class PhaseLatency:
     served: served.Rows = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """The fields as plain data."""
         return {**asdict(self), "served": list(self.served)}
 
 
 class ThreadTime:
-    """The CPU time of this thread, in the place of wall-clock time; see `tuner.measure.measure.Clock`."""
+    """A clock that measures the CPU time of this thread; see `tuner.measure.measure.Clock`."""
 
     def now(self) -> float:
         return time.monotonic()
@@ -76,7 +76,7 @@ class ThreadTime:
 
 
 def clock(setting: Setting) -> Clock:
-    """CPU time where one thread does all the work, else the clock of the device."""
+    """CPU time if one thread does all the work, else the clock of the device."""
     return ThreadTime() if setting.device == "cpu" and setting.threads == 1 else clock_of(setting.device)
 
 
@@ -91,14 +91,14 @@ def latency(
 ) -> PhaseLatency:
     """Measure a model in a setting.
 
-    repeats: samples, at least, over all builds. budget_seconds: builds and samples are as many as fit, at least one.
-    quiet: milliseconds of the gauge on this device when it was quietest, None where that is not known. Raises
-    ValueError for a phase that the model does not have and for a device that is not there.
+    repeats: the least number of samples over all builds. budget_seconds: limits builds and samples; there is at least
+    one. quiet: milliseconds of the gauge on the quiet device, None if unknown. Raises ValueError for a phase that the
+    model does not have, and for a device that this machine does not have.
     """
     where, watch = resolve(setting.device), clock(setting)
     deadline = math.inf if budget_seconds is None else time.monotonic() + budget_seconds
     builds = min(BUILDS, repeats)
-    medians: list[float] = []  # of the builds, as they would be in quiet times
+    medians: list[float] = []  # of the builds, corrected for the load
     loads: list[float] = []
     samples, peak = 0, None
     rows: served.Rows = ()
@@ -137,13 +137,13 @@ def latency(
 
 
 def slowed(load: float) -> float:
-    """How many times as long everything took; less than `LOADED` is noise of the gauge."""
+    """The factor by which a load slows everything; below `LOADED` it is noise of the gauge."""
     return load if load > LOADED else 1.0
 
 
 @contextmanager
 def little_garbage() -> Iterator[None]:
-    """What there is now is not looked through again: each measurement begins with a collection, which then is short."""
+    """Exclude all existing objects from garbage collection, so that the collection before each measurement is short."""
     gc.collect()
     gc.freeze()
     try:
@@ -153,9 +153,9 @@ def little_garbage() -> Iterator[None]:
 
 
 def gauge(device: torch.device) -> Callable[[], object]:
-    """A fixed computation like that of a small model: products, a softmax, rows.
+    """A fixed computation similar to a small model: products, a softmax, rowwise operations.
 
-    Run right before it is timed, so that it says nothing of what the caches held.
+    Run it once right before it is timed, so that its time does not depend on what the caches held.
     """
     x, w = torch.full((64, 128), 0.01, device=device), torch.full((128, 128), 0.01, device=device)
 
@@ -179,7 +179,7 @@ def quiet_gauge(device: str, threads: int) -> float:
 
 
 def _peak(run: runs.Run, device: torch.device) -> int | None:
-    """The most bytes that one call held, or None on a CPU, where nothing counts them."""
+    """The most bytes that the device held during one call; None on a CPU, where nothing counts them."""
     if device.type != "cuda":
         return None
     run.prepare()

@@ -1,8 +1,8 @@
-"""What an architecture's time is made of: pieces that are measured once and found again in other architectures.
+"""Splits an architecture into pieces that are measured once and occur in other architectures too.
 
-A block that holds others is a skeleton, itself with nothing in their places, and those others; so the time of a model
-is the sum of the times of its skeletons and of its leaves, each as often as it is called. What cannot be taken apart
-so is one piece with all that is in it: a block whose depth depends on the data, and one that changes the length.
+A block that holds other blocks is split into its skeleton (the block with nothing in it) and those blocks. So the time
+of a model is the sum of the times of its skeletons and leaves, times their numbers of calls. A block that cannot be
+split is one piece with everything in it: one whose depth depends on the data, or that changes the length.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from searchspace.registry import Configured, block_type, recorded_name, recorded
 
 
 class CannotCompose(ValueError):
-    """A model that is no sum of pieces: it has to be measured."""
+    """The model is not a sum of pieces, so it has to be measured as a whole."""
 
 
 @dataclass(frozen=True)
 class Piece:
     """A block on an input of `length` positions and `width` channels, or a model with nothing in it (`position` None).
 
-    It says all that matters to how long the block takes and nothing else, so that equal pieces of different models are
-    equal.
+    It holds everything that the time of the block depends on and nothing else, so equal pieces of different models
+    compare equal.
     """
 
     block: Configured
@@ -48,14 +48,14 @@ class Piece:
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a piece; again: a backward pass that kept nothing calls it once more."""
+    """One call of a piece. again: the backward pass calls it once more, because the forward pass kept nothing."""
 
     piece: Piece
     again: bool = False
 
 
 def written(value: Any) -> Any:
-    """A configuration as plain data, with what the surroundings filled in."""
+    """A configuration as plain data, including the values that its surroundings filled in."""
     if isinstance(value, Configured):
         named = {recorded_option(value.type.name, name): each for name, each in written(value.config).items()}
         return {recorded_name(value.type.name): named}
@@ -65,7 +65,10 @@ def written(value: Any) -> Any:
 
 
 def calls(model: Configured, length: int) -> list[Call]:
-    """The calls of pieces that a model makes when it reads `length` positions, in order. Raises CannotCompose."""
+    """The calls of pieces when a model reads `length` positions, in order.
+
+    Raises CannotCompose if the model is not a sum of pieces.
+    """
     config = model.config
     parts = [part for part in model.type.module.parts(config, Shape(length=length)) if _is_block(part)]
     wide = len(parts) - 1 if getattr(config, "width_after", config.width) != config.width else None
@@ -79,14 +82,14 @@ def calls(model: Configured, length: int) -> list[Call]:
 
 
 def _below(part: Part, again: bool, *, is_there: bool = False) -> Iterator[tuple[Configured, bool]]:
-    """The skeletons and leaves of one call of a part, in order; is_there: its skeleton is counted already."""
+    """The skeletons and leaves of one call of a part, in order. is_there: its skeleton is already counted."""
     block = part.block
     assert block is not None
     below = _parts(block, part.shape)
     if not is_there:
         yield block if below is None else skeleton(block), again
     elif below is None:
-        raise CannotCompose(f"{block.type.name} leaves another width.")
+        raise CannotCompose(f"{block.type.name} has another output width.")
     inner = [each for each in below or () if _is_block(each)]
     for count, same in groupby(inner, key=lambda each: each.count):
         cycle = [call for each in same for call in _below(each, again or each.recomputed)]
@@ -94,7 +97,7 @@ def _below(part: Part, again: bool, *, is_there: bool = False) -> Iterator[tuple
 
 
 def _parts(block: Configured, shape: Shape) -> list[Part] | None:
-    """What it is made of, where its time is the sum of theirs and of its own; else None."""
+    """The parts of a block whose time is its own plus that of its parts; None for other blocks."""
     if not issubclass(block.type.module, Composite):
         return None
     parts = block.type.module.parts(block.config, shape)
@@ -106,7 +109,7 @@ def _is_block(part: Part) -> bool:
 
 
 def skeleton(block: Configured) -> Configured:
-    """The block, or the model, with nothing in the places of the blocks that it holds; its norms stay."""
+    """The block or model with empty places for the blocks that it holds; norms are kept."""
     names = [name for name, field in block.type.fields.items() if field.role == "block"]
     emptied = {name: _emptied(getattr(block.config, name)) for name in names}
     return Configured(block.type, replace(block.config, **emptied))
@@ -117,7 +120,7 @@ def _emptied(value: Any) -> Any:
 
 
 def _bare_model(model: Configured, keeps_last: bool) -> Configured:
-    """The model with nothing in it but, where the last block leaves another width, that block's skeleton."""
+    """The model with nothing in it. If the last block has another output width, its skeleton is kept."""
     try:
         if keeps_last:
             body = (skeleton(model.config.body[-1]),)
@@ -125,7 +128,7 @@ def _bare_model(model: Configured, keeps_last: bool) -> Configured:
         names = [name for name, field in model.type.fields.items() if field.role == "block"]
         return Configured(model.type, replace(model.config, **dict.fromkeys(names, (NOTHING,))))
     except ValueError as error:
-        raise CannotCompose(f"{model.type.name} with nothing in it is no model: {error}") from error
+        raise CannotCompose(f"{model.type.name} with nothing in it is not a valid model: {error}") from error
 
 
 NOTHING = Configured(block_type("sequence"), SequenceConfig(of=()))
@@ -133,13 +136,13 @@ NOWHERE = Configured(block_type("none", "position"), block_type("none", "positio
 
 
 def _is_heard(position: Configured) -> bool:
-    """Whether blocks ask the position for anything: one that is added at the input alone is nothing to them."""
+    """Whether blocks use the position: one that is only added to the input does not concern them."""
     module = position.type.module
     return module.rotate is not NoPosition.rotate or module.bias is not NoPosition.bias
 
 
 def in_evaluation(value: Any) -> Any:
-    """The same configuration without dropout, which does nothing outside of training."""
+    """The same configuration without dropout, which has no effect outside of training."""
     if isinstance(value, tuple):
         return tuple(in_evaluation(item) for item in value)
     if not isinstance(value, Configured):

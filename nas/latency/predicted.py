@@ -1,13 +1,14 @@
-"""The time of an architecture as the sum of its pieces, and how far that can be trusted on this device.
+"""Predicts the latency of an architecture as the sum of its pieces, with an interval.
 
-Every piece is timed twice, in turns with others: among them, when the caches hold what others ran and read, and right
-after a copy of itself. In a model a call is of the one or of the other kind, or between them, by how many kinds of
-blocks ran since the same piece was called before. A piece with nothing in it says what timing a call alone adds.
+Every piece is timed in two states, in turns with other pieces: after others, when the caches hold their data, and right
+after a copy of itself. In a model a call is in one of these states or between them, depending on how many kinds of
+blocks ran since the last call of the same piece. The time of an empty piece is subtracted from every call: it is the
+cost of timing alone.
 
-What all sums are wrong by alike is a factor, the median over some architectures that were measured as a whole; each of
-those is predicted with the factor of the others, and what that is wrong by is the cross-checked error. Of n such
-errors the next one exceeds the largest with probability 1 / (n + 1), whatever their distribution, which gives the
-interval of a prediction (Vovk, Gammerman and Shafer 2005, "Algorithmic Learning in a Random World", section 2.1).
+The sums share a systematic error. A factor corrects it: the median ratio over some architectures that were measured as
+a whole. Each of those is also predicted with the factor of the others, which gives n cross-checked errors. The next
+error exceeds the largest of n with probability 1 / (n + 1) for any distribution, which gives the interval of a
+prediction (Vovk, Gammerman and Shafer 2005, "Algorithmic Learning in a Random World", section 2.1).
 """
 
 from __future__ import annotations
@@ -31,20 +32,20 @@ from searchspace.registry import Configured
 from tuner.device import resolve
 from tuner.measure.measure import measure
 
-COMPANY = 4  # pieces that are run in turns, at least: with fewer the caches are warmer than in a model
+COMPANY = 4  # pieces in turns at least: with fewer the caches are warmer than in a model
 REPEATS, WARMUP, SECONDS = 15, 2, 20.0
 CONFIDENCE = 0.95
 
-KINDS = 2  # of blocks that run between two calls of a piece, from which on it finds the caches as others leave them
+KINDS = 2  # kinds of blocks between two calls of a piece after which the caches hold the data of others only
 REPLAY = "replay"
 EMPTY = Piece(NOTHING, 1, 1, NOWHERE)
 
-Action = tuple[Piece, str]  # a piece and what is done with it: see `bench`
+Action = tuple[Piece, str]  # a piece and an action of `bench`
 
 
 @dataclass(frozen=True)
 class Sum:
-    """Milliseconds of the pieces of an architecture, and what serves them."""
+    """The milliseconds of all pieces of an architecture, and the choices that serve them."""
 
     milliseconds: float
     served: served.Rows
@@ -52,18 +53,18 @@ class Sum:
 
 @dataclass(frozen=True)
 class CrossCheck:
-    """ratios: measured over the sum, of architectures that were measured as a whole."""
+    """ratios: measured latency over the sum of the pieces, for architectures that were measured as a whole."""
 
     ratios: tuple[float, ...]
 
     @property
     def factor(self) -> float:
-        """What a sum is multiplied by."""
+        """The correction of a sum."""
         return statistics.median(self.ratios)
 
     @property
     def errors(self) -> list[float]:
-        """For each, how far it is from what the others predict: |log(measured / predicted)|, smallest first."""
+        """The error of each architecture if the others predict it: |log(measured / predicted)|, smallest first."""
         found = []
         for left_out, ratio in enumerate(self.ratios):
             others = [each for number, each in enumerate(self.ratios) if number != left_out]
@@ -76,20 +77,20 @@ class CrossCheck:
         return math.expm1(statistics.median(self.errors)) if len(self.ratios) > 2 else math.inf
 
     def spread(self, confidence: float = CONFIDENCE) -> tuple[float, float]:
-        """The error that the next one exceeds with probability 1 - confidence, as a factor, and what that really is."""
+        """(the factor that the next error stays within with probability `confidence`, the actual probability)."""
         count = len(self.ratios)
         rank = min(count, math.ceil((count + 1) * confidence))
         return math.exp(self.errors[rank - 1]), rank / (count + 1)
 
 
 class Predictor:
-    """Predicts latencies in a setting from a table of pieces; measures those that are missing."""
+    """Predicts latencies in a setting from a table of pieces, and measures the missing pieces."""
 
     def __init__(self, table: Table, setting: Setting) -> None:
         self.table, self.setting = table, setting
 
     def check(self, architectures: Iterable[Architecture]) -> CrossCheck:
-        """Measure each as a whole and as a sum; those that are no sum of pieces are left out."""
+        """Measure each architecture as a whole and as a sum; skip those that are not a sum of pieces."""
         ratios = []
         for each in architectures:
             try:
@@ -100,7 +101,7 @@ class Predictor:
         return CrossCheck(tuple(ratios))
 
     def predicted(self, architecture: Architecture, check: CrossCheck) -> PhaseLatency:
-        """The sum, corrected. Raises CannotCompose."""
+        """The corrected sum. Raises CannotCompose if the architecture is not a sum of pieces."""
         found = self.sum(architecture)
         middle, (spread, coverage) = found.milliseconds * check.factor, check.spread()
         return PhaseLatency(
@@ -116,7 +117,7 @@ class Predictor:
         )
 
     def measured(self, architecture: Architecture) -> PhaseLatency:
-        """As a whole: what the table has, else measured now and kept there."""
+        """The latency of the whole architecture, from the table or measured now and stored there."""
         known = self.table.model(architecture.hash, self.setting)
         if known is None:
             quiet = self.table.quiet
@@ -125,7 +126,7 @@ class Predictor:
         return known
 
     def sum(self, architecture: Architecture) -> Sum:
-        """What the pieces take, each as often as it is called. Raises CannotCompose, ValueError without that phase."""
+        """The sum over all calls of pieces. Raises CannotCompose, and ValueError if the phase does not exist."""
         self._check_phase(architecture)
         model = architecture.configured if self._trains else in_evaluation(architecture.configured)
         made = calls(model, self.setting.length)
@@ -133,7 +134,9 @@ class Predictor:
         entries = self._pieces([empty, *self._actions(made)])
         total = sum(self._call(call, far, entries, empty) for call, far in zip(made, apart(made), strict=True))
         if self._trains:
-            entries[empty] = update = self._update(architecture.configured)  # the empty one serves nothing
+            entries[empty] = update = self._update(
+                architecture.configured
+            )  # the key of the empty piece is free: nothing serves it
             total += update.milliseconds
         return Sum(total, served.together(*(entry.served for entry in entries.values())))
 
@@ -146,14 +149,14 @@ class Predictor:
             raise ValueError("This architecture has no phase 'decode': it cannot read its input in pieces.")
 
     def _actions(self, made: Iterable[Call]) -> list[Action]:
-        """What has to be known of the pieces, each once, in the order of their first calls."""
+        """The actions whose times are needed, each once, in the order of their first calls."""
         action = bench.ACTIONS[self.setting.phase]
         found = [(call.piece, action) for call in made]
         found += [(call.piece, REPLAY) for call in made if call.again and self._trains]
         return list(dict.fromkeys(found))
 
     def _call(self, call: Call, far: float, entries: Mapping[Action, Entry], empty: Action) -> float:
-        """Milliseconds of one call, and of the second one that a backward pass may make."""
+        """Milliseconds of one call, and of its repetition in the backward pass if there is one."""
         if call.piece.is_model:
             return entries[call.piece, empty[1]].milliseconds
         done = [empty[1], REPLAY] if call.again and self._trains else [empty[1]]
@@ -162,7 +165,7 @@ class Predictor:
         return sum(far * each.milliseconds + (1 - far) * each.repeated - added for each in times)
 
     def _pieces(self, actions: Sequence[Action]) -> dict[Action, Entry]:
-        """The time of every piece; the missing ones are measured in turns, with others when they are few."""
+        """The time of every piece. Missing ones are measured in turns, together with others if they are few."""
         known = {each: self.table.piece(self._key(each)) for each in actions}
         missing = [each for each in actions if known[each] is None]
         if missing:
@@ -179,7 +182,7 @@ class Predictor:
             return self._timed(made, where)
 
     def _timed(self, made: Mapping[Any, tuple[Run, ...]], where: torch.device) -> dict[Any, Entry]:
-        """made: for each what is run, and after it a copy of it."""
+        """Time everything in `made`: for each key a run and a copy of it."""
         rows = {each: served.by(copies[0]) for each, copies in made.items()}
         named = {f"{place}/{n}": run for place, copies in enumerate(made.values()) for n, run in enumerate(copies)}
         same = gauge(where)
@@ -195,8 +198,8 @@ class Predictor:
         entries = {}
         for place, (each, copies) in enumerate(made.items()):
             first, last = found[f"{place}/0"], found[f"{place}/{len(copies) - 1}"]
-            told = {"repeated": last.median / factor}
-            entries[each] = Entry(first.median / factor, first.low / factor, first.high, rows[each], told)
+            details = {"repeated": last.median / factor}
+            entries[each] = Entry(first.median / factor, first.low / factor, first.high, rows[each], details)
         return entries
 
     def _update(self, model: Configured) -> Entry:
@@ -218,7 +221,7 @@ class Predictor:
 
 
 def _after_a_copy(made: Iterable[tuple[Run, ...]]) -> dict[str, Callable[[], object]]:
-    """What comes before each second copy: the first one, and then what the second needs."""
+    """What to run before each second copy: the first copy, then the preparation of the second."""
 
     def prepared(first: Run, second: Run) -> Callable[[], object]:
         def prepare() -> None:
@@ -232,8 +235,8 @@ def _after_a_copy(made: Iterable[tuple[Run, ...]]) -> dict[str, Callable[[], obj
 
 
 def apart(made: Sequence[Call]) -> list[float]:
-    """For each call, of a model that is called again and again, how far it is from the last call of the same piece: 0
-    right after it, 1 when KINDS kinds of other blocks ran in between.
+    """For each call, in a model that runs repeatedly, the distance from the last call of the same piece: 0 right after
+    it, 1 if at least KINDS kinds of other blocks ran in between.
     """
     found = []
     for place, call in enumerate(made):

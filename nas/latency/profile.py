@@ -1,6 +1,6 @@
-"""How long an architecture takes on a device: reading a prompt, generating one token, one training step.
+"""Measures all phases of an architecture on a device: read a prompt, generate one token, take a training step.
 
-Everything is measured on random inputs with fresh weights, with warm-up (`nas.latency.measured`); nothing is stored.
+Inputs and weights are random, and there is a warm-up (`nas.latency.measured`). Nothing is stored.
 """
 
 from __future__ import annotations
@@ -22,12 +22,7 @@ from searchspace.model.architecture import Architecture
 from searchspace.model.build import as_architecture
 from tuner.device import resolve
 
-__all__ = ["PHASES", "PhaseLatency", "Recorded", "as_row", "calls", "profile", "recorded"]
-
-
-def as_row(latency: PhaseLatency) -> dict[str, Any]:
-    """As plain data, for a table or JSON."""
-    return latency.to_dict()
+__all__ = ["PHASES", "PhaseLatency", "Recorded", "calls", "profile", "recorded"]
 
 
 def profile(
@@ -45,10 +40,10 @@ def profile(
 ) -> list[PhaseLatency]:
     """Measure `architecture` on `device` ("cpu", "cuda", "cuda:1") in float32, with `batch` sequences of `length`.
 
-    phases: some of "prefill", "decode", "train"; without it all that the model has (an encoder decodes nothing, and
-    some blocks cannot). threads: of torch on a CPU, as they are set by default. budget_seconds: what all phases
-    together may take; each is timed at least once. quiet: see `measured.latency`. Raises ValueError for a phase that
-    the model does not have and for a device that is not there.
+    phases: some of "prefill", "decode", "train"; by default all that the model has (an encoder has no decode phase, and
+    neither has a model with a block that cannot stream). threads: of torch on a CPU; by default its own number.
+    budget_seconds: for all phases together; each is timed at least once. quiet: see `measured.latency`. Raises
+    ValueError for a phase that the model does not have, and for a device that this machine does not have.
     """
     resolve(device)
     model = as_architecture(architecture).configured
@@ -57,9 +52,9 @@ def profile(
         Setting(phase=phase, device=device, batch=batch, length=length, threads=threads)
         for phase in runs.chosen(phases, model)
     ]
-    begun, found = time.monotonic(), []
+    began, found = time.monotonic(), []
     for number, setting in enumerate(settings):
-        spent = time.monotonic() - begun
+        spent = time.monotonic() - began
         share = None if budget_seconds is None else max(0.0, budget_seconds - spent) / (len(settings) - number)
         each = measured.latency(model, setting, warmup=warmup, repeats=repeats, budget_seconds=share, quiet=quiet)
         found.append(each)
@@ -68,7 +63,7 @@ def profile(
 
 @dataclass(frozen=True)
 class Recorded:
-    """What a study has of a trial. quiet: of the gauge on this device; evidence: by the name of the objective."""
+    """The latencies that a study holds for a trial. quiet: of the gauge on this device. evidence: by objective."""
 
     quiet: float | None = None
     evidence: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -76,23 +71,23 @@ class Recorded:
     threads: int = 1
 
     def of(self, found: PhaseLatency, length: int, batch: int) -> dict[str, Any] | None:
-        """What was recorded in the same setting, and whether its interval holds what was found now."""
+        """The record in the same setting, and whether its interval holds the new measurement; None without a record."""
         here = {"phase": found.phase, "length": length, "batch": batch, "threads": self.threads}
         for name, each in self.evidence.items():
             if each["device"]["key"] == self.device and here.items() <= each.items():
-                told = {key: each[key] for key in ("milliseconds", "low", "high", "kind")}
+                recorded = {key: each[key] for key in ("milliseconds", "low", "high", "kind")}
                 inside = each["low"] <= found.milliseconds <= each["high"]
                 says = (
                     f"{name} was recorded as {each['milliseconds']:.4g} ms, {each['low']:.4g} to {each['high']:.4g} "
                     f"({each['kind']}), which {'holds' if inside else 'does not hold'} the "
-                    f"{found.milliseconds:.4g} ms of now"
+                    f"{found.milliseconds:.4g} ms measured now"
                 )
-                return {**told, "holds": inside, "says": says}
+                return {**recorded, "holds": inside, "says": says}
         return None
 
 
 def recorded(reference: str, storage: str | None, device: str, threads: int | None) -> Recorded:
-    """What is recorded of the trial that `reference` names; nothing where it names none."""
+    """The records of the trial that `reference` names; empty if it names none."""
     trial = architectures.trial_reference(reference)
     if trial is None:
         return Recorded()
@@ -104,7 +99,7 @@ def recorded(reference: str, storage: str | None, device: str, threads: int | No
 
 
 def calls(architecture: Architecture, device: torch.device, batch: int, length: int) -> Iterator[Callable[[], object]]:
-    """A call of every phase that the architecture has, ready to be made before the next is asked for."""
+    """A prepared call for every phase that the architecture has. Make each before asking for the next."""
     job = runs.job(architecture.configured, device, batch, length)
     for phase in runs.chosen(None, architecture.configured):
         run = runs.RUNS[phase](job)

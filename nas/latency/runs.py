@@ -1,4 +1,4 @@
-"""A model with something to do: reading a prompt, generating one token, taking a training step."""
+"""A model and the work that is timed: read a prompt, generate one token, take a training step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ PHASES = ("prefill", "decode", "train")
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What is timed where. length: of the prompt, which decoding has read before. threads: of torch on a CPU."""
+    """The phase to time and its conditions. length: of the prompt, which decoding has read before. threads: of torch on
+    a CPU. Raises ValueError for an unknown phase and for a number below one.
+    """
 
     phase: str
     device: str = "cpu"
@@ -44,18 +46,18 @@ class Setting:
 
 @dataclass(frozen=True)
 class Job:
-    """A model with something to do: `read` the whole input, tell its `loss`, and generate `one` token (or None)."""
+    """A model and its work. read: the whole input. loss: of the output. one: generates a token; None if it cannot."""
 
     module: nn.Module
     read: Callable[[Context], Tensor]
     loss: Callable[[Tensor], Tensor]
     one: Callable[[Context], Tensor] | None
-    cannot: str = ""  # what cannot read its input in pieces, where there is no `one`
+    cannot: str = ""  # if there is no `one`: the blocks that cannot read their input in pieces
 
 
 @dataclass(frozen=True)
 class Run:
-    """One call of a phase, and what brings the model into the state it starts from."""
+    """call: one call of a phase. prepare: brings the model into the state that the call starts from."""
 
     prepare: Callable[[], object]
     call: Callable[[], object]
@@ -68,7 +70,7 @@ def job(configured: Configured, device: torch.device, batch: int, length: int) -
 
 
 def settled(module: nn.Module) -> nn.Module:
-    """Halting blocks go as deep as costs expect of untrained ones: random weights would draw another depth each."""
+    """Set halting blocks to the depth that costs assume; with random weights each would have a random depth."""
     for each in module.modules():
         if isinstance(each, Halting):
             nn.init.zeros_(each.halt.weight)
@@ -129,7 +131,10 @@ def prefill(job: Job) -> Run:
 
 
 def decode(job: Job) -> Run:
-    """One more token. Every step starts from a copy of the state after the prompt, so that the context never grows."""
+    """One more token. Every step starts from a copy of the state after the prompt, so that the context never grows.
+
+    Raises ValueError if the model cannot read its input in pieces.
+    """
     if job.one is None:
         raise ValueError(f"This architecture has no phase 'decode': {job.cannot} cannot read its input in pieces.")
     one = job.one
@@ -148,7 +153,7 @@ def decode(job: Job) -> Run:
         return one(Context(streams=streams))
 
     def prepare() -> None:
-        # A step follows another in use, so it finds the weights in the cache; after a training step it would not.
+        # In use a step follows another step and finds the weights in the cache, so one runs before each timed one.
         job.module.eval()
         renew()
         call()
@@ -173,7 +178,7 @@ def learn(job: Job) -> Run:
 
 def train(job: Job) -> Run:
     """Forward and backward pass and an AdamW step."""
-    # A rate of zero takes the same steps and leaves the weights as they are.
+    # With a learning rate of zero the step does the same work and keeps the weights.
     optimiser = torch.optim.AdamW(job.module.parameters(), lr=0.0)
     learning = learn(job)
 
@@ -189,13 +194,16 @@ RUNS = {"prefill": prefill, "decode": decode, "train": train}
 
 
 def run(configured: Configured, setting: Setting, device: torch.device) -> tuple[nn.Module, Run]:
-    """A fresh model and its run. Raises ValueError where the model does not have that phase."""
+    """A new model and its run. Raises ValueError if the model does not have the phase."""
     made = job(configured, device, setting.batch, setting.length)
     return made.module, RUNS[setting.phase](made)
 
 
 def chosen(phases: Sequence[str] | None, configured: Configured) -> list[str]:
-    """The phases to measure, in the order of PHASES: those that are asked for, else all that the model has."""
+    """The phases to measure, in the order of PHASES: those in `phases`, else all that the model has.
+
+    Raises ValueError for an empty list, an unknown phase, and one that the model does not have.
+    """
     if phases is not None and not phases:
         raise ValueError(f"phases must name some of {', '.join(PHASES)}, but is empty.")
     for phase in phases or ():
@@ -210,7 +218,7 @@ def streams(configured: Configured) -> bool:
 
 
 def why_not(configured: Configured) -> str:
-    """What cannot read its input in pieces; empty where all can."""
+    """The blocks that cannot read their input in pieces, as text; empty if all can."""
     if configured.type.name == "encoder":
         return "encoder"
     blocks = getattr(configured.config, "decoder", None) or configured.config.body
@@ -219,7 +227,7 @@ def why_not(configured: Configured) -> str:
 
 @contextmanager
 def on_threads(count: int | None) -> Iterator[None]:
-    """torch with so many threads inside the block; None leaves them."""
+    """torch uses `count` threads inside the block; None keeps its number. Raises ValueError below one."""
     if count is not None and count < 1:
         raise ValueError(f"threads must be at least 1, but got {count}.")
     before = torch.get_num_threads()
@@ -232,7 +240,7 @@ def on_threads(count: int | None) -> Iterator[None]:
 
 @contextmanager
 def seeded(device: torch.device) -> Iterator[None]:
-    """The same weights and inputs every time, and the caller's random state as it was afterwards."""
+    """A fixed random seed inside the block, so that weights and inputs are always the same."""
     with torch.random.fork_rng([device.index] if device.type == "cuda" else []):
         torch.manual_seed(0)
         yield

@@ -1,4 +1,4 @@
-"""Which choices of the tuned kernels serve a model: told with its time, and looked at again before that is believed."""
+"""The choices of the tuned kernels that serve a model. They are stored with its latency and checked before its use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Rows = tuple[dict[str, Any], ...]
 
 
 def by(run: Run) -> Rows:
-    """What serves the operations that a run calls: a problem a row, with the choice, why, and the hash of its code."""
+    """The choices that serve the operations of a run: one row per problem, with the choice, why, and a hash."""
     run.prepare()
     with tuned.asked() as found:
         run.call()
@@ -23,16 +23,16 @@ def by(run: Run) -> Rows:
 
 
 def row(problem: Problem) -> dict[str, Any]:
-    """One problem and what serves it, as plain data."""
+    """One problem and the choice that serves it, as plain data."""
     known = operation(problem.operation)
     serves = tuned.explain(known, problem)
     source = known.implementations[serves.choice.implementation].source
-    told = {"choice": str(serves.choice), "why": serves.why, "source": source}
-    return {**problems.as_row(problem), "device": problem.device, **told}
+    choice = {"choice": str(serves.choice), "why": serves.why, "source": source}
+    return {**problems.as_row(problem), "device": problem.device, **choice}
 
 
 def still(rows: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether each problem is served as it was then."""
+    """Whether each problem is still served by the same choice with the same code."""
     return all(_still(each) for each in rows)
 
 
@@ -42,23 +42,23 @@ def _still(then: Mapping[str, Any]) -> bool:
         sizes = _in_order(then["sizes"], known.sizes)
         flags = _in_order(then.get("flags", {}), known.flags)
         serves = tuned.explain(known, Problem(known.name, then["device"], then["dtype"], sizes, flags)).choice
-    except (KeyError, ValueError, TypeError, LookupError):  # an operation or a choice that is gone
+    except (KeyError, ValueError, TypeError, LookupError):  # an operation or a choice that does not exist any more
         return False
     return str(serves) == then["choice"] and valid(then["source"], known.implementations[serves.implementation])
 
 
 def _in_order(values: Mapping[str, Any], names: Iterable[str]) -> tuple[tuple[str, Any], ...]:
-    """As the operation orders them, which a database need not keep."""
+    """The values in the order of the operation, which a database may not keep."""
     return tuple((name, values[name]) for name in (tuple(names) or values))
 
 
 def together(*some: Iterable[dict[str, Any]]) -> Rows:
-    """The rows of several, each problem once."""
+    """The rows of several models, each problem once."""
     return tuple({str({**each, "why": ""}): each for rows in some for each in rows}.values())
 
 
 def shown(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """For a table that people read."""
+    """Rows for a table that people read."""
     return [
         {
             "operation": each["operation"],

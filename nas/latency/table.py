@@ -1,7 +1,7 @@
-"""What was measured on a device of pieces, of whole architectures and of the gauge: rows of the study database.
+"""The table of latencies on a device: of pieces, of whole architectures and of the gauge.
 
-A row counts while the code of the blocks is what it was and the tuned kernels serve it as they did. Without a database
-it is kept in memory.
+They are rows of the database table `measurement`. A row is valid while the code (`nas.latency.code`) is the same and
+the same tuned kernels serve it. Without a database they are kept in memory.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ PIECE, MODEL, GAUGE = "latency of a piece", "latency of a model", "latency of th
 
 @dataclass(frozen=True)
 class Entry:
-    """Milliseconds with their interval, what served, and what else there is to tell."""
+    """Milliseconds with their interval. served: the choices of tuned kernels. details: further values, plain data."""
 
     milliseconds: float
     low: float
     high: float
     served: served.Rows = ()
-    told: Mapping[str, Any] | None = None
+    details: Mapping[str, Any] | None = None
 
     @property
     def repeated(self) -> float:
-        """Milliseconds right after a copy of itself."""
-        return self.told["repeated"] if self.told else self.milliseconds
+        """Milliseconds of a call right after a copy of itself."""
+        return self.details["repeated"] if self.details else self.milliseconds
 
 
 class Table:
-    """What is known of a device on which torch has so many threads."""
+    """The latencies on a device; threads: of torch on a CPU."""
 
     def __init__(self, store: Store | None = None, device: str = "cpu", threads: int = 1) -> None:
         self.store, self.device, self.threads = store, fingerprint(device), threads
@@ -47,17 +47,17 @@ class Table:
         self._known: dict[str, dict[str, Entry]] = {}
 
     def piece(self, problem: str) -> Entry | None:
-        """What is known of a piece, by its problem as text."""
+        """The latency of a piece, by its problem as text; None if unknown."""
         return self._find(PIECE, problem)
 
     def keep_pieces(self, found: Mapping[str, Entry]) -> None:
-        """Remember pieces, by their problems as text."""
+        """Store pieces, by their problems as text."""
         self._keep(PIECE, found)
 
     def model(self, architecture: str, setting: Setting) -> PhaseLatency | None:
-        """What was measured of an architecture, by its hash."""
+        """The latency of an architecture, by its hash; None if unknown."""
         entry = self._find(MODEL, problem(setting, architecture=architecture))
-        if entry is None or entry.told is None:
+        if entry is None or entry.details is None:
             return None
         return PhaseLatency(
             phase=setting.phase,
@@ -65,18 +65,18 @@ class Table:
             low=entry.low,
             high=entry.high,
             served=entry.served,
-            **entry.told,
+            **entry.details,
         )
 
     def keep_model(self, architecture: str, setting: Setting, found: PhaseLatency) -> None:
-        """Remember what was measured of an architecture."""
-        told = {name: getattr(found, name) for name in ("samples", "coverage", "peak_bytes", "load")}
-        entry = Entry(found.milliseconds, found.low, found.high, found.served, told)
+        """Store the latency of an architecture."""
+        details = {name: getattr(found, name) for name in ("samples", "coverage", "peak_bytes", "load")}
+        entry = Entry(found.milliseconds, found.low, found.high, found.served, details)
         self._keep(MODEL, {problem(setting, architecture=architecture): entry})
 
     @cached_property
     def quiet(self) -> float:
-        """Milliseconds of the gauge when this device was quietest, as far as anybody saw; measured once a process."""
+        """The lowest known milliseconds of the gauge on this device; measured once per process."""
         known, now = self.remembered, quiet_gauge(self._name, self.threads)
         if known is not None and known <= now:
             return known
@@ -85,7 +85,7 @@ class Table:
 
     @property
     def remembered(self) -> float | None:
-        """Milliseconds of the gauge when it was quietest before, None where nobody looked."""
+        """The lowest milliseconds of the gauge in earlier processes; None if there are none."""
         known = self._find(GAUGE, json.dumps({"threads": self.threads}))
         return None if known is None else known.milliseconds
 
@@ -107,19 +107,19 @@ class Table:
 
 
 def problem(setting: Setting, **what: Any) -> str:
-    """Canonical JSON of what was timed; the device is the row's."""
+    """Canonical JSON of the setting and `what` was timed, without the device, which each row has."""
     known = {"phase": setting.phase, "batch": setting.batch, "length": setting.length, "threads": setting.threads}
     return json.dumps({**known, **what}, sort_keys=True, separators=(",", ":"))
 
 
 def _row(kind: str, key: str, entry: Entry) -> Measurement:
-    told = {"served": list(entry.served), "told": entry.told}
+    more = {"served": list(entry.served), "told": entry.details}  # the keys that stored rows have
     return Measurement(
         operation=kind,
         problem=key,
         dtype="float32",
         implementation="",
-        configuration=json.dumps(told, sort_keys=True, separators=(",", ":")),
+        configuration=json.dumps(more, sort_keys=True, separators=(",", ":")),
         source=code(),
         milliseconds=entry.milliseconds,
         low=entry.low,
@@ -128,7 +128,7 @@ def _row(kind: str, key: str, entry: Entry) -> Measurement:
 
 
 def _entry(row: Measurement) -> Entry:
-    told = json.loads(row.configuration)
+    more = json.loads(row.configuration)
     assert row.milliseconds is not None
     low, high = row.low or row.milliseconds, row.high or row.milliseconds
-    return Entry(row.milliseconds, low, high, tuple(told["served"]), told["told"])
+    return Entry(row.milliseconds, low, high, tuple(more["served"]), more["told"])

@@ -93,7 +93,7 @@ def test_rejects_a_device_of_another_kind(device):
 
 
 def test_rejects_a_gpu_that_is_not_here():
-    with pytest.raises(ValueError, match=r"'cuda:99' is not here: torch .* sees \d+ CUDA device"):
+    with pytest.raises(ValueError, match=r"'cuda:99' is not available: torch .* sees \d+ CUDA device"):
         fingerprint("cuda:99")
 
 

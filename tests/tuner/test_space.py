@@ -54,7 +54,7 @@ def test_a_product_of_sizes_and_how_often_two_divides_one_are_features():
         ({"block": 16, "tile": 1, "layout": "row"}, "lacks fixed"),
         ({"block": 16, "tile": 1, "layout": "row", "fixed": 7, "tiel": 2}, "no parameter 'tiel'. Did you mean 'tile'?"),
         ({"block": 17, "tile": 1, "layout": "row", "fixed": 7}, "block must be one of"),
-        ({"block": 128, "tile": 4, "layout": "row", "fixed": 7}, "the constraints of the space rule out"),
+        ({"block": 128, "tile": 4, "layout": "row", "fixed": 7}, "the constraints of the space reject"),
     ],
 )
 def test_what_is_no_configuration_is_refused_with_the_reason(configuration, said):
@@ -63,7 +63,7 @@ def test_what_is_no_configuration_is_refused_with_the_reason(configuration, said
 
 
 def test_an_empty_space_and_repeated_values_are_refused():
-    with pytest.raises(ValueError, match="rule all of them out"):
+    with pytest.raises(ValueError, match="reject all of them"):
         TuningSpace.product({"x": [1, 2]}, [lambda c: False])
     with pytest.raises(ValueError, match="parameter 'x' needs values, each once"):
         TuningSpace.product({"x": [1, 1]})

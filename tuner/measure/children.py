@@ -1,8 +1,8 @@
-"""The child process that measures, as its parent sees it: asked, waited for with patience, replaced when it is gone.
+"""The parent's side of the child process that measures: send jobs, wait with a timeout, replace a dead child.
 
-How long a check may take is learnt: at first `longest` seconds, since a compiler may be at work; then a few times what
-the slowest good check of the implementation took, and half as long after each one that never ended. Nothing is waited
-for beyond the end of the session: what that cuts short is not known, and no outcome.
+The timeout of a check is learned. It starts at `longest` seconds, because a compiler may be running; then it is a
+multiple of the slowest successful check of the implementation, and half of that after each check that never ended. The
+parent never waits beyond the end of the session; a measurement that this cuts short has no outcome.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from tuner.measure.roofline import Probe, Rates
 from tuner.measure.worker import Answer, Job, Settings, Step, serve
 from tuner.outcome import MESSAGE, Kind, Outcome
 
-TIMES = 10  # what a check may take, in parts of the slowest good one of its implementation
+TIMES = 10  # timeout of a check, relative to the slowest successful one of its implementation
 
 
 class TimeIsUp(Exception):
-    """The session ended before the answer came."""
+    """The session ended before the child answered."""
 
 
 @dataclass
 class Patience:
-    """Seconds. shortest, longest: between these lies what a check may take. definition: what it may take. start: the
-    same for the process."""
+    """Timeouts in seconds. shortest, longest: the range of the timeout of a check. definition: of computing the
+    definition. start: of starting the process."""
 
     shortest: float = 20.0
     longest: float = 60.0
     definition: float = 120.0
     start: float = 120.0
-    good: dict[str, float] = field(default_factory=dict)  # by implementation, the slowest good check
-    newest: dict[str, float] = field(default_factory=dict)  # the newest good one
+    good: dict[str, float] = field(default_factory=dict)  # by implementation: the slowest successful check
+    newest: dict[str, float] = field(default_factory=dict)  # the newest successful one
     hung: dict[str, int] = field(default_factory=dict)
 
     def check(self, implementation: str) -> float:
-        """How long a check of `implementation` is waited for."""
+        """The timeout of a check of `implementation`."""
         if implementation in self.good:
             wanted = TIMES * self.good[implementation]
         else:
@@ -54,13 +54,13 @@ class Patience:
         return min(max(wanted, self.shortest), self.longest)
 
     def expected(self, implementation: str) -> float:
-        """How long a check of `implementation` is likely to take; nothing where nothing is known."""
+        """How long a check of `implementation` is likely to take; 0 if nothing is known."""
         if implementation in self.newest:
             return self.newest[implementation]
         return self.longest if implementation in self.hung else 0.0
 
     def learn(self, implementation: str, outcome: Outcome) -> None:
-        """Take in how a check ended."""
+        """Learn from the outcome of a check."""
         if outcome.kind is Kind.TIMED:
             self.good[implementation] = max(self.good.get(implementation, 0.0), outcome.seconds)
             self.newest[implementation] = outcome.seconds
@@ -69,12 +69,12 @@ class Patience:
 
 
 class Children:
-    """One child at a time, started when it is needed. Close it, or use `with`."""
+    """One child at a time, started when it is needed. Close this object, or use `with`."""
 
     def __init__(self, settings: Settings, patience: Patience | None = None) -> None:
         self.settings, self.patience = settings, patience or Patience()
-        self.started = 0  # children, so far
-        self.end = math.inf  # of time.monotonic(): nothing is waited for any longer
+        self.started = 0  # number of children so far
+        self.end = math.inf  # of time.monotonic(): the parent never waits longer
         self.rates = Rates(self._rate)
         self.process: Any = None
         self.pipe: Connection | None = None
@@ -90,15 +90,15 @@ class Children:
 
     def close(self) -> None:
         if self.pipe is not None and self.process.pid is not None:
-            self.pipe.close()  # an idle child ends by itself, and leaves nothing behind
+            self.pipe.close()  # an idle child then ends by itself and cleans up
             self.process.join(2.0)
         self._end()
         self.log.unlink(missing_ok=True)
 
     def run(self, job: Job) -> tuple[Outcome, ...]:
-        """The outcome of every choice of `job`. Choices that kill the child are left out when the others are timed.
+        """The outcome of every choice of `job`. If a choice kills the child, the others are timed again without it.
 
-        Raises TimeIsUp when the session's end comes first.
+        Raises TimeIsUp if the session ends first, RuntimeError if a child does not start.
         """
         found: dict[int, Outcome] = {}
         while left := [number for number in range(len(job.choices)) if number not in found]:
@@ -106,14 +106,14 @@ class Children:
             outcomes, blamed = self._try(some)
             if blamed is None:
                 found |= dict(zip(left, outcomes, strict=True))
-            else:  # its samples must be taken beside those of the others: they are asked for again
+            else:  # the others must be timed together, so they are sent again
                 found[left[blamed]] = outcomes[blamed]
             for choice, each in zip(some.choices, outcomes, strict=True):
                 self.patience.learn(choice.implementation, each)
         return tuple(found[number] for number in range(len(job.choices)))
 
     def _rate(self, probe: Probe) -> float:
-        """The device's answer to `probe`; no limit where the child does not give one."""
+        """The rate that the child measures for `probe`; infinite if it does not answer."""
         try:
             pipe = self._ready()
             pipe.send(probe)
@@ -125,7 +125,7 @@ class Children:
         return math.inf
 
     def _try(self, job: Job) -> tuple[tuple[Outcome, ...], int | None]:
-        """Outcomes, and the number of the choice that ended the child, if one did."""
+        """The outcomes, and the number of the choice that ended the child, None if none did."""
         pipe = self._ready()
         at, until = Step("definition"), self.patience.definition
         try:
@@ -142,14 +142,14 @@ class Children:
         self._end()
         if self.left() <= 0:
             raise TimeIsUp
-        if at.what == "definition":  # nobody else will fare better
+        if at.what == "definition":  # every choice would end the same way
             return (ended,) * len(job.choices), None
         outcomes = [Outcome(Kind.CRASHED, message="not reached")] * len(job.choices)
         outcomes[at.choice] = ended
         return tuple(outcomes), at.choice
 
     def left(self) -> float:
-        """Seconds of the session."""
+        """Seconds until the end of the session."""
         return max(self.end - time.monotonic(), 0.0)
 
     def _answered(self, answer: Answer) -> tuple[tuple[Outcome, ...], int | None]:
@@ -186,13 +186,13 @@ class Children:
                 raise EOFError
             self.pipe.recv()
         except (EOFError, OSError) as error:
-            told = self._died(error).message
+            message = self._died(error).message
             self._end()
-            raise RuntimeError(f"the process that measures did not start: {told}") from error
+            raise RuntimeError(f"the process that measures did not start: {message}") from error
         return self.pipe
 
     def _died(self, error: BaseException) -> Outcome:
-        """What is known of the end of the child."""
+        """How the child ended, with the last lines that it wrote."""
         self.process.join(2.0)
         code = self.process.exitcode
         how = f"exit code {code}" if code is None or code >= 0 else f"signal {-code}"
@@ -211,7 +211,7 @@ class Children:
 
 @contextmanager
 def without_main() -> Iterator[None]:
-    """A child would run the script that asked for it once more, and needs nothing of it."""
+    """Inside the block a new process does not run the main script again; a child needs nothing from it."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = types.ModuleType("__main__")
     try:
@@ -221,7 +221,7 @@ def without_main() -> Iterator[None]:
 
 
 def context() -> Any:
-    """Where the system can: a server that has torch loaded and forks, so that a new child costs nothing."""
+    """A server that has loaded torch and forks, so that new children start fast; else new processes."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     found = multiprocessing.get_context("forkserver")

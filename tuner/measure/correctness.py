@@ -1,9 +1,9 @@
-"""The gate before the clock: a choice must give what the definition gives, output and gradients, or it is not timed.
+"""The correctness check: a choice is timed only if its output and gradients equal those of the definition.
 
-The definition, or the lean implementation that stands for it where it would fill the memory, is computed in float64
-on fresh random inputs; what may differ follows from the dtype of the problem, and from how far the definition itself is
-off when it is computed in that dtype. A second run finds memory that nobody wrote filled with NaN, so that an output
-which is not written in full is seen; and no run may change its inputs.
+The definition is computed in float64 on new random inputs; if it would fill the memory, the operation's lean
+implementation replaces it. The tolerance follows from the dtype of the problem and from the error of the definition
+itself in that dtype. A second run starts with uninitialised memory filled with NaN, which finds outputs that are not
+written in full. No run may change its inputs.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from torch.utils import _pytree as pytree
 
 from kernels.dispatch.registry import Operation, Problem
 
-OWN = 8.0  # times what the definition itself is off in that dtype, where numbers cancel out
+OWN = 8.0  # times the error of the definition itself in that dtype, which is large if numbers cancel out
 CHANGED = "it changed its inputs"
-# Roundings that a result may be off by, in units of the dtype's precision and of what is typical of the result: sums
-# are long in float32, and hold a handful of roundings to the storage type in the short ones.
+# The tolerance, in units of the dtype's precision times the typical size of the result. Sums are long in float32; in
+# the 16-bit types they hold a handful of roundings to the storage type.
 ROUNDINGS = {torch.float64: 256, torch.float32: 64, torch.bfloat16: 8, torch.float16: 8}
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One call of a problem, and what must come of it. leaves: the inputs that gradients flow to."""
+    """One call of a problem, and its correct results. All lists are in the order of the outputs or of the inputs."""
 
     arguments: tuple[tuple[Any, ...], dict[str, Any]]  # positional, by name
-    weights: list[Tensor | None]  # of the outputs in the loss
+    weights: list[Tensor | None]  # of the outputs in the loss; None for one that is not floating
     outputs: list[Any]
     gradients: list[Tensor | None]
-    own: tuple[list[float], list[float]]  # the error of the definition in the problem's dtype, of each of both
+    own: tuple[list[float], list[float]]  # error of the definition in the problem's dtype: of outputs, of gradients
 
     def forward(self, call: Callable[..., Any]) -> list[Any]:
         """The outputs of `call`."""
@@ -44,11 +44,11 @@ class Trial:
         return _flat(call(*args, **kwargs))
 
     def backward(self, outputs: list[Any]) -> list[Tensor | None]:
-        """The gradients of the inputs that ask for one."""
+        """The gradients of the inputs that require one."""
         return _gradients(outputs, _leaves(*self.arguments), self.weights)
 
     def timed(self, call: Callable[..., Any]) -> Callable[[], object]:
-        """Both, as little as can be around them: what is timed."""
+        """The call to time: forward and backward pass, with as little else as possible."""
         args, kwargs = self.arguments
         leaves = _leaves(args, kwargs)
         if not leaves or all(gradient is None for gradient in self.gradients):
@@ -71,7 +71,7 @@ class Trial:
 
 
 def trial(operation: Operation, problem: Problem, seed: int) -> Trial:
-    """Fresh inputs for `problem`, and the definition's answer to them."""
+    """New inputs for `problem`, and the definition's results for them."""
     args, kwargs = operation.inputs(problem, seed)
     definition = definition_of(operation, problem)
     generator = torch.Generator().manual_seed(seed)
@@ -89,7 +89,7 @@ def trial(operation: Operation, problem: Problem, seed: int) -> Trial:
 
 
 def call_forward_and_backward(operation: Operation, problem: Problem, call: Callable[..., Any]) -> None:
-    """Call it, and its backward pass, on inputs whose results nobody looks at."""
+    """Call it and its backward pass; the results are not used."""
     args, kwargs = operation.inputs(problem, 0)
     outputs = [each for each in _flat(call(*args, **kwargs)) if isinstance(each, Tensor) and each.requires_grad]
     if outputs:
@@ -98,7 +98,7 @@ def call_forward_and_backward(operation: Operation, problem: Problem, call: Call
 
 
 def definition_of(operation: Operation, problem: Problem) -> Callable[..., Any]:
-    """The definition, or what stands for it where its own answer would fill the memory."""
+    """The definition, or its replacement if its own results would fill the memory."""
     name = operation.lean(problem)
     if name is None:
         return operation.reference
@@ -107,10 +107,10 @@ def definition_of(operation: Operation, problem: Problem) -> Callable[..., Any]:
 
 
 def differences(made: Trial, call: Callable[..., Any], dtype: torch.dtype) -> str | None:
-    """Why `call` is not the definition; None where it is."""
+    """How `call` differs from the definition; None if it does not."""
     before = _copied(made.arguments)
     for poisoned in (False, True):
-        with _poisoned_memory() if poisoned else _as_it_is():
+        with _poisoned_memory() if poisoned else _unchanged_memory():
             outputs = made.forward(call)
             reason = _compared("output", outputs, made.outputs, dtype, made.own[0])
             gradients = [] if reason else made.backward(outputs)
@@ -123,7 +123,7 @@ def differences(made: Trial, call: Callable[..., Any], dtype: torch.dtype) -> st
 
 
 def dtype_of(problem: Problem) -> torch.dtype:
-    """As torch knows it."""
+    """The dtype of a problem as torch's object."""
     return getattr(torch, problem.dtype)
 
 
@@ -140,7 +140,7 @@ def _gradients(outputs: list[Any], leaves: list[Tensor], weights: list[Tensor | 
 
 
 def _worst(found: list[Any], expected: list[Any]) -> list[float]:
-    """How far the definition itself is off in the dtype of the problem."""
+    """The largest error of each result of the definition in the dtype of the problem."""
     worst = []
     for one, other in zip(found, expected, strict=True):
         both = isinstance(one, Tensor) and isinstance(other, Tensor) and other.is_floating_point() and other.numel()
@@ -157,7 +157,7 @@ def _compared(what: str, found: list[Any], expected: list[Any], dtype: torch.dty
         if isinstance(one, Tensor) and isinstance(other, Tensor):
             if reason := _apart(one.detach(), other.detach(), dtype, own[place]):
                 return f"{name} {reason}"
-        elif isinstance(other, Tensor) and what == "gradient":  # none is zero
+        elif isinstance(other, Tensor) and what == "gradient":  # no gradient means zero
             if bool(other.any()):
                 return f"{name} is missing"
         elif isinstance(one, Tensor) and what == "gradient":
@@ -182,7 +182,9 @@ def _apart(found: Tensor, expected: Tensor, dtype: torch.dtype, own: float) -> s
     precision = max(torch.finfo(dtype).eps, torch.finfo(torch.float64).eps) * ROUNDINGS.get(dtype, 64)
     allowed = precision * (plain.abs() + plain.square().mean().sqrt()) + OWN * own
     fits = (found - expected).abs() <= allowed
-    fits |= (found == expected) | (found.isnan() & expected.isnan())  # infinities, and what the definition leaves open
+    fits |= (found == expected) | (
+        found.isnan() & expected.isnan()
+    )  # infinities, and where the definition itself is NaN
     if bool(fits.all()):
         return None
     worst = (found - expected).abs().nan_to_num(torch.inf).where(~fits, -1.0).argmax()
@@ -202,7 +204,7 @@ def _leaves(args: Any, kwargs: Any) -> list[Tensor]:
 
 
 def _copied(arguments: Any, dtype: torch.dtype | None = None) -> Any:
-    """The arguments as leaves of their own, floating ones in `dtype`; strides are kept."""
+    """Copies of the arguments as leaves of autograd, floating ones in `dtype`; strides are kept."""
 
     def copy(value: Any) -> Any:
         if not isinstance(value, Tensor):
@@ -225,7 +227,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def warm_up() -> None:
-    """Load what the gate needs of torch, so that no check takes longer for being the first."""
+    """Load the parts of torch that the check needs, so that the first check does not take longer than the others."""
     with _poisoned_memory():
         x = torch.ones(1, requires_grad=True)
         torch.autograd.grad(x.sum(), x)
@@ -233,7 +235,7 @@ def warm_up() -> None:
 
 @contextmanager
 def _poisoned_memory() -> Iterator[None]:
-    """What `torch.empty` gives is NaN; torch does so only where it is asked to be deterministic."""
+    """`torch.empty` gives NaN inside the block; torch does this only in deterministic mode."""
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -245,5 +247,5 @@ def _poisoned_memory() -> Iterator[None]:
 
 
 @contextmanager
-def _as_it_is() -> Iterator[None]:
+def _unchanged_memory() -> Iterator[None]:
     yield

@@ -1,8 +1,11 @@
-"""The median of a sample with an interval that holds for any distribution.
+"""The median of a sample with a confidence interval that is valid for any distribution.
 
 Half of all values lie below the true median, so the number of samples below it is Binomial(n, 1/2), and the k-th
 smallest and k-th largest of n samples enclose it with probability 1 - 2 P(Binomial(n, 1/2) < k). Timings are skewed and
-have outliers, so nothing normal is assumed. David & Nagaraja 2003, "Order Statistics", section 7.1.
+have outliers, so no normal distribution is assumed. David & Nagaraja 2003, "Order Statistics", section 7.1.
+
+The binomial sums are exact integers. SciPy has the same (`scipy.stats.quantile_test`), but a machine that only measures
+may lack SciPy, and importing it takes longer than all the sums of a session.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from dataclasses import dataclass
 class Interval:
     """A median and the interval that encloses the true one with probability `coverage`.
 
-    `coverage` falls below the confidence that was asked for when there are too few samples: six give 97 %, three 75 %.
+    If there are too few samples, `coverage` is below the requested confidence: six give 97 %, three 75 %.
     """
 
     median: float

@@ -1,9 +1,9 @@
 """Times several candidates against one another on a machine that is never quiet.
 
-Candidates take turns, so that drift of clocks, heat and neighbours hits all alike, in an order that is drawn anew every
-round (B A C, C A B, ...), so that none always finds the caches as the same other left them; the figure is a median with
-an interval that assumes nothing of the noise; and two candidates are compared by the ratio of samples that were taken
-next to each other. Times are milliseconds.
+Candidates take turns, so that clock drift, heat and other processes affect all of them equally. Every round has a new
+random order (B A C, C A B, ...), so that no candidate always runs after the same other one. The result is a median with
+an interval that assumes nothing about the noise, and two candidates are compared by the ratios of samples from the same
+round. Times are milliseconds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tuner.measure.interval import Interval, median_interval
 
 Call = Callable[[], object]
 
-NANOSECOND = 1e-6  # in milliseconds; what a clock calls zero took less than this
+NANOSECOND = 1e-6  # in milliseconds; replaces a measured time of zero
 FLUSH_BYTES = 256 * 2**20  # more than the largest level-2 cache (126 MB on a B200)
 
 
@@ -36,17 +36,17 @@ class Timing:
     low: float
     high: float
     samples: tuple[float, ...]
-    coverage: float = 0.95  # of the interval; lower when there were few samples
+    coverage: float = 0.95  # of the interval; lower if there are few samples
 
 
 class Clock(Protocol):
-    """How one call is timed, and how long all of it has taken."""
+    """Times one call, and tells the time."""
 
     def now(self) -> float:
         """Seconds since any fixed moment."""
 
     def time(self, call: Call) -> float:
-        """Run `call` to its end; how long it took in milliseconds."""
+        """Run `call` to its end and return the milliseconds that it took."""
 
 
 class ProcessorClock:
@@ -62,10 +62,10 @@ class ProcessorClock:
 
 
 class CudaClock:
-    """Time on the GPU, between two events, with a cold cache.
+    """Time on the GPU between two events, with a cold cache.
 
-    Overwriting a buffer larger than the level-2 cache before each call does two things: a call finds nothing left by
-    the one before, and the processor is ahead of the GPU when the call begins, so that its launch is not timed.
+    Before each call a buffer larger than the level-2 cache is overwritten. This clears the cache, and it keeps the GPU
+    busy while the processor launches the call, so that the launch is not timed.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -87,7 +87,7 @@ class CudaClock:
 
 
 def clock_of(device: str) -> Clock:
-    """The clock for `device`; ValueError when the device is not there."""
+    """The clock for `device`. Raises ValueError if this machine does not have the device."""
     found = resolve(device)
     return ProcessorClock() if found.type == "cpu" else CudaClock(found)
 
@@ -106,10 +106,10 @@ def measure(
     """Time every candidate, in turns, and return its timing under its name.
 
     candidates: calls without arguments, each doing the same amount of work every time. warmup: rounds whose times are
-    thrown away. repeats: rounds that count; there are more while less than `min_seconds` have been measured in all.
-    budget_seconds: no new round begins after this long, warm-up included, but one round is always timed. prepare: for
-    a candidate's name, what to run before each of its calls, outside the clock. Raises ValueError for numbers out of
-    range and a `prepare` without candidate; what a candidate raises passes through, with its name as a note.
+    discarded. repeats: timed rounds; there are more until `min_seconds` have been measured in total. budget_seconds: no
+    round starts after this time, including warm-up, but one round is always timed. prepare: by a candidate's name, what
+    to run before each of its calls, untimed. Raises ValueError for numbers out of range and a `prepare` without
+    candidate. An exception of a candidate passes through, with its name as a note.
     """
     prepare = prepare or {}
     _check(candidates, prepare, warmup, repeats)
@@ -131,15 +131,16 @@ def measure(
 
 
 def timing(samples: Sequence[float]) -> Timing:
-    """The timing that `samples` (milliseconds) amount to."""
+    """The timing of `samples` in milliseconds. Raises ValueError without samples."""
     interval = median_interval(samples)
     return Timing(interval.median, interval.low, interval.high, tuple(samples), interval.coverage)
 
 
 def compare(a: Timing, b: Timing) -> Interval:
-    """How many times as long `a` takes as `b`: the median of the paired ratios, below one when `a` is faster.
+    """The time of `a` relative to that of `b`: the median of the paired ratios, below one if `a` is faster.
 
-    Both must come from one `measure`, so that sample i of each was taken in round i; ValueError when they cannot.
+    Both must come from one call of `measure`, so that sample i of each was taken in round i. Raises ValueError if they
+    have different numbers of samples.
     """
     if len(a.samples) != len(b.samples):
         counts = f"{len(a.samples)} and {len(b.samples)}"
@@ -174,7 +175,7 @@ def _round(
 
 @contextmanager
 def _collector_off() -> Iterator[None]:
-    """A collection in the middle of a call would be timed with it."""
+    """Garbage collection is off inside the block, so that it is not timed with a call."""
     was_on = gc.isenabled()
     gc.collect()
     gc.disable()

@@ -1,4 +1,4 @@
-"""What the server that forks the children has loaded before: torch, the operations, what the gate needs."""
+"""Imports for the server that forks the children: torch, the operations, and all that the correctness check needs."""
 
 from contextlib import suppress
 
@@ -7,7 +7,7 @@ import torch._inductor.config
 import tuner.measure.worker
 from kernels.dispatch import registry
 
-with suppress(Exception):  # what is wrong with an operation, the child that needs it will say
+with suppress(Exception):  # the child that needs a broken operation reports the error
     registry.operations()
 
 __all__ = ["torch", "tuner"]

@@ -1,9 +1,10 @@
-"""What no configuration can beat: a device computes and moves only so much in a second.
+"""A lower bound on the time of a configuration, from the work that it does and the rates of the device.
 
 Williams, Waterman & Patterson 2009, "Roofline: an insightful visual performance model for multicore architectures",
 https://doi.org/10.1145/1498765.1498785: a time is at least FLOPs over the peak, and at least bytes over the bandwidth.
-The rates are measured, by a product of matrices and by copies of as many bytes, which the caches hold where they hold
-the problem; `SLACK` makes them upper ones. So what is left out for its bound could not have won.
+The rates are measured, with a product of matrices and with copies of as many bytes as the problem moves, so that the
+caches hold them if they hold the problem. `SLACK` turns the measured rates into upper bounds. So a configuration that
+is skipped because of its bound could not have won.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ import torch
 from kernels.dispatch.registry import Choice, Operation, Problem
 from tuner.measure.measure import Clock
 
-SLACK = 1.5  # times the measured rate: no kernel is that much better than torch's product or copy
+SLACK = 1.5  # no kernel is faster than torch's product or copy by this factor
 SIDES = {"cpu": 512, "cuda": 4096}  # of the matrices
-OTHERS = {"cpu": ("float32",), "cuda": ("bfloat16",)}  # dtypes that a kernel may compute in, whatever it is given
-MOST = 2**30  # bytes of a copy: more take no longer each
+OTHERS = {"cpu": ("float32",), "cuda": ("bfloat16",)}  # dtypes that a kernel may compute in, for inputs of any dtype
+MOST = 2**30  # bytes of a copy: beyond this the rate does not change
 BEST_OF = 5
-PROMISING = 2  # configurations with the lowest bound that are tried first
+PROMISING = 2  # configurations with the lowest bounds are tried first
 
 
 @dataclass(frozen=True)
 class Probe:
-    """What a child is asked to measure: FLOPs a second in `dtype`, or bytes a second of copies of `bytes`."""
+    """A rate for a child to measure: FLOPs per second in `dtype`, or bytes per second of copies of `bytes`."""
 
     dtype: str
     bytes: int | None = None
@@ -35,7 +36,7 @@ class Probe:
 
 @dataclass
 class Rates:
-    """The device's rates, each measured when it is first asked for."""
+    """The device's rates, each measured when it is first needed."""
 
     measure: Callable[[Probe], float]
 
@@ -49,7 +50,7 @@ class Rates:
 
 
 def bound(operation: Operation, problem: Problem, choice: Choice, rates: Rates) -> float:
-    """Milliseconds that `choice` takes at least; 0 where its work is not known."""
+    """The least milliseconds that `choice` can take; 0 if its work is not known."""
     implementation = operation.implementations.get(choice.implementation)
     if implementation is None or implementation.work is None:
         return 0.0
@@ -59,14 +60,14 @@ def bound(operation: Operation, problem: Problem, choice: Choice, rates: Rates) 
 
 
 def promising(bounds: Sequence[float]) -> tuple[int, ...]:
-    """The configurations that could be fastest, where the bounds tell any apart."""
+    """The configurations with the lowest bounds; none if all bounds are equal."""
     if len(set(bounds)) < 2:
         return ()
     return tuple(sorted(range(len(bounds)), key=lambda number: bounds[number])[:PROMISING])
 
 
 def rate(probe: Probe, device: str, clock: Clock) -> float:
-    """FLOPs or bytes a second, the best of a few."""
+    """FLOPs or bytes per second, the best of a few measurements."""
     dtype = getattr(torch, probe.dtype)
     if probe.bytes is not None:
         held = torch.zeros(max(probe.bytes // 2, 4096), dtype=torch.uint8, device=device)
@@ -85,5 +86,5 @@ def _fastest(call: Callable[[], object], clock: Clock) -> float:
 
 
 def _power(count: float) -> int:
-    """The power of two at or below, so that problems of about one size share a measurement."""
+    """The power of two at or below `count`, so that problems of similar size share a measurement."""
     return min(2 ** max(int(math.log2(max(count, 1))), 12), MOST)

@@ -1,8 +1,8 @@
-"""The process that measures: it may crash, hang or be killed, and whoever asked it goes on.
+"""The child process that measures. It may crash, hang or be killed; its parent continues.
 
-It answers one `Job` after the other over a pipe. Before each step it says which choice it is at and what it does, so
-that the one who waits knows whom to blame, and how long to wait. When it cannot be trusted any more it says so: after
-an error of the device, or where a choice changed what all share, such as the number of threads.
+It answers one `Job` after the other over a pipe. Before each step it sends the choice and the kind of step, so that the
+parent knows which choice to blame and how long to wait. It also says when its state cannot be trusted any more: after
+an error of the device, or if a choice changed a global setting such as the number of threads.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from tuner.measure import correctness, roofline
 from tuner.measure.measure import clock_of, measure
 from tuner.outcome import Kind, Outcome
 
-SAMPLE = 0.2  # milliseconds that a sample takes at least: shorter calls are repeated and divided
+SAMPLE = 0.2  # milliseconds of a sample at least: shorter calls are repeated, and the time is divided
 MOST_CALLS = 200  # in one sample
 CHECKS = 2  # calls of the check
-RACED = 3  # samples of one that is clearly slower than the best
+RACED = 3  # samples of a choice that is clearly slower than the best
 CLEARLY = 1.5  # times the best
-LONG = 1.0  # seconds of a check that loaded a compiler, which is there to stay as well
+LONG = 1.0  # seconds; a check that takes longer has loaded a compiler, which stays in memory
 
 
 @dataclass(frozen=True)
 class Settings:
-    """device: as torch names it. threads: of torch; None leaves them. load: files that register operations.
-    memory: bytes that a CPU process may take beyond those it begins with, None without a limit."""
+    """device: as torch names it. threads: of torch; None keeps its own. load: files that register operations. memory:
+    bytes that a process on a CPU may allocate beyond what it starts with, None for no limit."""
 
     device: str = "cpu"
     threads: int | None = None
@@ -53,7 +53,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Job:
-    """Measure `choices` on `problem`, in turns. seed: of the inputs. best: milliseconds that the race is against."""
+    """Measure `choices` on `problem`, in turns. seed: of the inputs. best: milliseconds of the fastest so far."""
 
     problem: Problem
     choices: tuple[Choice, ...]
@@ -65,7 +65,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Step:
-    """What begins now: `definition`, `check`, `time`, or `ready`. call: milliseconds of one call, as far as known."""
+    """The next step: `definition`, `check`, `time`, or `ready`. call: milliseconds of one call, as far as known."""
 
     what: str
     choice: int = 0
@@ -74,18 +74,18 @@ class Step:
 
 @dataclass(frozen=True)
 class Answer:
-    """The outcome of every choice of a job. trusted: whether the process may go on."""
+    """The outcome of every choice of a job. trusted: whether the process may be used again."""
 
     outcomes: tuple[Outcome, ...]
     trusted: bool = True
 
 
 def serve(connection: Connection, settings: Settings, log: str) -> None:
-    """The life of the process: answers until the other end is closed."""
-    _alone(log)
+    """The main loop of the process: answer until the other end of the pipe is closed."""
+    _isolate(log)
     try:
         worker = Worker(settings, connection.send)
-        gc.freeze()  # the libraries are there to stay: a collection, before every measurement, need not look at them
+        gc.freeze()  # the collection before each measurement then skips the libraries, which stay in memory
         connection.send(Step("ready"))
         while True:
             asked = connection.recv()
@@ -103,10 +103,10 @@ def serve(connection: Connection, settings: Settings, log: str) -> None:
 
 
 class Worker:
-    """Measures jobs; keeps the inputs and the definition's answer of the last problem."""
+    """Measures jobs. It keeps the inputs and the definition's results of the last problem."""
 
-    def __init__(self, settings: Settings, tell: Callable[[Any], None] = lambda step: None) -> None:
-        self.device, self.tell = settings.device, tell
+    def __init__(self, settings: Settings, report: Callable[[Any], None] = lambda step: None) -> None:
+        self.device, self.report = settings.device, report
         if settings.threads is not None:
             torch.set_num_threads(settings.threads)
         for path in settings.load:
@@ -115,24 +115,24 @@ class Worker:
             _limit_memory(settings.memory)
         self.clock = clock_of(settings.device)
         correctness.warm_up()
-        # A pool of compilers would outlive a child that is killed, and costs more to start than a kernel to compile.
+        # A pool of compilers would outlive a killed child, and takes longer to start than a kernel to compile.
         sys.modules["torch._inductor.config"].compile_threads = 1  # type: ignore[attr-defined]
-        self.shared = _shared()
+        self.settings = _global_settings()
         self.last: tuple[tuple[Problem, int], correctness.Trial] | None = None
 
     def measure(self, job: Job) -> Answer:
-        """Check every choice, then time those that are right."""
+        """Check every choice, then time the correct ones in turns."""
         try:
             found = operation(job.problem.operation)
             trial = self._trial(found, job)
-        except Exception as error:  # the definition itself cannot be computed: nothing can be checked
+        except Exception as error:  # the definition cannot be computed, so nothing can be checked
             failed = outcome.of_exception(error)
             return Answer((failed,) * len(job.choices), trusted=not outcome.poisons(error))
         outcomes: list[Outcome] = []
         calls: dict[int, Callable[..., Any]] = {}
         trusted = True
         for number, choice in enumerate(job.choices):
-            self.tell(Step("check", number))
+            self.report(Step("check", number))
             outcomes.append(self._checked(found, job.problem, choice, trial))
             trusted = trusted and self.trusted
             if not trusted:
@@ -145,13 +145,13 @@ class Worker:
     def _trial(self, found: Operation, job: Job) -> correctness.Trial:
         key = job.problem, job.seed
         if self.last is None or self.last[0] != key:
-            self.last = None  # first, so that two never take memory at once
-            self.tell(Step("definition"))
+            self.last = None  # first, so that two are never in memory at once
+            self.report(Step("definition"))
             self.last = key, correctness.trial(found, job.problem, job.seed)
         return self.last[1]
 
     def _checked(self, found: Operation, problem: Problem, choice: Choice, trial: correctness.Trial) -> Outcome:
-        """TIMED, without samples yet, for one that gives what the definition gives."""
+        """TIMED, without samples yet, if the choice is correct."""
         self.trusted = True
         try:
             found.check(choice, problem)
@@ -169,25 +169,25 @@ class Worker:
                     trial, lambda *a, **k: tuned.launch(found, problem, choice, *a, **k), correctness.dtype_of(problem)
                 )
         except Exception as error:
-            self.trusted = not outcome.poisons(error) and _shared() == self.shared
+            self.trusted = not outcome.poisons(error) and _global_settings() == self.settings
             return outcome.of_exception(error)
         seconds = self.clock.now() - began
-        if _shared() != self.shared:
+        if _global_settings() != self.settings:
             self.trusted = False
-            reason = reason or "it changed what the whole process shares, such as the number of threads"
+            reason = reason or "it changed a global setting, such as the number of threads"
         if reason:
             self.last = self.last if reason != correctness.CHANGED else None
             return Outcome(Kind.WRONG, message=reason, seconds=seconds)
         return Outcome(Kind.TIMED, seconds=seconds)
 
     def _timed(
-        self, job: Job, outcomes: list[Outcome], right: dict[int, Callable[..., Any]], trial: correctness.Trial
+        self, job: Job, outcomes: list[Outcome], correct: dict[int, Callable[..., Any]], trial: correctness.Trial
     ) -> Answer:
         calls: dict[int, Callable[[], object]] = {}
         lengths: dict[int, int] = {}
         slow = True
-        for number, launch in right.items():
-            self.tell(Step("time", number, outcomes[number].seconds * 1e3 / CHECKS))
+        for number, launch in correct.items():
+            self.report(Step("time", number, outcomes[number].seconds * 1e3 / CHECKS))
             try:
                 call = calls[number] = trial.timed(launch)
                 once = self.clock.time(call)
@@ -195,7 +195,7 @@ class Worker:
                 outcomes[number] = outcome.of_exception(error)
                 return Answer(tuple(outcomes), trusted=not outcome.poisons(error))
             slow = slow and once > CLEARLY * job.best
-            # A graphics processor's clock flushes its cache before a sample, so that a sample is one call.
+            # The clock of a GPU clears its cache before every sample, so a sample must be one call.
             short = self.device == "cpu" and once < SAMPLE
             lengths[number] = min(MOST_CALLS, math.ceil(SAMPLE / max(once, 1e-6))) if short else 1
         repeats = min(RACED, job.repeats) if slow else job.repeats
@@ -231,20 +231,20 @@ def _repeated(call: Callable[[], object], times: int) -> Callable[[], object]:
 
 
 def load(file: str | Path) -> None:
-    """Run a file that registers operations; the same file once in a process."""
+    """Run a file that registers operations, once per process. Raises ValueError if it is no Python file."""
     path = Path(file)
     name = f"tuner_loaded_{path.stem}"
     if name in sys.modules:
         return
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None or not path.is_file():
-        raise ValueError(f"{path} is no Python file that registers operations.")
+        raise ValueError(f"{path} is not a Python file that registers operations.")
     sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(sys.modules[name])
 
 
-def _shared() -> tuple:
-    """What a choice must leave as it found it."""
+def _global_settings() -> tuple:
+    """The global settings that a choice must not change."""
     return (
         torch.get_num_threads(),
         torch.get_default_dtype(),
@@ -255,10 +255,10 @@ def _shared() -> tuple:
     )
 
 
-def _alone(log: str) -> None:
-    """Nothing of it reaches the terminal, an interrupt is for the parent to answer, and it ends with its parent."""
+def _isolate(log: str) -> None:
+    """Keep output away from the terminal, leave interrupts to the parent, and end when the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with suppress(AttributeError):  # what it leaves when it is killed is no warning of the session's own tracker
+    with suppress(AttributeError):  # else the session's tracker warns about what a killed child leaves
         resource_tracker._resource_tracker._fd = None  # type: ignore[attr-defined]
     with open(log, "ab") as file, open(os.devnull, "wb") as nothing:  # noqa: PTH123
         os.dup2(file.fileno(), 2)
@@ -268,7 +268,7 @@ def _alone(log: str) -> None:
 
 
 def _limit_memory(more: int) -> None:
-    """What asks for more gets an error instead of the system's killer."""
+    """An allocation beyond the limit raises an error; without a limit the system would kill the process."""
     if sys.platform != "linux":
         return
     import resource

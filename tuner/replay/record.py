@@ -1,9 +1,8 @@
-"""Record whole tuning spaces on this device, so that strategies can be judged without it: `python -m
-tuner.replay.record`.
+"""Records whole tuning spaces on this device, to evaluate strategies without it: `python -m tuner.replay.record`.
 
-Every configuration of every implementation that has few enough is checked and timed, in a child that may die, and all
-samples are kept. A space becomes a file that `tuner.replay.recorded` reads; until it is whole, what is measured of it
-stands in a journal beside it, so that the same command goes on where the last one ended.
+Every configuration of every implementation with a small enough space is checked and timed in a child process, and all
+samples are kept. Each space becomes a file that `tuner.replay.recorded` reads. Until it is complete, its measurements
+are in a journal next to the file, and the same command continues where the last one ended.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ from tuner.outcome import Kind, Outcome
 from tuner.search import candidates
 from tuner.space import TuningSpace
 
-FEWEST, MOST = 4, 400  # configurations of a space that is worth a record, and small enough for one
-SAMPLES, SECONDS = 32, 3.0  # of each configuration, and what they may take
+FEWEST, MOST = 4, 400  # a space is recorded if its number of configurations is between these
+SAMPLES, SECONDS = 32, 3.0  # of each configuration, and the most time they may take
 FOLDER = Path("records")
 
 
 @dataclass(frozen=True)
 class Space:
-    """One implementation on one problem, and what of it is recorded."""
+    """The space of one implementation on one problem, on a device."""
 
     operation: Operation
     implementation: Implementation
@@ -49,14 +48,14 @@ class Space:
 
     @property
     def name(self) -> str:
-        """A name for its file: the operation, the implementation, the problem and the device."""
+        """The name of its file: operation, implementation, problem and device."""
         sizes = "_".join(f"{name}{value}" for name, value in (*self.problem.sizes, *self.problem.flags))
         text = f"{self.problem.operation} {self.implementation.name} {self.problem.dtype} {sizes} {self.device.name}"
         return "".join(letter if letter.isalnum() or letter == "_" else "-" for letter in text)
 
     @property
     def about(self) -> dict[str, Any]:
-        """What a record is only good for."""
+        """What a record is valid for."""
         return {
             "operation": self.operation.name,
             "implementation": self.implementation.name,
@@ -66,7 +65,7 @@ class Space:
         }
 
     def choices(self) -> dict[str, Choice]:
-        """Every configuration, by the key that Kernel Tuner gives it: its values in order."""
+        """Every configuration, by its key in Kernel Tuner's format: its values in order."""
         found = {}
         for number in range(len(self.space)):
             configuration = self.space.configuration(number)
@@ -77,7 +76,7 @@ class Space:
 
 @dataclass(frozen=True)
 class Report:
-    """whole: spaces that have a file. left: configurations that are still to be measured. measured: by this call."""
+    """whole: spaces that have a file. left: configurations still to measure. measured: by this call."""
 
     whole: list[str]
     left: int
@@ -86,7 +85,7 @@ class Report:
 
 
 def spaces(wanted: Iterable[Problem], device: Device, most: int = MOST) -> list[Space]:
-    """What there is to record, the smallest first."""
+    """The spaces of the problems that are small enough, the smallest first."""
     found = []
     for problem in wanted:
         operation = registry.operation(problem.operation)
@@ -107,9 +106,9 @@ def record(
     samples: int = SAMPLES,
     threads: int | None = None,
     load: Sequence[str] = (),
-    told: Callable[[str], None] = lambda line: None,
+    report: Callable[[str], None] = lambda line: None,
 ) -> Report:
-    """Record the spaces of `wanted` that are not recorded yet, until the time is up -> what there is now."""
+    """Record the spaces of `wanted` that are not recorded yet, until the time is up; `report` gets the progress."""
     began = time.monotonic()
     folder.mkdir(parents=True, exist_ok=True)
     every = spaces(wanted, fingerprint(device), most)
@@ -129,7 +128,7 @@ def record(
                     _pack(folder, space)
             if _whole(folder, space):
                 whole.append(space.name)
-                told(f"{number}/{len(every)} {space.name}: {len(space.space)} configurations")
+                report(f"{number}/{len(every)} {space.name}: {len(space.space)} configurations")
     return Report(whole, left, measured, time.monotonic() - began)
 
 
@@ -142,7 +141,7 @@ def _journal(folder: Path, space: Space) -> Path:
 
 
 def _whole(folder: Path, space: Space) -> bool:
-    """Whether there is a file of the same source and device, with the same configurations."""
+    """Whether there is a file for the same source and device, with the same configurations."""
     with suppress(OSError, EOFError, ValueError, KeyError, TypeError), gzip.open(_file(folder, space), "rt") as file:
         data = json.load(file)
         return _same(data["about"], space) and set(data["cache"]) == set(space.choices())
@@ -155,7 +154,7 @@ def _same(about: dict[str, Any], space: Space) -> bool:
 
 
 def _lines(folder: Path, space: Space) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What the journal has of this space; the end of a line that was cut short is left out."""
+    """The journal's records of this space; a line that was cut short is skipped."""
     with suppress(FileNotFoundError):
         for line in _journal(folder, space).read_text(encoding="utf-8").splitlines():
             with suppress(ValueError, KeyError, TypeError):
@@ -170,11 +169,11 @@ def _missing(folder: Path, space: Space) -> dict[str, Choice]:
 
 
 def _note(folder: Path, space: Space, key: str, outcome: Outcome) -> None:
-    """Write one configuration down, whole."""
+    """Append one configuration to the journal."""
     about = {"source": space.about["source"], "device": {"key": space.device.key}}
     line = json.dumps({"about": about, "key": key, "record": _record(space, key, outcome)})
     with _journal(folder, space).open("a", encoding="utf-8") as file:
-        file.write(f"\n{line}")  # a line that a kill cut short spoils no other
+        file.write(f"\n{line}")  # a line that a killed process cut short spoils no other
 
 
 def _record(space: Space, key: str, outcome: Outcome) -> dict[str, Any]:
@@ -187,7 +186,7 @@ def _record(space: Space, key: str, outcome: Outcome) -> dict[str, Any]:
 
 
 def _pack(folder: Path, space: Space) -> None:
-    """The file, whole or not at all; the journal has done its work."""
+    """Write the file atomically and delete the journal."""
     known = dict(_lines(folder, space))
     data = {
         "kernel_name": space.operation.name,
@@ -198,22 +197,24 @@ def _pack(folder: Path, space: Space) -> None:
         "tune_params": {name: list(values) for name, values in space.space.parameters.items()},
         "cache": {key: known[key] for key in space.choices()},
     }
-    beside = folder / f".{space.name}.part"
-    with gzip.open(beside, "wt", encoding="utf-8") as file:
+    partial = folder / f".{space.name}.part"
+    with gzip.open(partial, "wt", encoding="utf-8") as file:
         json.dump(data, file)
-    beside.replace(_file(folder, space))
+    partial.replace(_file(folder, space))
     _journal(folder, space).unlink()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tuner.replay.record", description=str(__doc__).splitlines()[0])
-    parser.add_argument("operations", nargs="*", default=["all"], help="names of operations; default: all")
+    parser.add_argument("operations", nargs="*", default=["all"], help="names of operations; default: all of them")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--folder", type=Path, default=FOLDER)
-    parser.add_argument("--problems", type=Path, help="a list of problems; default: the named ones")
+    parser.add_argument(
+        "--problems", type=Path, help="a file with a list of problems; default: the named problems of the operations"
+    )
     parser.add_argument("--budget", type=float, default=540.0, help="seconds")
-    parser.add_argument("--most", type=int, default=MOST, help="configurations of a space that is recorded")
-    parser.add_argument("--samples", type=int, default=SAMPLES, help="of each configuration")
+    parser.add_argument("--most", type=int, default=MOST, help="larger spaces are skipped")
+    parser.add_argument("--samples", type=int, default=SAMPLES, help="samples of each configuration")
     given = parser.parse_args(arguments)
     kind = given.device.partition(":")[0]
     try:
@@ -228,14 +229,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             budget_seconds=given.budget,
             most=given.most,
             samples=given.samples,
-            told=lambda line: print(line, file=sys.stderr),
+            report=lambda line: print(line, file=sys.stderr),
         )
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
     print(json.dumps(asdict(report) | {"folder": str(given.folder)}))
     if report.left:
-        print(f"{report.left} configurations are left; the same command goes on with them.", file=sys.stderr)
+        print(f"{report.left} configurations are left; the same command continues with them.", file=sys.stderr)
     return 0
 
 

@@ -1,8 +1,8 @@
-"""Recorded tuning spaces: every configuration of a kernel with what was measured of it, so that no device is needed.
+"""Recorded tuning spaces: every configuration of a kernel with its measurements, so that no device is needed.
 
-A file is gzipped JSON as Kernel Tuner caches are: `tune_params` holds the values of each parameter, `cache` a record a
-configuration with its parameters, `time` (milliseconds, or a text for one that failed), `times` and `compile_time`.
-`synthetic` makes spaces of the same character, so that tests need no data.
+A file is gzipped JSON in the format of Kernel Tuner's caches: `tune_params` holds the values of each parameter, `cache`
+one record per configuration with its parameters, `time` (milliseconds, or a text if it failed), `times` and
+`compile_time`. `synthetic` makes similar spaces, so that tests need no data.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tuner.space import TuningSpace
 
 @dataclass(frozen=True)
 class Recorded:
-    """times: [N] of milliseconds, NaN where a configuration failed; samples: [N, R] or [N, 1]; compile: [N]."""
+    """times: [N] of milliseconds, NaN if a configuration failed. samples: [N, R] or [N, 1]. compile: [N]."""
 
     name: str
     space: TuningSpace
@@ -35,7 +35,7 @@ class Recorded:
 
 
 def load(path: str | Path) -> Recorded:
-    """Read a file. Raises ValueError naming the file and what is wrong with it."""
+    """Read a file. Raises ValueError that names the file and what is wrong with it."""
     path = Path(path)
     try:
         with gzip.open(path, "rt", encoding="utf-8") as file:
@@ -44,7 +44,7 @@ def load(path: str | Path) -> Recorded:
         records = list(data["cache"].values())
         places = [[values.index(record[name]) for name, values in parameters.items()] for record in records]
     except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is no recorded tuning space: {type(error).__name__}: {error}") from error
+        raise ValueError(f"{path} is not a recorded tuning space: {type(error).__name__}: {error}") from error
     times = np.array([_milliseconds(record["time"]) for record in records])
     return Recorded(
         path.name.partition(".")[0],
@@ -69,8 +69,8 @@ def _samples(records: list[dict[str, Any]], times: np.ndarray) -> np.ndarray:
 
 
 def synthetic(seed: int, samples: int = 8) -> Recorded:
-    """A made-up kernel of about two thousand configurations: tiles that suit the cache, threads in full warps, a
-    penalty for what spills, cliffs where memory runs out, a little ruggedness, and two per cent of noise."""
+    """An invented kernel with about two thousand configurations: it prefers certain tiles and full warps, fails where
+    memory runs out, and has a little ruggedness and two per cent of noise."""
     rng = np.random.default_rng(seed)
     parameters = {
         "block_x": [16, 32, 48, 64, 96, 128, 192, 256],

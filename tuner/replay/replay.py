@@ -1,8 +1,7 @@
-"""A strategy run on a recorded space exactly as it would be live, with no device.
+"""Runs a strategy on a recorded space exactly as in a live session, without a device.
 
-An invalid configuration costs an evaluation and its compile time and gives no value; a configuration that is proposed
-again is free, because its result is known; one that the space does not hold is an error. With `noisy` a measurement is
-one of the samples that were recorded, drawn anew for every run.
+An invalid configuration costs one evaluation and its compile time and gives no value. A number outside of the space is
+an error. With `noisy` a measurement is one of the recorded samples, drawn at random in every run.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from tuner.space import TuningSpace
 from tuner.strategies.contract import Hints, Strategy
 
 Make = Callable[[TuningSpace, int, tuple[int, ...], Hints | None], Strategy]
-REPLAYED = Problem("replayed", "cpu", "float32", ())  # stands for the recorded problem in a decision
+REPLAYED = Problem("replayed", "cpu", "float32", ())  # in place of the recorded problem
 
 
 @dataclass(frozen=True)
 class Run:
-    """order: the configurations as they were measured. times: their recorded means, NaN where invalid; `seen`: what the
-    strategy was told. chosen: the one it ends with. seconds: a proposal, the strategy's own; longest: the slowest one.
-    compiling: milliseconds of all compilations."""
+    """order: the configurations in the order of their measurement. times: their recorded means, NaN if invalid. seen:
+    the values reported to the strategy. chosen: the fastest at the end. seconds: of the strategy's own time per
+    proposal, on average. compiling: milliseconds of all compilations. longest: seconds of the slowest proposal."""
 
     order: tuple[int, ...]
     times: np.ndarray
@@ -58,7 +57,10 @@ def replay(
     first: tuple[int, ...] = (),
     hints: Hints | None = None,
 ) -> Run:
-    """Run a strategy, by its name or what makes it, for so many evaluations, or until all is known."""
+    """Run a strategy, given by its name or a factory, for `evaluations`, or until all configurations are known.
+
+    Raises ValueError for a proposal outside of the space.
+    """
     if isinstance(strategy, str):
         asked = strategies.make(strategy, recorded.space, seed, first, hints)
     else:
@@ -88,15 +90,17 @@ def replay(
 
 
 def settle(recorded: Recorded, run: Run, seed: int = 0, effort: str = "full") -> int | None:
-    """What a live session would serve after `run`: its fastest few and the first one, which stands for the default, are
-    timed again in turns, by recorded samples drawn anew, and `tuner.search.decision` decides. None where nothing was
-    valid."""
+    """The configuration that a live session would serve after `run`; None if no configuration is valid.
+
+    Its fastest few and the first one, as the default, are timed in turns with recorded samples drawn at random, and
+    `tuner.search.decision` decides.
+    """
     how, rng = effort_called(effort), np.random.default_rng([seed, 2])
     valid = [number for number, value in zip(run.order, run.seen, strict=True) if not np.isnan(value)]
     if not valid:
         return None
-    told = dict(zip(run.order, run.seen, strict=True))
-    some = dict.fromkeys([*sorted(valid, key=lambda number: told[number])[: how.finalists], valid[0]])
+    seen = dict(zip(run.order, run.seen, strict=True))
+    some = dict.fromkeys([*sorted(valid, key=lambda number: seen[number])[: how.finalists], valid[0]])
     finals = {}
     for number in some:
         samples = tuple(float(x) for x in rng.choice(recorded.samples[number], how.rounds))
@@ -111,16 +115,16 @@ def _choice(number: int) -> Choice:
 
 
 def fraction_of_optimum(recorded: Recorded, run: Run, evaluations: int) -> float:
-    """The fastest time of the space over the fastest found in so many evaluations: 1 the optimum, 0 nothing valid."""
+    """The fastest time of the space relative to the fastest found: 1 at the optimum, 0 if nothing valid was found."""
     best = run.best()
     return recorded.best / float(best[min(evaluations, len(best)) - 1])
 
 
 def expected_random(recorded: Recorded, evaluations: int) -> float:
-    """The exact mean of the fastest of so many configurations drawn without replacement, given that one is valid.
+    """The exact mean of the fastest of `evaluations` configurations drawn without replacement, if one is valid.
 
-    For sorted times a_k and M draws of N: the sum over k of a_k C(N - k, M - 1) / C(N, M), k from 1; failed ones, which
-    are slower than all, fill up the draws.
+    For sorted times a_k and M draws of N it is the sum over k of a_k C(N - k, M - 1) / C(N, M), k from 1. Failed
+    configurations count as slower than all others.
     """
     times = np.sort(recorded.times[~np.isnan(recorded.times)])
     n, m = len(recorded.space), min(evaluations, len(recorded.space))
@@ -130,13 +134,13 @@ def expected_random(recorded: Recorded, evaluations: int) -> float:
 
 
 def score(recorded: Recorded, runs: list[Run], evaluations: int) -> tuple[float, float]:
-    """(improvement over random search, its standard error): 0 is random, 1 the optimum; see `expected_random`."""
+    """(improvement over random search, its standard error): 0 is random search, 1 is the optimum."""
     found = np.array([run.best()[min(evaluations, len(run.order)) - 1] for run in runs])
     improvement = improvements(recorded, found[np.isfinite(found)], evaluations)
     return float(improvement.mean()), float(improvement.std(ddof=1) / np.sqrt(len(improvement)))
 
 
 def improvements(recorded: Recorded, found: np.ndarray, evaluations: int) -> np.ndarray:
-    """Of times that were `found` in so many evaluations: by how much of the way from random search to the optimum."""
+    """For times `found` after `evaluations`: the position between random search (0) and the optimum (1)."""
     baseline = expected_random(recorded, evaluations)
     return (baseline - found) / (baseline - recorded.best)

@@ -1,7 +1,8 @@
-"""Few configurations for many problems: the smallest set that a greedy search finds within a bound on the loss.
+"""Few configurations for many problems: the smallest set within a bound on the loss that a greedy search finds.
 
-The loss of a problem is how much longer the best of the set takes than the best there is for it. Each step adds the
-choice that brings most problems within the bound, and among those the one with the least loss in all.
+The loss of a problem is the relative extra time of the best choice in the set, compared with the best known choice.
+Each step adds the choice that brings most problems within the bound; among several, the one with the smallest total
+loss.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ BOUND = 0.05
 
 
 def buckets(times: Mapping[Problem, Mapping[Choice, float]], bound: float = BOUND) -> list[Bucket]:
-    """Which choices serve all problems within `bound`; times: milliseconds of what was measured, by problem."""
+    """Choices that serve all problems within `bound`; times: measured milliseconds, by problem and choice."""
     losses = {
         problem: {choice: milliseconds / min(known.values()) - 1 for choice, milliseconds in known.items()}
         for problem, known in times.items()

@@ -1,4 +1,4 @@
-"""Which finalist serves a problem: the default, unless another was faster by more than the noise of the comparison."""
+"""Decides which finalist serves a problem: the default, unless another is faster by more than the noise."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ COVERAGE = 0.9  # of the interval of a gain, at least: five rounds
 
 @dataclass(frozen=True)
 class Decision:
-    """choice: what serves the problem, None where nothing that was tried is right. gain: how many times as long the
-    default takes, with its interval. regret: expected, how many times as long the choice takes as the best finalist.
-    why: in words. failures: how many candidates failed, by kind."""
+    """choice: serves the problem; None if no candidate is correct. gain: the default's time relative to the choice's,
+    with its interval; None if the choice is the default. regret: the expected time of the choice relative to the best
+    finalist's. why: in words. failures: how many candidates failed, by kind."""
 
     problem: Problem
     choice: Choice | None
@@ -37,15 +37,15 @@ class Decision:
 def decide(
     problem: Problem, default: Choice, finals: Mapping[Choice, Known], known: Mapping[Choice, Known], seed: int = 0
 ) -> Decision:
-    """finals: the newest comparison in turns. known: all that was measured of the problem."""
+    """finals: the newest comparison in turns. known: all measurements of the problem."""
     failures: dict[str, int] = {}
     for each in known.values():
         if each.milliseconds is None:
             failures[each.outcome.kind.value] = failures.get(each.outcome.kind.value, 0) + 1
     timings = {choice: timing(each.outcome.samples) for choice, each in finals.items() if each.outcome.samples}
-    told: dict[str, Any] = {"candidates": len(known), "failures": failures}
+    counts: dict[str, Any] = {"candidates": len(known), "failures": failures}
     if not timings:
-        return Decision(problem, None, default, None, "nothing that was tried gives what the definition gives", **told)
+        return Decision(problem, None, default, None, "no candidate gives the result of the definition", **counts)
     fastest = min(timings, key=lambda choice: (timings[choice].median, choice != default, str(choice)))
     if default not in timings:
         reason = known[default].outcome.kind.value if default in known else "not measured"
@@ -64,7 +64,7 @@ def decide(
         why,
         gain,
         expected_regret(timings, chosen, seed),
-        **told,
+        **counts,
     )
 
 
@@ -79,9 +79,9 @@ def _why(fastest: Choice, default: Choice, gain: Interval, better: bool) -> str:
 
 
 def expected_regret(timings: Mapping[Choice, Timing], chosen: Choice, seed: int) -> float:
-    """The mean over bootstrap samples of the rounds of the chosen one's median over the lowest median.
+    """The median of the chosen one relative to the lowest median: the mean over bootstrap samples of the rounds.
 
-    The lowest of several noisy medians is too low, so the estimate errs upwards.
+    The lowest of several noisy medians is biased downwards, so the estimate is biased upwards.
     """
     rounds = min(len(each.samples) for each in timings.values())
     rng = np.random.default_rng(seed)

@@ -1,6 +1,6 @@
-"""Measurements as a file, to carry them between machines: JSON lines, gzipped where the name ends so.
+"""Exports and imports measurements, to carry them between machines: JSON lines, gzipped if the name ends in .gz.
 
-The first line is a header, the next are devices by their key, the rest measurements.
+The first line is a header, the next lines are devices with their keys, the rest are measurements.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FORMAT = "tessera measurements 1"
 
 
 def export(store: Store, path: Path, operation: str | None = None) -> int:
-    """Write the measurements of an operation, or of all -> how many."""
+    """Write the measurements of an operation, or of all -> their number."""
     rows = store.measurements(operation)
     used = {row.device for row in rows}
     with _opened(path, "wt") as file:
@@ -34,9 +34,9 @@ def export(store: Store, path: Path, operation: str | None = None) -> int:
 
 
 def import_(store: Store, path: Path) -> int:
-    """Add the measurements of a file that are not there yet, a device in one transaction -> how many.
+    """Add the measurements of a file that are new, those of one device in one transaction -> their number.
 
-    Raises ValueError naming the file, the line, and what is wrong.
+    Raises ValueError that names the file, the line, and what is wrong.
     """
     from nas.store import Measurement
 

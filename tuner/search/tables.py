@@ -1,5 +1,4 @@
-"""The tables that `kernels.dispatch.tuned` serves from: made from decisions beside what they held before, locked,
-verified."""
+"""Writes, locks and verifies the tables that `kernels.dispatch.tuned` looks choices up in."""
 
 from __future__ import annotations
 
@@ -24,13 +23,13 @@ ROUNDS, SECONDS = 15, 0.5  # of a comparison with the default
 
 
 def path_of(device: str) -> Path:
-    """Where the table of this machine's device of that type is written, and looked for first."""
+    """The table of this machine's device of that type: where it is written, and read first."""
     folder = tuned.folders()[0]
     return folder if folder.suffix == ".json" else folder / f"{tuned.device_name(device)}.json"
 
 
 def entries(decisions: Iterable[Decision]) -> list[Entry]:
-    """What the decisions serve; a problem for which nothing is right is left to the default."""
+    """The entries of decisions; a problem without a correct candidate has none, so its default serves."""
     found = []
     for each in decisions:
         if each.choice is not None and each.milliseconds is not None:
@@ -42,9 +41,9 @@ def entries(decisions: Iterable[Decision]) -> list[Entry]:
 def update(
     device: str, decisions: Sequence[Decision], threads: int, buckets: Sequence[Bucket] = ()
 ) -> tuple[Path, int]:
-    """Write decisions and buckets into the device's table -> its path and size.
+    """Write decisions and buckets into the device's table -> its path and its number of entries.
 
-    Other entries stay while their source is, and so do buckets of other kinds of problems.
+    Entries of other problems are kept if their source is still valid, and so are buckets of other kinds of problems.
     """
     path = path_of(device)
     before = table.read(path) if path.is_file() else Table()
@@ -60,16 +59,19 @@ def update(
 
 
 def write(path: Path, some: Iterable[Entry], buckets: Iterable[Bucket] = (), **about: object) -> None:
-    """A table file, whole or not at all."""
+    """Write a table file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_text(table.written(some, buckets, **about), encoding="utf-8")
-    beside.replace(path)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.write_text(table.written(some, buckets, **about), encoding="utf-8")
+    partial.replace(path)
 
 
 def lock(device: str, path: Path, miss: str) -> int:
-    """Freeze the device's table into a lock file; miss: `error` or `default` -> how many problems it holds."""
-    Table(miss=miss)  # says what a miss may be
+    """Freeze the device's table into a lock file; miss: `error` or `default` -> its number of problems.
+
+    Raises ValueError for another `miss`, and if there is no table.
+    """
+    Table(miss=miss)  # raises for an invalid miss
     found = tuned.table(device.partition(":")[0])
     frozen = [each for each in found.entries.values() if _current(each)]
     if not frozen:
@@ -81,7 +83,7 @@ def lock(device: str, path: Path, miss: str) -> int:
 
 @dataclass(frozen=True)
 class Verified:
-    """ratio: how many times as long the choice takes as the default; None where it was not timed."""
+    """ratio: the choice's time relative to the default's; None if it was not timed."""
 
     problem: Problem
     choice: Choice
@@ -90,12 +92,12 @@ class Verified:
 
     @property
     def sound(self) -> bool:
-        """Right, and not slower than the default by more than the noise."""
+        """Whether it is correct, and not slower than the default by more than the noise."""
         return bool(self.outcome.samples) and (self.ratio is None or self.ratio.low <= 1)
 
 
 def verify(device: str, some: Iterable[Entry], threads: int, load: Sequence[str] = (), seed: int = 1) -> list[Verified]:
-    """Check every entry on new inputs and time it beside the default, in turns."""
+    """Check every entry on new inputs, and time it in turns with the default."""
     found = []
     with Children(Settings(device, threads, tuple(load))) as children:
         for entry in some:
@@ -109,7 +111,7 @@ def verify(device: str, some: Iterable[Entry], threads: int, load: Sequence[str]
 
 
 def _current(entry: Entry) -> bool:
-    """Whether the source that was measured is still there."""
+    """Whether the implementation still has the source that was measured."""
     known = registry.operations().get(entry.problem.operation)
     implementation = known and known.implementations.get(entry.choice.implementation)
     return bool(implementation and valid(entry.source, implementation))

@@ -1,9 +1,9 @@
-"""A Gaussian process over the configurations of a space: what it expects of each that was not measured, and how surely.
+"""A Gaussian process over the configurations of a space: the mean and deviation of each that was not measured.
 
 Rasmussen & Williams 2006, "Gaussian Processes for Machine Learning", ch. 2, 4 and 5: a Matern-5/2 kernel with a length
 for every feature, lengths and noise by the marginal likelihood under weak priors, the signal's variance in closed form.
-All N candidates are predicted at once. Measurements add rows to the factor and to what was solved with it, so that the
-n-th costs O(n N); only new lengths, which are asked for less and less often, cost O(n^2 N).
+All N candidates are predicted at once. Measurements add rows to the factor and to the solutions, so that the n-th costs
+O(n N); only new lengths, which are fitted less and less often, cost O(n^2 N).
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import minimize
 
-NOISE = -5.0  # log of the variance of the noise, in parts of the signal's, before anything was seen
-NOISE_SPREAD = 2.0  # of its prior, a normal one
+NOISE = -5.0  # log of the variance of the noise relative to the signal's, before any measurement
+NOISE_SPREAD = 2.0  # standard deviation of its normal prior
 JITTER = 1e-6
-MOST_FITTED = 160  # measurements that the lengths are fitted to; half of them the fastest
+MOST_FITTED = 160  # measurements that the lengths are fitted to; half of them are the fastest
 ITERATIONS = 30
-FIRST_ROOM = 64
+FIRST_CAPACITY = 64
 
 
 class GaussianProcess:
-    """features: [N, F] of all candidates, from 0 to 1. length: of every feature before anything was seen; the prior of
-    its logarithm is normal around it, with variance one."""
+    """features: [N, F] of all candidates, from 0 to 1. length: of every feature before any measurement; the prior of a
+    length's logarithm is normal around it, with variance one."""
 
     def __init__(self, features: np.ndarray, length: float = 1.0) -> None:
         self.features = features
@@ -32,13 +32,15 @@ class GaussianProcess:
         self.forget()
 
     def forget(self) -> None:
-        """Nothing is measured; to be called when lengths were changed."""
+        """Forget all measurements. Call it after changing the lengths."""
         self.scaled = self.features / self.lengths
         self.norms = np.einsum("ij,ij->i", self.scaled, self.scaled)
         self.rows: list[int] = []  # the candidates that were measured
-        self.factor = np.zeros((0, 0))  # Cholesky, lower, [room, room]
-        self.solved = np.zeros((0, len(self.features)), dtype=np.float32)  # the factor's inverse times it, [room, N]
-        self.explained = np.zeros(len(self.features))  # of the prior's variance of each candidate
+        self.factor = np.zeros((0, 0))  # Cholesky, lower, [capacity, capacity]
+        self.solved = np.zeros(
+            (0, len(self.features)), dtype=np.float32
+        )  # the factor's inverse times the kernel, [capacity, N]
+        self.explained = np.zeros(len(self.features))  # part of the prior's variance of each candidate
 
     def fit(self, rows: list[int], values: np.ndarray, rng: np.random.Generator) -> None:
         """Choose lengths and noise for the `values` [n], standardised, of the candidates `rows`."""
@@ -70,35 +72,35 @@ class GaussianProcess:
         return self.spread(whitened), np.sqrt(signal * self.left())
 
     def see(self, rows: list[int]) -> None:
-        """The candidates `rows` are measured; they begin with those of the last call."""
+        """Take in that the candidates `rows` are measured; the list starts with the one of the last call."""
         n, new = len(rows), rows[len(self.rows) :]
         if new:
             self._make_room(n)
             self._add(new)
 
     def whiten(self, values: np.ndarray) -> np.ndarray:
-        """[n, ...] -> [n, ...]: independent and of the signal's variance, if the process is right."""
+        """[n, ...] -> [n, ...]: values that are independent, with the signal's variance, if the model is right."""
         n = len(self.rows)
         return solve_triangular(self.factor[:n, :n], values, lower=True)
 
     def spread(self, whitened: np.ndarray) -> np.ndarray:
-        """[n, ...] -> [..., N]: what whitened values say of every candidate."""
+        """[n, ...] -> [..., N]: the prediction from whitened values for every candidate."""
         return whitened.T.astype(np.float32) @ self.solved[: len(self.rows)]
 
     def left(self) -> np.ndarray:
-        """[N], from 0 to 1: the part of the signal's variance that is left at each candidate."""
+        """[N], from 0 to 1: the unexplained part of the signal's variance of each candidate."""
         return np.maximum(1 - self.explained, 1e-9)
 
     def _make_room(self, n: int) -> None:
         have = len(self.factor)
         if n > have:
-            room = max(n, 2 * have, FIRST_ROOM)
+            room = max(n, 2 * have, FIRST_CAPACITY)
             factor, solved = np.zeros((room, room)), np.empty((room, len(self.features)), dtype=np.float32)
             factor[:have, :have], solved[:have] = self.factor, self.solved
             self.factor, self.solved = factor, solved
 
     def _add(self, new: list[int]) -> None:
-        """Extend the factor by a block of rows, and what was solved with it."""
+        """Extend the factor and the solutions by a block of rows."""
         k, n = len(self.rows), len(self.rows) + len(new)
         squared = self.norms[new, None] + self.norms[None] - 2 * self.scaled[new] @ self.scaled.T
         kernel = _matern(np.maximum(squared, 0).astype(np.float32))  # [n - k, N]
@@ -115,7 +117,7 @@ class GaussianProcess:
 
 
 def _cholesky(matrix: np.ndarray) -> np.ndarray:
-    """Lower; with as much added to the diagonal as it takes."""
+    """The lower Cholesky factor; adds to the diagonal as much as it needs."""
     for extra in (0.0, 1e-5, 1e-3, 1e-1):
         try:
             return cholesky(matrix + extra * np.eye(len(matrix)), lower=True)

@@ -1,6 +1,7 @@
-"""What a tuning strategy promises: which configuration to measure next, given those that were.
+"""The contract of a tuning strategy: it proposes the next configuration to measure, given the results so far.
 
-Pure: seeded, no I/O, the same answers for the same results. A configuration is its number in the space.
+A strategy is pure: it is seeded, does no I/O, and gives the same proposals for the same results. A configuration is its
+number in the space.
 """
 
 from __future__ import annotations
@@ -15,17 +16,19 @@ from tuner.space import TuningSpace
 
 @dataclass(frozen=True)
 class Hints:
-    """What D other devices say of N configurations; see `tuner.search.transfer`. times: [D, N], logarithms of
-    milliseconds,
-    from zero for the fastest on each device. weights: [D], above zero, one together: how alike each device is."""
+    """Times of N configurations on D other devices; see `tuner.search.transfer`. times: [D, N], logarithms of
+    milliseconds relative to the fastest on each device. weights: [D], positive, with sum one: the likeness of each
+    device to this one."""
 
     times: np.ndarray
     weights: np.ndarray
 
 
 class Strategy(ABC):
-    """first: configurations to measure before any of its own choice, such as the default. hints: what other devices
-    say, which a strategy may use; nothing is served because of it."""
+    """first: configurations to propose first, such as the default. hints: from other devices; a strategy may use them.
+
+    Raises ValueError for hints of another shape.
+    """
 
     def __init__(
         self, space: TuningSpace, seed: int = 0, first: tuple[int, ...] = (), hints: Hints | None = None
@@ -42,28 +45,28 @@ class Strategy(ABC):
         self.results: dict[int, float | None] = {}  # milliseconds by number, None for one that failed
 
     def ask(self) -> int | None:
-        """The next configuration, never one that is known; None when all are."""
+        """The next configuration to measure, never a known one; None if all are known."""
         while self.first:
             if (number := self.first.pop(0)) not in self.results:
                 return number
         return self.propose() if len(self.results) < len(self.space) else None
 
     def tell(self, number: int, milliseconds: float | None) -> None:
-        """What came of a configuration; None when it did not compile, was wrong, or crashed."""
+        """Report the result of a configuration; None if it did not compile, was wrong, or crashed."""
         self.results[number] = milliseconds
 
     @abstractmethod
     def propose(self) -> int:
-        """A configuration that is not known; there is one."""
+        """An unknown configuration; there is at least one."""
 
     @property
     def best(self) -> int | None:
-        """The fastest so far."""
+        """The fastest configuration so far, None if there is none."""
         valid = {number: value for number, value in self.results.items() if value is not None}
         return min(valid, key=lambda number: (valid[number], number)) if valid else None
 
     def unknown(self) -> np.ndarray:
-        """The configurations that are not known, in order."""
+        """The unknown configurations, in order."""
         mask = np.ones(len(self.space), dtype=bool)
         mask[list(self.results)] = False
         return np.flatnonzero(mask)

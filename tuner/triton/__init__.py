@@ -1,1 +1,1 @@
-"""Tunes a user's own Triton kernel in place of `triton.autotune`."""
+"""Tunes a user's own Triton kernels, as a replacement of `triton.autotune`."""

@@ -1,6 +1,6 @@
-"""The tensors of a kernel's call, so that trying a configuration leaves no trace and a wrong one is seen.
+"""Copies of the tensors of a kernel's call, to undo what a configuration writes and to detect a wrong result.
 
-Copies are of whole storages: a kernel is given pointers, and may write beside the view whose pointer it was given.
+Whole storages are copied: a kernel gets pointers, and may write outside of the view whose pointer it got.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from torch import Tensor
 
 from tuner.measure.correctness import ROUNDINGS
 
-ROOM = 0.4  # of a GPU's free memory that copies may take
-LOOSER = 4  # times what the gate allows: the default configuration, which others are held against, is rounded too
+MEMORY = 0.4  # share of a GPU's free memory that copies may take
+LOOSER = 4  # times the tolerance of the correctness check: the default's result, the reference here, is rounded too
 
 
 class Buffers:
-    """Of the arguments of one call, by name.
+    """The tensors among the arguments of one call, by name.
 
-    zero: those that are zeroed before every call. restore: those that are set back before every call. whole: keep a
-    copy of everything else too, to set it back between configurations; where memory is short this is given up.
+    zero: names of tensors to zero before every call. restore: names of tensors to restore before every call. whole:
+    also copy all other tensors, to restore them between configurations; without enough memory they are not copied.
     """
 
     def __init__(self, arguments: Mapping[str, Any], zero: Sequence[str], restore: Sequence[str], whole: bool) -> None:
@@ -37,18 +37,18 @@ class Buffers:
 
     @property
     def whole(self) -> bool:
-        """Whether there is a copy of everything."""
+        """Whether all tensors were copied."""
         return self.before is not None
 
     def prepare(self) -> None:
-        """Before every call."""
+        """Zero and restore the named tensors; called before every call."""
         for tensor in self.zero:
             tensor.zero_()
         for tensor, copy in self.restored:
             tensor.copy_(copy)
 
     def reset(self) -> None:
-        """As it all was before; where there is no copy, what `prepare` does."""
+        """Restore all tensors; without copies, do what `prepare` does."""
         if self.before is None:
             self.prepare()
             return
@@ -56,21 +56,21 @@ class Buffers:
             tensor.copy_(self.before[name])
 
     def written(self) -> dict[str, Tensor]:
-        """Copies of what is not as it was before."""
+        """Copies of the tensors that have changed."""
         before = self.before or {}
         return {name: self.live[name].clone() for name in before if not _same(self.live[name], before[name])}
 
     def difference(self, expected: Mapping[str, Tensor]) -> str | None:
-        """How what is there now differs from `expected`, where that says nothing from what was there before."""
+        """How the tensors differ from `expected`, or from their original values if it does not name them; else None."""
         for name, before in (self.before or {}).items():
             wanted = expected.get(name, before)
-            if count := _apart(self.live[name], wanted):
+            if count := _differences(self.live[name], wanted):
                 return f"{name} differs at {count} of {wanted.numel()} places from what the first configuration gives"
         return None
 
 
 def _flat(tensor: Tensor) -> Tensor:
-    """All of a tensor's storage, [N] of its dtype; of bytes where that does not divide it."""
+    """All of a tensor's storage as [N] of its dtype; of bytes if the dtype does not divide the storage."""
     storage = tensor.untyped_storage()
     dtype = tensor.dtype if storage.nbytes() % tensor.element_size() == 0 else torch.uint8
     size = storage.nbytes() // dtype.itemsize
@@ -79,21 +79,21 @@ def _flat(tensor: Tensor) -> Tensor:
 
 def _copied(live: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
     needed = sum(each.numel() * each.element_size() for each in live.values() if each.is_cuda)
-    if needed and needed > ROOM * torch.cuda.mem_get_info()[0]:
+    if needed and needed > MEMORY * torch.cuda.mem_get_info()[0]:
         return None
     try:
         return {name: tensor.clone() for name, tensor in live.items()}
-    except (MemoryError, RuntimeError):  # torch's own error of memory is a RuntimeError
+    except (MemoryError, RuntimeError):  # torch's out-of-memory error is a RuntimeError
         return None
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
-    """To the bit, so that what is not a number equals itself."""
+    """Whether all bits are equal, so that NaN equals itself."""
     return torch.equal(one.view(torch.uint8), other.view(torch.uint8))
 
 
-def _apart(found: Tensor, wanted: Tensor) -> int:
-    """At how many places two tensors differ by more than rounding."""
+def _differences(found: Tensor, wanted: Tensor) -> int:
+    """The number of places where two tensors differ by more than rounding."""
     if _same(found, wanted):
         return 0
     if not found.is_floating_point():

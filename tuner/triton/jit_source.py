@@ -1,7 +1,7 @@
-"""A hash of what a Triton kernel computes: its code, that of the functions it calls, and the constants it reads.
+"""A hash of what a Triton kernel computes: its code, the code of the functions it calls, and the constants it reads.
 
-Comments, decorators and the place in the file take no part, so that whoever moves a kernel, or adds a configuration,
-keeps what was measured of it. Triton's own functions are left out: its version is part of the device.
+Comments, decorators and the position in the file are not part of it, so measurements stay valid if a kernel is moved or
+gets more configurations. Triton's own functions are left out: its version is part of the device's fingerprint.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-OWN = ("triton", "torch")  # packages whose versions the fingerprint of a device holds
+OWN = ("triton", "torch")  # packages whose versions are in the fingerprint of a device
 
 
 def function_of(kernel: Any) -> Callable[..., Any]:
-    """The Python function under `triton.jit` and whatever else decorates it. Raises ValueError where there is none."""
+    """The Python function under `triton.jit` and other decorators. Raises ValueError if there is none."""
     while not inspect.isfunction(kernel):
         if not hasattr(kernel, "fn"):
             raise ValueError(f"a kernel is a function under @triton.jit, but got {type(kernel).__name__}.")
@@ -28,7 +28,7 @@ def function_of(kernel: Any) -> Callable[..., Any]:
 
 @cache
 def source(function: Callable[..., Any]) -> str:
-    """Sixteen hexadecimal digits. A kernel whose code cannot be read has the hash of its byte code."""
+    """The hash, sixteen hexadecimal digits; of the byte code if the source code cannot be read."""
     parts: list[str] = []
     _collect(function, parts, set())
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
@@ -78,7 +78,7 @@ def _value(name: str, known: dict[str, Any]) -> Any:
 
 
 def _called(value: Any) -> Callable[..., Any] | None:
-    """The function of another kernel; None for what is none, or is Triton's."""
+    """The function of another kernel; None for any other value, and for Triton's own functions."""
     if value is None or inspect.ismodule(value) or inspect.isclass(value):
         return None
     try:

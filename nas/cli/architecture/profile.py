@@ -18,7 +18,7 @@ from searchspace.errors import SpaceError
 def profile(
     architecture: ArchitectureName,
     device: Device = "cpu",
-    length: Annotated[int, typer.Option(min=1, help="Positions in the prompt, and before the decoded token.")] = 256,
+    length: Annotated[int, typer.Option(min=1, help="Positions in the prompt, which decoding has read before.")] = 256,
     batch: Batch = 1,
     phase: Annotated[
         list[str] | None,
@@ -57,7 +57,7 @@ def profile(
         raise
     except ValueError as error:  # a missing device, or a length that the model does not support
         raise UsageError(str(error)) from None
-    rows = [{**profiling.as_row(each), "recorded": before.of(each, length, batch)} for each in measured]
+    rows = [{**each.to_dict(), "recorded": before.of(each, length, batch)} for each in measured]
     if not as_json:
         note(f"{fingerprint(device).name}, length {length}, batch {batch}; milliseconds")
         for recorded in filter(None, (row["recorded"] for row in rows)):

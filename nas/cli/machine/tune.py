@@ -1,4 +1,4 @@
-"""nas tune: find what computes each operation fastest on this device, and look at what was found."""
+"""nas tune: find the fastest implementation of each operation on a device, and show the results."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Run(typer.core.TyperGroup):
 
 tune_app = typer.Typer(
     cls=_Run,
-    help="Find what computes each operation fastest on a device; `nas tune OPERATION` is `nas tune run OPERATION`.",
+    help="Find the fastest implementation of an operation on a device; `nas tune NAME` is `nas tune run NAME`.",
     no_args_is_help=True,
 )
 app.add_typer(tune_app, name="tune")
@@ -64,26 +64,27 @@ def run(
         Path | None, typer.Option(help="A YAML or JSON list of problems to tune.", show_default=False)
     ] = None,
     architecture: Annotated[
-        str | None, typer.Option(help="Tune what this architecture asks for.", show_default=False)
+        str | None, typer.Option(help="Tune the problems of this architecture.", show_default=False)
     ] = None,
     study: Annotated[
-        str | None, typer.Option(help="Tune what the architectures of this study ask for.", show_default=False)
+        str | None, typer.Option(help="Tune the problems of the architectures in this study.", show_default=False)
     ] = None,
-    length: Annotated[int, typer.Option(min=1, help="Positions that an architecture reads.")] = 128,
-    batch: Annotated[int, typer.Option(min=1, help="Sequences at once that an architecture reads.")] = 8,
-    effort: Annotated[str, typer.Option(help="none decides by what is known; quick; full.")] = "quick",
+    length: Annotated[int, typer.Option(min=1, help="Sequence length for --architecture and --study.")] = 128,
+    batch: Annotated[int, typer.Option(min=1, help="Batch size for --architecture and --study.")] = 8,
+    effort: Annotated[str, typer.Option(help="none (decide from known measurements), quick or full.")] = "quick",
     budget: Annotated[
-        str | None, typer.Option(help="Time for all: 90s, 10m, 2h. Default: that of the effort.", show_default=False)
+        str | None,
+        typer.Option(help="Time for all problems: 90s, 10m, 2h. Default: the effort's budget.", show_default=False),
     ] = None,
     threads: Threads = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of inputs and proposals.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the inputs and the search.")] = 0,
     load: Load = None,
     storage: Storage = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tune OPERATION, and write what won into the table that serves this device.
+    """Tune OPERATION, and write the winners into the table that serves this device.
 
-    Nothing that is known is measured again; an interrupt keeps all that was measured.
+    Known measurements are not repeated, and an interrupt loses none.
 
     Example: nas tune run all --device cpu --effort quick
     """
@@ -102,17 +103,17 @@ def run(
             seed=seed,
             threads=threads,
             load=[str(path) for path in load or ()],
-            listener=_shown,
+            listener=_print_progress,
         )
         path, entries = tables.update(device, report.decisions, report.threads, report.buckets)
-    _told(report, path, entries, as_json)
+    _print_report(report, path, entries, as_json)
     if report.interrupted and not report.decisions:
         raise typer.Exit(1)
 
 
 @tune_app.command()
 def show(operation: Name = "all", device: Device = "cpu", as_json: AsJson = False) -> None:
-    """The table that serves DEVICE: what was tuned, and how long it takes.
+    """Show the table that serves DEVICE: the tuned choices and their times.
 
     Example: nas tune show attention
     """
@@ -131,7 +132,10 @@ def show(operation: Name = "all", device: Device = "cpu", as_json: AsJson = Fals
         for each in table.entries.values()
         if operation in ("all", each.problem.operation)
     ]
-    note(table.origin or f"There is no table for this {kind_of(device)}: the defaults serve. `nas tune all` makes one.")
+    note(
+        table.origin
+        or f"There is no table for this {kind_of(device)}; the defaults serve. Make one with `nas tune all`."
+    )
     print_rows(rows, as_json)
 
 
@@ -140,14 +144,15 @@ def explain(
     operation: Annotated[str, operation_argument("An operation.")],
     device: Device = "cpu",
     problems: Annotated[
-        Path | None, typer.Option(help="A list of problems. Default: the named ones.", show_default=False)
+        Path | None,
+        typer.Option(help="A list of problems. Default: the named problems of OPERATION.", show_default=False),
     ] = None,
     threads: Threads = None,
     load: Load = None,
     storage: Storage = None,
     as_json: AsJson = False,
 ) -> None:
-    """Which configuration serves each problem of OPERATION, why, and what is known of the others.
+    """Show which configuration serves each problem of OPERATION, why, and the measurements of the others.
 
     Example: nas tune explain attention
     """
@@ -158,7 +163,7 @@ def explain(
     wanted = problems_of(operation, device, problems, None, None, 1, 1, storage)
     with ValueErrors():
         note(
-            tuned.table(kind_of(device)).origin or f"There is no table for this {kind_of(device)}: the defaults serve."
+            tuned.table(kind_of(device)).origin or f"There is no table for this {kind_of(device)}; the defaults serve."
         )
     with opened(storage) as store, ValueErrors():
         rows = [row for some in wanted.values() for row in tuning.explained(store, some, device, threads)]
@@ -166,7 +171,7 @@ def explain(
 
 
 class ValueErrors:
-    """What the tuner calls a wrong value is the user's to put right; a child that does not start is too."""
+    """Turns the tuner's ValueError into UsageError, and a child process that does not start into NasError."""
 
     def __enter__(self) -> None: ...
 
@@ -204,7 +209,7 @@ def problems_of(
     from tuner import problems
 
     if sum(each is not None for each in (file, architecture, study)) > 1:
-        raise UsageError("Say where the problems come from once: --problems, --architecture or --study.")
+        raise UsageError("Give only one of --problems, --architecture and --study.")
     kind = kind_of(device)
     with ValueErrors():
         some = registry.operations().values() if name == "all" else [registry.operation(name)]
@@ -250,7 +255,7 @@ def _sizes(problem: Problem) -> str:
     return " ".join(f"{name}={value}" for name, value in (*problem.sizes, *problem.flags))
 
 
-def _shown(progress: Progress) -> None:
+def _print_progress(progress: Progress) -> None:
     from nas.report.tables import duration, short
 
     left = "" if progress.left is None else f", about {duration(progress.left)} left"
@@ -265,7 +270,7 @@ def _shown(progress: Progress) -> None:
         print(f"\r\033[K{where}: {progress.problem}: {best}", end="", file=sys.stderr, flush=True)
 
 
-def _told(report: Report, path: Path, entries: int, as_json: bool) -> None:
+def _print_report(report: Report, path: Path, entries: int, as_json: bool) -> None:
     from nas import tuning
     from nas.report.tables import duration
 
@@ -276,11 +281,11 @@ def _told(report: Report, path: Path, entries: int, as_json: bool) -> None:
     for line in tuning.sweeps(report.buckets):
         note(line)
     if report.regret is not None:
-        note(f"Selection regret, estimated: {report.regret - 1:.2%} slower than the best finalist, in the mean.")
+        note(f"Estimated selection regret: {report.regret - 1:.2%} slower than the best finalist on average.")
     if report.measured:
         note(f"{report.measured} measurements in {duration(report.seconds)}.")
     else:
-        note("Nothing was measured: all of it was known and is still valid.")
+        note("Nothing was measured: all measurements were known and are still valid.")
     if report.undecided:
-        note(f"{len(report.undecided)} problems are undecided; the same command goes on with them.")
-    note(f"{path} serves {entries} problems from now on.")
+        note(f"{len(report.undecided)} problems are undecided; the same command continues with them.")
+    note(f"{path} now serves {entries} problems.")

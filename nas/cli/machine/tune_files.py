@@ -1,4 +1,4 @@
-"""nas tune verify, lock, export, import, record, replay: what was tuned, checked and carried between machines."""
+"""nas tune verify, lock, export, import, record, replay: check tuned choices and carry them between machines."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def verify(
     load: Load = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check what the table serves on new inputs, and time it beside the defaults. Exit code 1 if anything is worse.
+    """Check the choices in the table on new inputs, and time them against the defaults.
+
+    The exit code is 1 if a choice is wrong, or slower than its default.
 
     Example: nas tune verify all
     """
@@ -71,10 +73,12 @@ def verify(
 def lock(
     file: Annotated[Path, _file("The lock file to write.")],
     device: Device = "cpu",
-    miss: Annotated[str, typer.Option(help="What a problem that it lacks gets: default, or error.")] = "error",
+    miss: Annotated[
+        str, typer.Option(help="For problems that it does not hold: error, or default to use the default choice.")
+    ] = "error",
     as_json: AsJson = False,
 ) -> None:
-    """Freeze the table of DEVICE: with $NAS_KERNEL_LOCK=FILE every process is served the same, and nothing else.
+    """Freeze the table of DEVICE in a file: with $NAS_KERNEL_LOCK=FILE every process uses exactly these choices.
 
     Example: nas tune lock kernels.lock.json --miss default
     """
@@ -92,7 +96,7 @@ def export_(
     storage: Storage = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write all measurements to FILE, to carry them to another machine.
+    """Write all measurements of OPERATION to FILE, to carry them to another machine.
 
     Example: nas tune export measurements.jsonl.gz
     """
@@ -105,11 +109,11 @@ def export_(
 
 @tune_app.command("import")
 def import_(
-    file: Annotated[Path, _file("What `nas tune export` wrote.")],
+    file: Annotated[Path, _file("A file that `nas tune export` wrote.")],
     storage: Storage = None,
     as_json: AsJson = False,
 ) -> None:
-    """Add the measurements in FILE that are not known yet; those of other devices guide a search on this one.
+    """Add the measurements in FILE that are new; those of other devices guide a search on this one.
 
     Example: nas tune import measurements.jsonl.gz
     """
@@ -124,20 +128,23 @@ def import_(
 def record(
     operation: Name = "all",
     device: Device = "cpu",
-    folder: Annotated[Path, typer.Option(help="Where the files are written.")] = Path("records"),
-    budget: Annotated[str, typer.Option(help="Time for all: 90s, 10m, 2h.")] = "9m",
-    most: Annotated[int, typer.Option(min=4, help="Configurations of a space that is recorded.")] = 400,
+    folder: Annotated[Path, typer.Option(help="The folder to write the files to.")] = Path("records"),
+    budget: Annotated[str, typer.Option(help="Time for all problems: 90s, 10m, 2h.")] = "9m",
+    most: Annotated[int, typer.Option(min=4, help="Skip spaces with more configurations than this.")] = 400,
     samples: Annotated[int, typer.Option(min=1, help="Samples of each configuration.")] = 32,
     problems: Annotated[
-        Path | None, typer.Option(help="A YAML or JSON list of problems. Default: the named ones.", show_default=False)
+        Path | None,
+        typer.Option(
+            help="A YAML or JSON list of problems. Default: the named problems of OPERATION.", show_default=False
+        ),
     ] = None,
     threads: Threads = None,
     load: Load = None,
     as_json: AsJson = False,
 ) -> None:
-    """Time every configuration of OPERATION and keep all samples, a file a space, for `nas tune replay`.
+    """Time every configuration of OPERATION and keep all samples, one file per space, for `nas tune replay`.
 
-    What is recorded is not measured again; the same command goes on where the last one ended.
+    Recorded configurations are not measured again; the same command continues where the last one ended.
 
     Example: nas tune record rms_norm --budget 30s
     """
@@ -157,27 +164,28 @@ def record(
             samples=samples,
             threads=threads,
             load=[str(path) for path in load or ()],
-            told=note,
+            report=note,
         )
     if as_json:
         print_json({**asdict(report), "folder": str(folder)})
         return
-    print(f"{folder}: {len(report.whole)} spaces are whole; {report.measured} configurations were measured.")
+    print(f"{folder}: {len(report.whole)} spaces are complete; {report.measured} configurations were measured.")
     if report.left:
-        note(f"{report.left} configurations are left; the same command goes on with them.")
+        note(f"{report.left} configurations are left; the same command continues with them.")
 
 
 @tune_app.command()
 def replay(
-    file: Annotated[Path, _file("A recorded space, gzipped JSON as Kernel Tuner caches are.")],
+    file: Annotated[Path, _file("A recorded space: gzipped JSON in the format of Kernel Tuner's caches.")],
     strategy: Annotated[
-        list[str] | None, typer.Option(help="A strategy; may be repeated. Default: some.", show_default=False)
+        list[str] | None,
+        typer.Option(help="A strategy; may be repeated. Default: surrogate, local_search, random.", show_default=False),
     ] = None,
-    evaluations: Annotated[int, typer.Option(min=1, help="How many configurations are tried.")] = 100,
+    evaluations: Annotated[int, typer.Option(min=1, help="Configurations to measure in each run.")] = 100,
     seeds: Annotated[int, typer.Option(min=2, help="Runs of each strategy.")] = 10,
     as_json: AsJson = False,
 ) -> None:
-    """Run search strategies on a space that was measured in full, and say how near they come to its optimum.
+    """Run tuning strategies on a fully measured space, and show how close they come to its optimum.
 
     Example: nas tune replay gemm_a100.json.gz --evaluations 50
     """

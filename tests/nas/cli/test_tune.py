@@ -52,9 +52,9 @@ def test_tuning_says_what_won_and_the_second_time_that_nothing_was_measured(nas,
     first = tune(nas)
     assert first.code == 0
     assert "faster than the default, 2.00 times [2.00, 2.00]" in first.out
-    assert "Selection regret, estimated: 0.00%" in first.err
-    assert "serves 1 problems from now on" in first.err
-    assert "Nothing was measured: all of it was known" in tune(nas).err
+    assert "Estimated selection regret: 0.00%" in first.err
+    assert "now serves 1 problems" in first.err
+    assert "Nothing was measured: all measurements were known" in tune(nas).err
 
 
 def test_as_json_it_says_all_of_a_session(nas, tuner, quick):
@@ -122,7 +122,7 @@ def test_an_interrupt_keeps_what_was_measured_and_the_next_run_goes_on(nas, tune
     first = tune(nas)
     assert first.code == 1
     assert "4 measurements" in first.err
-    assert "the same command goes on with them" in first.err
+    assert "the same command continues with them" in first.err
     again = tune(nas, "--json").json()
     assert (again["undecided"], len(again["decisions"])) == ([], 1)
 
@@ -179,11 +179,11 @@ def test_the_problems_of_an_architecture_are_those_that_it_asks_for():
         (["faulty", "--effort", "huge"], "effort must be one of none, quick, full"),
         (["faulty", "--budget", "soon"], "--budget must be a time such as 90s, 10m or 2h"),
         (["faulty", "--device", "tpu"], "device must be 'cpu', 'cuda' or 'cuda:N'"),
-        (["faulty", "--problems", "problems.yaml", "--study", "x"], "Say where the problems come from once"),
+        (["faulty", "--problems", "problems.yaml", "--study", "x"], "Give only one of --problems"),
         (["faulty", "--problems", "nosuch.yaml"], "cannot be read as a list of problems"),
-        (["faulty", "--load", "nosuch.py"], "is no Python file that registers operations"),
+        (["faulty", "--load", "nosuch.py"], "is not a Python file that registers operations"),
         (["lock", "lock.json", "--miss", "never"], "miss must be one of default, error"),
-        (["replay", "problems.yaml"], "is no recorded tuning space"),
+        (["replay", "problems.yaml"], "is not a recorded tuning space"),
     ],
 )
 def test_what_cannot_be_done_is_said(arguments, says, nas, tuner):
@@ -196,7 +196,7 @@ def test_what_cannot_be_done_is_said(arguments, says, nas, tuner):
 
 def test_a_profile_says_which_table_and_choices_it_used(nas, tuner, quick):
     ended = nas("profile", "transformer:tiny", "--length", "8", "--threads", "1")
-    assert "Table of tuned kernels: none, the defaults serve" in ended.err
+    assert "Table of tuned kernels: none; defaults are used" in ended.err
     assert "attention" in ended.err
 
     tune(nas)

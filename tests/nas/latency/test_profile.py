@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from nas.latency.profile import as_row, profile
+from nas.latency.profile import profile
 from searchspace.contract import Streams
 from searchspace.model.architecture import Architecture
 
@@ -142,7 +142,7 @@ def test_stops_when_the_time_is_up(decoder):
 
 def test_becomes_plain_data(decoder):
     (latency,) = profile(decoder, phases=["prefill"], **SMALL)
-    row = json.loads(json.dumps(as_row(latency)))
+    row = json.loads(json.dumps(latency.to_dict()))
 
     assert row["phase"] == "prefill"
     assert row["milliseconds"] == latency.milliseconds
@@ -164,7 +164,7 @@ def test_reads_an_architecture_file(tmp_path):
         ({"length": 0}, "length must be at least 1, but got 0"),
         ({"batch": -1}, "batch must be at least 1, but got -1"),
         ({"threads": 0}, "threads must be at least 1, but got 0"),
-        ({"device": "cuda:99"}, "'cuda:99' is not here"),
+        ({"device": "cuda:99"}, "'cuda:99' is not available"),
     ],
     ids=["unknown-phase", "no-phase", "length", "batch", "threads", "device"],
 )

@@ -67,7 +67,7 @@ def test_two_latencies_of_one_phase_need_a_name(describe):
 
 def test_a_device_that_is_not_here_is_told():
     objective = make({"latency": {"device": "cuda:99"}}, Shape(length=8))
-    with pytest.raises(UsageError, match="objective prefill_ms: device 'cuda:99' is not here"):
+    with pytest.raises(UsageError, match="objective prefill_ms: device 'cuda:99' is not available"):
         objective.evaluate(Architecture.parse("kind: decoder\nwidth: 8\nvocabulary: 8\nbody: gru"))
 
 

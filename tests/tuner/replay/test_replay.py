@@ -114,7 +114,7 @@ def test_a_recorded_file_is_read_with_its_failures(tmp_path):
 def test_a_file_that_is_none_is_named(tmp_path, content):
     path = tmp_path / "broken.json.gz"
     path.write_bytes(gzip.compress(content.encode()) if content else b"not gzip")
-    with pytest.raises(ValueError, match=r"broken.json.gz is no recorded tuning space"):
+    with pytest.raises(ValueError, match=r"broken.json.gz is not a recorded tuning space"):
         load(path)
 
 
