@@ -99,7 +99,7 @@ def test_what_a_backward_pass_calls_again_is_told():
 
 def test_an_encoder_decoder_is_no_sum():
     text = "kind: encoder_decoder\nwidth: 16\nvocabulary: 11\nencoder: attention\ndecoder: {attention: {over: memory}}"
-    with pytest.raises(CannotCompose, match="encoder_decoder with nothing in it is no model"):
+    with pytest.raises(CannotCompose, match="encoder_decoder with nothing in it is not a valid model"):
         calls(Architecture.parse(text).configured, LENGTH)
 
 
