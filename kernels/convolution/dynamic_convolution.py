@@ -32,7 +32,6 @@ from kernels.rowwise import rows as by_rows
 CHUNK = 32
 BANDS: dict[str, Any] = {"parameters": {"positions": (8, 16, 32, 64, 128)}, "default": {"positions": CHUNK}}
 TILES = {"positions": (8, 16, 32, 64, 128), "num_warps": (1, 2, 4, 8)}
-WIDEST = 128  # channels of a head that a program takes at once
 
 
 def dynamic_convolution_reference(x: Tensor, taps: Tensor) -> Tensor:
@@ -179,7 +178,7 @@ def _inputs(problem: Problem, seed: int) -> tuple[tuple[Any, ...], dict[str, Any
 
 
 def _width(problem: Problem) -> int:
-    return min(WIDEST, by_rows.power(problem["channels"] // max(problem["heads"], 1)))
+    return min(shifted.WIDEST, by_rows.power(problem["channels"] // max(problem["heads"], 1)))
 
 
 def _fits(configuration: Configuration, problem: Problem) -> bool:

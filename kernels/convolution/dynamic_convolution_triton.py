@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.convolution.dynamic_convolution import WIDEST
+from kernels.convolution.shifted import WIDEST
 from kernels.rowwise.rows import wide as wide_dtype
 from kernels.rowwise.rows_triton import wide
 

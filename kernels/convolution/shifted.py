@@ -16,6 +16,8 @@ from torch import Tensor
 
 from kernels.rowwise import rows as by_rows
 
+WIDEST = 128  # channels of a head that a program of a Triton kernel computes at a time
+
 
 def weighted(x: Tensor, weights: Tensor, y: Tensor, positions: int) -> None:
     """Write y, [B, T, ...]; x: [B, T + K - 1, ...], weights: [K, B, T, ...]."""

@@ -18,17 +18,21 @@ import json
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from kernels.dispatch.registry import Implementation
+from typing import Any, Protocol
 
 FORMER = Path(__file__).with_name("former_sources.json")
 DESCRIBING = {"register", "Operation", "Implementation"}
 LEFT_OUT = ("ctx", "kind", "type_comment")  # fields of the syntax tree that change nothing
 
 
-def valid(source: str, implementation: Implementation) -> bool:
+class Hashed(Protocol):
+    """An `Implementation`, which knows the hash of its code."""
+
+    @property
+    def source(self) -> str: ...
+
+
+def valid(source: str, implementation: Hashed) -> bool:
     """Whether what was measured with code of the hash `source` holds for `implementation` as it is now."""
     now = implementation.source
     return source == now or now in _former().get(source, ())
