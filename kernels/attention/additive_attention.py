@@ -1,12 +1,13 @@
-"""Attention whose scores are a small network of query and key, in memory that does not grow with their product.
+"""Attention whose scores are a small network of query and key, in memory that does not grow with the number of pairs.
 
 Bahdanau et al. 2015, "Neural Machine Translation by Jointly Learning to Align and Translate",
-https://arxiv.org/abs/1409.0473, section 3.1: e_ij = w . tanh(q_i + k_j), softmax over j, the sum of the values v_j.
-B batch, H heads, Tq queries, Tk keys, A width of the network, D width of a value.
+https://arxiv.org/abs/1409.0473, section 3.1: e_ij = w . tanh(q_i + k_j), softmax over j, the sum of the values v_j. B
+batch, H heads, Tq queries, Tk keys, A width of the network, D width of a value.
 
-tanh is taken of A numbers for every pair, and no product of matrices can stand for it: B * H * Tq * Tk * A numbers,
-which are made for a few queries at a time and once more on the way back. Time stays O(Tq * Tk * A); memory is that of
-the arguments and of one chunk. The causal diagonal is aligned to the bottom right: the last query sees the last key.
+The tanh is taken of A numbers for each pair, B * H * Tq * Tk * A in all, and no product of matrices can replace it. The
+numbers are computed for a few queries at a time, and again in the backward pass. Time is O(Tq * Tk * A). Memory is that
+of the arguments and of one chunk. The causal diagonal is aligned to the bottom right: the last query reads the last
+key.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from kernels.dispatch.flops import flops_of
 from kernels.dispatch.mode import is_plain
 
 # Numbers of one chunk, 4 MB in float32. Forward and backward at B 4, H 1, T 512, A 64, D 64, one core of a shared CPU,
-# best of 3: 0.57 s with 2^16, 0.46 with 2^20, 0.70 with 2^24.
+# best of 3: 0.57 s with 2^16, 0.46 s with 2^20, 0.70 s with 2^24.
 CHUNK = 1 << 20
 
 
@@ -46,24 +47,24 @@ def additive_attention(
 ) -> Tensor:
     """q: [B, H, Tq, A], k: [B, H, Tk, A], v: [B, H, Tk, D], weight: [H, A] -> [B, H, Tq, D].
 
-    keys: [B, Tk], True where a key may be read; a query without any reads zeros. Best in float32 or wider.
+    keys: [B, Tk], True where a key may be read. A query without any key gives zeros. Best in float32 or wider.
     """
     if is_plain():
         return additive_attention_reference(q, k, v, weight, keys, causal=causal)
     return _forward(q, k, v, weight, keys, causal)[0]
 
 
-# Operations of their own: the compiler takes each as one step, and the way back computes the scores again.
+# Custom operators: the compiler treats each as one step, and the backward pass computes the scores again.
 @torch.library.custom_op("tessera::additive_attention", mutates_args=())
 def _forward(
     q: Tensor, k: Tensor, v: Tensor, weight: Tensor, keys: Tensor | None, causal: bool
 ) -> tuple[Tensor, Tensor]:
-    """The result, and the logarithm of every query's sum of exponentials: [B, H, Tq]."""
+    """The result [B, H, Tq, D], and the logarithm of each query's sum of exponentials, [B, H, Tq]."""
     out, sums = q.new_empty(*q.shape[:3], v.shape[3]), q.new_empty(q.shape[:3])
     for rows, columns in _chunks(q, k, causal):
         _, scores = _scores(q, k, weight, keys, causal, rows, columns)
         total = scores.logsumexp(3)
-        sums[:, :, rows] = total.masked_fill_(total.isneginf(), 0)  # no key at all: all of its weights become zero
+        sums[:, :, rows] = total.masked_fill_(total.isneginf(), 0)  # no key at all: all its weights become zero
         out[:, :, rows] = (scores - sums[:, :, rows, None]).exp_() @ v[:, :, :columns]
     return out, sums
 
@@ -91,7 +92,7 @@ def _backward(
 
 
 def _chunks(q: Tensor, k: Tensor, causal: bool) -> Iterator[tuple[slice, int]]:
-    """(queries, how many keys they may read) of every chunk."""
+    """(queries, number of keys that they may read) of each chunk."""
     B, H, queries, A = q.shape
     length = k.shape[2]
     rows = max(1, CHUNK // max(1, B * H * length * A))
@@ -103,7 +104,7 @@ def _chunks(q: Tensor, k: Tensor, causal: bool) -> Iterator[tuple[slice, int]]:
 def _scores(
     q: Tensor, k: Tensor, weight: Tensor, keys: Tensor | None, causal: bool, rows: slice, columns: int
 ) -> tuple[Tensor, Tensor]:
-    """tanh(q + k): [H, B, R, K, A], and the scores [B, H, R, K], -inf where a key may not be read."""
+    """tanh(q + k): [H, B, R, K, A], and the scores: [B, H, R, K], -inf where a key may not be read."""
     Q, K = q[:, :, rows].transpose(0, 1), k[:, :, :columns].transpose(0, 1)
     opened = (Q[:, :, :, None] + K[:, :, None]).tanh_()
     scores = torch.bmm(opened.flatten(1, 3), weight[:, :, None]).view(opened.shape[:4]).transpose(0, 1)
@@ -144,7 +145,7 @@ _forward.register_autograd(_gradients, setup_context=_keep)
 
 @flops_of(torch.ops.tessera.additive_attention)
 def _forward_flops(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
-    """The products with the weight and with the values, for every pair, the masked ones too."""
+    """Counts the products with the weight and with the values, for all pairs including masked ones."""
     B, H, queries, A = q
     return 2 * B * H * queries * k[2] * (A + v[3])
 

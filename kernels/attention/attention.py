@@ -1,14 +1,14 @@
 """Softmax attention over keys and values, with grouped queries, padding, causality, windows and additive biases.
 
-Vaswani et al. 2017, "Attention Is All You Need", https://arxiv.org/abs/1706.03762, eq. 1: softmax(Q K^T / sqrt(D)) V.
-B batch, H query heads, G key and value heads (H a multiple of G), Tq queries, Tk keys, D width of one head.
+Vaswani et al. 2017, "Attention Is All You Need", https://arxiv.org/abs/1706.03762, eq. 1: softmax(Q K^T / sqrt(D)) V. B
+batch, H query heads, G key and value heads (H a multiple of G), Tq queries, Tk keys, D width of one head.
 
-The causal diagonal is aligned to the bottom right: the last query sees the last key, so Tk - Tq keys are the past of
-the first query. A query without any allowed key reads zeros.
+The causal diagonal is aligned to the bottom right: the last query reads the last key, so the first Tk - Tq keys are in
+the past of the first query. A query without any allowed key gives zeros.
 
-Implementations: `sdpa` is PyTorch's own and picks among its backends, `sdpa_flash` and the like hold it to one;
-`blocked` computes a block of queries at a time; `triton` is exact attention in tiles. Where nothing was tuned `sdpa`
-serves, except a window, which needs no matrix of all pairs: `triton` on a GPU, `blocked` elsewhere.
+Implementations: `sdpa` is PyTorch's own and picks one of its backends; `sdpa_flash` and the like fix the backend;
+`blocked` computes a block of queries at a time; `triton` is exact attention in tiles. The default is `sdpa`. The
+default with a window, which needs no matrix of all pairs, is `triton` on a GPU and `blocked` elsewhere.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ def attention_reference(
     slopes: Tensor | None = None,
     seed: Tensor | None = None,
 ) -> Tensor:
-    """The definition, with the whole matrix of scores; arguments as for `attention`. It drops what `seed` [1] says."""
+    """The definition, with the whole matrix of scores; arguments as for `attention`.
+
+    Drops the weights that `seed` [1] selects; without a seed it drops none.
+    """
     wide = torch.promote_types(q.dtype, torch.float32)
     groups = q.shape[1] // k.shape[1]
     K, V = (heads.to(wide).repeat_interleave(groups, dim=1) for heads in (k, v))
@@ -66,7 +69,7 @@ def attention_reference(
     if not scores.shape[3]:
         return torch.zeros_like(q)
     weights = (scores - scores.amax(3, keepdim=True)).exp() * allowed
-    # A denominator of one where the row is empty, so that neither zeros nor their gradients become NaN.
+    # The denominator is one if the row is empty, so that neither its zeros nor their gradients become NaN.
     total = weights.sum(3, keepdim=True)
     weights = weights / torch.where(total > 0, total, 1)
     if seed is not None:
@@ -76,16 +79,16 @@ def attention_reference(
 
 
 def _distance(q: Tensor, k: Tensor) -> Tensor:
-    """[Tq, Tk], how far behind a query's own position a key stands."""
+    """[Tq, Tk], the position of a key minus that of the query."""
     places = torch.arange(q.shape[2], device=q.device)[:, None] + k.shape[2] - q.shape[2]
     return torch.arange(k.shape[2], device=q.device) - places
 
 
 def of_pairs(bias: Tensor, q: Tensor, k: Tensor) -> Tensor:
-    """A bias [H, Tq, Tk], made of one by distance, [H, Tq + Tk - 1], where it is that."""
+    """bias: [H, Tq, Tk] as it is, or [H, Tq + Tk - 1] by distance -> [H, Tq, Tk]."""
     if bias.dim() == 3:
         return bias
-    # Every query's row begins one number before that of the query before it.
+    # The row of each query begins one number before that of the previous query.
     return bias.unfold(1, k.shape[2], 1).flip(1) if q.shape[2] else bias.new_empty(len(bias), 0, k.shape[2])
 
 
@@ -105,13 +108,17 @@ def attention(
 ) -> Tensor:
     """q: [B, H, Tq, D], k and v: [B, G, Tk, D] -> [B, H, Tq, D].
 
-    keys: [B, Tk], True where a key may be read. bias: [H, Tq, Tk], added to the scaled scores; or [H, Tq + Tk - 1], by
-    how far after the query's own position the key stands, from 1 - Tk to Tq - 1 (T5, https://arxiv.org/abs/1910.10683).
-    dropout: the share of weights set to zero, drawn from torch's generator. scale: of the scores, 1 / sqrt(D) unless
-    given. window: how many keys to the left and to the right of its own position a query reads. slopes: [H], times the
-    distance of a key taken from its score (ALiBi, https://arxiv.org/abs/2108.12409); constants, which get no gradient.
-    Without `config`: what is tuned for this problem. Memory is O(Tq + Tk) by `blocked` and `triton`, beside a bias and
-    its gradient; `sdpa` holds a mask of [B, Tq, Tk] or [H, Tq, Tk] where it is given more than causality.
+    keys: [B, Tk], True where a key may be read. bias: added to the scaled scores; [H, Tq, Tk], or [H, Tq + Tk - 1] by
+    the position of the key minus that of the query, from 1 - Tk to Tq - 1 (T5, https://arxiv.org/abs/1910.10683).
+    dropout: the share of weights set to zero, drawn from torch's generator. scale: of the scores, 1 / sqrt(D) by
+    default. window: how many keys to the left and to the right of its own position a query reads. slopes: [H]; the
+    slope times the distance of a key is subtracted from its score (ALiBi, https://arxiv.org/abs/2108.12409); constants,
+    without gradient.
+
+    Without `config` the tuned choice for this problem runs. `blocked` and `triton` need O(Tq + Tk) memory in addition
+    to a bias and its gradient. `sdpa` holds a mask of [B, Tq, Tk] or [H, Tq, Tk] unless causality is the only
+    restriction. Raises ValueError if causal attention has fewer keys than queries, a window is negative, a bias has the
+    wrong size, or slopes need a gradient.
     """
     queries, length = q.shape[2], k.shape[2]
     if causal and queries > length:
@@ -125,9 +132,9 @@ def attention(
         )
     if slopes is not None and slopes.requires_grad:
         raise ValueError("Slopes are constants, but these ask for a gradient: detach them, or pass the bias they make.")
-    # Asked, not computed: a trace may leave the length and the share open, but what serves them it must know.
+    # Branches instead of expressions: a trace may leave length and dropout open, but the problem needs definite values.
     if queries == 1:
-        causal = False  # a single query sees every key there is
+        causal = False  # a single query reads all keys
     drops = True
     if not dropout:
         drops, dropout = False, 0.0
@@ -159,7 +166,7 @@ def sdpa(
     window: Window | None = None,
     slopes: Tensor | None = None,
 ) -> Tensor:
-    """PyTorch's own, with a mask of what it has no word for; arguments as for `attention`."""
+    """PyTorch's own attention, with a mask for what it has no argument for; arguments as for `attention`."""
     queries, length = q.shape[2], k.shape[2]
     if queries == 1:
         causal = False
@@ -184,14 +191,14 @@ def sdpa(
 
 
 def _grouped(q: Tensor, k: Tensor) -> bool:
-    """Asked, not returned as it is computed: where a trace leaves the heads open that would be no bool."""
+    """Whether query heads share keys. A branch, because in a trace with open sizes the comparison itself is no bool."""
     if q.shape[1] != k.shape[1]:  # noqa: SIM103
         return True
     return False
 
 
 def _by(backend: SDPBackend) -> Callable[..., Tensor]:
-    """The same held to one of its backends, which takes neighbouring features that lie side by side."""
+    """`sdpa` with one of its backends, each of which needs contiguous features."""
 
     def call(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
         with sdpa_kernel(backend):
@@ -211,14 +218,15 @@ def masked_attention(
     scale: float | None = None,
     may_be_empty: bool = True,
 ) -> Tensor:
-    """Attention under any mask; allowed: [.., 1, .., Tk] of bool, broadcast to the scores; bias: [H, Tq, Tk].
+    """Attention under any mask. q: [B, H, Tq, D], k and v: [B, G, Tk, D] -> [B, H, Tq, D].
 
-    `may_be_empty` says whether some query may have no key at all; such a row reads zeros and passes no gradient.
+    allowed: bool, [.., 1, .., Tk], broadcast to the scores. bias: [H, Tq, Tk]. may_be_empty: whether some query may
+    have no key at all; such a row gives zeros and passes no gradient.
     """
     empty = None
     if allowed is not None and may_be_empty:
-        # Zeros are what torch gives here on a CPU, but it promises them for no backend, and a NaN would survive in the
-        # gradient of a masked result: let an empty row read everything, then drop what it read.
+        # On a CPU torch gives zeros here, but no backend promises them, and a NaN would survive in the gradient of a
+        # masked result. So an empty row reads everything, and its result is dropped afterwards.
         empty = ~allowed.any(dim=3, keepdim=True)
         allowed = allowed | empty
     mask = allowed
@@ -232,7 +240,7 @@ def masked_attention(
 
 
 def reach(causal: bool, window: Window | None) -> tuple[int | None, int | None]:
-    """How many keys to the left and to the right of its own position a query reads, None for all."""
+    """How many keys to the left and to the right of its own position a query reads; None means all."""
     left, right = (None, None) if window is None else window
     return left, 0 if causal else right
 
@@ -272,7 +280,7 @@ def _triton(
 
 
 def _plain(q: Tensor, k: Tensor, v: Tensor, *, dropout: float, **options: Any) -> Tensor:
-    """The definition, which drops no weights by itself: with dropout PyTorch's own attention."""
+    """The definition; with dropout, which the definition does not draw, PyTorch's own attention."""
     return sdpa(q, k, v, dropout=dropout, **options) if dropout else attention_reference(q, k, v, **options)
 
 

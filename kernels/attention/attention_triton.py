@@ -1,7 +1,7 @@
-"""Attention in tiles as an operator of torch: forward, backward, shapes without data, FLOPs.
+"""Attention in tiles as torch operators: forward, backward, fake tensors, FLOPs.
 
-The kernels are in `kernels_triton`. B batch, H query heads, G key and value heads, Tq queries, Tk keys, D
-width of one head. Packed, a batch of one holds N sequences end to end, number n from offsets[n] to offsets[n + 1].
+The kernels are in `kernels_triton`. B batch, H query heads, G key and value heads, Tq queries, Tk keys, D width of one
+head. If packed, a batch of one holds N sequences end to end; sequence n is at offsets[n] to offsets[n + 1].
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from kernels.attention.kernels_triton import _backward_bias, _backward_keys, _ba
 from kernels.attention.weight_dropout import dropped_of
 from kernels.dispatch.flops import flops_of
 
-Tiles = list[int]  # forward: queries, keys; backward: what a program owns, what it steps by; then warps, stages
-SLAB = 2**24  # numbers of a bias's gradient that are held at once where it is summed by distance: 64 MB
+Tiles = list[int]  # forward: queries, keys; backward: own rows of a program, rows of a step; then warps, stages
+SLAB = 2**24  # numbers of the gradient of a bias that are held at once if it is summed by distance: 64 MB
 
 
 def attention_triton(
@@ -42,13 +42,13 @@ def attention_triton(
     offsets: Tensor | None = None,
     key_offsets: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """q: [B, H, Tq, D], k and v: [B, G, Tk, D] -> out as q, LSE [B, H, Tq].
+    """q: [B, H, Tq, D], k and v: [B, G, Tk, D] -> out [B, H, Tq, D], LSE [B, H, Tq].
 
-    A key is read from `left` positions before the query's own to `right` after it, None for all. keys: [B, Tk], True
-    where one may be read. bias: [H, Tq, Tk], or by distance [H, Tq + Tk - 1]. slopes: [H]. seed: [1], says which share
-    `dropout` of the weights is dropped. offsets, key_offsets: [N + 1], int32, of packed sequences, which take no `keys`
-    and no `bias`; what they leave out reads zeros. Under autocast the heads are cast as torch's own attention casts
-    them. LSE is for reading: no gradient passes through it.
+    A query reads the keys from `left` positions before its own to `right` after it; None means all. keys: [B, Tk], True
+    where a key may be read. bias: [H, Tq, Tk], or by distance [H, Tq + Tk - 1]. slopes: [H]. seed: [1], selects the
+    share `dropout` of the weights to drop. offsets, key_offsets: [N + 1], int32, of packed sequences, which take no
+    `keys` and no `bias`; positions outside all sequences give zeros. Under autocast q, k and v are cast as by torch's
+    own attention. No gradient passes through LSE.
     """
     device = q.device.type
     if torch.is_autocast_enabled(device):
@@ -176,7 +176,7 @@ def _attention_backward(
 def _by_distance(
     of_bias: Callable[[Tensor, int, int], Tensor], H: int, queries: int, length: int, own: int, like: Tensor
 ) -> Tensor:
-    """The gradient of every pair, a slab of queries at a time, summed along its diagonals."""
+    """The gradients of all pairs, a slab of queries at a time, summed along the diagonals."""
     whole = like.new_zeros(like.shape, dtype=torch.float32)
     rows = max(1, SLAB // (H * length * own)) * own
     for first in range(0, queries, rows):
@@ -219,22 +219,22 @@ def _flops(q: tuple, k: tuple, *_: Any, **__: Any) -> int:
 
 @flops_of(torch.ops.tessera.tiled_attention_backward)
 def _backward_flops(_d_out: tuple, q: tuple, k: tuple, *_: Any, **__: Any) -> int:
-    """As of plain attention, whose backward pass computes no scores again."""
+    """As for plain attention, whose backward pass does not compute the scores again."""
     return 2 * _flops(q, k)
 
 
 def _dense(x: Tensor) -> Tensor:
-    """Neighbouring features beside each other, which is all that the kernels ask of a layout."""
+    """The same with contiguous features, the only layout that the kernels need."""
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
 def _blank(like: Tensor, offsets: Tensor | None) -> Tensor:
-    """A result to be filled; zeros where some positions may belong to no sequence."""
+    """Memory for a result; zeros if some positions may belong to no sequence."""
     return torch.empty_like(like) if offsets is None else torch.zeros_like(like)
 
 
 def _prepared(keys: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
-    """Also the first key and the end of the keys that a sequence may read, so that no tile of padding is visited."""
+    """Also the first and the last key that each sequence may read, so that no tile of padding is visited."""
     if keys is None:
         return None, None
     places = torch.arange(keys.shape[1], device=keys.device, dtype=torch.int32)
@@ -244,7 +244,9 @@ def _prepared(keys: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
 
 
 def _bias(bias: Tensor | None, queries: int) -> tuple[Tensor | None, tuple[int, int]]:
-    """With the strides of heads and queries. By distance, the next query's row begins one number before this one's."""
+    """The bias with the strides of heads and queries. By distance, the row of a query begins one number before the
+    previous.
+    """
     if bias is None:
         return None, (0, 0)
     bias = _dense(bias)
@@ -255,14 +257,16 @@ def _bias(bias: Tensor | None, queries: int) -> tuple[Tensor | None, tuple[int, 
 def _packing(
     offsets: Tensor | None, key_offsets: Tensor | None, length: int, rows: int, own: int
 ) -> tuple[Tensor | None, int]:
-    """Of every tile of `rows` queries (own=0) or keys (own=1) what the kernels' `_sequence` reads, and how many tiles.
+    """What `_sequence` in the kernels reads for each tile of `rows` queries (own=0) or keys (own=1), and how many
+    tiles.
 
-    So many as there can be at most, for nobody on this side knows where sequences end; the spare ones are empty.
+    The number of tiles is the largest possible one, because the CPU does not know where sequences end. Spare tiles are
+    empty.
     """
     if offsets is None or key_offsets is None:
         return None, triton.cdiv(length, rows)
     ends = (offsets, key_offsets)
-    lengths = [torch.cat([each.diff(), each.new_zeros(1)]) for each in ends]  # the last is that of spare tiles
+    lengths = [torch.cat([each.diff(), each.new_zeros(1)]) for each in ends]  # the last one is for spare tiles
     tiles = (lengths[own] + rows - 1) // rows
     after = tiles.cumsum(0)
     tile = torch.arange(length // rows + len(offsets) - 1, device=offsets.device)
@@ -282,5 +286,5 @@ def _by(x: Tensor) -> tuple[int, ...]:
 
 
 def _padded(width: int) -> int:
-    """A power of two, at least the 16 that a product of tiles takes."""
+    """The next power of two, at least 16, the minimum for a product of tiles."""
     return max(16, triton.next_power_of_2(width))

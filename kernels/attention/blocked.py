@@ -1,9 +1,9 @@
-"""Exact attention, a block of queries at a time: the scores of one block are all that is ever held.
+"""Exact attention, one block of queries at a time: only the scores of one block are held.
 
-The backward pass makes the scores of a block again, so memory is O(Tq + Tk) beside rows * Tk scores of the sequences in
-a block. Keys that no query of a block may read are left out, so a window takes time in proportion to its reach.
-B batch, H query heads, G key and value heads, Tq queries, Tk keys, D width of one head, L queries of a block. Packed, a
-batch of one holds N sequences end to end, that of number n from offsets[n] to offsets[n + 1].
+The backward pass computes the scores of a block again. So memory is O(Tq + Tk), plus rows * Tk scores for the sequences
+in a block. Keys that no query of a block may read are left out, so with a window the time is proportional to its reach.
+B batch, H query heads, G key and value heads, Tq queries, Tk keys, D width of one head, L queries of a block. If
+packed, a batch of one holds N sequences end to end; sequence n is at offsets[n] to offsets[n + 1].
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def attention_blocked(
     offsets: Tensor | None = None,
     key_offsets: Tensor | None = None,
 ) -> Tensor:
-    """q: [B, H, Tq, D], k and v: [B, G, Tk, D] -> [B, H, Tq, D], arguments as for `attention_triton`.
+    """q: [B, H, Tq, D], k and v: [B, G, Tk, D] -> [B, H, Tq, D]; arguments as for `attention_triton`.
 
-    rows: queries of a block, of so many `sequences`.
+    rows: queries of a block. sequences: how many sequences a block covers.
     """
     device = q.device.type
     if torch.is_autocast_enabled(device):
@@ -70,7 +70,7 @@ def _attention(
     rows: int,
     sequences: int,
 ) -> Tensor:
-    out = torch.empty_like(q) if offsets is None else torch.zeros_like(q)  # zeros for what no sequence holds
+    out = torch.empty_like(q) if offsets is None else torch.zeros_like(q)  # zeros for positions that are in no sequence
     H, D, G = q.shape[1], q.shape[3], k.shape[1]
     with torch.autocast(q.device.type, enabled=False):
         for block in _blocks(q, k, offsets, key_offsets, left, right, rows, sequences):
@@ -168,19 +168,21 @@ def _flops(q: tuple, k: tuple, *_: Any, **__: Any) -> int:
 
 @flops_of(torch.ops.tessera.blocked_attention_backward)
 def _backward_flops(_d_out: tuple, q: tuple, k: tuple, *_: Any, **__: Any) -> int:
-    """As of plain attention, whose backward pass computes no scores again."""
+    """As for plain attention, whose backward pass does not compute the scores again."""
     return 2 * _flops(q, k)
 
 
 @dataclass(frozen=True)
 class _Block:
-    """Queries, which stand in their sequence from `place` on, and the keys, from `first` on, that some may read."""
+    """A block of queries, from position `place` of their sequence, and the keys, from `first`, that some of them may
+    read.
+    """
 
     queries: tuple[slice, ...]
     keys: tuple[slice, ...]
     place: int
     first: int
-    line: int  # where its scores begin in a bias by distance, those of its last query
+    line: int  # where its scores begin in a bias by distance: those of its last query
 
 
 def _blocks(
@@ -207,7 +209,7 @@ def _blocks(
 def _sequences(
     q: Tensor, k: Tensor, offsets: Tensor | None, key_offsets: Tensor | None, together: int
 ) -> Iterator[tuple[slice, range, range]]:
-    """Of the batch, and the queries and keys of each."""
+    """The sequences of the batch, with the queries and keys of each."""
     if offsets is None or key_offsets is None:
         for b in range(0, len(q), together):
             yield slice(b, b + together), range(q.shape[2]), range(k.shape[2])
@@ -260,7 +262,7 @@ def _part(bias: Tensor, block: _Block, rows: int, length: int) -> Tensor:
 
 
 def _add_to_bias(d_bias: Tensor, grads: Tensor, block: _Block) -> None:
-    """grads: [H, L, keys], of a block's scores."""
+    """Add the gradients of the scores of a block, grads: [H, L, keys], to the gradient of the bias."""
     if d_bias.dim() == 3:
         d_bias[:, block.queries[2], block.keys[2]] += grads
     else:
@@ -268,12 +270,14 @@ def _add_to_bias(d_bias: Tensor, grads: Tensor, block: _Block) -> None:
 
 
 def along_diagonals(grads: Tensor) -> Tensor:
-    """[H, L, K] -> [H, L + K - 1], the sums of what shares a distance, from that of the last row's first number on."""
+    """[H, L, K] -> [H, L + K - 1]: the sums over equal distances, starting with the distance of the last row's first
+    number.
+    """
     return by_key(grads.flip(1), grads.shape[1] + grads.shape[2] - 1).sum(1)
 
 
 def _kept(q: Tensor, block: _Block, seed: Tensor, dropped: int) -> Tensor:
-    """What a seed lets through of a block's weights, [B, H, L, keys]."""
+    """The factors of the weights of a block that dropout leaves, [B, H, L, keys]."""
     B, H, queries, _ = q.shape
     b, i = (torch.arange(n, device=q.device)[some] for n, some in zip((B, queries), block.queries[::2], strict=True))
     heads = b[:, None] * H + torch.arange(H, device=q.device)

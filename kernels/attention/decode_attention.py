@@ -1,11 +1,11 @@
-"""Softmax attention of one query a sequence over a cache of keys and values: a step of decoding.
+"""Softmax attention of one query per sequence over a cache of keys and values: one step of decoding.
 
-Vaswani et al. 2017, "Attention Is All You Need", https://arxiv.org/abs/1706.03762, eq. 1, with Tq = 1. Its time is that
-of reading the cache once. B batch, H query heads, G key and value heads (H a multiple of G), R = H / G, Tk keys that
-the cache has room for, L keys that lie apart from it, S splits, D width of one head.
+Vaswani et al. 2017, "Attention Is All You Need", https://arxiv.org/abs/1706.03762, eq. 1, with Tq = 1. It takes as long
+as reading the cache once. B batch, H query heads, G key and value heads (H a multiple of G), R = H / G, Tk keys in the
+cache, L newest keys in a separate tensor, S splits, D width of one head.
 
-Implementations: `matmul`, two products with the heads of a group side by side; `sdpa`, PyTorch's attention; `split`,
-which shares the keys out so that every thread has some; `triton`, the same on a GPU. Where nothing was tuned: `matmul`.
+Implementations: `matmul`, two products with the heads of a group next to each other; `sdpa`, PyTorch's attention;
+`split`, which divides the keys among the threads; `triton`, the same on a GPU. The default is `matmul`.
 """
 
 from __future__ import annotations
@@ -58,12 +58,13 @@ def decode_attention(
     newest: Pair | None = None,
     config: Choice | None = None,
 ) -> Tensor:
-    """q: [B, H, 1, D], k and v: [B, G, Tk, D] -> [B, H, 1, D]; a query without any key reads zeros.
+    """q: [B, H, 1, D], k and v: [B, G, Tk, D] -> [B, H, 1, D]. A query without any key gives zeros.
 
-    keys: [B, Tk], True where a key may be read. lengths: [B], so many keys from the first are there. bias: [H, 1, Tk],
-    added to the scaled scores. scale: of the scores, 1 / sqrt(D) unless given. newest: keys and values [B, G, L, D]
-    that follow those of a full cache, [H, 1, Tk + L] with a bias: a few that were not copied beside the others yet, so
-    what is tuned for a cache of Tk serves. Without `config`: what is tuned.
+    keys: [B, Tk], True where a key may be read. lengths: [B], how many keys are present, counted from the first. bias:
+    [H, 1, Tk], added to the scaled scores. scale: of the scores, 1 / sqrt(D) by default. newest: keys and values [B, G,
+    L, D] that follow those of a full cache (then bias is [H, 1, Tk + L]): a few that were not copied into it yet, so
+    the tuned choice for a cache of Tk runs. Without `config` the tuned choice runs. Raises ValueError if there is more
+    than one query, or newest keys come with `keys` or `lengths`.
     """
     if newest is not None and (keys is not None or lengths is not None):
         raise ValueError("The newest keys follow a full cache, which takes neither keys nor lengths.")
@@ -92,7 +93,7 @@ def _real(k: Tensor, keys: Tensor | None, lengths: Tensor | None) -> Tensor | No
 
 
 def _part(q: Tensor, k: Tensor, v: Tensor, real: Tensor | None, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows [.., R, D] over keys [.., L, D]: sums that are not normalised, totals and maxima [.., R, 1].
+    """Rows q: [.., R, D] over keys k: [.., L, D] -> sums that are not normalised, totals and maxima [.., R, 1].
 
     real: [.., 1, L], bias: [.., R, L].
     """
@@ -130,7 +131,8 @@ def _matmul(
         weights = weights + bias.view(G, H // G, -1)
     if real is not None:
         real = real[:, None, None]
-        empty = ~real.any(3, keepdim=True)  # such a row reads everything, then nothing of it: no NaN in a gradient
+        # such a row reads everything, and its result is dropped later: no NaN in a gradient
+        empty = ~real.any(3, keepdim=True)
         weights = weights.masked_fill(~(real | empty), -math.inf)
     shares = weights.softmax(3).to(v.dtype)
     old, new = (shares, None) if newest is None else shares.split((k.shape[2], newest[0].shape[2]), dim=3)
@@ -168,7 +170,7 @@ def _split(
     newest: Pair | None = None,
     splits: int,
 ) -> Tensor:
-    dtype = computed(q)  # under autocast sums of products would leave it again
+    dtype = computed(q)  # under autocast, sums of products would otherwise return to the wider dtype
     q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
     B, H, _, D = q.shape
     G, length = k.shape[1:3]
@@ -176,7 +178,7 @@ def _split(
     query = (q.reshape(B, G, H // G, D) * scale)[:, :, None]  # [B, G, 1, R, D]
     each = length // splits
     parts = []
-    # Equal splits in one batch of products, and what is left over of the keys.
+    # Splits of equal size in one batch of products, then the remaining keys.
     for some, count in ((slice(0, splits * each), splits if each else 0), (slice(splits * each, length), 1)):
         if count and some.start < some.stop:
             K, V = (x[:, :, some].unflatten(2, (count, -1)) for x in (k, v))
@@ -210,7 +212,7 @@ def _triton(
     **tiles: int,
 ) -> Tensor:
     if newest is not None and rows.learns(q, k, v, bias, *newest):
-        k, v = _joined(k, v, newest)  # no gradient passes through the sum that would join them
+        k, v = _joined(k, v, newest)  # the sum that would join them below passes no gradient
         newest = None
     device = q.device.type
     if torch.is_autocast_enabled(device):
@@ -244,7 +246,7 @@ def _decode(
     precision: str,
     tiles: list[int],
 ) -> tuple[Tensor, Tensor]:
-    """(out, LSE [B, H])."""
+    """(out [B, H, 1, D], LSE [B, H])."""
     from kernels.attention.decode_attention_triton import decode
 
     return decode(q, k, v, keys, lengths, bias, scale, precision, *tiles)
@@ -263,7 +265,7 @@ def _keep(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
 
 
 def _gradients(ctx: Any, d_out: Tensor, _d_lse: Tensor) -> tuple:
-    """One row of scores a head is no more than its keys: plain operations do."""
+    """Gradients by plain PyTorch: the scores are one row per head, no more than the keys."""
     q, k, v, keys, lengths, bias, out, lse = ctx.saved_tensors
     B, H, _, D = q.shape
     G = k.shape[1]
@@ -278,7 +280,7 @@ def _gradients(ctx: Any, d_out: Tensor, _d_lse: Tensor) -> tuple:
     total = lse.view(B, G, H // G, 1)
     shares = (scores - total.masked_fill(total == -math.inf, math.inf)).exp()
     delta = (back * out.view(B, G, H // G, D)).sum(3, keepdim=True)
-    slopes = shares * (back @ V.transpose(2, 3) - delta)  # of the scores
+    slopes = shares * (back @ V.transpose(2, 3) - delta)  # gradients of the scores
     d_q = ((slopes @ K) * ctx.scale).to(q.dtype).view(q.shape)
     d_k = (slopes.transpose(2, 3) @ Q * ctx.scale).to(k.dtype)
     d_v = (shares.transpose(2, 3) @ back).to(v.dtype)
@@ -310,7 +312,7 @@ def _fits(configuration: Configuration, problem: Problem) -> bool:
 
 
 def _suited(problem: Problem) -> Configuration:
-    """So many splits that every processor of a Hopper, 132 of them, has two programs, and no split under 256 keys."""
+    """Two programs for each of the 132 processors of a Hopper GPU, but no split under 256 keys."""
     wanted = -(-264 // max(1, problem["batch"] * problem["groups"]))
     splits = max(1, min(SPLITS[-1], rows.power(wanted), problem["keys"] // 256))
     splits = max(each for each in SPLITS if each <= splits)

@@ -1,9 +1,9 @@
-"""One query a sequence against a cache of keys, in splits that run side by side; see
-`kernels.attention.decode_attention`.
+"""One query per sequence against a cache of keys, in parallel splits; see `kernels.attention.decode_attention`.
 
-Dao et al. 2023, "Flash-Decoding", https://pytorch.org/blog/flash-decoding: one query leaves a GPU idle unless its keys
-are shared out. A program reads one split for the query heads of a group, which share its keys; a second kernel weighs
-the splits by their sums. B batch, H query heads, G key and value heads, R = H / G, S splits, D width of a head.
+Dao et al. 2023, "Flash-Decoding", https://pytorch.org/blog/flash-decoding: one query leaves most of a GPU idle unless
+its keys are split. A program reads one split for the query heads of a group, which share its keys. A second kernel
+combines the splits, weighted by their sums. B batch, H query heads, G key and value heads, R = H / G, S splits, D width
+of a head.
 """
 
 # mypy: allow-incomplete-defs
@@ -27,7 +27,7 @@ LN2 = tl.constexpr(math.log(2))
 def _split(q_ptr, k_ptr, v_ptr, sums_ptr, lse_ptr, keys_ptr, lengths_ptr, bias_ptr, q_by, k_by, v_by, bias_by, H, G, Tk,
            scale, SPLITS: tl.constexpr, R: tl.constexpr, WIDTH: tl.constexpr, PRECISION: tl.constexpr,
            BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr):  # fmt: skip
-    """Writes what a split's keys give, [BLOCK_R, D], and the logarithm of the sum they gave it with, base 2."""
+    """Writes the result of one split of keys, [BLOCK_R, D], and the logarithm (base 2) of its sum of exponentials."""
     split, group = tl.program_id(0) % SPLITS, (tl.program_id(0) // SPLITS).to(tl.int64)
     b, g = group // G, group % G
     r, d = tl.arange(0, BLOCK_R), tl.arange(0, BLOCK_D)
@@ -39,7 +39,7 @@ def _split(q_ptr, k_ptr, v_ptr, sums_ptr, lse_ptr, keys_ptr, lengths_ptr, bias_p
     length = Tk
     if lengths_ptr is not None:
         length = tl.minimum(tl.load(lengths_ptr + b).to(tl.int32), Tk)
-    # By the keys there are, not by the room of the cache, so that every split has some of them; in whole tiles.
+    # Split the keys that are present, not the size of the cache, so that each split has some; in whole tiles.
     share = tl.cdiv(tl.cdiv(length, SPLITS), BLOCK_K) * BLOCK_K
     sums, total = tl.zeros([BLOCK_R, BLOCK_D], tl.float32), tl.zeros([BLOCK_R], tl.float32)
     top = tl.full([BLOCK_R], float("-inf"), tl.float32)
@@ -98,7 +98,7 @@ def decode(
     num_warps: int,
     num_stages: int,
 ) -> tuple[Tensor, Tensor]:
-    """out [B, H, 1, D], LSE [B, H]; arguments as for `decode_attention`."""
+    """q: [B, H, 1, D] -> out [B, H, 1, D], LSE [B, H]; arguments as for `decode_attention`."""
     q, k, v = (x if x.stride(3) == 1 else x.contiguous() for x in (q, k, v))
     B, H, _, D = q.shape
     G, length = k.shape[1:3]

@@ -1,8 +1,8 @@
-"""Scores by distance in place of scores by key: the diagonals of a matrix as columns, without an index for each number.
+"""Scores by distance instead of by key: the diagonals of a matrix as columns, without an index for each number.
 
-A row r of queries reads `width` keys, the first of them column r; so distance s from there is column r + s. Rows that
-are one number longer than the matrix turn one form into the other by a mere view: r (K + 1) + s = r K + (r + s).
-R rows, K columns, W width of the band; R + W - 1 <= K. Leading axes are batches.
+Row r of queries reads `width` keys, the first of them in column r; so distance s from there is column r + s. If the
+rows are stored with one number more than the matrix has, a view turns one form into the other: r (K + 1) + s = r K + (r
++ s). R rows, K columns, W width of the band; R + W - 1 <= K. Leading axes are batches.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Exact attention in tiles: no matrix of scores is ever held, forward or backward.
+"""Exact attention in tiles: neither forward nor backward holds a matrix of scores.
 
 Dao et al. 2022, "FlashAttention", https://arxiv.org/abs/2205.14135, algorithms 1 and 4, with the running maximum of
 Milakov & Gimelshein 2018, https://arxiv.org/abs/1805.02867. B batch, H query heads, G key and value heads, Tq queries,
-Tk keys, D width of one head. Query i stands at position i + Tk - Tq and reads the keys `left` before it to `right`
-after it. A row without any key gives zeros and a logarithm of its sum (LSE) of -inf.
+Tk keys, D width of one head. Query i is at position i + Tk - Tq and reads the keys from `left` before it to `right`
+after it. A row without any key gives zeros, and -inf for the logarithm of its sum (LSE).
 
-Tiles that lie wholly within what may be read need no mask, those wholly outside are never visited, and no sum depends
-on the order in which programs run: gradients of keys gather over the queries of their own program.
+Tiles entirely inside the range that may be read need no mask; tiles entirely outside are skipped. No sum depends on the
+order in which programs run: the gradient of a key is summed over the queries by one program.
 """
 
 # mypy: allow-incomplete-defs
@@ -32,7 +32,7 @@ def _read(sums, total, top, q, k_ptr, v_ptr, k_stride, v_stride, i, past, keys, 
           queries, length, left, right, scale, dropped, low, high, WIDTH: tl.constexpr, LEFT: tl.constexpr,
           RIGHT: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr, BLOCK_K: tl.constexpr,
           BLOCK_D: tl.constexpr):  # fmt: skip
-    """Adds keys low to high to the running sums [BLOCK_Q, BLOCK_D], totals and maxima [BLOCK_Q]."""
+    """Adds the keys from low to high to the running sums [BLOCK_Q, BLOCK_D], totals and maxima [BLOCK_Q]."""
     for start in tl.range(low, high, BLOCK_K):
         k = _rows(k_ptr, start, k_stride, length, WIDTH, BLOCK_K, BLOCK_D)
         j = start + tl.arange(0, BLOCK_K)
@@ -59,7 +59,7 @@ def _forward(q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, keys, bounds, bias, slopes, 
     tile, head = tl.program_id(0) % tiles, (tl.program_id(0) // tiles).to(tl.int64)
     b, h = head // H, head % H
     g, rows = h // (H // G), head * Tq
-    # The last queries of a causal pass read most: begun first, they are not what everybody waits for at the end.
+    # The last queries of a causal pass read most keys: start them first, so that nothing waits for them at the end.
     start, query, key, Tq, Tk = _sequence(packing, tiles, tile, (tiles - 1 - tile) * BLOCK_Q, Tq, Tk)
     past, rows = Tk - Tq, rows + query
     i = start + tl.arange(0, BLOCK_Q)
@@ -125,7 +125,7 @@ def _backward_queries(q_ptr, k_ptr, v_ptr, out_ptr, d_out_ptr, lse_ptr, delta_pt
                       right, scale, dropped, WIDTH: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr,
                       PRECISION: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr,
                       BLOCK_D: tl.constexpr):  # fmt: skip
-    """Gradients of the queries, and for the kernels after it delta, the sum of out times its gradient in a row."""
+    """Gradients of the queries; for the next kernels also delta, the sum over a row of out times its gradient."""
     tile, head = tl.program_id(0) % tiles, (tl.program_id(0) // tiles).to(tl.int64)
     b, h = head // H, head % H
     g, rows = h // (H // G), head * Tq
@@ -183,7 +183,7 @@ def _back_to_keys(d_k, d_v, k, v, q_ptr, d_out_ptr, lse_ptr, delta_ptr, q_stride
         d_out = _rows(d_out_ptr, start, d_out_stride, queries, WIDTH, BLOCK_Q, BLOCK_D)
         lse = tl.load(lse_ptr + i, mask=i < queries, other=float("-inf"))
         delta = tl.load(delta_ptr + i, mask=i < queries, other=0.0)
-        # Keys by queries, so that the shares are a product's left factor as they stand, with no transposition of them.
+        # Keys by queries, so that the weights are the left factor of a product without transposition.
         s = _scores(_product(k, tl.trans(q), PRECISION), i[None, :], j[:, None], past, keys, bias,
                     bias_stride, slope, queries, length, left, right, scale, LEFT, RIGHT, MASKED)  # fmt: skip
         p = _weights(s, lse[None, :])
@@ -215,7 +215,7 @@ def _backward_keys(q_ptr, k_ptr, v_ptr, d_out_ptr, lse_ptr, delta_ptr, d_k_ptr, 
     v_ptr += b * v_by[0] + g * v_by[1] + key * v_by[2]
     k = _rows(k_ptr, start, k_by[2], Tk, WIDTH, BLOCK_K, BLOCK_D)
     v = _rows(v_ptr, start, v_by[2], Tk, WIDTH, BLOCK_K, BLOCK_D)
-    # A tile's queries are found as its keys are, seen from the other side.
+    # The queries of a tile of keys are found as the keys of a tile of queries are, with both sides exchanged.
     low, whole_low, whole_high, high = _span(start, Tk, -past, 0, Tq, right, left, RIGHT, LEFT, BLOCK_K, BLOCK_Q)
     if keys is not None:
         keys += b * Tk
@@ -259,7 +259,7 @@ def _backward_bias(q_ptr, k_ptr, v_ptr, d_out_ptr, lse_ptr, delta_ptr, d_bias_pt
                    v_by, d_out_by, bias_by, B, H, G, Tq, Tk, left, right, scale, dropped, first, last,
                    WIDTH: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, PRECISION: tl.constexpr,
                    BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr):  # fmt: skip
-    """One tile of one head's bias gathers over the batch; d_bias: [H, last - first, Tk], of those queries."""
+    """Sums one tile of one head's bias over the batch; d_bias: [H, last - first, Tk], for those queries."""
     across, tiles = tl.cdiv(Tk, BLOCK_K), tl.cdiv(last - first, BLOCK_Q)
     start, row = tl.program_id(0) % across * BLOCK_K, first + tl.program_id(0) // across % tiles * BLOCK_Q
     h = (tl.program_id(0) // across // tiles).to(tl.int64)

@@ -1,14 +1,14 @@
-"""Weighted means whose weights are a kernel of the distance between query and key, zero beyond a distance of one.
+"""Weighted means whose weights are a kernel function of the distance between query and key.
 
 Nadaraya 1964, "On Estimating Regression", https://doi.org/10.1137/1109020; Watson 1964, "Smooth Regression Analysis":
-f(q) = sum_j K(|q - k_j|) v_j / sum_j K(|q - k_j|), with K(u) one of, for u up to 1,
+f(q) = sum_j K(|q - k_j|) v_j / sum_j K(|q - k_j|). K(u) is zero for u above 1; for u up to 1 it is one of
   boxcar: 1, epanechnikov: 1 - u^2, triangular: 1 - u
-(constant factors cancel). A query with nothing near reads zeros. The Gaussian kernel is a softmax: `gaussian`.
-B batch, H heads, Tq queries, Tk keys, D width of a query and a key, E width of a value.
+(constant factors cancel). A query with no key within a distance of one gives zeros. The Gaussian kernel is a softmax:
+`gaussian`. B batch, H heads, Tq queries, Tk keys, D width of a query and a key, E width of a value.
 
-Distances are taken from differences, not from products, so that a query has a distance of exactly zero to itself. They
-are made for a few queries at a time, and again on the way back: memory is that of the arguments and of one chunk. The
-causal diagonal is aligned to the bottom right: the last query sees the last key.
+Distances are computed from differences, not from products, so that the distance of a query to itself is exactly zero.
+They are computed for a few queries at a time, and again in the backward pass: memory is that of the arguments and of
+one chunk. The causal diagonal is aligned to the bottom right: the last query reads the last key.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ CHUNK = 1 << 20
 def nadaraya_watson_reference(
     q: Tensor, k: Tensor, v: Tensor, kernel: str, keys: Tensor | None = None, *, causal: bool = False
 ) -> Tensor:
-    """The definition, for all pairs at once, of a Gaussian too; arguments as for `nadaraya_watson`."""
+    """The definition, for all pairs at once and all kernels; arguments as for `nadaraya_watson`."""
     squares = (q[:, :, :, None] - k[:, :, None]).square().sum(4)  # [B, H, Tq, Tk]
     allowed = torch.ones_like(squares, dtype=torch.bool)
     if causal:
         allowed = allowed.tril(k.shape[2] - q.shape[2])
     if keys is not None:
         allowed = allowed & keys[:, None, None]
-    # The root of zero has no slope; its weight is 1 whatever happens to it.
+    # The root has no slope at zero; the weight there is 1 for all kernels.
     u = torch.where(squares > 0, squares, 1).sqrt() * (squares > 0)
     weights = {
         "gaussian": (-squares / 2).exp(),
@@ -56,7 +56,8 @@ def nadaraya_watson(
 ) -> Tensor:
     """q: [B, H, Tq, D], k: [B, H, Tk, D], in units of the bandwidth, v: [B, H, Tk, E] -> [B, H, Tq, E].
 
-    kernel: "gaussian" or one of COMPACT. keys: [B, Tk], True where a key may be read. In float32 or wider.
+    kernel: "gaussian" or one of COMPACT. keys: [B, Tk], True where a key may be read. All in float32 or wider. Raises
+    ValueError if the kernel is unknown.
     """
     if kernel == "gaussian":
         return gaussian(q, k, v, keys, causal=causal)
@@ -68,9 +69,10 @@ def nadaraya_watson(
 
 
 def gaussian(q: Tensor, k: Tensor, v: Tensor, keys: Tensor | None = None, *, causal: bool = False) -> Tensor:
-    """softmax_j(-|q - k_j|^2 / 2) v_j, as attention with one column more: |q|^2 is the same for all keys and cancels.
+    """softmax_j(-|q - k_j|^2 / 2) v_j, as attention with one more column: |q|^2 is the same for all keys and cancels.
 
-    [q, 1] . [k, -|k|^2 / 2] is then the exponent; attention divides by the root of its width, which is undone here.
+    Shapes as for `nadaraya_watson`. The exponent is [q, 1] . [k, -|k|^2 / 2]; attention divides by the root of its
+    width, which is compensated here.
     """
     D, E = q.shape[3], v.shape[3]
     longer = max(D + 1, E)
@@ -80,10 +82,10 @@ def gaussian(q: Tensor, k: Tensor, v: Tensor, keys: Tensor | None = None, *, cau
     return attention(Q, K, V, causal=causal, keys=keys)[..., :E]
 
 
-# Operations of their own: the compiler takes each as one step, and the way back computes the weights again.
+# Custom operators: the compiler treats each as one step, and the backward pass computes the weights again.
 @torch.library.custom_op("tessera::nadaraya_watson", mutates_args=())
 def _forward(q: Tensor, k: Tensor, v: Tensor, keys: Tensor | None, kernel: str, causal: bool) -> tuple[Tensor, Tensor]:
-    """The result, and what the weights of a query are divided by: [B, H, Tq]."""
+    """The result [B, H, Tq, E], and the divisors of the weights of each query, [B, H, Tq]."""
     out, totals = q.new_empty(*q.shape[:3], v.shape[3]), q.new_empty(q.shape[:3])
     for rows, columns in _chunks(q, k, causal):
         weights = _weights(_distances(q, k, rows, columns), keys, kernel, causal, rows, k.shape[2] - q.shape[2])
@@ -109,7 +111,7 @@ def _backward(
         if kernel == "boxcar":
             continue  # flat wherever it has a slope
         d_weights = (grad[:, :, rows] @ v[:, :, :columns].mT - delta[:, :, rows, None]) / total * (weights > 0)
-        # Of a change of half the square of a distance, which is a product: (q - k) (dq - dk).
+        # Derivative of half the square of a distance, which is a product: (q - k) (dq - dk).
         slope = -2 * d_weights if kernel == "epanechnikov" else torch.where(u > 0, -d_weights / u, 0)
         Q, K = q[:, :, rows], k[:, :, :columns]
         d_q[:, :, rows] = Q * slope.sum(3)[..., None] - slope @ K
@@ -118,7 +120,7 @@ def _backward(
 
 
 def _chunks(q: Tensor, k: Tensor, causal: bool) -> Iterator[tuple[slice, int]]:
-    """(queries, how many keys they may read) of every chunk."""
+    """(queries, number of keys that they may read) of each chunk."""
     B, H, queries, _ = q.shape
     length = k.shape[2]
     rows = max(1, CHUNK // max(1, B * H * length))
@@ -174,7 +176,7 @@ _forward.register_autograd(_gradients, setup_context=_keep)
 
 @flops_of(torch.ops.tessera.nadaraya_watson)
 def _forward_flops(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
-    """A distance counts as the product it could be; every pair counts, the masked ones too."""
+    """Counts a distance as the product that it could be, for all pairs including masked ones."""
     B, H, queries, D = q
     return 2 * B * H * queries * k[2] * (D + v[3])
 

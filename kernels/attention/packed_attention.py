@@ -1,13 +1,14 @@
-"""Softmax attention of sequences of any lengths, laid end to end without padding; each query reads its own sequence.
+"""Softmax attention of sequences of any lengths, stored end to end without padding; a query reads only its own
+sequence.
 
-Vaswani et al. 2017, "Attention Is All You Need", https://arxiv.org/abs/1706.03762, eq. 1, for each sequence by itself.
+Vaswani et al. 2017, "Attention Is All You Need", https://arxiv.org/abs/1706.03762, eq. 1, for each sequence separately.
 P positions of all sequences together, N sequences, H query heads, G key and value heads (H a multiple of G), D width of
-one head. Sequence n is rows offsets[n] to offsets[n + 1]; what stands before offsets[0] or from offsets[N] on is
-nobody's and reads zeros, so that a tensor may keep its size while its contents change.
+one head. Sequence n is rows offsets[n] to offsets[n + 1]. Rows before offsets[0] and from offsets[N] on belong to no
+sequence and give zeros, so a tensor may keep its size while its contents change.
 
-Implementations: `triton`, tiles that know their sequence, no number read back from the GPU; `blocked`, a block of one
-sequence's queries at a time; `sdpa`, PyTorch's attention a sequence. Where nothing was tuned `triton` serves a GPU and
-`blocked` a CPU.
+Implementations: `triton`, tiles that know their sequence, without reading numbers back from the GPU; `blocked`, a block
+of queries of one sequence at a time; `sdpa`, PyTorch's attention for each sequence. The default is `triton` on a GPU
+and `blocked` on a CPU.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def packed_attention_reference(
     dropout: float = 0.0,
     scale: float | None = None,
 ) -> Tensor:
-    """The definition, one sequence after the other; arguments as for `packed_attention`, but it drops nothing."""
+    """The definition, one sequence after the other; arguments as for `packed_attention`, but it drops no weights."""
     out = torch.zeros_like(q)
     options: dict[str, Any] = {"causal": causal, "window": window, "slopes": slopes, "scale": scale}
     for own, read in _sequences(offsets, key_offsets):
@@ -67,11 +68,12 @@ def packed_attention(
     scale: float | None = None,
     config: Choice | None = None,
 ) -> Tensor:
-    """q: [P, H, D], k and v: [P, G, D] -> [P, H, D]; offsets: [N + 1] of int32 or int64, on q's device, never falling.
+    """q: [P, H, D], k and v: [P, G, D] -> [P, H, D]; offsets: [N + 1], int32 or int64, ascending, on the device of q.
 
-    key_offsets: those of the keys, where sequences have other numbers of keys than of queries. The rest as for
-    `attention`, each within a sequence: its last query sees its last key. Time is that of the pairs within sequences,
-    memory O(P). Without `config`: what is tuned for this problem.
+    key_offsets: the offsets of the keys, if sequences have other numbers of keys than of queries. Other arguments as
+    for `attention`, within each sequence: its last query reads its last key. Time is that of the pairs within
+    sequences, memory is O(P). Without `config` the tuned choice for this problem runs. Raises ValueError if the offsets
+    do not fit the keys, a window is negative, or slopes need a gradient.
     """
     if k.shape[0] != q.shape[0] and key_offsets is None:
         raise ValueError(
@@ -94,17 +96,17 @@ def packed_attention(
 
 
 def _batches(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Each [P, H, D] -> [1, H, P, D]"""
+    """Each [P, H, D] -> [1, H, P, D]."""
     return q.transpose(0, 1)[None], k.transpose(0, 1)[None], v.transpose(0, 1)[None]
 
 
 def _rows(out: Tensor) -> Tensor:
-    """And back."""
+    """[1, H, P, D] -> [P, H, D]."""
     return out[0].transpose(0, 1)
 
 
 def _sequences(offsets: Tensor, key_offsets: Tensor | None) -> list[tuple[slice, slice]]:
-    """Where the queries and the keys of each are."""
+    """The rows of the queries and of the keys of each sequence."""
     bounds = (each.tolist() for each in (offsets, offsets if key_offsets is None else key_offsets))
     return list(zip(*([slice(*pair) for pair in itertools.pairwise(each)] for each in bounds), strict=True))
 
@@ -145,11 +147,12 @@ def _masked(
     dropout: float,
     scale: float | None,
 ) -> Tensor:
-    """The same inside a trace, which cannot know where sequences end: under a mask of all pairs."""
+    """The same under a mask of all pairs: a trace does not know where sequences end."""
     ends = offsets if key_offsets is None else key_offsets
     own, place = _places(q, offsets)
     read, key_place = _places(k, ends)
-    past = torch.nn.functional.pad(ends.diff() - offsets.diff(), (1, 1))  # more keys than queries, by sequence
+    # how many more keys than queries each sequence has
+    past = torch.nn.functional.pad(ends.diff() - offsets.diff(), (1, 1))
     distance = key_place - (place + past[own])[:, None]
     allowed = (own[:, None] == read) & (own > 0)[:, None] & (own < len(offsets))[:, None]
     left, right = reach(causal, window)
@@ -160,7 +163,7 @@ def _masked(
 
 
 def _places(x: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
-    """Of every row its sequence, from 1 on, and where it stands there; 0 and N + 1 are before and after all."""
+    """For each row its sequence, from 1 on, and its position there; 0 and N + 1 mean before and after all sequences."""
     row = torch.arange(len(x), device=x.device)
     sequence = torch.searchsorted(offsets.long(), row, right=True)
     return sequence, row - torch.nn.functional.pad(offsets, (1, 0))[sequence]
@@ -222,7 +225,7 @@ def _default(problem: Problem) -> str:
 
 
 def _lean(problem: Problem) -> str | None:
-    """As of attention, were all one sequence."""
+    """As for attention over a single sequence."""
     return "blocked" if 8 * problem["heads"] * problem["queries"] * problem["keys"] > 2**29 else None
 
 
@@ -232,7 +235,7 @@ def _inputs(problem: Problem, seed: int) -> tuple[tuple[Any, ...], dict[str, Any
     generator = torch.Generator(problem.device).manual_seed(seed)
 
     def ends(length: int) -> Tensor:
-        """Lengths differ as much as chance makes them."""
+        """Random ends of the sequences, up to `length`."""
         inner = torch.randint(0, length + 1, (max(N - 1, 0),), generator=generator, device=problem.device)
         edges = inner.new_tensor([0]), inner.sort().values, inner.new_tensor([length] if N else [])
         return torch.cat(edges).to(torch.int32)
@@ -242,7 +245,7 @@ def _inputs(problem: Problem, seed: int) -> tuple[tuple[Any, ...], dict[str, Any
         "causal": problem["causal"],
         "window": (64, 64) if problem["window"] else None,
         "slopes": torch.logspace(-1, -8, H, base=2, device=problem.device) if problem["slopes"] else None,
-        # So few that nothing is dropped, and the result can be compared, though the way of dropping is taken.
+        # So small that nothing is dropped and results can be compared, but the code for dropout runs.
         "dropout": 1e-12 if problem["dropout"] else 0.0,
         "scale": None,
     }

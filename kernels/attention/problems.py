@@ -1,7 +1,7 @@
-"""What attention is asked for: sizes and flags, inputs to measure with, who refuses what, and tiles that fit a GPU.
+"""The problems of attention: sizes and flags, inputs to measure with, unsupported cases, and tiles that fit a GPU.
 
-B batch, H query heads, G key and value heads, Tq queries, Tk keys, D width of one head, reach the keys that a query
-reads at most.
+B batch, H query heads, G key and value heads, Tq queries, Tk keys, D width of one head; reach: the largest number of
+keys that a query reads.
 """
 
 from __future__ import annotations
@@ -45,15 +45,16 @@ TILED = (
     *BLOCKED,
 )
 HOPPER = 232_448  # bytes of shared memory that a program may have there
-PER_THREAD = 192  # float32 of sums and scores for a thread; of its 255 registers addresses take the rest
+PER_THREAD = 192  # numbers in float32, sums and scores, per thread; the rest of its 255 registers is for addresses
 
 
 def suited(problem: Problem) -> Configuration:
     """Tiles by the width of a head and the bytes of a number.
 
-    Compiled for sm_90 in bfloat16, nothing of these is spilt. Forward, block_q 128, block_k 64: 224 registers at width
-    128 with 8 warps, 253 at 64 with 4. The keys' gradient, causal, 8 warps, own by step: 218 at width 64 with 128 by 32
-    (128 by 64 spills 116 bytes a thread), 250 at 128 with 128 by 16 (128 by 32: 124), 250 at 256 with 32 by 16.
+    Compiled for sm_90 in bfloat16, none of these spills registers. Forward, block_q 128, block_k 64: 224 registers at
+    width 128 with 8 warps, 253 at 64 with 4. Gradient of the keys, causal, 8 warps, own by step: 218 at width 64 with
+    128 by 32 (128 by 64 spills 116 bytes per thread), 250 at 128 with 128 by 16 (128 by 32 spills 124), 250 at 256 with
+    32 by 16.
     """
     D, half = problem["width"], problem.dtype in HALF
     if half:
@@ -63,7 +64,7 @@ def suited(problem: Problem) -> Configuration:
         forward = (64, 32, 4, 2) if D <= 64 else (64, 32, 8, 2) if D <= 128 else (32, 32, 8, 2)
         backward = (64, 32, 8, 2) if D <= 128 else (32, 16, 8, 2)
     if half and D > 64 and problem["dropout"]:
-        backward = (64, 16, 8, 2) if D <= 128 else backward  # with 128 by 16 the seed's numbers spill 116 bytes
+        backward = (64, 16, 8, 2) if D <= 128 else backward  # with 128 by 16 the random numbers spill 116 bytes
     few = max(16, rows.power(problem["queries"]))
     names = [name for name in TILES if name != "precision"]
     return {
@@ -76,7 +77,7 @@ def suited(problem: Problem) -> Configuration:
 def fits(configuration: Configuration, problem: Problem) -> bool:
     """Whether tiles and sums of all programs fit shared memory and registers."""
     D = max(16, rows.power(problem["width"]))
-    size = 2 if problem.dtype in HALF else 5  # of 4 bytes; split into three products it takes somewhat more
+    size = 2 if problem.dtype in HALF else 5  # of 4 bytes; splitting a product into three takes somewhat more
     tiles = (int(configuration[name]) for name in TILES if name != "precision")
     block_q, block_k, warps, stages, own, step, backward_warps, backward_stages = tiles
     held = max(block_q + 2 * stages * block_k, 2 * own + 2 * backward_stages * step)
@@ -88,7 +89,7 @@ def fits(configuration: Configuration, problem: Problem) -> bool:
 
 
 def varies_what_runs(configuration: Configuration, problem: Problem) -> bool:
-    """Nothing is gained by trying tiles of a backward pass that is not asked for, or a precision for half precision."""
+    """Rules out tiles of a backward pass that is not needed, and a precision setting for half precision."""
     plain = suited(problem)
     idle = () if problem["gradients"] else BACKWARD
     if problem.dtype in HALF:
@@ -98,14 +99,14 @@ def varies_what_runs(configuration: Configuration, problem: Problem) -> bool:
 
 @cache
 def shared_memory() -> int:
-    """Bytes for a program on this machine's GPU, or on a Hopper where there is none."""
+    """Bytes of shared memory for a program on the GPU of this machine, or on a Hopper GPU if there is none."""
     if torch.cuda.is_available():
         return torch.cuda.get_device_properties(0).shared_memory_per_block_optin  # type: ignore[attr-defined]
     return HOPPER
 
 
 def needs_tiles(problem: Problem) -> str | None:
-    """Why the Triton kernels cannot run `problem`."""
+    """Why the Triton kernels cannot run `problem`, or None."""
     if problem["width"] > WIDEST:
         return f"a head is at most {WIDEST} wide"
     if problem.dtype == "float64":
@@ -114,12 +115,13 @@ def needs_tiles(problem: Problem) -> str | None:
 
 
 def masked(problem: Problem) -> bool:
-    """Whether torch's own attention needs a matrix for what may be read."""
+    """Whether torch's own attention needs a mask matrix."""
     unequal = problem["causal"] and problem["queries"] != problem["keys"]
     return unequal or problem["window"] or problem["padded"] or problem["slopes"] or problem["bias"] != "none"
 
 
 def refuses_flash(problem: Problem) -> str | None:
+    """Why torch's flash attention cannot run `problem`, or None."""
     if problem.device == "cpu":
         return _bias_that_learns(problem) or ("it drops no weights" if problem["dropout"] else None)
     if problem.dtype not in HALF:
@@ -130,12 +132,14 @@ def refuses_flash(problem: Problem) -> str | None:
 
 
 def refuses_efficient(problem: Problem) -> str | None:
+    """Why torch's memory-efficient attention cannot run `problem`, or None."""
     if problem.dtype == "float64":
         return "it computes in float32 or less"
-    return "it takes as many keys as queries of heads" if _grouped(problem) else _needs_cuda(problem)
+    return "it needs as many key heads as query heads" if _grouped(problem) else _needs_cuda(problem)
 
 
 def refuses_cudnn(problem: Problem) -> str | None:
+    """Why cuDNN's attention cannot run `problem`, or None."""
     if problem.dtype not in HALF:
         return "it computes in half precision"
     if problem["width"] > 128 or problem["width"] % 8:
@@ -144,7 +148,7 @@ def refuses_cudnn(problem: Problem) -> str | None:
 
 
 def _bias_that_learns(problem: Problem) -> str | None:
-    return "a bias that learns is not for it" if problem["bias"].startswith("learned") else None
+    return "it has no gradient for a bias" if problem["bias"].startswith("learned") else None
 
 
 def _grouped(problem: Problem) -> bool:
@@ -152,22 +156,24 @@ def _grouped(problem: Problem) -> bool:
 
 
 def _needs_cuda(problem: Problem) -> str | None:
-    return None if problem.device == "cuda" else "it needs a GPU of CUDA"
+    return None if problem.device == "cuda" else "it needs a CUDA GPU"
 
 
 def lean(problem: Problem) -> str | None:
-    """The definition holds all scores: beyond half a gigabyte of them blocks of rows stand for it."""
+    """The definition holds all scores: if they take more than half a gigabyte, `blocked` replaces it."""
     scores = problem["batch"] * problem["heads"] * problem["queries"] * problem["keys"]
     return "blocked" if 8 * scores > 2**29 else None
 
 
 def default(problem: Problem) -> str:
+    """`sdpa`, but with a window `triton` if it can run, else `blocked`."""
     if not problem["window"]:
         return "sdpa"
     return "triton" if needs_tiles(problem) is None else "blocked"
 
 
 def inputs(problem: Problem, seed: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Random arguments of a call for a problem: q, k, v, then keywords; see `attention` for shapes."""
     B, H, G, Tq, Tk, D, reach = (problem[name] for name in SIZES)
     generator = torch.Generator(problem.device).manual_seed(seed)
     dtype = getattr(torch, problem.dtype)
@@ -176,7 +182,7 @@ def inputs(problem: Problem, seed: int) -> tuple[tuple[Any, ...], dict[str, Any]
         numbers = torch.randn(shape, generator=generator, device=problem.device)
         return numbers.to(dtype).requires_grad_(learns)
 
-    # As a projection leaves them: heads side by side at a position.
+    # The layout that a projection gives: the heads of a position next to each other.
     q, k, v = (
         normal(B, length, heads, D, learns=problem["gradients"]).transpose(1, 2)
         for length, heads in ((Tq, H), (Tk, G), (Tk, G))
@@ -188,7 +194,7 @@ def inputs(problem: Problem, seed: int) -> tuple[tuple[Any, ...], dict[str, Any]
         "causal": problem["causal"],
         "keys": torch.arange(Tk, device=problem.device) < ends if problem["padded"] else None,
         "bias": normal(*table, learns=biased.startswith("learned")) if biased != "none" else None,
-        # So few that nothing is dropped, and the result can be compared, though the way of dropping is taken.
+        # So small that nothing is dropped and results can be compared, but the code for dropout runs.
         "dropout": 1e-12 if problem["dropout"] else 0.0,
         "scale": None,
         "window": (before, reach - 1 - before) if problem["window"] else None,
@@ -197,7 +203,7 @@ def inputs(problem: Problem, seed: int) -> tuple[tuple[Any, ...], dict[str, Any]
 
 
 def named(operation: str) -> Callable[[str], dict[str, Problem]]:
-    """Models that fit a laptop on a CPU; on a GPU heads of 64 and 128 up to 16,384 positions."""
+    """Models that fit a laptop on a CPU; on a GPU heads of 64 and 128 with up to 16,384 positions."""
 
     def problems(device: str) -> dict[str, Problem]:
         gpu = device == "cuda"

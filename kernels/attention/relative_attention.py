@@ -1,11 +1,12 @@
-"""Softmax attention whose keys and values carry a vector for how far they stand from the query, up to a clip.
+"""Softmax attention with learned vectors for the distance between query and key, up to a maximum distance.
 
 Shaw et al. 2018, "Self-Attention with Relative Position Representations", https://arxiv.org/abs/1803.02155, eq. 3-5:
-score_ij = q_i (k_j + a_{clip(j - i)}) / sqrt(D), out_i = sum_j w_ij (v_j + b_{clip(j - i)}), clip to [-c, c].
-B batch, H heads, Tq queries, Tk keys, D width of one head, c clip, 2 c + 1 rows of the tables a and b.
+score_ij = q_i (k_j + a_{clip(j - i)}) / sqrt(D), out_i = sum_j w_ij (v_j + b_{clip(j - i)}), clip to [-c, c]. B batch,
+H heads, Tq queries, Tk keys, D width of one head, c clip, 2 c + 1 rows of the tables a and b.
 
-No query has vectors of its own for all keys, [Tq, Tk, D]: it meets each row of a table once, and these products reach
-the scores by distance; the weights of one distance are summed before they meet its row of b.
+No tensor [Tq, Tk, D] with a vector for each pair is made. Each query is multiplied once with each row of a, and the
+products are moved to the scores by distance. The weights of equal distances are summed before they are multiplied with
+b.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def relative_attention_reference(
     causal: bool = False,
     keys: Tensor | None = None,
 ) -> Tensor:
-    """The definition, with a vector for every pair; arguments as for `relative_attention`."""
+    """The definition, with a vector for each pair; arguments as for `relative_attention`."""
     Tq, Tk, clip = q.shape[2], k.shape[2], len(key_table) // 2
     distance = torch.arange(Tk, device=q.device) - torch.arange(Tk - Tq, Tk, device=q.device)[:, None]
     row = distance.clamp(-clip, clip) + clip
@@ -56,8 +57,8 @@ def relative_attention(
 ) -> Tensor:
     """q: [B, H, Tq, D], k and v: [B, H, Tk, D], tables [2 c + 1, D] from distance -c to c -> [B, H, Tq, D].
 
-    The last query stands at the last key. keys: [B, Tk], True where a key may be read; a query without any reads zeros.
-    Causal, the half of the tables for the future is not looked at.
+    The last query is at the position of the last key. keys: [B, Tk], True where a key may be read; a query without any
+    key gives zeros. If causal, the half of the tables for the future is not read.
     """
     Tq, Tk, clip = q.shape[2], k.shape[2], len(key_table) // 2
     rows = clip + 1 if causal else 2 * clip + 1
@@ -68,7 +69,7 @@ def relative_attention(
     if keys is not None:
         real = keys[:, None, None, :]
         allowed = real if allowed is None else real & allowed
-    if allowed is not None:  # finite, so that a row without any key is no NaN; it is dropped below
+    if allowed is not None:  # finite, so that a row without any key is not NaN; its result is dropped below
         scores = scores.masked_fill(~allowed, torch.finfo(scores.dtype).min)
     weights = F.dropout(scores.softmax(3), dropout)
     out = weights @ v
@@ -78,7 +79,7 @@ def relative_attention(
 
 
 def _spread(products: Tensor, distance: Tensor, clip: int) -> Tensor:
-    """Each query's products with the rows of a table, [B, H, Tq, c + 1 or 2 c + 1], at every key: [B, H, Tq, Tk]."""
+    """The products of each query with the rows of a table, [B, H, Tq, c + 1 or 2 c + 1] -> by key, [B, H, Tq, Tk]."""
     (Tq, Tk), ahead = distance.shape, products.shape[3] - 1 - clip
     near = by_key(products, Tq + clip + ahead)
     near = F.pad(near, (Tk - Tq - clip, -ahead))
@@ -87,11 +88,11 @@ def _spread(products: Tensor, distance: Tensor, clip: int) -> Tensor:
 
 
 def _gathered(weights: Tensor, distance: Tensor, clip: int, rows: int) -> Tensor:
-    """The weights [B, H, Tq, Tk] of each distance, summed beyond the clip: [B, H, Tq, rows]."""
+    """The weights [B, H, Tq, Tk] -> by distance, summed beyond the clip: [B, H, Tq, rows]."""
     (Tq, Tk), ahead = distance.shape, rows - 1 - clip
     near = by_distance(F.pad(weights, (clip - (Tk - Tq), ahead)), rows)
     near = near[..., 1:-1] if ahead else near[..., 1:]
     beyond = [weights.masked_fill(distance < clip, 0).sum(3, keepdim=True)] if ahead else []
-    # What remains of the whole: cheaper than to mask all keys once more.
+    # The remainder of the total: cheaper than masking all keys once more.
     behind = weights.sum(3, keepdim=True) - near.sum(3, keepdim=True) - sum(beyond)
     return torch.cat([behind, near, *beyond], dim=3)

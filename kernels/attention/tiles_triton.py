@@ -1,7 +1,8 @@
-"""Parts of attention in tiles: rows of a tensor, scores of a tile, what a seed drops, where a tile of a sequence lies.
+"""Parts of attention in tiles: rows of a tensor, scores of a tile, dropout by a seed, the place of a tile in its
+sequence.
 
-B batch, H query heads, G key and value heads, Tq queries, Tk keys, D width of one head. Query i stands at position
-i + Tk - Tq and reads the keys `left` before it to `right` after it.
+B batch, H query heads, G key and value heads, Tq queries, Tk keys, D width of one head. Query i is at position i + Tk -
+Tq and reads the keys from `left` before it to `right` after it.
 """
 
 # mypy: allow-incomplete-defs
@@ -22,7 +23,7 @@ EVERY = tl.constexpr(ALL)
 
 @triton.jit
 def _product(a, b, PRECISION: tl.constexpr):
-    if PRECISION == "widened":  # for the interpreter, which multiplies bfloat16 by its bits
+    if PRECISION == "widened":  # for the interpreter, which multiplies bfloat16 as integers
         product = tl.dot(a.to(tl.float32), b.to(tl.float32), input_precision="ieee")
     else:
         product = tl.dot(a, b, input_precision=PRECISION)
@@ -31,7 +32,7 @@ def _product(a, b, PRECISION: tl.constexpr):
 
 @triton.jit
 def _rows(pointer, start, stride, length, WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """[ROWS, COLUMNS] from row `start` on, zeros beyond `length` and WIDTH."""
+    """[ROWS, COLUMNS] from row `start`; zeros beyond `length` and WIDTH."""
     r, c = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
     # int64: a row times its stride overflows 32 bits on long batches.
     at = pointer + tl.cast(start, tl.int64) * stride + r.to(tl.int64)[:, None] * stride + c[None, :]
@@ -48,7 +49,9 @@ def _store_rows(pointer, x, start, stride, length, WIDTH: tl.constexpr, ROWS: tl
 @triton.jit
 def _span(start, length, past, first, last, left, right, LEFT: tl.constexpr, RIGHT: tl.constexpr,
           ROWS: tl.constexpr, STEP: tl.constexpr):  # fmt: skip
-    """What the ROWS rows from `start` on read of `first` to `last`, in steps: from, wholly from, wholly to, to."""
+    """The part of `first` to `last` that ROWS rows from `start` read, in steps: (begin, begin of full tiles, their end,
+    end).
+    """
     end = tl.minimum(start + ROWS, length)
     low, high = first, last
     if LEFT:
@@ -70,7 +73,7 @@ def _scores(products, i, j, past, keys, bias, bias_stride, slope, queries, lengt
             LEFT: tl.constexpr, RIGHT: tl.constexpr, MASKED: tl.constexpr):  # fmt: skip
     """Products of queries i and keys j as powers of two, -inf where nothing may be read.
 
-    i and j lie along different axes of a tile, whichever. keys, bias, slope are those of this head.
+    i and j are along different axes of a tile, in either order. keys, bias, slope are those of this head.
     """
     s = products * (scale * LOG2E)
     if bias is not None:
@@ -92,16 +95,17 @@ def _scores(products, i, j, past, keys, bias, bias_stride, slope, queries, lengt
 
 @triton.jit
 def _weights(s, lse):
-    """The shares of scores, zeros in a row without any key; lse lies along the axis of the queries."""
+    """The weights of scores; zeros in a row without any key. lse is along the axis of the queries."""
     empty = lse == float("-inf")
     return tl.where(empty, 0.0, tl.exp2(s - tl.where(empty, 0.0, lse * LOG2E)))
 
 
 @triton.jit
 def _sequence(packing, tiles, tile, start, Tq, Tk):
-    """Where a program's rows start in their sequence, and what that is: first query, first key, how many of each.
+    """The start of a program's rows in their sequence, and the sequence: first query, first key, how many of each.
 
-    packing: [5, tiles], these for each tile of a packed batch; None where every sequence has Tq and Tk.
+    packing: [5, tiles], these numbers for each tile of a packed batch; None if all sequences have Tq queries and Tk
+    keys.
     """
     query, key = 0, 0
     if packing is not None:
@@ -121,7 +125,7 @@ def _mixed(x):
 
 @triton.jit
 def _kept(seed, rows, j, dropped):
-    """What `weight_dropout.kept` says of rows (int64) and keys j, which lie along different axes of a tile."""
+    """The same as `weight_dropout.kept` for rows (int64) and keys j, which are along different axes of a tile."""
     s = tl.load(seed)
     words = _mixed((rows ^ s).to(tl.uint32)) + (rows >> 32).to(tl.uint32)
     numbers = _mixed(_mixed(words ^ (s >> 32).to(tl.uint32)) + j.to(tl.uint32) * SPREAD) >> 8

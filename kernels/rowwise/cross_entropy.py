@@ -1,9 +1,10 @@
-"""Cross-entropy of a softmax: what the true class costs, log sum exp(x) - x_target, without a table of probabilities.
+"""Cross-entropy of a softmax: log sum exp(x) - x_target for each row, without a table of probabilities.
 
-With label smoothing e (Szegedy et al. 2016, https://arxiv.org/abs/1512.00567, section 7) the target is 1 - e of the
-true class and e / V of every class: (1 - e) (lse - x_target) + e (lse - mean x). The gradient exp(x - lse) - target is
-computed again from the logits in the backward pass, so that one number a row is kept. Rows whose target is
-`ignore_index` count for nothing. Losses are float32 or wider. logits: [..., V], targets: [...]; N rows, V classes.
+With label smoothing e (Szegedy et al. 2016, https://arxiv.org/abs/1512.00567, section 7) the target distribution is 1 -
+e at the true class plus e / V at each class: (1 - e) (lse - x_target) + e (lse - mean x). The backward pass computes
+the gradient exp(x - lse) - target again from the logits, so the forward pass keeps one number per row. A row whose
+target is `ignore_index` does not count. Losses are in float32 or wider. logits: [..., V], targets: [...]; N rows, V
+classes.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ CLASSES_BLOCKS = (1024, 2048, 4096, 8192, 16384)
 def cross_entropy_reference(
     logits: Tensor, targets: Tensor, ignore_index: int = IGNORE, label_smoothing: float = 0.0, reduction: str = "mean"
 ) -> Tensor:
-    """The definition."""
+    """The definition; arguments and result as for `cross_entropy`."""
     logs = logits.to(by_rows.wide(logits)).log_softmax(-1)
     kept = targets != ignore_index
     true = logs.gather(-1, torch.where(kept, targets, 0)[..., None])[..., 0]
@@ -37,7 +38,10 @@ def cross_entropy_reference(
 
 
 def reduced(loss: Tensor, kept: Tensor, reduction: str) -> Tensor:
-    """loss of every row, 0 where it is not `kept` -> the same, their sum, or their mean over what is kept."""
+    """Reduce the losses of rows. loss: [...], 0 where a row does not count; kept: [...], True where it counts.
+
+    reduction: "none" -> loss as it is, "sum" -> their sum, "mean" -> their mean over the rows that count, both [].
+    """
     if reduction == "none":
         return loss
     return loss.sum() if reduction == "sum" else loss.sum() / kept.sum()
@@ -47,7 +51,7 @@ def reduced(loss: Tensor, kept: Tensor, reduction: str) -> Tensor:
 def _forward(
     logits: Tensor, targets: Tensor, ignore: int, smoothing: float, how: str, block: int, num_warps: int
 ) -> tuple[Tensor, Tensor]:
-    """(the loss of every row, log sum exp); logits: [N, V], targets: [N]."""
+    """(loss [N], log sum exp [N]) of logits [N, V] and targets [N]."""
     x, targets = by_rows.flat(logits), targets.contiguous()
     loss = torch.empty(len(x), dtype=by_rows.wide(x), device=x.device)
     lse = torch.empty_like(loss)
@@ -59,7 +63,7 @@ def _forward(
         for part in by_rows.parts(len(x), block):
             wide, target = x[part].to(loss.dtype), targets[part]
             top, ignored = wide.amax(1, keepdim=True), target == ignore
-            shifted = wide - top  # so that what follows stays small where all logits are large
+            shifted = wide - top  # keeps the following numbers small if all logits are large
             read = shifted.gather(1, target.masked_fill(ignored, 0)[:, None])[:, 0]
             if smoothing:
                 read = (1 - smoothing) * read + smoothing * shifted.mean(1)
@@ -123,25 +127,29 @@ def _gradients(ctx: Any, dloss: Tensor, _: Tensor | None) -> tuple:
 
 
 _forward.register_autograd(_gradients, setup_context=_setup)
-torch.library.register_autocast("tessera::cross_entropy", "cuda", torch.float32)  # as PyTorch does with its own
+# PyTorch does the same for its own operator
+torch.library.register_autocast("tessera::cross_entropy", "cuda", torch.float32)
 
 
 def row_losses(
     logits: Tensor, targets: Tensor, ignore: int, smoothing: float, how: str, block: int, num_warps: int
 ) -> tuple[Tensor, Tensor]:
-    """(loss, lse) of logits [N, V]; how: blocked, by so many rows, or triton, by so many classes."""
+    """(loss [N], log sum exp [N]) of logits [N, V] and targets [N].
+
+    how: "blocked", where `block` is a number of rows, or "triton", where it is a number of classes.
+    """
     return _forward(logits, targets, ignore, smoothing, how, block, num_warps)
 
 
 def logit_gradients(dloss: Tensor, logits: Tensor, targets: Tensor, lse: Tensor, *settings: Any) -> Tensor:
-    """The gradient of `row_losses`; the settings are its own."""
+    """The gradient [N, V] of `row_losses` for the gradients dloss [N] of its losses; same settings."""
     return _backward(dloss, logits, targets, lse, *settings)
 
 
 def plain_cross_entropy(
     logits: Tensor, targets: Tensor, ignore_index: int = IGNORE, label_smoothing: float = 0.0, reduction: str = "mean"
 ) -> Tensor:
-    """PyTorch's own."""
+    """PyTorch's own cross-entropy; arguments and result as for `cross_entropy`."""
     V, wide = logits.shape[-1], by_rows.wide(logits)
     loss = F.cross_entropy(
         logits.reshape(-1, V).to(wide), targets.reshape(-1), ignore_index=ignore_index,
@@ -172,7 +180,7 @@ def _triton(
 
 
 def check(targets: Tensor, shape: torch.Size, label_smoothing: float, reduction: str, reductions: tuple) -> None:
-    """Raise ValueError where the arguments of a cross-entropy are none."""
+    """Raises ValueError if an argument of a cross-entropy is invalid. shape: of the rows, which `targets` must have."""
     if targets.shape != shape:
         raise ValueError(f"There must be a target for every row, {list(shape)}, but got {list(targets.shape)}.")
     if targets.dtype != torch.int64:
@@ -187,7 +195,10 @@ def cross_entropy(
     logits: Tensor, targets: Tensor, *, ignore_index: int = IGNORE, label_smoothing: float = 0.0,
     reduction: str = "mean", config: Choice | None = None,
 ) -> Tensor:  # fmt: skip
-    """logits: [..., V], targets: [...] of int64. Without `config`: what is tuned for this problem."""
+    """The cross-entropy of logits [..., V] and targets [...] (int64): a scalar, or [...] with reduction "none".
+
+    Without `config` the tuned choice for this problem runs. Raises ValueError if an argument is invalid.
+    """
     check(targets, logits.shape[:-1], label_smoothing, reduction, REDUCTIONS)
     sizes = (by_rows.count(logits), logits.shape[-1])
     flags = (by_rows.learns(logits),)
@@ -196,7 +207,7 @@ def cross_entropy(
 
 
 def some_targets(problem: Problem, seed: int, classes: int) -> Tensor:
-    """[N] class numbers, a tenth of them ignored."""
+    """[N] random class numbers; a tenth of them are ignored."""
     generator = torch.Generator(problem.device).manual_seed(seed + 1)
     targets = torch.randint(classes, (problem["rows"],), generator=generator, device=problem.device)
     ignored = torch.rand(problem["rows"], generator=generator, device=problem.device) < 0.1
@@ -221,7 +232,7 @@ def _problems(device: str) -> dict[str, Problem]:
 
 
 def fits(configuration: Configuration, problem: Problem) -> bool:
-    """Between 4 and 32 classes a thread at a time."""
+    """Between 4 and 32 classes per thread at a time."""
     threads = by_rows.WARP * int(configuration["num_warps"])
     return 4 * threads <= int(configuration["block"]) <= 32 * threads
 

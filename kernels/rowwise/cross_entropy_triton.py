@@ -1,6 +1,6 @@
 """Cross-entropy of rows of any width: one pass for the loss, one for the gradient, without a table of probabilities.
 
-The sum of exponentials is kept beside a running maximum: Milakov & Gimelshein 2018, "Online normalizer calculation for
+A running maximum is kept next to the sum of exponentials: Milakov & Gimelshein 2018, "Online normalizer calculation for
 softmax", https://arxiv.org/abs/1805.02867, algorithm 3. N rows, V classes.
 """
 
@@ -21,7 +21,7 @@ def _forward(x_ptr, target_ptr, loss_ptr, lse_ptr, x_stride, V, IGNORE: tl.const
     # int64: a row index times its stride overflows 32 bits on long batches
     n = tl.program_id(0).to(tl.int64)
     target = tl.load(target_ptr + n)
-    top = tl.full([BLOCK], -float("inf"), WIDE)  # a maximum and a sum a lane, which meet once at the end
+    top = tl.full([BLOCK], -float("inf"), WIDE)  # one maximum and one sum per lane, combined at the end
     total = tl.zeros([BLOCK], WIDE)
     plain = tl.zeros([BLOCK], WIDE)
     for start in range(0, V, BLOCK):
@@ -35,8 +35,8 @@ def _forward(x_ptr, target_ptr, loss_ptr, lse_ptr, x_stride, V, IGNORE: tl.const
             plain += tl.where(c < V, x, 0.0)
     most = tl.max(top, 0)
     safe = tl.where(most == -float("inf"), 0.0, most)
-    log = tl.log(tl.sum(total * tl.exp(top - safe), 0))  # what follows stays small where all logits are large
-    inside = (target >= 0) & (target < V)  # another class has no loss: NaN says so where an index would read astray
+    log = tl.log(tl.sum(total * tl.exp(top - safe), 0))  # keeps the following numbers small if all logits are large
+    inside = (target >= 0) & (target < V)  # an invalid class gives NaN instead of an illegal read
     loss = log - (tl.load(x_ptr + n * x_stride + target, mask=inside, other=float("nan")).to(WIDE) - safe)
     if SMOOTHING > 0:
         loss = (1 - SMOOTHING) * loss + SMOOTHING * (log - (tl.sum(plain, 0) / V - safe))
@@ -68,7 +68,9 @@ def forward(
     block: int,
     num_warps: int,
 ) -> None:
-    """Write the loss of every row and the logarithm of its sum; logits: [N, V] with dense rows, targets: [N]."""
+    """Write loss [N] and lse [N], the logarithm of the sum of exponentials; logits: [N, V], rows contiguous; targets:
+    [N].
+    """
     N, V = logits.shape
     with torch.cuda.device_of(logits):
         _forward[(N,)](
@@ -81,7 +83,7 @@ def backward(
     dloss: Tensor, logits: Tensor, targets: Tensor, lse: Tensor, d_logits: Tensor, ignore: int, smoothing: float,
     block: int, num_warps: int,
 ) -> None:  # fmt: skip
-    """Write d_logits, contiguous, which may be logits itself where they are contiguous."""
+    """Write d_logits [N, V], contiguous. It may be the same memory as logits if logits are contiguous."""
     N, V = logits.shape
     with torch.cuda.device_of(logits):
         _backward[(N, triton.cdiv(V, block))](

@@ -1,9 +1,9 @@
-"""Gated activations: one half of a hidden layer, through a function g, decides how much of the other half passes.
+"""Gated activations: one half of a hidden layer, passed through a function g, scales the other half.
 
-Shazeer 2020, "GLU Variants Improve Transformer", https://arxiv.org/abs/2002.05202, eq. 5-6, without the maps around:
-y = g(z) v. g sigmoid is GLU (Dauphin et al. 2017, https://arxiv.org/abs/1612.08083), relu ReGLU, gelu GEGLU, silu
-SwiGLU, identity the bilinear layer; gelu_tanh is the approximation of T5 v1.1, quick_gelu z sigmoid(1.702 z).
-The FIRST half of hidden is the gate, as that paper writes it, unless `first` is False, as in torch's `glu`. The
+Shazeer 2020, "GLU Variants Improve Transformer", https://arxiv.org/abs/2002.05202, eq. 5-6, without the linear maps: y
+= g(z) v. Names by g: sigmoid GLU (Dauphin et al. 2017, https://arxiv.org/abs/1612.08083), relu ReGLU, gelu GEGLU, silu
+SwiGLU, identity the bilinear layer. gelu_tanh is the approximation of T5 v1.1, quick_gelu is z sigmoid(1.702 z). The
+FIRST half of hidden is the gate, as in that paper; with `first` False it is the second half, as in torch's `glu`. The
 gradients are dz = dy v g'(z), dv = dy g(z). hidden: [..., 2E], y: [..., E]; N rows.
 """
 
@@ -40,11 +40,11 @@ OWN: Mapping[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
     "gelu_tanh": lambda z: F.gelu(z, approximate="tanh"),
-    "quick_gelu": lambda z: F.silu(QUICK * z) / QUICK,  # so that one tensor is kept, not two
+    "quick_gelu": lambda z: F.silu(QUICK * z) / QUICK,  # keeps one tensor for the backward pass instead of two
     "silu": F.silu,
     "identity": lambda z: z,
 }
-# dz of dy, z and g(z)
+# dz as a function of dy, z and g(z)
 SLOPES: Mapping[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "sigmoid": lambda dy, z, opened: aten.sigmoid_backward(dy, opened),
     "relu": lambda dy, z, opened: aten.threshold_backward(dy, opened, 0),
@@ -62,7 +62,7 @@ def _halves(hidden: Tensor, first: bool) -> tuple[Tensor, Tensor]:
 
 
 def gated_activation_reference(hidden: Tensor, gate: str = "silu", first: bool = True) -> Tensor:
-    """The definition."""
+    """The definition; arguments as for `gated_activation`."""
     z, v = _halves(hidden.to(by_rows.wide(hidden)), first)
     return (DEFINITIONS[gate](z) * v).to(hidden.dtype)
 
@@ -141,7 +141,11 @@ def _triton(hidden: Tensor, gate: str = "silu", first: bool = True, *, block: in
 
 
 def gated_activation(hidden: Tensor, gate: str = "silu", first: bool = True, *, config: Choice | None = None) -> Tensor:
-    """hidden: [..., 2E] -> [..., E]. Without `config`: what is tuned for this problem."""
+    """hidden: [..., 2E] -> [..., E]. Without `config` the tuned choice for this problem runs.
+
+    gate: the name of g. first: whether the first half is the gate. Raises ValueError if gate is unknown or the width is
+    odd.
+    """
     if gate not in OWN:
         raise ValueError(f"gate must be one of {', '.join(OWN)}, but got {gate!r}.")
     if hidden.shape[-1] % 2:
@@ -167,13 +171,13 @@ def _problems(device: str) -> dict[str, Problem]:
 
 
 def _fits(configuration: Configuration, problem: Problem) -> bool:
-    """At most 16 numbers of each half a thread, and no block that is mostly empty."""
+    """At most 16 numbers of each half per thread, and no block that is mostly empty."""
     block, threads = int(configuration["block"]), by_rows.WARP * int(configuration["num_warps"])
     return threads <= block <= 16 * threads and (block <= by_rows.power(problem["columns"]) or block == 256)
 
 
 def _suited(problem: Problem) -> dict[str, Any]:
-    """One row, or a part of it, a program; 8 numbers a thread."""
+    """One row or a part of it per program; 8 numbers per thread."""
     block = min(2048, max(256, by_rows.power(problem["columns"])))
     return {"block": block, "num_warps": max(1, block // (8 * by_rows.WARP))}
 

@@ -1,6 +1,6 @@
-"""Gated activations in one pass over memory: both halves are read once, and their gradients written where they belong.
+"""Gated activations in one pass over memory: both halves are read once, their gradients are written in place.
 
-Nothing but the hidden layer is kept for the backward pass. N rows, E columns of each half.
+The backward pass keeps only the hidden layer. N rows, E columns of each half.
 """
 
 # mypy: allow-incomplete-defs
@@ -16,7 +16,7 @@ from kernels.rowwise.rows_triton import wide
 ROOT_HALF = tl.constexpr(0.7071067811865476)
 ROOT_TWO_OVER_PI = tl.constexpr(0.7978845608028654)
 ROOT_OF_TWO_PI = tl.constexpr(2.5066282746310002)
-CUBE = tl.constexpr(0.044715)  # of the tanh approximation of gelu
+CUBE = tl.constexpr(0.044715)  # for the tanh approximation of gelu
 QUICK = tl.constexpr(1.702)
 
 
@@ -41,7 +41,8 @@ def _opened(z, GATE: tl.constexpr):
         opened = z * below
         slope = below + z * tl.exp(-0.5 * z * z) / ROOT_OF_TWO_PI
     elif GATE != "identity":
-        # silu, and what is z sigmoid(u): of gelu_tanh too, as (1 + tanh u) / 2 is the sigmoid of 2 u
+        # silu, and all functions of the form z sigmoid(u): gelu_tanh too, because (1 + tanh u) / 2 is the sigmoid of 2
+        # u
         u, du = z, slope
         if GATE == "quick_gelu":
             u = QUICK * z
@@ -82,7 +83,7 @@ def _backward(dy_ptr, h_ptr, dh_ptr, dy_stride, h_stride, E, gate_at, value_at, 
 
 
 def forward(hidden: Tensor, y: Tensor, gate: str, first: bool, block: int, num_warps: int) -> None:
-    """Write y, contiguous; hidden: [N, 2E] with dense rows."""
+    """Write y [N, E], contiguous; hidden: [N, 2E], rows contiguous."""
     N, E = y.shape
     with torch.cuda.device_of(hidden):
         _forward[(N, triton.cdiv(E, block))](
@@ -92,7 +93,7 @@ def forward(hidden: Tensor, y: Tensor, gate: str, first: bool, block: int, num_w
 
 
 def backward(dy: Tensor, hidden: Tensor, d_hidden: Tensor, gate: str, first: bool, block: int, num_warps: int) -> None:
-    """Write d_hidden, contiguous; dy and hidden with dense rows."""
+    """Write d_hidden [N, 2E], contiguous; dy: [N, E] and hidden: [N, 2E], rows contiguous."""
     N, E = dy.shape
     with torch.cuda.device_of(hidden):
         _backward[(N, triton.cdiv(E, block))](
@@ -102,5 +103,5 @@ def backward(dy: Tensor, hidden: Tensor, d_hidden: Tensor, gate: str, first: boo
 
 
 def _halves(E: int, first: bool) -> tuple[int, int]:
-    """Where gate and value begin."""
+    """The columns where gate and value begin."""
     return (0, E) if first else (E, 0)

@@ -1,10 +1,10 @@
-"""Layer normalisation: every row has mean zero and variance one, then a gain and a bias; with the addition before it.
+"""Layer normalisation: each row gets mean zero and variance one, then a gain and a bias; optionally after an addition.
 
-Ba et al. 2016, "Layer Normalization", https://arxiv.org/abs/1607.06450, eq. 4: y = (x - m) r * w + b,
-r = 1 / sqrt(var + eps), the variance divided by C; statistics in float32 or wider. With h = (x - m) r, g = dy * w the
-gradients are dx = r (g - mean(g) - h mean(g h)), dw = sum over rows of dy h, db = sum over rows of dy.
-`add_layer_norm` adds a residual first, as between the sublayers of a Transformer, and gives the sum too, which is
-rounded to the dtype of x before the norm reads it. x, residual: [..., C], w and b: [C]; N rows.
+Ba et al. 2016, "Layer Normalization", https://arxiv.org/abs/1607.06450, eq. 4: y = (x - m) r * w + b, r = 1 / sqrt(var
++ eps), where the variance is divided by C. Statistics are in float32 or wider. With h = (x - m) r and g = dy * w the
+gradients are dx = r (g - mean(g) - h mean(g h)), dw = sum over rows of dy h, db = sum over rows of dy. `add_layer_norm`
+first adds a residual, as between the sublayers of a Transformer, and also returns the sum. The sum is rounded to the
+dtype of x before the norm reads it. x, residual: [..., C], w and b: [C]; N rows.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def layer_norm_reference(
     eps: float = EPS,
     residual: Tensor | None = None,
 ) -> Any:
-    """The definition: y, or (y, x + residual)."""
+    """The definition: y [..., C], or (y, x + residual) if there is a residual; arguments as for `add_layer_norm`."""
     total = x if residual is None else x + residual
     wide = total.to(by_rows.wide(x))
     centred = wide - wide.mean(-1, keepdim=True)
@@ -45,7 +45,7 @@ def _forward(
     x: Tensor, residual: Tensor | None, weight: Tensor | None, bias: Tensor | None, eps: float,
     how: str, rows: int, num_warps: int, programs: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """(y, total, m, r); total is empty without a residual; m, r: [N]."""
+    """(y, total, m, r). y: the shape of x. total: that of x, or empty without a residual. m, r: [N]."""
     y, total, mean, scale = _results(x, residual)
     x2, added = by_rows.flat(x), None if residual is None else by_rows.flat(residual)
     if x.numel() and how == "triton":
@@ -88,7 +88,7 @@ def _backward(
     dy: Tensor, dtotal: Tensor | None, x: Tensor, weight: Tensor | None, biased: bool, mean: Tensor, scale: Tensor,
     how: str, rows: int, num_warps: int, programs: int,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """(dx, dw, db), x what was normed; the gradient of a parameter that is not there is empty."""
+    """(dx, dw, db). x is the tensor that was normalised. The gradient of a missing parameter is empty."""
     dx = torch.empty_like(x, memory_format=torch.contiguous_format)
     dw = torch.zeros(x.shape[-1] if weight is not None else 0, dtype=scale.dtype, device=x.device)
     db = torch.zeros(x.shape[-1] if biased else 0, dtype=scale.dtype, device=x.device)
@@ -141,7 +141,8 @@ def _gradients(ctx: Any, dy: Tensor | None, dtotal: Tensor | None, *_: Any) -> t
 
 
 _forward.register_autograd(_gradients, setup_context=_setup)
-torch.library.register_autocast("tessera::layer_norm", "cuda", torch.float32)  # as PyTorch does with its own
+# PyTorch does the same for its own operator
+torch.library.register_autocast("tessera::layer_norm", "cuda", torch.float32)
 
 
 def _torch(
@@ -188,7 +189,7 @@ def layer_norm(
     x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = EPS,
     *, config: Choice | None = None,
 ) -> Tensor:  # fmt: skip
-    """x: [..., C], weight and bias: [C] -> [..., C]. Without `config`: what is tuned for this problem."""
+    """x: [..., C], weight and bias: [C] -> [..., C]. Without `config` the tuned choice for this problem runs."""
     if config is None and tuned.untouched(OPERATION, x.device):
         return F.layer_norm(x, x.shape[-1:], weight, bias, eps)
     return _serving(x, by_rows.learns(x, weight, bias), False, config)(x, weight, bias, eps)
@@ -198,7 +199,10 @@ def add_layer_norm(
     x: Tensor, residual: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = EPS,
     *, config: Choice | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """(the norm of x + residual, x + residual); shapes as for `layer_norm`, residual and x alike."""
+    """(the norm of x + residual, x + residual), both [..., C]; x and residual: [..., C], weight and bias: [C].
+
+    Raises ValueError if x and residual differ in shape or dtype.
+    """
     if residual.shape != x.shape or residual.dtype != x.dtype:
         raise ValueError(
             f"x and residual must be alike, but got {list(x.shape)} of {x.dtype} and {list(residual.shape)} of "

@@ -1,8 +1,7 @@
-"""Layer normalisation in one pass over memory, with the addition before it; see `kernels.rowwise.layer_norm` for the
-formula.
+"""Layer normalisation in one pass over memory, with the preceding addition; see `kernels.rowwise.layer_norm`.
 
-Each program of the backward pass adds the gradients of gain and bias of its own rows in registers and writes one
-partial sum, so that the result does not depend on the order in which programs run. N rows, C columns.
+Each program of the backward pass sums the gradients of gain and bias over its own rows in registers and writes one
+partial sum. So the result does not depend on the order in which programs run. N rows, C columns.
 """
 
 # mypy: allow-incomplete-defs
@@ -29,7 +28,7 @@ def _forward(x_ptr, r_ptr, w_ptr, b_ptr, y_ptr, total_ptr, mean_ptr, scale_ptr, 
         x += tl.load(r_ptr + n[:, None] * r_stride + c[None, :], mask=inside, other=0.0).to(WIDE)
         rounded = x.to(total_ptr.dtype.element_ty)
         tl.store(total_ptr + at, rounded, mask=inside)
-        x = rounded.to(WIDE)  # the norm is that of the sum which is handed on
+        x = rounded.to(WIDE)  # the norm reads the same rounded sum that is returned
     mean = tl.sum(x, 1) / C
     x = tl.where(inside, x - mean[:, None], 0.0)
     scale = 1 / tl.sqrt(tl.sum(x * x, 1) / C + EPS)
@@ -79,7 +78,9 @@ def forward(
     x: Tensor, residual: Tensor | None, weight: Tensor | None, bias: Tensor | None, y: Tensor, total: Tensor | None,
     mean: Tensor, scale: Tensor, eps: float, rows: int, num_warps: int,
 ) -> None:  # fmt: skip
-    """Write y, total (where there is a residual), mean and scale; x and residual: [N, C] with dense rows."""
+    """Write y, total (if there is a residual), mean and scale; x and residual: [N, C], rows contiguous; mean, scale:
+    [N].
+    """
     N, C = x.shape
     weight, bias = (None if each is None else each.contiguous() for each in (weight, bias))
     with torch.cuda.device_of(x):
@@ -94,7 +95,7 @@ def backward(
     dy: Tensor, dtotal: Tensor | None, x: Tensor, weight: Tensor | None, biased: bool, mean: Tensor, scale: Tensor,
     dx: Tensor, rows: int, num_warps: int, programs: int,
 ) -> tuple[Tensor | None, Tensor | None]:  # fmt: skip
-    """Write dx; the gradients of gain and bias, in float32 or wider."""
+    """Write dx [N, C]; return the gradients of gain and bias, [C] in float32 or wider."""
     N, C = x.shape
     weight = None if weight is None else weight.contiguous()
     programs = min(programs, triton.cdiv(N, rows))

@@ -1,11 +1,11 @@
-"""A linear map to classes and its cross-entropy at once: the logits, [N, V], never stand in memory.
+"""A linear map to classes and its cross-entropy in one operation: the logits [N, V] are never all in memory.
 
-The rows go through in chunks: logits of a chunk, their loss, and, where gradients will be asked for, the gradients of
-the chunk while its logits are there; `in_forward` False computes the logits again in the backward pass instead, a
-matrix product more and no gradient of the weights between the two passes. The idea of the first: Hsu et al. 2024,
-"Liger Kernel", https://arxiv.org/abs/2410.10989, section 3.2.5. With G = softmax(x W^T + b) - target:
-dx = G W, dW = G^T x, db = sum of G over rows; those of the weights are added up in float32 or wider.
-x: [..., C], weight: [V, C], bias: [V], targets: [...]; N rows.
+The rows are processed in chunks. For each chunk the logits and their loss are computed. If gradients will be needed,
+the gradients of the chunk are computed at the same time. With `in_forward` False the backward pass computes the logits
+again instead: one more matrix product, but no gradient of the weights is held between the passes. The first variant
+follows Hsu et al. 2024, "Liger Kernel", https://arxiv.org/abs/2410.10989, section 3.2.5. With G = softmax(x W^T + b) -
+target: dx = G W, dW = G^T x, db = sum of G over rows. Gradients of the weights are summed in float32 or wider. x: [...,
+C], weight: [V, C], bias: [V], targets: [...]; N rows.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from kernels.rowwise.cross_entropy import (
 )
 
 REDUCTIONS = ("mean", "sum")
-BLOCKS = (1, 4, 16, 64, 256, 1024)  # rows of a chunk whose softmax is in the cache of a CPU
+BLOCKS = (1, 4, 16, 64, 256, 1024)  # rows of a chunk whose softmax is computed at a time, in the cache of a CPU
 SMALL = 2**20  # logits
 CHUNKS = {"rows": (64, 128, 256, 512, 1024, 2048, 4096), "in_forward": (True, False)}
 
@@ -42,7 +42,7 @@ def linear_cross_entropy_reference(
     x: Tensor, weight: Tensor, targets: Tensor, bias: Tensor | None = None, ignore_index: int = IGNORE,
     label_smoothing: float = 0.0, reduction: str = "mean",
 ) -> Tensor:  # fmt: skip
-    """The definition."""
+    """The definition; arguments and result as for `linear_cross_entropy`."""
     return cross_entropy_reference(F.linear(x, weight, bias), targets, ignore_index, label_smoothing, reduction)
 
 
@@ -51,7 +51,9 @@ def _forward(
     x: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, ignore: int, smoothing: float, learn: bool,
     in_forward: bool, rows: int, how: str, block: int, num_warps: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """(the sum of the losses, lse, dx, dW, db), the gradients empty unless they are made here; x: [N, C]."""
+    """(the sum of the losses [], lse [N], dx, dW, db); the gradients are empty unless they are computed here. x: [N,
+    C].
+    """
     total, lse, dx, dw, db = _results(x, weight, bias, learn and in_forward)
     settings = (ignore, smoothing, how, block, num_warps)
     for part in by_rows.parts(len(x), rows):
@@ -96,7 +98,7 @@ def _backward(
     x: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, lse: Tensor, ignore: int, smoothing: float,
     rows: int, how: str, block: int, num_warps: int,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """(dx, dW, db) of the sum of the losses; the logits are computed again."""
+    """(dx, dW, db) of the sum of the losses; computes the logits again."""
     _, _, dx, dw, db = _results(x, weight, bias, True)
     for part in by_rows.parts(len(x), rows):
         logits = F.linear(x[part], weight, bias)
@@ -174,7 +176,11 @@ def linear_cross_entropy(
     x: Tensor, weight: Tensor, targets: Tensor, bias: Tensor | None = None, *, ignore_index: int = IGNORE,
     label_smoothing: float = 0.0, reduction: str = "mean", config: Choice | None = None,
 ) -> Tensor:  # fmt: skip
-    """The mean or sum of the losses. Without `config`: what is tuned for this problem, else chunks if it is large."""
+    """The mean or the sum of the losses, a scalar. x: [..., C], weight: [V, C], targets: [...] (int64), bias: [V].
+
+    Without `config` the tuned choice runs, else chunks if the problem is large. Raises ValueError if an argument is
+    invalid.
+    """
     check(targets, x.shape[:-1], label_smoothing, reduction, REDUCTIONS)
     sizes = (by_rows.count(x), x.shape[-1], weight.shape[0])
     flags = (by_rows.learns(x, weight, bias), bias is not None)
@@ -203,7 +209,7 @@ def _problems(device: str) -> dict[str, Problem]:
 
 
 def _suited(problem: Problem) -> dict[str, Any]:
-    """Logits of 2^24 numbers at a time: 512 rows of 32,768 classes."""
+    """2^24 logits at a time: 512 rows of 32,768 classes."""
     return {"rows": min(4096, max(64, 2**24 // by_rows.power(problem["classes"])))}
 
 
@@ -212,8 +218,9 @@ def _cached(problem: Problem) -> dict[str, Any]:
 
 
 def _default(problem: Problem) -> str:
-    """Chunks, which keep the memory small; no logits of a few megabytes are worth the detour: 0.8 ms whole and 2.5 ms
-    in chunks for 512 rows, 64 columns, 256 classes in float32 with gradients, on one core of an AMD EPYC."""
+    """Chunks, which use little memory, except for a few megabytes of logits: for 512 rows, 64 columns and 256 classes
+    in float32 with gradients the whole takes 0.8 ms and chunks take 2.5 ms, on one core of an AMD EPYC.
+    """
     return "torch" if problem["rows"] * problem["classes"] <= SMALL else "chunked"
 
 

@@ -1,9 +1,9 @@
-"""A linear map whose result is read twice: now, and later as a memory, from which no gradient goes back to the input.
+"""A linear map whose result is used twice: now, and later as a memory that passes no gradient back to the input.
 
-Dai et al. 2019, "Transformer-XL", https://arxiv.org/abs/1901.02860, section 3.2: the memory's states are behind a stop
-gradient, the map that makes keys and values of them is not. With y = x W^T and the gradients G of the present and M of
-the memory: dW = (G + M)^T x, dx = G W. Two maps, of x and of x detached, would take half as much work again.
-x: [..., I], W: [O, I], y: [..., O].
+Dai et al. 2019, "Transformer-XL", https://arxiv.org/abs/1901.02860, section 3.2: the states of the memory are behind a
+stop-gradient, but the map that turns them into keys and values is not. With y = x W^T and the gradients G of the
+present use and M of the memory: dW = (G + M)^T x, dx = G W. Two separate maps, of x and of x detached, would cost half
+as much again. x: [..., I], W: [O, I], y: [..., O].
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kernels.dispatch.mode import is_plain
 
 
 def remembered_linear_reference(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """The definition."""
+    """The definition; arguments and result as for `remembered_linear`."""
     return F.linear(x, weight), F.linear(x.detach(), weight)
 
 
@@ -26,7 +26,7 @@ class _RememberedLinear(torch.autograd.Function):
     @staticmethod
     def forward(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         y = F.linear(x, weight)
-        return y, y.clone()  # one tensor given out twice would be two views of one gradient
+        return y, y.clone()  # two outputs that are one tensor would share one gradient
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, Tensor]) -> None:
@@ -41,8 +41,8 @@ class _RememberedLinear(torch.autograd.Function):
 
 
 def remembered_linear(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """(x W^T, the same without a gradient to x)."""
-    # A compiler finds the common product itself, and warns of autograd functions.
+    """(x W^T, the same without a gradient to x), both [..., O]; x: [..., I], weight: [O, I]."""
+    # A compiler finds the common product itself, and warns about autograd functions.
     if is_plain() or torch.compiler.is_compiling():
         return remembered_linear_reference(x, weight)
     if torch.is_autocast_enabled(x.device.type):

@@ -1,8 +1,8 @@
-"""Root-mean-square normalisation: every row has a mean square of one, then a gain.
+"""Root-mean-square normalisation: each row gets a mean square of one, then a gain.
 
-Zhang & Sennrich 2019, "Root Mean Square Layer Normalization", https://arxiv.org/abs/1910.07467, eq. 4:
-y = x r * w, r = 1 / sqrt(mean(x^2) + eps); statistics in float32 or wider. With h = x r, g = dy * w the gradients are
-dx = r (g - h mean(g h)) and dw = sum over rows of dy h. x: [..., C], w: [C]; N rows.
+Zhang & Sennrich 2019, "Root Mean Square Layer Normalization", https://arxiv.org/abs/1910.07467, eq. 4: y = x r * w, r =
+1 / sqrt(mean(x^2) + eps). Statistics are in float32 or wider. With h = x r and g = dy * w the gradients are dx = r (g -
+h mean(g h)) and dw = sum over rows of dy h. x: [..., C], w: [C]; N rows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ EPS = 1e-6
 
 
 def rms_norm_reference(x: Tensor, weight: Tensor | None = None, eps: float = EPS) -> Tensor:
-    """The definition."""
+    """The definition; arguments as for `rms_norm`."""
     wide = x.to(by_rows.wide(x))
     y = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
     return (y if weight is None else y * weight.to(wide.dtype)).to(x.dtype)
@@ -55,7 +55,7 @@ def _(x: Tensor, weight: Tensor | None, eps: float, how: str, rows: int, num_war
 def _backward(
     dy: Tensor, x: Tensor, weight: Tensor | None, scale: Tensor, how: str, rows: int, num_warps: int, programs: int
 ) -> tuple[Tensor, Tensor]:
-    """(dx, dw); dw is empty without a gain."""
+    """(dx, dw); dw is empty if there is no gain."""
     dy2, x2, dx = by_rows.flat(dy), by_rows.flat(x), torch.empty_like(x, memory_format=torch.contiguous_format)
     dw = None if weight is None else torch.zeros(weight.shape, dtype=scale.dtype, device=x.device)
     if x.numel():
@@ -89,7 +89,8 @@ def _gradients(ctx: Any, dy: Tensor, _: Tensor | None) -> tuple:
 
 
 _forward.register_autograd(_gradients, setup_context=_setup)
-torch.library.register_autocast("tessera::rms_norm", "cuda", torch.float32)  # as PyTorch does with its own
+# PyTorch does the same for its own operator
+torch.library.register_autocast("tessera::rms_norm", "cuda", torch.float32)
 
 
 def _blocked_forward(x: Tensor, weight: Tensor | None, y: Tensor, scale: Tensor, eps: float, rows: int) -> None:
@@ -132,7 +133,7 @@ def _triton(
 
 
 def rms_norm(x: Tensor, weight: Tensor | None = None, eps: float = EPS, *, config: Choice | None = None) -> Tensor:
-    """x: [..., C], weight: [C] -> [..., C] in the dtype of x. Without `config`: what is tuned for this problem."""
+    """x: [..., C], weight: [C] -> [..., C] in the dtype of x. Without `config` the tuned choice runs."""
     if config is None and tuned.untouched(OPERATION, x.device):
         return _torch(x, weight, eps)
     sizes, flags = (by_rows.count(x), x.shape[-1]), (by_rows.learns(x, weight),)

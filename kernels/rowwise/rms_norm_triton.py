@@ -1,7 +1,7 @@
 """RMSNorm in one pass over memory, forward and backward; see `kernels.rowwise.rms_norm` for the formula.
 
-The gradient of the gain is a sum over all rows: each program adds those of its own rows in registers and writes one
-partial sum, so that the result does not depend on the order in which programs run. N rows, C columns.
+The gradient of the gain is a sum over all rows. Each program sums its own rows in registers and writes one partial sum,
+so the result does not depend on the order in which programs run. N rows, C columns.
 """
 
 # mypy: allow-incomplete-defs
@@ -56,7 +56,7 @@ def _backward(dy_ptr, x_ptr, w_ptr, scale_ptr, dx_ptr, dw_ptr, dy_stride, x_stri
 
 
 def forward(x: Tensor, weight: Tensor | None, y: Tensor, scale: Tensor, eps: float, rows: int, num_warps: int) -> None:
-    """Write y and scale; x: [N, C] with dense rows."""
+    """Write y [N, C] and scale [N]; x: [N, C], rows contiguous."""
     N, C = x.shape
     weight = None if weight is None else weight.contiguous()
     with torch.cuda.device_of(x):
@@ -69,7 +69,7 @@ def forward(x: Tensor, weight: Tensor | None, y: Tensor, scale: Tensor, eps: flo
 def backward(
     dy: Tensor, x: Tensor, weight: Tensor | None, scale: Tensor, dx: Tensor, rows: int, num_warps: int, programs: int
 ) -> Tensor | None:
-    """Write dx; the gradient of the gain, in float32 or wider."""
+    """Write dx [N, C]; return the gradient of the gain, [C] in float32 or wider."""
     N, C = x.shape
     weight = None if weight is None else weight.contiguous()
     programs = min(programs, triton.cdiv(N, rows))

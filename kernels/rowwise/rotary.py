@@ -1,9 +1,9 @@
-"""Rotary positions: pairs of channels are turned by angles that grow with the position.
+"""Rotary positions: pairs of channels are rotated by angles that grow with the position.
 
-Su et al. 2021, "RoFormer", https://arxiv.org/abs/2104.09864, eq. 34: pair m of a head of width D turns by
-p * base^(-2m/D): (a, b) -> (a cos - b sin, a sin + b cos). Pairs are (2m, 2m + 1), "interleaved", as in the paper, or
-(m, m + D/2), "halves", as in Llama and GPT-NeoX. The gradient is turned back by the same angle. Angles, cosines and
-products are in float32 or wider. x: [B, H, T, D], positions: [T].
+Su et al. 2021, "RoFormer", https://arxiv.org/abs/2104.09864, eq. 34: at position p, pair m of a head of width D is
+rotated by p * base^(-2m/D): (a, b) -> (a cos - b sin, a sin + b cos). Pairs are (2m, 2m + 1), "interleaved", as in the
+paper, or (m, m + D/2), "halves", as in Llama and GPT-NeoX. The gradient is rotated back by the same angle. Angles,
+cosines and products are in float32 or wider. x: [B, H, T, D], positions: [T].
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ LAYOUTS = ("halves", "interleaved")
 
 
 def angles(x: Tensor, positions: Tensor, base: float) -> Tensor:
-    """[T, D/2] in radians."""
+    """The angles [T, D/2] in radians, for x: [B, H, T, D] and positions: [T]."""
     D, wide = x.shape[3], by_rows.wide(x)
     frequencies = base ** (-torch.arange(0, D, 2, device=x.device, dtype=wide) / D)
     return positions.to(wide)[:, None] * frequencies
 
 
 def rotary_reference(x: Tensor, positions: Tensor, base: float = BASE, layout: str = "halves") -> Tensor:
-    """The definition."""
+    """The definition; arguments as for `rotary`."""
     D, turns = x.shape[3], angles(x, positions, base)
     m = torch.arange(D // 2, device=x.device)
     first, second = (m, m + D // 2) if layout == "halves" else (2 * m, 2 * m + 1)
@@ -42,7 +42,7 @@ def rotary_reference(x: Tensor, positions: Tensor, base: float = BASE, layout: s
 
 
 def _pairs(x: Tensor, interleaved: bool) -> tuple[Tensor, Tensor]:
-    """Views of the two numbers of each pair, [B, H, T, D/2]."""
+    """Views of the first and the second number of each pair, [B, H, T, D/2]; x: [B, H, T, D]."""
     if interleaved:
         return x[..., 0::2], x[..., 1::2]
     first, second = x.chunk(2, dim=3)
@@ -111,7 +111,10 @@ def _triton(
 def rotary(
     x: Tensor, positions: Tensor, base: float = BASE, layout: str = "halves", *, config: Choice | None = None
 ) -> Tensor:
-    """x: [B, H, T, D], positions: [T] -> x turned. Without `config`: what is tuned for this problem."""
+    """x: [B, H, T, D], positions: [T] -> x rotated, [B, H, T, D]. Without `config` the tuned choice runs.
+
+    Raises ValueError if D is odd or the layout is unknown.
+    """
     B, H, T, D = x.shape
     if D % 2:
         raise ValueError(f"Rotary positions turn pairs, so a head's width must be even, but it is {D}.")
@@ -126,7 +129,7 @@ def rotary(
 
 def _inputs(problem: Problem, seed: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
     B, H, T, D = (problem[name] for name in OPERATION.sizes)
-    (x,) = by_rows.numbers(problem, seed, (B, T, H, D))  # as a projection leaves them
+    (x,) = by_rows.numbers(problem, seed, (B, T, H, D))  # the layout that a projection gives
     heads = x.detach().transpose(1, 2).requires_grad_(problem["gradients"])
     return (heads, torch.arange(T, device=problem.device)), {"layout": problem["layout"]}
 
@@ -144,13 +147,13 @@ def _problems(device: str) -> dict[str, Problem]:
 
 
 def _fits(configuration: Configuration, problem: Problem) -> bool:
-    """Whether every thread has a pair, and at most 32."""
+    """Each thread has at least one pair and at most 32."""
     threads = by_rows.WARP * int(configuration["num_warps"])
     return threads <= int(configuration["rows"]) * by_rows.power(problem["width"] // 2) <= 32 * threads
 
 
 def _suited(problem: Problem) -> dict[str, Any]:
-    """1,024 pairs a program of 4 warps."""
+    """1,024 pairs per program of 4 warps."""
     return {"rows": min(64, max(2, 1024 // by_rows.power(problem["width"] // 2))), "num_warps": 4}
 
 

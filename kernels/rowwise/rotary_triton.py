@@ -1,4 +1,4 @@
-"""Rotations of pairs in one pass over memory, for heads in any layout whose channels lie side by side."""
+"""Rotations of pairs in one pass over memory, for heads in any layout whose channels are contiguous."""
 
 # mypy: allow-incomplete-defs
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _rotate(x_ptr, cos_ptr, sin_ptr, y_ptr, b_stride, h_stride, t_stride, N, H, 
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor, y: Tensor, interleaved: bool, rows: int, num_warps: int) -> None:
-    """Write y, contiguous. x: [B, H, T, D] with dense channels; cos, sin: [T, D/2]."""
+    """Write y, contiguous. x: [B, H, T, D], channels contiguous; cos, sin: [T, D/2]."""
     B, H, T, D = x.shape
     with torch.cuda.device_of(x):
         _rotate[(triton.cdiv(B * H * T, rows),)](

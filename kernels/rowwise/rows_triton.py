@@ -1,4 +1,4 @@
-"""What Triton kernels on rows share."""
+"""Shared by Triton kernels on rows."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ import triton.language as tl
 
 
 def wide(dtype: torch.dtype) -> tl.dtype:
-    """What is computed in: float32, or float64 for float64."""
+    """The dtype to compute in: float64 for float64, else float32."""
     return tl.float64 if dtype == torch.float64 else tl.float32

@@ -1,6 +1,6 @@
 """Softmax of rows: y_i = exp(x_i) / sum_j exp(x_j), computed from x - max x so that nothing overflows.
 
-The gradient is dx = y (dy - sum_j y_j dy_j), which needs y alone. Computed in float32 or wider. x: [..., C]; N rows.
+The gradient is dx = y (dy - sum_j y_j dy_j), which needs only y. Computed in float32 or wider. x: [..., C]; N rows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kernels.rowwise import rows as by_rows
 
 
 def softmax_reference(x: Tensor) -> Tensor:
-    """The definition."""
+    """The definition: x: [..., C] -> [..., C]."""
     wide = x.to(by_rows.wide(x))
     powers = (wide - wide.amax(-1, keepdim=True)).exp()
     return (powers / powers.sum(-1, keepdim=True)).to(x.dtype)
@@ -76,7 +76,7 @@ def _gradients(ctx: Any, dy: Tensor) -> tuple:
 
 
 _forward.register_autograd(_gradients, setup_context=_setup)
-torch.library.register_autocast("tessera::softmax", "cuda", torch.float32)  # as PyTorch does with its own
+torch.library.register_autocast("tessera::softmax", "cuda", torch.float32)  # PyTorch does the same for its own operator
 
 
 def _torch(x: Tensor) -> Tensor:
@@ -92,7 +92,7 @@ def _triton(x: Tensor, *, rows: int, num_warps: int) -> Tensor:
 
 
 def softmax(x: Tensor, *, config: Choice | None = None) -> Tensor:
-    """x: [..., C], over the last axis. Without `config`: what is tuned for this problem."""
+    """x: [..., C] -> [..., C], over the last axis. Without `config` the tuned choice for this problem runs."""
     sizes = (by_rows.count(x), x.shape[-1])
     return tuned.implementation(OPERATION, x.device.type, x.dtype, sizes, (by_rows.learns(x),), config)(x)
 

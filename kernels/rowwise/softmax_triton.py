@@ -36,7 +36,7 @@ def _backward(dy_ptr, y_ptr, dx_ptr, dy_stride, N, C, WIDE: tl.constexpr, ROWS: 
 
 
 def forward(x: Tensor, y: Tensor, rows: int, num_warps: int) -> None:
-    """Write y, contiguous; x: [N, C] with dense rows."""
+    """Write y [N, C], contiguous; x: [N, C], rows contiguous."""
     N, C = x.shape
     with torch.cuda.device_of(x):
         _forward[(triton.cdiv(N, rows),)](
@@ -45,7 +45,7 @@ def forward(x: Tensor, y: Tensor, rows: int, num_warps: int) -> None:
 
 
 def backward(dy: Tensor, y: Tensor, dx: Tensor, rows: int, num_warps: int) -> None:
-    """Write dx; y and dx contiguous, dy with dense rows."""
+    """Write dx [N, C]; y and dx contiguous, rows of dy contiguous."""
     N, C = y.shape
     with torch.cuda.device_of(y):
         _backward[(triton.cdiv(N, rows),)](

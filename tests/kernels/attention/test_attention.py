@@ -346,9 +346,9 @@ def test_says_who_refuses_what():
         for name, each in OPERATION.implementations.items()
         for device, problem in on.items()
     }
-    assert reasons["sdpa_flash", "cpu"] == "a bias that learns is not for it"
+    assert reasons["sdpa_flash", "cpu"] == "it has no gradient for a bias"
     assert reasons["sdpa_flash", "cuda"] == reasons["sdpa_cudnn", "cuda"] == "it computes in half precision"
-    assert reasons["sdpa_efficient", "cuda"] == "it takes as many keys as queries of heads"
+    assert reasons["sdpa_efficient", "cuda"] == "it needs as many key heads as query heads"
     assert reasons["triton", "cuda"] == "a head is at most 256 wide"
     for name, device in itertools.product(("sdpa", "sdpa_math", "blocked"), on):
         assert reasons[name, device] is None

@@ -52,5 +52,5 @@ def test_drops_the_given_share_of_weights():
 
 def test_refuses_more_than_one_query():
     q, part = torch.zeros(1, 1, 2, 4), (torch.zeros(1, 1, 3, 4), torch.zeros(1, 1, 3, 4))
-    with pytest.raises(ValueError, match="A step has one query, but got 2"):
+    with pytest.raises(ValueError, match="A step takes one query, but got 2"):
         attention_step(q, [part])
