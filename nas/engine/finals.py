@@ -116,11 +116,11 @@ class Finals:
     def chosen(self) -> list[tuple[int, Architecture]]:
         """(trial, architecture) of those that enter the finals: the best at the highest rung, the baselines aside."""
         ranked = self.store.best(
-            self.study.id, self.objective.name, None, states=TRAINED, purposes=("search",), highest_rung=True
+            self.study.id, self.objective.name, None, states=TRAINED, purposes=("search",), longest=True
         )
         brought = {architecture.hash for architecture in factory.baselines(self.config)}
-        rung = ranked[0].rung if ranked else 0
-        entrants = [each for each in ranked if each.rung == rung and each.architecture_hash not in brought]
+        longest = ranked[0].steps if ranked else 0
+        entrants = [each for each in ranked if each.steps == longest and each.architecture_hash not in brought]
         return [(each.number, self._of(each)) for each in entrants[: self.config.finals.top]]
 
     def _of(self, trial: Trial) -> Architecture:

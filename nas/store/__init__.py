@@ -12,10 +12,14 @@ if TYPE_CHECKING:
     from nas.store.endings import Ending
     from nas.store.measurements import Measurement
     from nas.store.records import (
+        FINAL,
         MAIN,
+        Mark,
         Owner,
+        Pace,
         Refusal,
         SpaceVersion,
+        StoredVerdict,
         Study,
         Trial,
         TrialAdded,
@@ -29,13 +33,17 @@ if TYPE_CHECKING:
     from nas.store.store import Store, open_store
 
 __all__ = [
+    "FINAL",
     "MAIN",
     "Ending",
+    "Mark",
     "Measurement",
     "Owner",
+    "Pace",
     "Refusal",
     "SpaceVersion",
     "Store",
+    "StoredVerdict",
     "Study",
     "Trial",
     "TrialAdded",

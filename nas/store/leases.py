@@ -20,6 +20,7 @@ _UNITS = (
         unit.c.study_id,
         unit.c.trial_id,
         trial.c.number,
+        trial.c.place,
         trial.c.arm,
         trial.c.purpose,
         trial.c.architecture_hash,

@@ -1,4 +1,4 @@
-"""What a study holds, read in sentences: shared by the search, the command line and the pages."""
+"""Reads studies, trials and units: for the search, the commands and the reports."""
 
 from __future__ import annotations
 
@@ -15,13 +15,18 @@ from nas.store.models import architecture, metric, objective_value, space_versio
 from nas.store.records import SpaceVersion, Study, Trial, TrialCount, TrialState, Unit, UnitKind, UnitState
 
 _STUDY = select(*study.c[*Study.__dataclass_fields__])
-_OWN_COLUMNS = [name for name in Trial.__dataclass_fields__ if name not in ("architecture", "values")]
-_TRIAL = select(*trial.c[*_OWN_COLUMNS], architecture.c.text.label("architecture"), unit.c.id.label("unit_id"))
-_TRIAL = _TRIAL.select_from(
-    trial.join(architecture, architecture.c.hash == trial.c.architecture_hash).outerjoin(
-        unit, and_(unit.c.trial_id == trial.c.id, unit.c.kind == UnitKind.TRAIN, unit.c.rung == trial.c.rung)
-    )
+LIGHT = (  # the columns of a trial that are read for lists; the architecture, the point and long texts are left out
+    *("id", "number", "place", "arm", "purpose", "operator", "seed", "state", "rung", "steps", "architecture_hash"),
+    *("created_at", "started_at", "finished_at", "error_kind"),
 )
+_OWN_COLUMNS = [name for name in Trial.__dataclass_fields__ if name not in ("architecture", "values")]
+_WITH_UNIT = trial.outerjoin(  # the last finished training unit, if there is one
+    unit, and_(unit.c.trial_id == trial.c.id, unit.c.kind == UnitKind.TRAIN, unit.c.rung == trial.c.rung)
+)
+_LIGHT_TRIAL = select(*trial.c[*LIGHT], unit.c.id.label("unit_id")).select_from(_WITH_UNIT)
+_TRIAL = select(
+    *trial.c[*_OWN_COLUMNS], architecture.c.text.label("architecture"), unit.c.id.label("unit_id")
+).select_from(_WITH_UNIT.join(architecture, architecture.c.hash == trial.c.architecture_hash))
 _RESULT = (
     select(
         unit.c.id,
@@ -50,7 +55,7 @@ _RESULT = (
 
 
 def study_by_name(connection: Connection, name: str) -> Study:
-    """The study of this name; an unknown name is an error with the nearest known one."""
+    """The study with this name. Raises UsageError, which suggests the nearest name, if there is none."""
     row = connection.execute(_STUDY.where(study.c.name == name)).first()
     if row is None:
         raise UsageError(unknown("study", name, connection.execute(select(study.c.name)).scalars()))
@@ -70,21 +75,21 @@ def space_versions(connection: Connection, study_id: int) -> list[SpaceVersion]:
 
 
 def counts(connection: Connection, study_id: int) -> list[TrialCount]:
-    """How many trials of each purpose are in each state."""
-    columns = trial.c.purpose, trial.c.state
+    """How many trials of each purpose and arm are in each state."""
+    columns = trial.c.purpose, trial.c.state, trial.c.arm
     statement = select(*columns, func.count()).where(trial.c.study_id == study_id).group_by(*columns).order_by(*columns)
-    return [TrialCount(purpose, TrialState(state), n) for purpose, state, n in connection.execute(statement)]
+    return [TrialCount(purpose, TrialState(state), n, arm) for purpose, state, arm, n in connection.execute(statement)]
 
 
 def open_units(connection: Connection, study_id: int) -> Counter[UnitState]:
-    """How many units wait and how many run; empty when there is nothing left to run."""
+    """How many units are queued and how many are leased; empty if there is nothing left to run."""
     statement = select(unit.c.state, func.count()).where(unit.c.study_id == study_id, unit_is_open)
     found = connection.execute(statement.group_by(unit.c.state))
     return Counter({UnitState(state): number for state, number in found})
 
 
 def trained_seconds(connection: Connection, study_id: int, purpose: str | None) -> float:
-    """The time spent in all units (of this purpose) that ended, failed ones too, summed over the workers."""
+    """Seconds of all units (of this purpose) that ended, also of those that failed, summed over the workers."""
     statement = select(func.sum(unit.c.seconds)).where(unit.c.study_id == study_id)
     if purpose is not None:
         statement = statement.join(trial, trial.c.id == unit.c.trial_id).where(trial.c.purpose == purpose)
@@ -92,7 +97,7 @@ def trained_seconds(connection: Connection, study_id: int, purpose: str | None) 
 
 
 def architecture_hashes(connection: Connection, study_id: int, purpose: str) -> set[str]:
-    """Every architecture that a trial of this purpose has, failed ones too."""
+    """The architectures of all trials of this purpose, also of those that failed."""
     statement = select(trial.c.architecture_hash).where(trial.c.study_id == study_id, trial.c.purpose == purpose)
     return set(connection.execute(statement).scalars())
 
@@ -104,19 +109,39 @@ def next_number(connection: Connection, study_id: int) -> int:
 
 
 def trials(
-    connection: Connection, study_id: int, states: Collection[str], purposes: Collection[str], first: int, limit: int
+    connection: Connection,
+    study_id: int,
+    states: Collection[str],
+    purposes: Collection[str],
+    first: int,
+    limit: int | None,
+    light: bool,
+    changed: Select | None = None,
 ) -> list[Trial]:
-    """At most `limit` trials from number `first` on, ascending; empty `states` or `purposes` mean all."""
-    statement = _TRIAL.where(trial.c.study_id == study_id, trial.c.number >= first).order_by(trial.c.number)
+    """At most `limit` trials from number `first` on, ascending; empty `states` or `purposes` mean all.
+
+    light: only the columns in LIGHT and the values. changed: a selection of ids; None is any trial.
+    """
+    statement = _LIGHT_TRIAL if light else _TRIAL
+    statement = statement.where(trial.c.study_id == study_id, trial.c.number >= first).order_by(trial.c.number)
     if states:
         statement = statement.where(trial.c.state.in_(states))
     if purposes:
         statement = statement.where(trial.c.purpose.in_(purposes))
+    if changed is not None:
+        statement = statement.where(trial.c.id.in_(changed))
     return _read_trials(connection, statement.limit(limit))
 
 
+def light_trials(connection: Connection, unit_ids: Collection[int]) -> dict[int, Trial]:
+    """{unit: its trial}, for the last finished units of trials, with the columns in LIGHT and the values."""
+    rows = connection.execute(_LIGHT_TRIAL.where(unit.c.id.in_(unit_ids))).mappings().all()
+    values = _values(connection, select(unit.c.id).where(unit.c.id.in_(unit_ids)))
+    return {row["unit_id"]: _trial(dict(row), values) for row in rows}
+
+
 def trial_by_number(connection: Connection, study_id: int, number: int) -> Trial:
-    """The trial of this number; another number is an error that says which there are."""
+    """The trial with this number. Raises UsageError, which names the last trial, if there is none."""
     found = _read_trials(connection, _TRIAL.where(trial.c.study_id == study_id, trial.c.number == number))
     if not found:
         highest = next_number(connection, study_id) - 1
@@ -154,7 +179,7 @@ def curve(connection: Connection, study_id: int, number: int) -> list[tuple[int,
 
 
 def metrics(connection: Connection, study_id: int, number: int, rung: int) -> dict[str, float | None]:
-    """What was measured at the end of a rung, by name."""
+    """The metrics at the end of a rung, by name."""
     end = (
         _units(study_id, number, unit.c.id, unit.c.steps)
         .where(unit.c.kind == UnitKind.TRAIN, unit.c.rung == rung)
@@ -181,7 +206,7 @@ def results_since(connection: Connection, study_id: int, sequence: int, limit: i
 
 
 def architecture_by_prefix(connection: Connection, prefix: str) -> tuple[str, str]:
-    """(hash, text) of the one architecture whose hash begins so; none or several is an error."""
+    """(hash, text) of the architecture whose hash begins with `prefix`. Raises UsageError for none or several."""
     matches = func.substr(architecture.c.hash, 1, len(prefix)) == prefix
     statement = select(architecture.c.hash, architecture.c.text).where(matches).order_by(architecture.c.hash).limit(4)
     found = [(hash, text) for hash, text in connection.execute(statement)]
@@ -206,7 +231,7 @@ def _read_trials(connection: Connection, statement: Select) -> list[Trial]:
 
 def _trial(fields: dict[str, Any], values: dict[int, dict[str, float]]) -> Trial:
     unit_id = fields.pop("unit_id")
-    fields |= {"parents": tuple(fields["parents"]), "state": TrialState(fields["state"])}
+    fields |= {"parents": tuple(fields.get("parents", ())), "state": TrialState(fields["state"])}
     return Trial(**fields, values=values.get(unit_id, {}))
 
 

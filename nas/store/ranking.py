@@ -1,16 +1,16 @@
-"""Which trials are best: by one objective, or by none worse in all."""
+"""Which trials are best: by one objective, or the Pareto front over several."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, and_, func, select
+from sqlalchemy import Connection, Select, and_, func, or_, select
 
 from nas.errors import UsageError
 from nas.store.models import objective_value, study, trial, unit
-from nas.store.queries import unknown
-from nas.store.records import Trial, TrialState, UnitKind
+from nas.store.queries import light_trials, unknown
+from nas.store.records import Trial, UnitKind
 
 
 def best(
@@ -20,18 +20,18 @@ def best(
     limit: int | None,
     states: Collection[str],
     purposes: Collection[str],
-    highest_rung: bool,
+    longest: bool,
 ) -> list[Trial]:
-    """The best trials by one objective (the study's first, if None), best first, the older before an equal one.
+    """The best trials by one objective (the study's first, if None), best first; of equal trials the older comes first.
 
-    highest_rung: those of a higher rung come first, for a lower one was trained less.
+    longest: trials with more training steps come first. Raises UsageError if the study has no such objective.
     """
     directions = _directions(connection, study_id, [objective] if objective else None)
     name, sign = next(iter(directions.items()))
     value = objective_value.c.value
     statement = _ranked(study_id, states, purposes).add_columns(value).join(*_value_of(objective_value, name))
-    if highest_rung:
-        statement = statement.order_by(trial.c.rung.desc())
+    if longest:
+        statement = statement.order_by(trial.c.steps.desc())
     statement = statement.order_by(value if sign > 0 else value.desc(), trial.c.number).limit(limit)
     return _complete(connection, [row.unit_id for row in connection.execute(statement)])
 
@@ -42,23 +42,22 @@ def pareto(
     objectives: Sequence[str] | None,
     states: Collection[str],
     purposes: Collection[str],
-    highest_rung: bool,
+    longest: bool,
 ) -> list[Trial]:
-    """The trials that none beats in all these objectives (the study's, if None), by the first of them.
+    """The trials that no other dominates in these objectives (the study's, if None), ordered by the first of them.
 
-    highest_rung: only those of the highest rung that was reached take part.
+    longest: only the trials with the most training steps count. Raises UsageError if an objective is unknown.
     """
     directions = _directions(connection, study_id, objectives)
     statement = _ranked(study_id, states, purposes)
-    if highest_rung:
-        reached = _ranked(study_id, states, purposes).with_only_columns(func.max(trial.c.rung))
-        statement = statement.where(trial.c.rung == reached.scalar_subquery())
+    if longest:
+        reached = _ranked(study_id, states, purposes).with_only_columns(func.max(trial.c.steps))
+        statement = statement.where(trial.c.steps == reached.scalar_subquery())
     for position, (name, sign) in enumerate(directions.items()):
         table = objective_value.alias()
         value = (sign * table.c.value).label(f"value_{position}")  # to be minimised
         statement = statement.add_columns(value).join(*_value_of(table, name))
-    rows = connection.execute(_candidates_of_two(statement) if len(directions) == 2 else statement).all()
-    kept = _complete(connection, [row.unit_id for row in _front(rows)])
+    kept = _complete(connection, _front(connection, statement, len(directions)))
     names = list(directions)
     return sorted(kept, key=lambda each: (*(directions[name] * each.values[name] for name in names), each.number))
 
@@ -72,21 +71,35 @@ def _ranked(study_id: int, states: Collection[str], purposes: Collection[str]) -
     return statement.where(trial.c.purpose.in_(purposes)) if purposes else statement
 
 
-def _front(rows: Sequence[Row]) -> list[Row]:
-    """Those of (unit, value, ...) that no other one beats."""
-    if len(rows) < 2:
-        return list(rows)
-    from nas import pareto  # with NumPy, which a study without results does without
+def _front(connection: Connection, points: Select, objectives: int) -> list[int]:
+    """The units of those rows (unit, value, ...) that no other row dominates; equal rows stay together."""
+    if objectives == 1:
+        points = _lowest(points)
+    elif objectives == 2:
+        points = _front_of_two(points)
+    rows = connection.execute(points).all()
+    if objectives > 2:
+        from nas import pareto  # with NumPy, which fewer objectives do without
 
-    return [rows[index] for index in pareto.front([row[1:] for row in rows])]
+        rows = [rows[index] for index in pareto.front([row[1:] for row in rows])]
+    return [row.unit_id for row in rows]
 
 
-def _candidates_of_two(statement: Select) -> Select:
-    """Leave out, in the database, whoever has one before it that is lower in the second value: few rows are left."""
-    points = statement.subquery()
-    least = func.min(points.c.value_1).over(order_by=(points.c.value_0, points.c.value_1), rows=(None, 0))
-    beside = select(points, least.label("least")).subquery()
-    return select(beside.c.unit_id, beside.c.value_0, beside.c.value_1).where(beside.c.value_1 <= beside.c.least)
+def _lowest(points: Select) -> Select:
+    """The rows with the lowest value."""
+    found = points.cte()
+    return select(found.c.unit_id).where(found.c.value_0 == select(func.min(found.c.value_0)).scalar_subquery())
+
+
+def _front_of_two(points: Select) -> Select:
+    """The rows with the lowest second value for their first, if all rows with a lower first value have a higher one."""
+    found = points.subquery()
+    first, second = found.c.value_0, found.c.value_1
+    lowest = func.min(second).over(partition_by=first)
+    before = func.min(second).over(order_by=first, groups=(None, -1))  # over the rows with a lower first value
+    seen = select(found, lowest.label("lowest"), before.label("before")).subquery()
+    on_front = and_(seen.c.value_1 == seen.c.lowest, or_(seen.c.before.is_(None), seen.c.value_1 < seen.c.before))
+    return select(seen.c.unit_id).where(on_front)
 
 
 def _value_of(table: Any, name: str) -> tuple[Any, Any]:
@@ -105,18 +118,7 @@ def _directions(connection: Connection, study_id: int, names: Sequence[str] | No
 
 def _complete(connection: Connection, unit_ids: list[int]) -> list[Trial]:
     """The trials of these units with all their objectives, in the same order."""
-    columns = trial.c["id", "number", "arm", "purpose", "seed", "state", "rung", "steps", "architecture_hash"]
-    found: dict[int, dict[str, Any]] = {}
+    found: dict[int, Trial] = {}
     for some in (unit_ids[start : start + 500] for start in range(0, len(unit_ids), 500)):
-        statement = (
-            select(unit.c.id, objective_value.c.name, objective_value.c.value, *columns)
-            .join(trial, trial.c.id == unit.c.trial_id)
-            .outerjoin(objective_value, objective_value.c.unit_id == unit.c.id)
-            .where(unit.c.id.in_(some))
-        )
-        for unit_id, name, value, *fields in connection.execute(statement):
-            named = dict(zip((column.name for column in columns), fields, strict=True))
-            entry = found.setdefault(unit_id, named | {"state": TrialState(named["state"]), "values": {}})
-            if name is not None:
-                entry["values"][name] = value
-    return [Trial(**found[unit_id]) for unit_id in unit_ids]
+        found |= light_trials(connection, some)
+    return [found[unit_id] for unit_id in unit_ids]

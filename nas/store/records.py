@@ -73,6 +73,12 @@ class SpaceVersion:
 
 
 MAIN = "main"  # the arm of the search itself
+FINAL = "final"  # the purpose of the trials of the finals
+
+
+def final_number(purpose: str, place: int) -> int | None:
+    """How the trial at this place is numbered among the finals, from 1; None for a trial of the search."""
+    return place + 1 if purpose == FINAL else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,16 +87,21 @@ class Trial:
 
     id: int
     number: int
+    place: int = 0  # among the trials of its arm and purpose
     arm: str = MAIN
     purpose: str
+    operator: str = ""
     seed: int
     state: TrialState
     rung: int | None
     steps: int | None = None  # training steps at that rung
     architecture_hash: str
     values: Mapping[str, float]
+    created_at: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    error_kind: str | None = None
     architecture: str = ""  # the text; heavy, as is all that follows
-    operator: str = ""
     parents: tuple[int, ...] = ()
     choices: Any = None
     space_version: int = 0
@@ -98,11 +109,12 @@ class Trial:
     known_trials: int | None = None  # trials below this number were known to it; None: it knew of none
     cheap_values: Mapping[str, float] = field(default_factory=dict)  # known before training, by objective
     evidence: Mapping[str, Any] | None = None  # how measured costs were found: interval, method, implementations
-    created_at: datetime | None = None
-    started_at: datetime | None = None
-    finished_at: datetime | None = None
-    error_kind: str | None = None
     error_text: str | None = None
+
+    @property
+    def final(self) -> int | None:
+        """Its number among the trials of the finals, from 1; None for a trial of the search."""
+        return final_number(self.purpose, self.place)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,10 +144,12 @@ class Unit:
     progress_loss: float | None = None
     progress_rate: float | None = None  # tokens per second
     progress_at: datetime | None = None
+    expired: bool = False  # whether its lease has run out, by the database's clock, where that is read
     # Of its trial; filled in where a unit is read to be run or to be learned from.
     study_id: int = 0
     trial_id: int = 0
     number: int = 0
+    place: int = 0
     arm: str = MAIN
     purpose: str = ""
     seed: int = 0
@@ -145,6 +159,11 @@ class Unit:
     cheap_values: Mapping[str, float] = field(default_factory=dict)
     start_uri: str | None = None  # the checkpoint of the rung below
     start_sha256: str | None = None
+
+    @property
+    def final(self) -> int | None:
+        """The number of its trial among the trials of the finals, from 1; None for a trial of the search."""
+        return final_number(self.purpose, self.place)
 
 
 @dataclass(frozen=True)
@@ -166,11 +185,47 @@ class TrialRefused:
 
 @dataclass(frozen=True)
 class TrialCount:
-    """How many trials of a purpose are in a state."""
+    """How many trials of an arm and a purpose are in a state."""
 
     purpose: str
     state: TrialState
     trials: int
+    arm: str = MAIN
+
+
+@dataclass(frozen=True)
+class Pace:
+    """The units that ended well at a rung with `steps` in all, and the seconds that they took together."""
+
+    purpose: str
+    rung: int
+    steps: int
+    units: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A moment in the life of a study, for questions about what changed since.
+
+    sequence: the number of units that had ended. time: by the database's clock; None asks by the sequence alone, which
+    lists every stopped trial again.
+    """
+
+    sequence: int
+    time: datetime | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {"sequence": self.sequence, "time": self.time and self.time.isoformat()}
+
+
+@dataclass(frozen=True)
+class StoredVerdict:
+    """How the finals of a study ended, as plain data."""
+
+    created_at: datetime
+    document: dict[str, Any]
 
 
 @dataclass(frozen=True)

@@ -13,16 +13,19 @@ from typing import Any, Self, TypeVar
 from sqlalchemy import Connection
 
 from nas.errors import StoreError
-from nas.store import endings, leases, measurements, queries, ranking, studies, trials
+from nas.store import changes, endings, leases, measurements, queries, ranking, studies, trials, verdicts
 from nas.store.endings import Ending
 from nas.store.engine import RETRY_SECONDS, WAIT_SECONDS, Database, file_of, parse
 from nas.store.measurements import Measurement
 from nas.store.migrate import HEAD, migrate, version_of
 from nas.store.records import (
     MAIN,
+    Mark,
     NewTrial,
     Owner,
+    Pace,
     SpaceVersion,
+    StoredVerdict,
     Study,
     Trial,
     TrialAdded,
@@ -278,9 +281,16 @@ class Store:
         purposes: Collection[str] = (),
         first: int = 0,
         limit: int | None = None,
+        light: bool = False,
+        since: Mark | None = None,
     ) -> list[Trial]:
-        """Trials from number `first` on, at most `limit`; empty `states` or `purposes` mean all."""
-        return self._read(queries.trials, study_id, states, purposes, first, limit)
+        """Trials from number `first` on, at most `limit`; empty `states` or `purposes` mean all.
+
+        light: without the architecture, the point and other long fields, see `Trial`. since: only trials that changed
+        since that mark, and perhaps some that did not.
+        """
+        changed = None if since is None else changes.changed_since(study_id, since)
+        return self._read(queries.trials, study_id, states, purposes, first, limit, light, changed)
 
     def trial(self, study_id: int, number: int) -> Trial:
         return self._read(queries.trial_by_number, study_id, number)
@@ -298,12 +308,33 @@ class Store:
         return self._read(queries.metrics, study_id, number, rung)
 
     def counts(self, study_id: int) -> list[TrialCount]:
-        """How many trials of each purpose are in each state."""
+        """How many trials of each purpose and arm are in each state."""
         return self._read(queries.counts, study_id)
 
     def open_units(self, study_id: int) -> Counter[UnitState]:
-        """How many units wait and how many run; empty when there is nothing left to run."""
+        """How many units are queued and how many are leased; empty if there is nothing left to run."""
         return self._read(queries.open_units, study_id)
+
+    def unfinished(self, study_id: int) -> list[Unit]:
+        """The units that are queued or leased, with their progress and without their architectures."""
+        return self._read(changes.unfinished, study_id)
+
+    def pace(self, study_id: int) -> list[Pace]:
+        """How many units ended well and how long they took, by purpose, rung and steps."""
+        return self._read(changes.pace, study_id)
+
+    def mark(self, study_id: int) -> Mark:
+        """This moment in the life of a study, for `trials(since=...)`."""
+        return self._read(changes.mark, study_id)
+
+    def add_verdict(self, study_id: int, document: dict[str, Any]) -> None:
+        """Store how the finals ended, as plain data."""
+        token = _token()
+        self.database.write(lambda connection: verdicts.add(connection, study_id, document, token))
+
+    def verdict(self, study_id: int) -> StoredVerdict | None:
+        """How the finals ended, as stored last; None if no verdict was stored."""
+        return self._read(verdicts.newest, study_id)
 
     def trained_seconds(self, study_id: int, purpose: str | None = None) -> float:
         """The time spent in the units (of this purpose) that ended, summed over the workers."""
@@ -324,10 +355,13 @@ class Store:
         *,
         states: Collection[str] = (TrialState.COMPLETE,),
         purposes: Collection[str] = (),
-        highest_rung: bool = False,
+        longest: bool = False,
     ) -> list[Trial]:
-        """The best trials by an objective (None: the study's first), best first; of the highest rung first, if so."""
-        return self._read(ranking.best, study_id, objective, limit, states, purposes, highest_rung)
+        """The best trials by an objective (None: the study's first), best first. longest: those trained longest first.
+
+        Raises UsageError if the study has no such objective.
+        """
+        return self._read(ranking.best, study_id, objective, limit, states, purposes, longest)
 
     def pareto(
         self,
@@ -336,10 +370,13 @@ class Store:
         *,
         states: Collection[str] = (TrialState.COMPLETE,),
         purposes: Collection[str] = (),
-        highest_rung: bool = False,
+        longest: bool = False,
     ) -> list[Trial]:
-        """The trials that none beats in these objectives (None: the study's); of the highest rung only, if so."""
-        return self._read(ranking.pareto, study_id, objectives, states, purposes, highest_rung)
+        """The Pareto front over these objectives (None: the study's). longest: only of the trials trained longest.
+
+        Raises UsageError if the study has no such objective.
+        """
+        return self._read(ranking.pareto, study_id, objectives, states, purposes, longest)
 
     def architecture(self, prefix: str) -> tuple[str, str]:
         """(hash, text) of the one architecture whose hash begins with `prefix`."""

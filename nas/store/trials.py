@@ -70,7 +70,7 @@ def add(connection: Connection, new: NewTrial) -> TrialAdded | TrialRefused:
     connection.execute(_KEEP_ARCHITECTURE, text)
     trial_id = _insert_trial(connection, new, before)
     unit_id = _insert_unit(connection, new, trial_id, before.time)
-    return TrialAdded(trial_id, new.number, None if new.failure else _first_unit(new, trial_id, unit_id))
+    return TrialAdded(trial_id, new.number, None if new.failure else _first_unit(new, trial_id, unit_id, before.place))
 
 
 def promote(
@@ -163,12 +163,13 @@ def _error(failure: tuple[str, str] | None) -> dict[str, str | None]:
     return {"error_kind": kind, "error_text": None if text is None else storable(text)}
 
 
-def _first_unit(new: NewTrial, trial_id: int, unit_id: int) -> Unit:
+def _first_unit(new: NewTrial, trial_id: int, unit_id: int, place: int) -> Unit:
     return Unit(
         id=unit_id,
         study_id=new.study_id,
         trial_id=trial_id,
         number=new.number,
+        place=place,
         arm=new.arm,
         purpose=new.purpose,
         architecture_hash=new.architecture_hash,

@@ -1,8 +1,11 @@
 """The best trials and the Pareto front of a study."""
 
+import random
+
 import pytest
 
 from nas.errors import UsageError
+from nas.pareto import dominates
 
 OWNER = "host:1:a"
 
@@ -43,3 +46,37 @@ def test_an_unknown_objective_is_answered_with_the_nearest(store, filled):
 
 def test_a_study_without_results_has_no_best(store, study):
     assert store.best(study.id) == store.pareto(study.id) == []
+
+
+def test_the_trials_that_were_trained_longest_come_first(store, study, add):
+    """By training steps: rung 0 of one trial may be longer than rung 1 of another."""
+    for number, (steps, then, bits) in enumerate([(10, 20, 3.0), (40, None, 4.0), (10, None, 1.0), (20, 40, 5.0)]):
+        added = add(store, study, number, owner=OWNER, steps=steps)
+        store.finish(added.unit.id, OWNER, 1, {"bits": bits, "accuracy": 0.5}, last=then is None)
+        if then:
+            unit = store.promote(added.trial_id, 1, then, owner=OWNER)
+            store.finish(unit.id, OWNER, 1, {"bits": bits, "accuracy": 0.5}, last=True)
+
+    ranked = store.best(study.id, longest=True)
+    assert [(trial.number, trial.rung, trial.steps) for trial in ranked] == [
+        (1, 0, 40),
+        (3, 1, 40),
+        (0, 1, 20),
+        (2, 0, 10),
+    ]
+    assert [trial.number for trial in store.pareto(study.id, longest=True)] == [1]
+    assert [trial.number for trial in store.best(study.id)] == [2, 0, 1, 3]
+
+
+@pytest.mark.parametrize("objectives", [["bits"], ["bits", "accuracy"], ["bits", "accuracy", "flops"]])
+def test_the_front_is_that_of_the_definition(objectives, store, add):
+    directions = {"bits": "minimize", "accuracy": "maximize", "flops": "minimize"}
+    study = store.create_study("wide", {}, "space", 0, [{"name": n, "direction": d} for n, d in directions.items()])
+    generator, points = random.Random(0), []
+    for number in range(40):  # few values, so that ties and equal points are common
+        values = {name: float(generator.randrange(6)) for name in directions}
+        points.append([values[name] * (-1 if directions[name] == "maximize" else 1) for name in objectives])
+        store.finish(add(store, study, number, owner=OWNER).unit.id, OWNER, 1, values, last=True)
+
+    expected = [n for n, point in enumerate(points) if not any(dominates(other, point) for other in points)]
+    assert sorted(trial.number for trial in store.pareto(study.id, objectives)) == expected

@@ -1,0 +1,67 @@
+"""What goes on in a study and what changed: open units, the pace of those that ended, changes since a mark."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from sqlalchemy import Connection, Select, func, select, type_coerce, union
+
+from nas.store.models import study, trial, unit, unit_is_open
+from nas.store.records import Mark, Pace, TrialState, Unit, UnitKind, UnitState
+from nas.store.types import Moment, now
+
+OVERLAP = timedelta(seconds=30)  # a transaction that took its time before a mark may be committed so much later
+_OPEN_UNIT = select(
+    *(unit.c[name] for name in ("id", "study_id", "trial_id", "kind", "rung", "steps", "state", "owner", "released")),
+    unit.c.attempts.label("attempt"),
+    *(unit.c[f"progress_{name}"] for name in ("step", "loss", "rate", "at")),
+    func.coalesce(unit.c.lease_expires < now(), False).label("expired"),
+    *(trial.c[name] for name in ("number", "place", "arm", "purpose", "seed", "architecture_hash")),
+).join(trial, trial.c.id == unit.c.trial_id)
+
+
+def unfinished(connection: Connection, study_id: int) -> list[Unit]:
+    """The units that have not ended, by trial, without architectures; `expired` says whether a lease has run out."""
+    statement = _OPEN_UNIT.where(unit.c.study_id == study_id, unit_is_open).order_by(trial.c.number, unit.c.rung)
+    return [
+        Unit(**row | {"kind": UnitKind(row["kind"]), "state": UnitState(row["state"]), "expired": bool(row["expired"])})
+        for row in map(dict, connection.execute(statement).mappings())
+    ]
+
+
+def pace(connection: Connection, study_id: int) -> list[Pace]:
+    """How many training units ended well and how long they took, by purpose, rung and steps."""
+    columns = trial.c.purpose, unit.c.rung, unit.c.steps
+    statement = (
+        select(*columns, func.count(), func.coalesce(func.sum(unit.c.seconds), 0.0))
+        .join(trial, trial.c.id == unit.c.trial_id)
+        .where(unit.c.study_id == study_id, unit.c.state == UnitState.DONE, unit.c.kind == UnitKind.TRAIN)
+        .group_by(*columns)
+        .order_by(*columns)
+    )
+    return [Pace(*row) for row in connection.execute(statement)]
+
+
+def mark(connection: Connection, study_id: int) -> Mark:
+    """This moment in the life of a study."""
+    row = connection.execute(select(study.c.sequence, type_coerce(now(), Moment)).where(study.c.id == study_id)).one()
+    return Mark(*row)
+
+
+def changed_since(study_id: int, since: Mark) -> Select:
+    """The ids of the trials that changed since the mark, and of some that did not.
+
+    A trial changes when a unit of it is added, leased or ends, or when the search stops it. A unit that was added or
+    leased either is open or has ended since, and a unit that ended has a place in the sequence, whose order is that of
+    the commits. So the open units and the sequence say it all, except for stopped trials, which need the time.
+    """
+    of_study = unit.c.study_id == study_id
+    stopped = select(trial.c.id).where(trial.c.study_id == study_id, trial.c.state == TrialState.STOPPED)
+    if since.time is not None:
+        stopped = stopped.where(trial.c.finished_at > since.time - OVERLAP)
+    found = union(
+        select(unit.c.trial_id).where(of_study, unit.c.sequence > since.sequence),
+        select(unit.c.trial_id).where(of_study, unit_is_open),
+        stopped,
+    )
+    return select(found.subquery().c.trial_id)
