@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.support.report import report
-from nas.report import overview
+from nas import report as reports
 from nas.store import Store, Study, TrialAdded, open_store
 
 HOLES = 25
@@ -82,9 +82,9 @@ def measure(trials: int, folder: Path) -> list[dict]:
             _row("record a trial, first thousand", statistics.fmean(laps[:some]), "2 ms"),
             _row("record a trial, last thousand", statistics.fmean(laps[-some:]), "2 ms"),
             _row(f"Optuna: record a trial, {OF_OPTUNA} trials", of_optuna(folder), ""),
-            _row("status", timed(lambda: overview.look(store, study)), "1000 ms"),
-            _row("best", timed(lambda: overview.best_rows(store, study, None, 10)), "1000 ms"),
-            _row("pareto", timed(lambda: overview.front_rows(store, study)), "1000 ms"),
+            _row("status", timed(lambda: reports.status(store, study)), "1000 ms"),
+            _row("best", timed(lambda: reports.best(store, study)), "1000 ms"),
+            _row("pareto", timed(lambda: reports.front(store, study)), "1000 ms"),
         ]
 
 

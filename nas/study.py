@@ -16,13 +16,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from nas import location
+from nas import location, report
 from nas.config import factory
 from nas.config.schema import SearchConfig
 from nas.engine import leases
 from nas.engine.proposer import Proposer
 from nas.errors import NasError, UsageError
-from nas.report import overview
 from nas.store import Store, Trial, Unit
 from nas.store import Study as Record
 from nas.work import FailureKind
@@ -176,11 +175,11 @@ class Study:
 
     def best(self, limit: int = 1, objective: str | None = None) -> list[Trial]:
         """The best trials by an objective (by default the study's first), those of the highest rung first."""
-        return overview.best_trials(self.store, self.record, objective, limit)
+        return report.best(self.store, self.record, objective, limit)
 
     def pareto(self) -> list[Trial]:
         """The trials of the highest rung that none beats in every objective."""
-        return overview.front(self.store, self.record)
+        return report.front(self.store, self.record)
 
     def architecture(self, trial: int) -> Architecture:
         """The architecture of a trial. Raises UsageError when there is no such trial."""

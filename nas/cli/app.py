@@ -35,18 +35,31 @@ app = typer.Typer(
 )
 
 
-def discover() -> None:
-    """Import every command, so that it registers itself."""
+@app.callback()
+def _always_a_group() -> None:
+    """Typer would drop the name of a command that is the only one."""
+
+
+def discover(command: str | None = None) -> None:
+    """Import the commands, so that they register themselves: all of them, or the one with this name if there is one.
+
+    A command NAME is in NAME.py, and its subcommands may be in NAME_*.py. To import and build the others would take
+    more CPU than to read a study.
+    """
     import nas.cli
 
-    for module in pkgutil.walk_packages(nas.cli.__path__, "nas.cli."):
-        importlib.import_module(module.name)
+    modules = [found.name for found in pkgutil.walk_packages(nas.cli.__path__, "nas.cli.") if not found.ispkg]
+    files = {name: name.rpartition(".")[2] for name in modules}
+    own = [name for name in modules if f"{files[name]}_".startswith(f"{command}_")]
+    for module in own if command in files.values() else modules:
+        importlib.import_module(module)
 
 
 def run(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line; ends the process."""
     try:
-        discover()
+        words = sys.argv[1:] if arguments is None else arguments
+        discover(words[0] if words else None)
         try:
             app(args=arguments, prog_name="nas")
         finally:

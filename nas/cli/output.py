@@ -8,8 +8,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.console import Console
-
 from nas.report.tables import rendered, table
 
 
@@ -30,6 +28,8 @@ def print_rows(rows: Sequence[Mapping[str, Any]], as_json: bool, *, empty: str =
     elif not rows:
         note(empty)
     elif sys.stdout.isatty():
+        from rich.console import Console  # a tenth of a second, which JSON does without
+
         Console(highlight=False).print(table(rows))
     else:
         print(rendered(rows))

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from nas import report as reports
 from nas.config import factory
 from nas.config.schema import SETTLED, Named, SearchConfig
 from nas.engine.finals import Report
 from nas.engine.loop import Search
 from nas.errors import StoreError, UsageError
 from nas.objectives.contract import Objective
-from nas.report import overview
-from nas.report.progress import Reporter
+from nas.report.console import Reporter
 from nas.runners.contract import Runner
 from nas.store import Store, Study, Trial, open_store
 from nas.store.engine import file_of, parse
@@ -39,12 +39,12 @@ class Result:
     @property
     def best(self) -> Trial | None:
         """The best trial by the first objective, among those trained longest; None if no trial has finished."""
-        return next(iter(overview.best_trials(self.store, self.study, None, 1)), None)
+        return next(iter(reports.best(self.store, self.study, None, 1)), None)
 
     @property
     def front(self) -> list[Trial]:
         """The trials on the Pareto front, among those trained longest."""
-        return overview.front(self.store, self.study)
+        return reports.front(self.store, self.study)
 
     def architecture(self, trial: int | None = None) -> Architecture:
         """The architecture of a trial, by default of the best. Raises UsageError if there is no such trial."""
@@ -106,7 +106,14 @@ def _search(store: Store, config: SearchConfig, quiet: bool, runner: Runner | No
         config=config,
     )
     with reporter:
-        running = Search(config, store, study, runner or factory.runner(config), reporter)
+        if runner is None and config.runner.name == "ray":
+            address = config.runner.options.get("address")
+            reporter.say(f"Connecting to the Ray cluster at {address}" if address else "Starting Ray on this machine")
+        chosen = runner or factory.runner(config)
+        reporter.say("Building the space, the objectives and the baselines")
+        running = Search(config, store, study, chosen, reporter)
+        if any(each.name == "latency" for each in config.objectives):
+            reporter.say("Measuring latencies on this machine; the first trials wait for them")
         report = running.run()
     return Result(config, store, study, running.objectives, report)
 

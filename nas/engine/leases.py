@@ -9,9 +9,12 @@ import uuid
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nas.errors import StoreError
-from nas.store import Store
+
+if TYPE_CHECKING:
+    from nas.store import Store
 
 SECONDS = 30.0  # a lease that is not renewed for so long may be taken over
 

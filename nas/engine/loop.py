@@ -20,11 +20,11 @@ from types import FrameType
 
 from nas.config import factory
 from nas.config.schema import SearchConfig
-from nas.engine import leases
+from nas.engine import judgement, leases
 from nas.engine.finals import TRAINED, Finals, Report
 from nas.engine.proposer import Proposer
 from nas.errors import NasError, StoreError
-from nas.report.progress import Reporter
+from nas.report.console import Reporter
 from nas.runners.contract import Runner
 from nas.store import Ending, Store, Study, TrialState, Unit
 from nas.work import Failure, FailureKind, Outcome
@@ -104,7 +104,9 @@ class Search:
             return None
         finals = Finals(self.config, self.store, self.study, self.objectives)
         self._drive(lambda: self._left_behind() or finals.next_unit(self.owner, self.lease_seconds))
-        return finals.report()
+        if report := finals.report():
+            judgement.keep(self.store, self.study, self.config, self.objectives[0], report)
+        return report
 
     def _drive(self, next_unit: Callable[[], Unit | None]) -> None:
         """Keep the runner busy with what `next_unit` gives until there is nothing left, here or in other processes."""

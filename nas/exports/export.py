@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from nas import report as reports
 from nas.config import factory
 from nas.config.schema import SearchConfig
+from nas.engine import judgement
 from nas.engine.finals import Finalist, Finals, Report
 from nas.errors import NasError, UsageError
 from nas.metrics import current
-from nas.report import overview, summary
 from nas.report.depth import at_trial_depth
 from nas.store import Store, Study, Trial, UnitState
 from nas.work import Checkpoint
@@ -47,7 +48,7 @@ def best_number(store: Store, study: Study) -> int:
     report = _report(store, study)
     if report:
         return report.winner.number
-    best = overview.best_trials(store, study, None, 1)
+    best = reports.best(store, study, None, 1)
     if not best:
         raise NasError(f"No trial of study {study.name!r} has finished yet, so there is none to export.")
     return best[0].number
@@ -166,7 +167,7 @@ def _finals(store: Store, study: Study, trained: Trial, architecture: Architectu
             "test": list(entrant.test),
         }
         if entrant is report.winner:
-            finals["verdict"] = summary.sentence(report).removeprefix("Verdict: ")
+            finals["verdict"] = judgement.sentence(report).removeprefix("Verdict: ")
     return finals
 
 

@@ -6,5 +6,6 @@ profile.py     measures all phases of an architecture, for `nas profile`
 pieces.py      an architecture as a sum of pieces, each a single block; bench.py runs a piece
 table.py       the measurements of pieces and of architectures, in the study database
 code.py        a hash of the code that they depend on; served.py: the tuned kernels that they depend on
+evidence.py    what a trial keeps of a latency, as people read it; needs no torch
 predicted.py   the sum of the pieces, a correction factor, and the error of the prediction
 """

@@ -23,6 +23,7 @@ import torch
 from torch.nn import functional as F
 
 from nas.latency import runs, served
+from nas.latency.evidence import LOADED
 from nas.latency.runs import Setting
 from searchspace.registry import Configured
 from tuner.device import resolve
@@ -32,7 +33,6 @@ from tuner.measure.measure import Clock, clock_of, measure
 BUILDS = 6  # their range covers the median over all possible builds with 97 %
 BETWEEN_PROCESSES = 0.01  # further difference between processes: places of libraries, clock frequency
 GAUGE = "gauge"
-LOADED = 1.05  # relative to the quietest gauge; a smaller load is noise
 MEASURED, PREDICTED = "measured", "predicted"
 
 

@@ -55,18 +55,3 @@ def _in_order(values: Mapping[str, Any], names: Iterable[str]) -> tuple[tuple[st
 def together(*some: Iterable[dict[str, Any]]) -> Rows:
     """The rows of several models, each problem once."""
     return tuple({str({**each, "why": ""}): each for rows in some for each in rows}.values())
-
-
-def shown(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Rows for a table that people read."""
-    return [
-        {
-            "operation": each["operation"],
-            "problem": " ".join(
-                f"{name}={value}" for key in ("sizes", "flags") for name, value in each.get(key, {}).items()
-            ),
-            "choice": each["choice"],
-            "why": each["why"],
-        }
-        for each in rows
-    ]

@@ -1,1 +1,39 @@
-"""What a study says: status, progress, tables."""
+"""What a study says, from its database alone and without torch.
+
+from nas import report
+report.status(store, study)      how the study stands
+report.results(store, study)     its trials; report.best and report.front the best ones
+report.curve(store, study, 3)    the training curve of trial 3
+report.progress(store, study)    the units that run now: step, loss, tokens per second
+report.changes(store, study)     what changed since the last look
+report.eta(store, study)         when the search will end
+report.verdict(store, study)     how its finals ended
+"""
+
+from __future__ import annotations
+
+from nas.report.activity import Activity, UnitProgress, progress
+from nas.report.finals import FinalsResult, verdict
+from nas.report.forecasts import Eta, eta
+from nas.report.overview import Status, status
+from nas.report.trials import Changes, best, changes, curve, front, results, row, story
+
+__all__ = [
+    "Activity",
+    "Changes",
+    "Eta",
+    "FinalsResult",
+    "Status",
+    "UnitProgress",
+    "best",
+    "changes",
+    "curve",
+    "eta",
+    "front",
+    "progress",
+    "results",
+    "row",
+    "status",
+    "story",
+    "verdict",
+]

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from nas.store import Store, Study, UnitState
-from searchspace.cost import Shape
+from typing import TYPE_CHECKING
+
+from nas.store import UnitState
+
+if TYPE_CHECKING:
+    from nas.store import Store, Study
+    from searchspace.cost import Shape
 
 
 def at_trial_depth(store: Store, study: Study, number: int, shape: Shape) -> Shape:

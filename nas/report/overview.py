@@ -1,42 +1,54 @@
-"""How a study stands, read from its database: for `status`, `best`, `pareto`, `show` and the summary of a search."""
+"""How a study stands, read from its database: for `nas status` and for pages."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nas.engine import leases
-from nas.latency.measured import LOADED
-from nas.latency.served import shown
-from nas.report.progress import reason
-from nas.report.tables import duration, short
-from nas.store import Owner, Store, Study, Trial, TrialState, UnitState
+from nas.report import activity, trials
+from nas.report.activity import Activity, UnitProgress
+from nas.report.finals import FinalsResult, verdict
+from nas.report.forecasts import Eta, eta
+from nas.report.tables import counted, duration, short
+from nas.store import TrialState
 
-TRAINED = (TrialState.COMPLETE, TrialState.RUNNING, TrialState.STOPPED)  # a stopped trial has the values of its rung
-SEARCHED = ("search",)
-FAILURES = 1000  # failed trials that are looked at for the reasons
-LISTED = 5  # trials that are named for each reason
+if TYPE_CHECKING:
+    from nas.store import Owner, Store, Study, Trial
+
+FAILURES = 1000  # failed trials whose kind of failure is read
+LISTED = 5  # trials that are named for each kind
+PHASES = {
+    Activity.INTERRUPTED: "interrupted: its process is gone; the same `nas search` command continues it",
+    Activity.PAUSED: "paused: no process works on it; `nas search` or `nas ask` continues it",
+}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Status:
-    """A study at a moment."""
+    """A study at a moment. `nas.report.activity` defines running, interrupted and paused."""
 
     study: Study
-    phase: str
+    activity: Activity | None  # None before the first trial and after the last
+    phase: str  # a sentence
     budget: int | None
-    states: dict[str, int]  # trials of the search by state
-    finals: dict[str, int]
-    units: dict[str, int]  # waiting and running
-    owners: list[Owner]  # who holds leases; a process of this host may be gone all the same
-    failures: dict[str, list[int]]  # kind -> numbers of trials
+    states: dict[str, int]  # trials of the search by their stored state
+    arms: dict[str, int]  # trials of the search by arm
+    activities: dict[str, int]  # trials that were started and have not ended, by activity
+    finals: dict[str, int]  # trials of the finals by their stored state
+    units: list[UnitProgress]  # that have not ended
+    owners: list[Owner]  # processes that hold leases
+    failures: dict[str, list[Trial]]  # by kind
     trained_seconds: float
+    eta: Eta | None
     front: int  # trials on the Pareto front
     best: Trial | None
+    verdict: FinalsResult | None
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        waiting = sum(each.activity is Activity.PAUSED for each in self.units)
         return {
             "study": self.study.name,
             "created_at": self.study.created_at.isoformat(),
@@ -45,174 +57,143 @@ class Status:
             "objectives": self.study.objectives,
             "trials": self.states,
             "finals": self.finals,
-            "units": self.units,
+            "units": {"waiting": waiting, "running": len(self.units) - waiting},  # the stored states
             "workers": [asdict(owner) | {"expires": owner.expires.isoformat()} for owner in self.owners],
-            "failures": self.failures,
+            "failures": {kind: [trial.number for trial in failed] for kind, failed in self.failures.items()},
             "trained_seconds": self.trained_seconds,
             "pareto": self.front,
-            "best": self.best and row(self.best),
+            "best": self.best and trials.row(self.best),
+            "activity": self.activity and self.activity.value,
+            "activities": self.activities,
+            "arms": self.arms,
+            "progress": [unit.to_dict() for unit in self.units],
+            "eta": self.eta and self.eta.to_dict(),
+            "verdict": self.verdict and self.verdict.to_dict(),
         }
 
-    def as_text(self) -> str:
+    def to_text(self) -> str:
+        """One subject a line."""
         of = f" of {self.budget}" if self.budget else ""
         lines = [
-            f"study     {self.study.name}, begun {self.study.created_at:%Y-%m-%d %H:%M} UTC",
-            f"state     {self.phase}",
-            f"trials    {sum(self.states.values())}{of}: {_counted(self.states)}",
+            ("study", f"{self.study.name}, created {self.study.created_at:%Y-%m-%d %H:%M} UTC"),
+            ("state", self.phase),
+            ("trials", f"{sum(self.states.values())}{of}: {counted(_active(self.states, self.activities))}"),
         ]
+        if len(self.arms) > 1:
+            lines.append(("arms", counted(self.arms)))
         if self.finals:
-            lines.append(f"finals    {_counted(self.finals)}")
-        if any(self.units.values()):
-            lines.append(f"units     {_counted(self.units)}")
-        lines.append(f"trained   {duration(self.trained_seconds)} over all workers")
-        lines += [f"at work   {_worker(owner)}" for owner in self.owners]
-        for kind, numbers in self.failures.items():
-            named = ", ".join(map(str, numbers[:LISTED])) + (", ..." if len(numbers) > LISTED else "")
-            lines.append(f"failed    {kind}: {len(numbers)} (trial {named})")
+            lines.append(("finals", counted(self.finals)))
+        lines.append(("trained", f"{duration(self.trained_seconds)} over all workers"))
+        lines += [("at work", _worker(owner)) for owner in self.owners]
+        lines += [("unit", _unit(unit)) for unit in self.units]
+        if self.eta:
+            lines.append(("eta", eta_text(self.eta)))
+        lines += [("failed", f"{kind}: {len(failed)} ({_names(failed)})") for kind, failed in self.failures.items()]
         if self.best:
             scores = ", ".join(f"{name} {short(value)}" for name, value in self.best.values.items())
-            lines.append(f"best      trial {self.best.number} at rung {self.best.rung}: {scores}")
-            lines.append(f"pareto    {self.front} {'trial' if self.front == 1 else 'trials'} at that rung")
-        return "\n".join(lines)
+            lines.append(("best", f"trial {self.best.number} at rung {self.best.rung}: {scores}"))
+            lines.append(("pareto", f"{self.front} {'trial' if self.front == 1 else 'trials'} at that rung"))
+        if self.verdict:
+            old = "" if self.verdict.is_current else " (units have ended since)"
+            lines.append(("verdict", self.verdict.sentence.removeprefix("Verdict: ") + old))
+        return "\n".join(f"{name:<10}{text}" for name, text in lines)
 
 
-def look(store: Store, study: Study) -> Status:
-    """The study as its database has it now."""
+def status(store: Store, study: Study) -> Status:
+    """How `study` stands now."""
     states: dict[str, dict[str, int]] = {"search": {}, "final": {}}
+    arms: Counter[str] = Counter()
     for count in store.counts(study.id):
-        states.setdefault(count.purpose, {})[count.state.value] = count.trials
-    best = best_trials(store, study, None, 1)
-    units, owners = store.open_units(study.id), store.owners(study.id)
+        of_purpose = states.setdefault(count.purpose, {})
+        of_purpose[count.state.value] = of_purpose.get(count.state.value, 0) + count.trials
+        if count.purpose == "search":
+            arms[count.arm] += count.trials
+    units = activity.progress(store, study)
+    doing = _activity(states, units)
+    best = trials.best(store, study, None, 1)
     return Status(
         study=study,
-        phase=_phase(states, sum(units.values()), owners),
+        activity=doing,
+        phase=_phase(states, doing),
         budget=study.config.get("budget", {}).get("trials"),
         states=states["search"],
+        arms=dict(arms),
+        activities=_activities(states, units),
         finals=states["final"],
-        units={"waiting": units[UnitState.QUEUED], "running": units[UnitState.RUNNING]},
-        owners=owners,
+        units=units,
+        owners=store.owners(study.id),
         failures=_failures(store, study),
         trained_seconds=store.trained_seconds(study.id),
-        front=len(front(store, study)),
+        eta=eta(store, study, units=units) if doing is Activity.RUNNING and study.config.get("scheduler") else None,
+        front=len(trials.front(store, study)),
         best=best[0] if best else None,
+        verdict=verdict(store, study),
     )
 
 
-def _phase(states: Mapping[str, Mapping[str, int]], open_units: int, owners: list[Owner]) -> str:
-    if any(not leases.is_dead(owner.name) for owner in owners):
+def eta_text(found: Eta) -> str:
+    """About 12 min to the finals."""
+    return f"about {duration(found.seconds)} {'to the finals' if found.finals_follow else 'left'}"
+
+
+def _activity(states: dict[str, dict[str, int]], units: list[UnitProgress]) -> Activity | None:
+    started = any(found.get(TrialState.RUNNING) for found in states.values())
+    return activity.of_all(unit.activity for unit in units) if units or started else None
+
+
+def _phase(states: dict[str, dict[str, int]], doing: Activity | None) -> str:
+    if doing is Activity.RUNNING:
         return "in the finals" if states["final"] else "searching"
-    if open_units:
-        return "interrupted: the same `nas search` command goes on"
-    if not states["search"]:
-        return "not begun"
-    if states["search"].get(TrialState.RUNNING):
-        return "nobody is at work: trials wait at their rungs for `nas search` or `nas ask`"
-    return "ended"
+    if doing is None:
+        return "ended" if states["search"] else "not started"
+    return PHASES[doing]
 
 
-def _failures(store: Store, study: Study) -> dict[str, list[int]]:
-    kinds: dict[str, list[int]] = {}
-    for trial in store.trials(study.id, states=(TrialState.FAILED,), limit=FAILURES):
-        kinds.setdefault(trial.error_kind or "unknown", []).append(trial.number)
+def _activities(states: dict[str, dict[str, int]], units: list[UnitProgress]) -> dict[str, int]:
+    """Trials of the search that were started and have not ended, by activity."""
+    found = Counter(activity.by_trial(unit for unit in units if unit.final is None).values())
+    started = states["search"].get(TrialState.RUNNING, 0) + states["search"].get(TrialState.WAITING, 0)
+    found[Activity.PAUSED] += max(0, started - found.total())  # without a unit: they wait for the next rung
+    return {each.value: found[each] for each in Activity if found[each]}
+
+
+def _active(states: dict[str, int], activities: dict[str, int]) -> dict[str, int]:
+    """The stored states, with started trials by activity."""
+    started = (TrialState.WAITING, TrialState.RUNNING)
+    return {name: count for name, count in states.items() if name not in started} | activities
+
+
+def _failures(store: Store, study: Study) -> dict[str, list[Trial]]:
+    kinds: dict[str, list[Trial]] = {}
+    for trial in store.trials(study.id, states=(TrialState.FAILED,), limit=FAILURES, light=True):
+        kinds.setdefault(trial.error_kind or "unknown", []).append(trial)
     return dict(sorted(kinds.items(), key=lambda item: -len(item[1])))
 
 
-def best_trials(store: Store, study: Study, objective: str | None, limit: int) -> list[Trial]:
-    """The best trials of the search by one objective, those of the highest rung first: lower ones were trained less."""
-    return store.best(study.id, objective, limit, states=TRAINED, purposes=SEARCHED, highest_rung=True)
-
-
-def front(store: Store, study: Study) -> list[Trial]:
-    """The Pareto front of the search, over the trials of the highest rung that was reached."""
-    return store.pareto(study.id, states=TRAINED, purposes=SEARCHED, highest_rung=True)
-
-
-def best_rows(store: Store, study: Study, objective: str | None, limit: int) -> list[dict[str, Any]]:
-    """`best_trials` as rows for people and programs."""
-    return [row(trial) for trial in best_trials(store, study, objective, limit)]
-
-
-def front_rows(store: Store, study: Study) -> list[dict[str, Any]]:
-    """`front` as rows for people and programs."""
-    return [row(trial) for trial in front(store, study)]
-
-
-def row(trial: Trial) -> dict[str, Any]:
-    """A trial as one row."""
-    return {
-        "trial": trial.number,
-        **trial.values,
-        "rung": trial.rung,
-        "state": trial.state.value,
-        "architecture": trial.architecture_hash[:12],
-    }
-
-
-def story(store: Store, study: Study, number: int) -> dict[str, Any]:
-    """One trial: where it comes from and what became of each of its rungs."""
-    trial = store.trial(study.id, number)
-    return {
-        "study": study.name,
-        "trial": trial.number,
-        "purpose": trial.purpose,
-        "state": trial.state.value,
-        "operator": trial.operator,
-        "parents": list(trial.parents),
-        "seed": trial.seed,
-        "error": trial.error_kind and {"kind": trial.error_kind, "text": trial.error_text},
-        "evidence": dict(trial.evidence or {}),
-        "rungs": [
-            {
-                "rung": unit.rung,
-                "steps": unit.steps,
-                "state": unit.state.value,
-                **(unit.values or {}),
-                "seconds": unit.seconds,
-            }
-            for unit in store.units(study.id, number)
-        ],
-    }
-
-
-def story_text(told: Mapping[str, Any]) -> str:
-    """`story` in a line, and the failure in another."""
-    parents = ", ".join(f"trial {number}" for number in told["parents"])
-    lines = [
-        f"{told['study']} trial {told['trial']}: {told['state']}; {told['operator']}{parents and f' of {parents}'}"
-    ]
-    lines += [_found(name, each, told) for name, each in told["evidence"].items()]
-    if told["error"]:
-        lines.append(f"{told['error']['kind']}: {reason(told['error']['text'] or '')}")
-    return "\n".join(lines)
-
-
-def _found(name: str, each: Mapping[str, Any], told: Mapping[str, Any]) -> str:
-    """How a latency was found, and the command that looks again."""
-    checked = each["cross_check"]
-    within = f", predictions within {checked['error']:.1%} of {checked['of']} measured" if checked else ""
-    load = f", at {each['load']:.2f} times the load of quiet times" if (each["load"] or 1) > LOADED else ""
-    setting = " ".join(f"--{option} {each[option]}" for option in ("phase", "length", "batch", "threads"))
-    return (
-        f"{name} {each['milliseconds']:.4g} ms, {each['low']:.4g} to {each['high']:.4g}, {each['kind']} on "
-        f"{each['device']['name']}{within}{load}; again: nas profile {told['study']}:{told['trial']} {setting}"
+def _names(failed: list[Trial]) -> str:
+    """trial 0, 1, 2, 3, 4, ..., final 2."""
+    searched = [str(trial.number) for trial in failed if trial.final is None]
+    finals = [str(trial.final) for trial in failed if trial.final is not None]
+    return "; ".join(
+        f"{word} {', '.join(some[:LISTED])}{', ...' if len(some) > LISTED else ''}"
+        for word, some in (("trial", searched), ("final", finals))
+        if some
     )
 
 
-def served(told: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Which choices of the tuned kernels served the latencies of a trial, each problem once."""
-    rows = [row for each in told["evidence"].values() for row in each["served"]]
-    return list({str(row): row for row in shown(rows)}.values())
+def _unit(unit: UnitProgress) -> str:
+    doing = "waiting" if unit.activity is Activity.PAUSED else unit.activity.value
+    if unit.activity is not Activity.RUNNING or unit.step is None:
+        return f"{unit.name}: {doing}"
+    loss = "" if unit.loss is None else f", loss {unit.loss:.3f}"
+    rate = "" if unit.tokens_per_second is None else f", {unit.tokens_per_second:,.0f} tokens/s"
+    return f"{unit.name}: {doing}, step {unit.step}/{unit.steps}{loss}{rate}"
 
 
 def _worker(owner: Owner) -> str:
-    """host/boot/pid/start/random, with ask/ before it for somebody who asked."""
+    """The owner's name is host/boot/pid/start/random, with ask/ before it if it is of `nas ask`."""
     asked, parts = owner.name.startswith("ask/"), owner.name.removeprefix("ask/").split("/")
     name = f"{parts[0]} process {parts[2]}" if len(parts) == 5 else owner.name
     units = f"{owner.units} {'unit' if owner.units == 1 else 'units'}"
-    gone = " (gone; its units are taken over)" if not asked and leases.is_dead(owner.name) else ""
+    gone = " (gone; its units are interrupted)" if not asked and leases.is_dead(owner.name) else ""
     return f"{name}{', by nas ask' if asked else ''}: {units}, lease until {owner.expires:%Y-%m-%d %H:%M:%S} UTC{gone}"
-
-
-def _counted(counts: Mapping[str, int]) -> str:
-    counted = Counter(counts)
-    return ", ".join(f"{counted[name]} {name}" for name in counts if counted[name]) or "none"

@@ -1,16 +1,17 @@
-"""Numbers and rows as people read them."""
+"""Numbers, failures and rows as people read them."""
 
 from __future__ import annotations
 
 import io
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+if TYPE_CHECKING:
+    from rich.table import Table  # imported where a table is drawn: commands that print JSON do without it
 
-WIDE = 10_000  # columns of a page that nothing is folded on
+WIDE = 10_000  # columns of a page on which no line is folded
+REASON = 200  # characters of a failure that are shown; the store keeps all of them
 
 
 def short(value: float) -> str:
@@ -30,8 +31,24 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
+def counted(counts: Mapping[str, int]) -> str:
+    """Counts in words: 3 complete, 1 failed; or none."""
+    found = Counter(counts)
+    return ", ".join(f"{found[name]} {name}" for name in counts if found[name]) or "none"
+
+
+def reason(text: str) -> str:
+    """The line of a failure that says what happened: the last one, as in a traceback."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    last = lines[-1] if lines else "no reason given"
+    return last if len(last) <= REASON else last[: REASON - 3] + "..."
+
+
 def table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """Rows as a table: numbers short and to the right, text as it is, without markup."""
+    from rich.table import Table
+    from rich.text import Text
+
     columns = list(dict.fromkeys(key for row in rows for key in row))
     made = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
@@ -43,7 +60,9 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def rendered(rows: Sequence[Mapping[str, Any]], width: int = WIDE) -> str:
-    """The table as text, without a line end; no line is folded below `width`."""
+    """The table as text, without a final line end; no line is folded below `width`."""
+    from rich.console import Console
+
     text = io.StringIO()
     Console(file=text, width=width, highlight=False, color_system=None).print(table(rows))
     return "\n".join(line.rstrip() for line in text.getvalue().rstrip().splitlines())

@@ -31,7 +31,8 @@ def show(
     """
     from nas import architectures
     from nas.exports.export import write_whole
-    from nas.report import overview
+    from nas.latency import evidence
+    from nas.report import trials
     from searchspace.model import picture
     from searchspace.model.build import cost
     from searchspace.model.drawing import draw
@@ -53,10 +54,10 @@ def show(
     if halting := halting_note(found, shape):
         print(halting)
     if history:
-        note("\n" + overview.story_text(history))
+        note("\n" + trials.story_text(history))
         if history["rungs"]:
             note(rendered(history["rungs"]))
-        if served := overview.served(history):
+        if served := evidence.served(history["evidence"]):
             note("\nTuned kernels used for the latency:\n" + rendered(served))
 
 
@@ -64,11 +65,11 @@ def _history(architecture: str, storage: str | None) -> dict[str, Any] | None:
     """The history of the trial; None if `architecture` is not a trial."""
     from nas.architectures import trial_reference
     from nas.location import open_existing
-    from nas.report import overview
+    from nas.report import trials
 
     reference = trial_reference(architecture)
     if reference is None:
         return None
     store, study = open_existing(reference[0], storage)
     with store:
-        return overview.story(store, study, reference[1])
+        return trials.story(store, study, reference[1])

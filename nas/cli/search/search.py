@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nas.cli.app import app
 from nas.cli.options import AsJson, SearchFile, Storage
 from nas.cli.output import note, print_json
+
+if TYPE_CHECKING:
+    from nas.engine.launch import Result
+    from nas.report.finals import Entrant
 
 
 @app.command()
@@ -28,17 +33,20 @@ def search(
     from nas import location
     from nas.config import searchfile
     from nas.engine import launch
-    from nas.report import overview, summary
+    from nas.report import finals, summary, trials
 
+    if not quiet:
+        note(f"Reading {file} and preparing its data")
     config = searchfile.load(file)
     config = launch.override(config, storage=location.storage_for(config, storage), address=address)
     result = launch.search(config, quiet=quiet)
     with result.store:
+        verdict = finals.verdict(result.store, result.study) if result.report else None
         if as_json:
-            print_json(summary.as_dict(result))
+            print_json(summary.to_dict(result.store, result.study, verdict))
         else:
-            print(summary.as_text(result))
-        found = overview.front(result.store, result.study)
+            print(summary.to_text(result.store, result.study, verdict, partial(_drawn, result)))
+        found = trials.front(result.store, result.study)
     if not found:
         raise typer.Exit(1)
     if not quiet:
@@ -47,3 +55,16 @@ def search(
             f"Every trial is in {location.shown(config.storage)}; `nas best {config.study}{where}` and "
             f"`nas export {config.study} --best{where}` read it."
         )
+
+
+def _drawn(result: Result, winner: Entrant) -> str:
+    """The winner's tree, and the depth at which its FLOPs are counted if it has halting blocks."""
+    from nas.config import factory
+    from nas.report.depth import at_trial_depth
+    from searchspace.model.architecture import Architecture
+    from searchspace.model.drawing import draw
+    from searchspace.model.halting import halting_note
+
+    architecture = Architecture.parse(winner.architecture)
+    shape = at_trial_depth(result.store, result.study, winner.trial, factory.shape(result.config))
+    return "\n".join(filter(None, (draw(architecture, shape), halting_note(architecture, shape))))

@@ -24,9 +24,9 @@ def best(
     Example: nas best quickstart --limit 3
     """
     from nas import location
-    from nas.report import overview
+    from nas.report import trials
 
     store, found = location.open_existing(study, storage)
     with store:
-        rows = overview.best_rows(store, found, objective, limit)
-    print_rows(rows, as_json, empty="No trial has finished yet.")
+        rows = [trials.row(trial) for trial in trials.best(store, found, objective, limit)]
+    print_rows(rows if as_json else trials.shown(rows), as_json, empty="No trial has finished yet.")

@@ -14,9 +14,9 @@ def pareto(study: StudyName, storage: Storage = None, as_json: AsJson = False) -
     Example: nas pareto quickstart --json
     """
     from nas import location
-    from nas.report import overview
+    from nas.report import trials
 
     store, found = location.open_existing(study, storage)
     with store:
-        rows = overview.front_rows(store, found)
-    print_rows(rows, as_json, empty="No trial has finished yet.")
+        rows = [trials.row(trial) for trial in trials.front(store, found)]
+    print_rows(rows if as_json else trials.shown(rows), as_json, empty="No trial has finished yet.")

@@ -13,10 +13,9 @@ def status(study: StudyName, storage: Storage = None, as_json: AsJson = False) -
 
     Example: nas status quickstart --storage postgresql://host/nas
     """
-    from nas import location
-    from nas.report import overview
+    from nas import location, report
 
     store, found = location.open_existing(study, storage)
     with store:
-        seen = overview.look(store, found)
-    print_json(seen.as_dict()) if as_json else print(seen.as_text())
+        seen = report.status(store, found)
+    print_json(seen.to_dict()) if as_json else print(seen.to_text())

@@ -62,8 +62,32 @@ def test_the_front_is_of_the_highest_rung_alone(study, nas):
 def test_a_table_has_a_line_a_trial(study, nas):
     head, *lines = nas("best", "tiny").out.splitlines()
 
-    assert head.split() == ["trial", "bits_per_byte", "flops", "rung", "state", "architecture"]
+    assert head.split() == ["trial", "bits_per_byte", "flops", "rung", "state", "architecture", "note"]
     assert len(lines) == 4
+    assert [line.split()[0] for line in lines if line.endswith("baseline")] == ["0"]
+
+
+def test_a_row_says_whether_it_is_a_baseline(study, nas):
+    rows = nas("best", "tiny", "--json").json()
+
+    assert {row["trial"]: row["baseline"] for row in rows} == {0: True, 1: False, 2: False, 3: False}
+    assert {row["arm"] for row in rows} == {"main"}
+
+
+def test_the_finals_are_numbered_on_their_own(study, nas):
+    shown = nas("show", "tiny:4", "--json").json()["trial"]
+
+    assert (shown["trial"], shown["final"], shown["purpose"]) == (4, 1, "final")
+    assert "tiny final 1 (trial 4): complete; finalist of trial " in nas("show", "tiny:4").err
+    assert "final 1 (seed " in study.ended.err
+
+
+def test_the_status_says_the_verdict(study, nas):
+    found = nas("status", "tiny", "--json").json()["verdict"]
+
+    assert found["sentence"] == nas("search", "tiny.yaml", "--quiet", "--json").json()["finals"]["sentence"]
+    assert found["is_current"]
+    assert f"verdict   {found['sentence'].removeprefix('Verdict: ')}" in nas("status", "tiny").out
 
 
 def test_an_architecture_is_shown_alike_from_its_trial_its_hash_and_its_file(study, nas, tmp_path):
@@ -202,7 +226,7 @@ def test_a_study_that_has_only_begun_has_empty_tables(files, nas):
 
     assert nas("best", "tiny", "--json").json() == []
     assert nas("pareto", "tiny").err == "No trial has finished yet.\n"
-    assert "state     not begun" in nas("status", "tiny").out
+    assert "state     not started" in nas("status", "tiny").out
     exported = nas("export", "tiny", "--best")
     assert (exported.code, exported.out) == (1, "")
 

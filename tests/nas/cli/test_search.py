@@ -11,6 +11,7 @@ def test_a_search_prints_its_result_on_stdout_and_its_progress_on_stderr(study):
         assert piece in ended.out
         assert piece not in ended.err
     assert "trial 0 rung 0: bits_per_byte" in ended.err
+    assert ended.err.startswith("Reading tiny.yaml and preparing its data\nBuilding the space")
     assert "`nas export tiny --best`" in ended.err
 
 

@@ -9,7 +9,7 @@ import time
 
 from nas.engine import launch, leases
 from nas.engine.loop import Search
-from nas.report.progress import Reporter
+from nas.report.console import Reporter
 from nas.runners.inline import InlineRunner
 from nas.store import TrialState
 

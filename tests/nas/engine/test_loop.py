@@ -12,7 +12,7 @@ import pytest
 from nas.engine import launch, leases
 from nas.engine.loop import NothingFound, Search
 from nas.errors import NasError, UsageError
-from nas.report.progress import Reporter
+from nas.report.console import Reporter
 from nas.runners.inline import InlineRunner
 from nas.store import TrialState, UnitState, open_store
 from nas.work import Failure, FailureKind, Outcome

@@ -8,7 +8,7 @@ from kernels.dispatch import tuned
 from kernels.dispatch.registry import Choice, operation
 from kernels.dispatch.table import Entry as Tuned
 from kernels.dispatch.table import Table as TunedTable
-from nas.latency import served, table
+from nas.latency import evidence, served, table
 from nas.latency.measured import latency
 from nas.latency.predicted import Predictor
 from nas.latency.runs import Setting
@@ -108,5 +108,5 @@ def test_the_gauge_remembers_the_quietest_time(tmp_path, monkeypatch):
 def test_says_what_served_each_problem_once(known):
     found = latency(MODEL.configured, SETTING, repeats=1)
 
-    assert {row["operation"] for row in served.shown(found.served)} == {"attention", "layer_norm"}
+    assert {row["operation"] for row in evidence.rows_of(found.served)} == {"attention", "layer_norm"}
     assert served.together(found.served, found.served) == found.served

@@ -8,9 +8,10 @@ import pytest
 from nas.cli.app import run
 from nas.config import factory
 from nas.errors import UsageError
+from nas.latency import evidence
 from nas.latency.predicted import CrossCheck, Predictor
 from nas.objectives import make
-from nas.report import overview
+from nas.report import trials as reports
 from nas.store import TrialState
 from searchspace.cost import Shape
 from searchspace.model.architecture import Architecture
@@ -75,7 +76,7 @@ def test_a_search_keeps_the_interval_the_word_and_what_served(tried):
     result = tried(LATENCY)
     with result.store as store:
         trials = store.trials(result.study.id)
-        told = overview.story(store, result.study, 0)
+        told = reports.story(store, result.study, 0)
 
     for trial in trials:
         found = trial.evidence["prefill_ms"]
@@ -86,9 +87,9 @@ def test_a_search_keeps_the_interval_the_word_and_what_served(tried):
         assert found["cross_check"]["of"] == 3
         assert "layer_norm" in {row["operation"] for row in found["served"]}
         assert all(row["choice"] and row["why"] for row in found["served"])
-    assert "ms, " in overview.story_text(told)
-    assert "again: nas profile tried:0 --phase prefill --length 8 --batch 1 --threads 1" in overview.story_text(told)
-    assert {"operation", "problem", "choice", "why"} == set(overview.served(told)[0])
+    assert "ms, " in reports.story_text(told)
+    assert "again: nas profile tried:0 --phase prefill --length 8 --batch 1 --threads 1" in reports.story_text(told)
+    assert {"operation", "problem", "choice", "why"} == set(evidence.served(told["evidence"])[0])
 
 
 def test_a_search_that_goes_on_keeps_its_values_and_measures_none_again(tried, monkeypatch):

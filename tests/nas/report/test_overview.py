@@ -1,10 +1,15 @@
 """How a study stands, at every moment of its life."""
 
+import json
+
 import pytest
 
 import nas
+from nas import report
 from nas.engine import leases
-from nas.report import overview, tables
+from nas.report import tables, trials
+from nas.report.activity import Activity
+from nas.work import Progress
 
 HALVING = "{halving: {rungs: [2, 4], factor: 2}}"
 
@@ -16,19 +21,19 @@ def opened(describe, tmp_path):
 
 
 def phase(study):
-    return overview.look(study.store, study.record).phase
+    return report.status(study.store, study.record).phase
 
 
 def test_a_study_goes_through_its_phases(opened, monkeypatch):
     store, study = opened.store, opened.record.id
 
-    assert phase(opened) == "not begun"
+    assert phase(opened) == "not started"
     (asked,) = opened.ask()
     assert phase(opened) == "searching"
     monkeypatch.setattr(leases, "is_dead", lambda owner: True)
     assert phase(opened).startswith("interrupted")
     opened.tell(asked, {"loss": 1.0})
-    assert phase(opened).startswith("nobody is at work")
+    assert phase(opened).startswith("paused")
     store.stop_trials(study)
     assert phase(opened) == "ended"
 
@@ -36,28 +41,80 @@ def test_a_study_goes_through_its_phases(opened, monkeypatch):
 def test_a_worker_is_named_by_its_host_and_process(opened):
     opened.store.lease(opened.record.id, "nobody", 1)
     unit = opened.ask()[0]
-    text = overview.look(opened.store, opened.record).as_text()
+    text = report.status(opened.store, opened.record).to_text()
 
     host, _, pid, *_ = unit.owner.removeprefix("ask/").split("/")
     assert f"at work   {host} process {pid}, by nas ask: 1 unit, lease until" in text
+
+
+def test_a_unit_whose_process_is_gone_does_not_count_as_running(opened, monkeypatch):
+    opened.ask()
+    monkeypatch.setattr(leases, "is_dead", lambda owner: True)
+    seen = report.status(opened.store, opened.record)
+
+    assert (seen.activity, seen.activities) == (Activity.INTERRUPTED, {"interrupted": 1})
+    assert "trials    1 of 6: 1 interrupted\n" in seen.to_text()
+    assert "unit      trial 0 rung 0: interrupted" in seen.to_text()
+
+
+def test_a_unit_whose_lease_ran_out_does_not_count_as_running(opened):
+    opened.ask(lease_seconds=1e-6)
+
+    assert report.status(opened.store, opened.record).activity is Activity.INTERRUPTED
+
+
+def test_a_trial_that_waits_for_its_next_rung_is_paused(opened):
+    first, _ = opened.ask(2)
+    opened.tell(first, {"loss": 1.0})
+    seen = report.status(opened.store, opened.record)
+
+    assert (seen.activity, seen.activities) == (Activity.RUNNING, {"running": 1, "paused": 1})
+    assert seen.states == {"running": 2}
+
+
+def test_the_progress_of_a_unit_is_what_its_last_renewal_said(opened):
+    (asked,) = opened.ask()
+    (before,) = report.progress(opened.store, opened.record)
+    opened.store.renew([asked.unit], asked.owner, 60, {asked.unit: Progress(1, 2, 2.25, 1000.0, 3.0)})
+    (after,) = report.progress(opened.store, opened.record)
+
+    assert (before.name, before.activity, before.step, before.reported_at) == ("trial 0 rung 0", "running", None, None)
+    assert (after.step, after.steps, after.loss, after.tokens_per_second) == (1, 2, 2.25, 1000.0)
+    assert after.reported_at is not None
+    assert (
+        "unit      trial 0 rung 0: running, step 1/2, loss 2.250, 1,000 tokens/s"
+        in report.status(opened.store, opened.record).to_text()
+    )
+
+
+def test_a_status_is_plain_data_too(opened):
+    asked, _ = opened.ask(2)
+    opened.tell(asked, {"loss": 1.5})
+    found = json.loads(json.dumps(report.status(opened.store, opened.record).to_dict()))
+
+    assert found["trials"] == {"running": 2}
+    assert found["units"] == {"waiting": 0, "running": 1}
+    assert found["progress"][0]["number"] == 1
+    assert (found["activity"], found["arms"], found["verdict"]) == ("running", {"main": 2}, None)
+    assert found["best"]["trial"] == 0
 
 
 def test_failures_are_grouped_and_the_first_few_named(opened):
     for asked in opened.ask(6):
         opened.tell(asked, failure="broken")
 
-    assert "failed    task error: 6 (trial 0, 1, 2, 3, 4, ...)" in overview.look(opened.store, opened.record).as_text()
+    assert "failed    task error: 6 (trial 0, 1, 2, 3, 4, ...)" in report.status(opened.store, opened.record).to_text()
 
 
 def test_the_story_of_a_trial_has_its_parents_and_its_rungs(opened):
     (asked,) = opened.ask()
     opened.tell(asked, {"loss": 1.5}, seconds=3.0)
-    told = overview.story(opened.store, opened.record, 0)
+    told = report.story(opened.store, opened.record, 0)
 
     assert told["rungs"] == [
-        {"rung": 0, "steps": 2, "state": "done", **opened.best()[0].values, "seconds": 3.0},
+        {"rung": 0, "steps": 2, "state": "done", **opened.best()[0].values, "seconds": 3.0, "kind": "train"},
     ]
-    assert overview.story_text(told) == "mine trial 0: running; random"
+    assert trials.story_text(told) == "mine trial 0: paused; random"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a person sees while a search runs: plain lines, the live line, the time that is left."""
+"""What a person sees while a search runs: plain lines, or a live bar on a terminal."""
 
 import io
 from dataclasses import replace
@@ -6,9 +6,8 @@ from dataclasses import replace
 import pytest
 
 from nas.engine import launch
-from nas.engine.forecast import forecast
-from nas.report.eta import Remaining
-from nas.report.progress import Reporter, reason
+from nas.report.console import Reporter
+from nas.report.tables import reason
 from nas.work import Failure, FailureKind, Outcome, Progress
 
 HALVING = "{halving: {rungs: [2, 4, 8], factor: 2}}"
@@ -65,26 +64,31 @@ def test_a_unit_that_ended_is_a_line_and_a_failure_is_one_line_with_its_reason(b
 
 def test_a_line_counts_the_trials_as_the_store_has_them(begun):
     _, store, study = begun
-    report = reporter(begun, io.StringIO())
+    stream = io.StringIO()
+    report = reporter(begun, stream)
+    report._last = -1e9
     units = [add(store, study, number) for number in range(4)]
     store.finish(units[0].id, "me", 1, {"loss": 2.0}, last=True)
     store.finish(units[1].id, "me", 1, {"loss": 3.0}, last=False)
     store.fail(units[2].id, "me", 1, "too slow", "")
     with report:
-        (line,) = report._lines({})
+        report.tick({})
 
-    assert line.startswith("4/12 trials: 1 done, 1 running, 1 paused, 1 failed | best loss 2 (rung 0)")
+    assert "4/12 trials: 1 done, 1 running, 1 paused, 1 failed | best loss 2 (rung 0)" in stream.getvalue()
 
 
 def test_a_higher_rung_says_more_than_a_better_value(begun):
     _, store, study = begun
-    with reporter(begun, io.StringIO()) as report:
+    stream = io.StringIO()
+    with reporter(begun, stream) as report:
         unit = add(store, study, 0)
         ended(report, unit, loss=2.0)
-        ended(report, replace(unit, rung=1), loss=2.4)
+        ended(report, replace(unit, rung=1, steps=4), loss=2.4)
         ended(report, unit, loss=1.0)
+        report._last = -1e9
+        report.tick({})
 
-        assert "best loss 2.4 (rung 1)" in report._lines({})[0]
+    assert "best loss 2.4 (rung 1)" in stream.getvalue()
 
 
 def test_in_the_finals_it_says_so_and_how_long_they_take(begun):
@@ -94,13 +98,17 @@ def test_in_the_finals_it_says_so_and_how_long_they_take(begun):
         for number in range(3):
             unit = add(store, study, number, purpose="final")
             ended(report, unit, loss=2.0, seconds=10.0)
-            store.finish(unit.id, "me", 1, {"loss": 2.0}, last=True)
-        report.tick({(3, 0): Progress(1, 8, 2.0, 1000.0, 7.0)})
-        (line,) = report._lines({})
+            store.finish(unit.id, "me", 1, {"loss": 2.0}, last=True, seconds=10.0)
+        fourth = add(store, study, 3, purpose="final")
+        report._last = -1e9
+        report.tick({(fourth.number, 0): Progress(1, 8, 2.0, 1000.0, 7.0)})
 
-    assert line.startswith("finals 3/9 | ")
+    *_, line, running = stream.getvalue().splitlines()
+    assert line.startswith("3/9 finals: ")
     assert line.endswith("about 60 s left")  # six units, one after the other
     assert "best" not in line
+    assert running == "  final 4: step 1/8, loss 2.000, 1,000 tokens/s"
+    assert stream.getvalue().startswith("final 1 (seed 0): loss 2 (10.0 s)\n")
 
 
 def test_progress_is_shown_live_on_a_terminal_and_leaves_nothing_behind(begun):
@@ -110,7 +118,7 @@ def test_progress_is_shown_live_on_a_terminal_and_leaves_nothing_behind(begun):
         ended(report, add(store, study, 0), loss=2.5)
         report._last = -1e9
         report.tick({(0, 0): Progress(1, 2, 3.125, 1000.0, 1.0)})
-        report._live.refresh()
+        report._bar.refresh()
 
     assert "step 1/2, loss 3.125" in stream.getvalue()
     assert "trial 0 rung 0: loss" not in stream.getvalue()  # it is in the counts
@@ -148,30 +156,3 @@ def test_the_store_is_asked_seldom(begun, monkeypatch):
 )
 def test_the_reason_of_a_failure_is_its_last_line(text, said):
     assert reason(text) == said
-
-
-def test_the_time_left_follows_from_what_units_took(describe):
-    remaining = Remaining(describe(scheduler=HALVING, budget="{trials: 12}", finals="{top: 1, seeds: 2, steps: 8}"))
-
-    assert remaining.search(2, 0.0) is None
-    for _ in range(2):
-        remaining.ended("search", 0, 4.0)  # 2 steps: the rungs above train 2 and 4 more
-    assert remaining.search(6, 8.0) == pytest.approx((12 * 4 + 6 * 4 + 3 * 8) / 2)
-    assert remaining.search(12, 8.0) == 0
-    assert remaining.finals(2) == pytest.approx(2 * 16)
-
-
-def test_the_time_left_is_cut_off_by_the_budget_of_minutes(describe):
-    remaining = Remaining(describe(budget="{trials: 1000, minutes: 1}"))
-    for _ in range(2):
-        remaining.ended("search", 0, 5.0)
-
-    assert remaining.search(2, 10.0) == pytest.approx(50)
-
-
-def test_a_forecast_counts_units_by_rung_and_finals(describe):
-    ahead = forecast(describe(scheduler=HALVING, budget="{trials: 9}", finals="{top: 2, seeds: 3, steps: 5}"))
-
-    assert (ahead.rungs, ahead.units, ahead.steps) == ((2, 4, 8), (9, 4, 2), (2, 2, 4))
-    assert (ahead.final_units, ahead.workers) == (9, 1)
-    assert ahead.total_steps == 9 * 2 + 4 * 2 + 2 * 4 + 9 * 5

@@ -1,0 +1,41 @@
+"""How a measured latency that a trial keeps as evidence reads: its interval, its device, and what served it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+LOADED = 1.05  # times the quietest run of a fixed computation: above this the load of the machine counts
+
+
+def sentence(name: str, found: Mapping[str, Any], trial: str) -> str:
+    """How the latency `name` of `trial` (STUDY:NUMBER) was found, and the command that measures it again."""
+    checked = found["cross_check"]
+    within = f", predictions within {checked['error']:.1%} of {checked['of']} measured" if checked else ""
+    load = f", at {found['load']:.2f} times the load of quiet times" if (found["load"] or 1) > LOADED else ""
+    setting = " ".join(f"--{option} {found[option]}" for option in ("phase", "length", "batch", "threads"))
+    return (
+        f"{name} {found['milliseconds']:.4g} ms, {found['low']:.4g} to {found['high']:.4g}, {found['kind']} on "
+        f"{found['device']['name']}{within}{load}; again: nas profile {trial} {setting}"
+    )
+
+
+def served(evidence: Mapping[str, Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Which implementations and configurations served these latencies, one row a problem."""
+    rows = rows_of(row for found in evidence.values() for row in found["served"])
+    return list({str(row): row for row in rows}.values())
+
+
+def rows_of(problems: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Problems and what serves them, as rows of a table."""
+    return [
+        {
+            "operation": each["operation"],
+            "problem": " ".join(
+                f"{name}={value}" for key in ("sizes", "flags") for name, value in each.get(key, {}).items()
+            ),
+            "choice": each["choice"],
+            "why": each["why"],
+        }
+        for each in problems
+    ]

@@ -1,0 +1,111 @@
+"""Who works on a study. This file defines running, paused and interrupted for units, trials and studies.
+
+A unit that has not ended is
+    running      if a process holds its lease: the lease has not expired, and the process is not known to be gone
+    interrupted  if it was leased, but the lease has expired or its process is gone; the next search takes it over
+    paused       if it is queued, so that no process holds it
+A trial or a study that was started and has not ended is running if one of its units is running, interrupted if none is
+running but one is interrupted, and paused otherwise. So a trial that waits for its next rung is paused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from nas.engine import leases
+from nas.store import UnitState
+
+if TYPE_CHECKING:
+    from nas.store import Store, Study, Unit
+
+
+class Activity(StrEnum):
+    """What happens to something that was started and has not ended."""
+
+    RUNNING = "running"
+    INTERRUPTED = "interrupted"
+    PAUSED = "paused"
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnitProgress:
+    """A unit that has not ended. `step`, `loss` and `tokens_per_second` are as of `reported_at`; None before a report.
+
+    `number` is that of its trial; `final` counts the trials of the finals from 1 and is None in the search.
+    """
+
+    number: int
+    final: int | None
+    arm: str
+    kind: str
+    rung: int
+    steps: int  # in all, at the end of the unit
+    activity: Activity
+    owner: str | None
+    step: int | None = None
+    loss: float | None = None
+    tokens_per_second: float | None = None
+    reported_at: datetime | None = None
+
+    @property
+    def name(self) -> str:
+        """What people call it: trial 3 rung 1, or final 2."""
+        if self.final is not None:
+            return f"final {self.final}"
+        return f"trial {self.number} " + ("probe" if self.kind == "probe" else f"rung {self.rung}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return vars(self) | {
+            "activity": self.activity.value,
+            "reported_at": self.reported_at and self.reported_at.isoformat(),
+        }
+
+
+def progress(store: Store, study: Study) -> list[UnitProgress]:
+    """The units of `study` that have not ended, those that run first, then by trial."""
+    found = [_progress(unit) for unit in store.unfinished(study.id)]
+    order = list(Activity)
+    return sorted(found, key=lambda each: (order.index(each.activity), each.number, each.rung))
+
+
+def of_unit(unit: Unit) -> Activity:
+    """What happens to a unit that has not ended."""
+    if unit.state is UnitState.QUEUED or unit.owner is None:
+        return Activity.PAUSED
+    return Activity.INTERRUPTED if unit.expired or leases.is_dead(unit.owner) else Activity.RUNNING
+
+
+def of_all(activities: Iterable[Activity]) -> Activity:
+    """What happens to a trial or a study with these units: the first that applies to one of them, else paused."""
+    found = set(activities)
+    return next((each for each in Activity if each in found), Activity.PAUSED)
+
+
+def by_trial(units: Iterable[UnitProgress]) -> dict[int, Activity]:
+    """{number: what happens to the trial}, for the trials that have an open unit."""
+    seen: dict[int, list[Activity]] = {}
+    for unit in units:
+        seen.setdefault(unit.number, []).append(unit.activity)
+    return {number: of_all(each) for number, each in seen.items()}
+
+
+def _progress(unit: Unit) -> UnitProgress:
+    return UnitProgress(
+        number=unit.number,
+        final=unit.final,
+        arm=unit.arm,
+        kind=unit.kind.value,
+        rung=unit.rung,
+        steps=unit.steps,
+        activity=of_unit(unit),
+        owner=unit.owner,
+        step=unit.progress_step,
+        loss=unit.progress_loss,
+        tokens_per_second=unit.progress_rate,
+        reported_at=unit.progress_at,
+    )

@@ -1,0 +1,150 @@
+"""The trials of a study: results, the best, the Pareto front, training curves, the story of one trial."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from nas.latency import evidence
+from nas.report.activity import UnitProgress, by_trial, progress
+from nas.report.tables import reason
+from nas.store import TrialState
+
+if TYPE_CHECKING:
+    from nas.store import Mark, Store, Study, Trial
+
+TRAINED = (TrialState.COMPLETE, TrialState.RUNNING, TrialState.STOPPED)  # a stopped trial has the values of its rung
+SEARCHED = ("search",)
+BASELINE = "baseline"  # the operator of a trial that the search file names itself
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What changed in a study. `mark` goes into the next call of `changes`.
+
+    trials: those that were added, went on or ended, without their architectures. A trial may be listed again although
+    it did not change, but no change is left out. units: all that have not ended.
+    """
+
+    mark: Mark
+    trials: list[Trial]
+    units: list[UnitProgress]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "mark": self.mark.to_dict(),
+            "trials": [row(trial) for trial in self.trials],
+            "units": [unit.to_dict() for unit in self.units],
+        }
+
+
+def results(store: Store, study: Study, *, purposes: tuple[str, ...] = SEARCHED) -> list[Trial]:
+    """All trials of these purposes by number, without their architectures; those that have not ended too."""
+    return store.trials(study.id, purposes=purposes, light=True)
+
+
+def changes(store: Store, study: Study, since: Mark | None = None) -> Changes:
+    """What changed since the mark of an earlier call; None lists everything."""
+    mark = store.mark(study.id)  # before the reading: what comes in between is listed by the next call too
+    return Changes(mark, store.trials(study.id, light=True, since=since), progress(store, study))
+
+
+def best(store: Store, study: Study, objective: str | None = None, limit: int | None = 10) -> list[Trial]:
+    """The best trials of the search by one objective (the study's first, if None); those trained longest come first.
+
+    Raises UsageError if the study has no such objective.
+    """
+    return store.best(study.id, objective, limit, states=TRAINED, purposes=SEARCHED, longest=True)
+
+
+def front(store: Store, study: Study) -> list[Trial]:
+    """The Pareto front of the search, over the trials that were trained longest."""
+    return store.pareto(study.id, states=TRAINED, purposes=SEARCHED, longest=True)
+
+
+def curve(store: Store, study: Study, number: int) -> list[tuple[int, float | None]]:
+    """(step, training loss) of trial `number` over all its rungs; a loss that was not finite is None."""
+    return store.curve(study.id, number)
+
+
+def row(trial: Trial) -> dict[str, Any]:
+    """A trial as plain data."""
+    return {
+        "trial": trial.number,
+        **trial.values,
+        "rung": trial.rung,
+        "state": trial.state.value,
+        "architecture": trial.architecture_hash[:12],
+        "steps": trial.steps,
+        "arm": trial.arm,
+        "baseline": trial.operator == BASELINE,
+        "final": trial.final,
+    }
+
+
+def shown(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows for people: a column for arms if there are several, and a mark for baselines if there is one."""
+    arms = len({each["arm"] for each in rows}) > 1
+    marked = any(each["baseline"] for each in rows)
+    hidden = {"steps", "final", "baseline", *(() if arms else ("arm",))}
+    return [
+        {name: value for name, value in each.items() if name not in hidden}
+        | ({"note": "baseline" if each["baseline"] else ""} if marked else {})
+        for each in rows
+    ]
+
+
+def story(store: Store, study: Study, number: int) -> dict[str, Any]:
+    """One trial: where it comes from, and the result of each of its units.
+
+    Raises UsageError if there is no such trial.
+    """
+    trial = store.trial(study.id, number)
+    activity = by_trial(each for each in progress(store, study) if each.number == number)
+    return {
+        "study": study.name,
+        "trial": trial.number,
+        "purpose": trial.purpose,
+        "state": trial.state.value,
+        "operator": trial.operator,
+        "parents": list(trial.parents),
+        "seed": trial.seed,
+        "error": trial.error_kind and {"kind": trial.error_kind, "text": trial.error_text},
+        "evidence": dict(trial.evidence or {}),
+        "rungs": [
+            {
+                "rung": unit.rung,
+                "steps": unit.steps,
+                "state": unit.state.value,
+                **(unit.values or {}),
+                "seconds": unit.seconds,
+                "kind": unit.kind.value,
+            }
+            for unit in store.units(study.id, number)
+        ],
+        "final": trial.final,
+        "arm": trial.arm,
+        "activity": _activity(trial, activity),
+    }
+
+
+def _activity(trial: Trial, found: Mapping[int, Any]) -> str | None:
+    """running, interrupted or paused; None for a trial that has ended or was never started."""
+    if trial.state is not TrialState.RUNNING:
+        return None
+    return str(found.get(trial.number, "paused"))
+
+
+def story_text(told: Mapping[str, Any]) -> str:
+    """`story` in a line, with the latencies and the failure in lines of their own."""
+    parents = ", ".join(f"trial {number}" for number in told["parents"])
+    name = f"trial {told['trial']}" if told["final"] is None else f"final {told['final']} (trial {told['trial']})"
+    state = told["activity"] or told["state"]
+    lines = [f"{told['study']} {name}: {state}; {told['operator']}{parents and f' of {parents}'}"]
+    trial = f"{told['study']}:{told['trial']}"
+    lines += [evidence.sentence(name, found, trial) for name, found in told["evidence"].items()]
+    if told["error"]:
+        lines.append(f"{told['error']['kind']}: {reason(told['error']['text'] or '')}")
+    return "\n".join(lines)
