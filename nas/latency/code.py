@@ -7,12 +7,13 @@ ran, with a hash of their own (`nas.latency.served`).
 
 from __future__ import annotations
 
-import ast
 import hashlib
 from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+
+from kernels.dispatch import sources
 
 RUNS = (
     "kernels",
@@ -31,9 +32,9 @@ def code() -> str:
 
 
 def hash_of(texts: Iterable[str]) -> str:
-    """The hash of some source files, in any order."""
-    statements = sorted(_digest(each) for text in texts for each in ast.parse(text).body)
-    return hashlib.sha256(b"".join(statements)).hexdigest()[:12]
+    """The hash of the statements of some source files, which may be in any order and in any of the files."""
+    statements = sorted(statement for text in texts for statement in sources.code(text).splitlines())
+    return hashlib.sha256("\n".join(statements).encode()).hexdigest()[:12]
 
 
 def _files(module: str) -> Iterator[Path]:
@@ -41,35 +42,3 @@ def _files(module: str) -> Iterator[Path]:
     assert found is not None and found.origin is not None, module
     origin = Path(found.origin)
     yield from origin.parent.rglob("*.py") if origin.name == "__init__.py" else [origin]
-
-
-def _digest(statement: ast.stmt) -> bytes:
-    """Nothing for a statement that computes nothing: an import or a text alone."""
-    parts: list[str] = []
-    _collect(statement, parts)
-    return hashlib.sha256(" ".join(parts).encode()).digest() if parts else b""
-
-
-def _collect(node: ast.AST, parts: list[str]) -> None:
-    """Append what `node` computes to `parts`."""
-    if isinstance(node, ast.Import | ast.ImportFrom) or _is_text(node):
-        return
-    parts.append(f"({type(node).__name__}")
-    if isinstance(node, ast.Assert):
-        _collect(node.test, parts)
-    elif not isinstance(node, ast.Raise):
-        for field, value in ast.iter_fields(node):
-            if isinstance(value, ast.AST):
-                _collect(value, parts)
-            elif isinstance(value, list):
-                parts.append(f"[{field}")
-                for each in value:
-                    _collect(each, parts) if isinstance(each, ast.AST) else parts.append(repr(each))
-            elif value is not None and field != "kind":
-                parts.append(repr(value))
-    parts.append(")")
-
-
-def _is_text(node: ast.AST) -> bool:
-    """Whether it is a statement of a text alone, such as a docstring."""
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)

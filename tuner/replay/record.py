@@ -22,6 +22,7 @@ import torch
 
 from kernels.dispatch import registry
 from kernels.dispatch.registry import Choice, Implementation, Operation, Problem
+from kernels.dispatch.sources import valid
 from tuner import problems
 from tuner.device import Device, fingerprint
 from tuner.measure.children import Children
@@ -149,8 +150,7 @@ def _whole(folder: Path, space: Space) -> bool:
 
 
 def _same(about: dict[str, Any], space: Space) -> bool:
-    known, here = about, json.loads(json.dumps(space.about))
-    return known["source"] == here["source"] and known["device"]["key"] == here["device"]["key"]
+    return valid(about["source"], space.implementation) and about["device"]["key"] == space.device.key
 
 
 def _lines(folder: Path, space: Space) -> Iterator[tuple[str, dict[str, Any]]]:

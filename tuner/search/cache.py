@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -81,11 +81,13 @@ class Cache:
         self._read()
         return self._finals.setdefault(problem, {})
 
-    def compared(self, problem: Problem, signature: str, effort: str | None) -> dict[Choice, Known] | None:
-        """The newest comparison among the same candidates, with at least that effort if one is given; else None."""
+    def compared(
+        self, problem: Problem, signatures: Collection[str], effort: str | None = None
+    ) -> dict[Choice, Known] | None:
+        """The newest comparison whose candidates have one of the `signatures`, with at least that effort; else None."""
         for turns, finals in reversed(self.finals(problem).items()):
             mark, _, rest = turns.partition("/")
-            if rest.startswith(signature) and (effort is None or rank(mark) >= rank(effort)):
+            if rest.partition("/")[0] in signatures and (effort is None or rank(mark) >= rank(effort)):
                 return finals
         return None
 

@@ -179,7 +179,7 @@ class Session:
 
     def _decided(self, found: Operation, problem: Problem) -> Decision | None:
         """By the newest comparison among the same candidates with at least as much effort, if there is one."""
-        finals = self._cache(found).compared(problem, candidates.signature(found, problem), self.effort.name)
+        finals = self._cache(found).compared(problem, candidates.signatures(found, problem), self.effort.name)
         return None if finals is None else self._decision(found, problem, finals)
 
     def _preliminary(self, found: Operation, problem: Problem) -> Decision | None:

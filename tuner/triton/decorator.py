@@ -263,7 +263,7 @@ class TunedKernel:
     def _known(self, case: Case) -> Served | None:
         """By the newest comparison among the same configurations; if tuning is disabled, any comparison will do."""
         disabled = reason_not_to_tune() is not None
-        finals = case.cache.compared(case.problem, case.signature, None if disabled else self.options.effort)
+        finals = case.cache.compared(case.problem, [case.signature], None if disabled else self.options.effort)
         note = ""
         if finals is None and disabled:
             finals = next(reversed(case.cache.finals(case.problem).values()), None)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kernels.dispatch import table, tuned
+from kernels.dispatch import sources, table, tuned
 from kernels.dispatch.registry import THREADS, Choice, Implementation, register
 from nas.store import open_store
 from tuner.measure.children import Children, TimeIsUp
@@ -392,3 +392,15 @@ def test_a_file_that_holds_no_measurements_is_refused_with_its_line(text, says, 
 def test_rejects_what_it_does_not_know(options, says, store, faulty):
     with pytest.raises(ValueError, match=says):
         run(store, faulty, **options)
+
+
+def test_a_comparison_by_a_former_release_of_the_same_code_still_decides(pretended, store, faulty, monkeypatch):
+    monkeypatch.setattr(Implementation, "source", property(lambda self: f"old {self.name}"))
+    first = run(store, faulty)
+    former = {name: {f"old {name}": f"new {name}"} for name in faulty.FAULTY.implementations}
+    monkeypatch.setattr(Implementation, "source", property(lambda self: f"new {self.name}"))
+    monkeypatch.setattr("kernels.dispatch.sources.former_sources", lambda: {"faulty": former})
+    sources._former.cache_clear()
+
+    assert (run(store, faulty).measured, run(store, faulty).decisions) == (0, first.decisions)
+    sources._former.cache_clear()
