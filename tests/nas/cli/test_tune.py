@@ -143,7 +143,7 @@ def test_a_miss_says_why_and_a_lock_refuses_it_as_it_was_told(nas, tuner, quick,
     tuned.use("cpu", None)
     rows = nas(*explain).json()
     assert [(row["choice"], row["why"].split(":")[0]) for row in rows] == [(None, "refused")] * 2
-    ended = nas("profile", "transformer:tiny", "--length", "8", "--threads", "1")
+    ended = nas("profile", "transformer:tiny", "--phase", "prefill", "--length", "8", "--threads", "1")
     assert (ended.code, ended.out) == (1, "")
     assert "says that a miss is an error" in ended.err
 
@@ -195,12 +195,12 @@ def test_what_cannot_be_done_is_said(arguments, says, nas, tuner):
 
 
 def test_a_profile_says_which_table_and_choices_it_used(nas, tuner, quick):
-    ended = nas("profile", "transformer:tiny", "--length", "8", "--threads", "1")
+    ended = nas("profile", "transformer:tiny", "--phase", "prefill", "--length", "8", "--threads", "1")
     assert "Table of tuned kernels: none; defaults are used" in ended.err
     assert "attention" in ended.err
 
     tune(nas)
-    ended = nas("profile", "transformer:tiny", "--length", "8", "--threads", "1")
+    ended = nas("profile", "transformer:tiny", "--phase", "prefill", "--length", "8", "--threads", "1")
     assert f"Table of tuned kernels: {tuner / 'tables'}" in ended.err
 
 
