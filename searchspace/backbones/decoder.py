@@ -1,5 +1,7 @@
 """A language model: each position sees itself and what came before it, and predicts what comes next.
 
+Formula: h = final_norm(body(E x + positions)), p(x_{t+1} | x_1 .. x_t) = softmax(h_t E^T)
+
 Radford et al. 2018, "Improving Language Understanding by Generative Pre-Training", is the Transformer of this kind.
 """
 
@@ -26,10 +28,11 @@ from searchspace.tree import Block
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderConfig:
-    """`final_norm: none` suits bodies of post-norm blocks, which end with a norm of their own.
+    """A body of post-norm blocks needs `final_norm: none`, because it ends with a norm of its own. If the last block of
+    the body has another output width, the final norm and the logits have that width.
 
-    The last block of the body may leave a width of its own; the final norm and the logits then have that width.
-    `logits_bias`: every token's logit has one. `embedding_start`: what the table of tokens starts from.
+    `embedding_start`: what the table of tokens starts from.
+    `logits_bias`: whether each token's logit has a learned bias.
     """
 
     width: int

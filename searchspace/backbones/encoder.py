@@ -1,5 +1,7 @@
 """An encoder: every position sees all others. It reads tokens or vectors, and gives vectors, token or class logits.
 
+Formula: h = final_norm(body(input_norm(E x + positions))), logits = W head(pool(h)) or W head(h_t)
+
 Devlin et al. 2019, "BERT", https://arxiv.org/abs/1810.04805, reads tokens; Dosovitskiy et al. 2021, "An Image is Worth
 16x16 Words", https://arxiv.org/abs/2010.11929, reads patches of an image as vectors (see `patches`).
 B batch, T time, C width, F features, V vocabulary.
@@ -36,13 +38,21 @@ from searchspace.registry import Blocks, Norm, Position, named, primitive
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderConfig:
-    """Either `vocabulary` (it reads tokens) or `features` (it reads vectors of so many numbers).
+    """Either `vocabulary` or `features` is given: the encoder reads tokens or vectors.
 
-    tokens: it gives the logits of a token at every position, by the table that it reads them with. class_token: a
-    learned vector stands in front and is position 0. segments: how many parts of the input `Context.segments` tells
-    apart by a vector each. embedding_start: what the table of tokens starts from. pool: the class is read from the mean
-    of all positions, or from the first. head: what comes before the logits; head_activation, head_eps: of the hidden
-    layer before those of tokens, each of which then has a bias, as it has with logits_bias.
+    `vocabulary`: number of tokens, if the encoder reads tokens.
+    `features`: numbers per input vector, if the encoder reads vectors.
+    `classes`: number of classes, if the encoder classifies.
+    `tokens`: whether it predicts a token at every position, with the table that it reads tokens with.
+    `class_token`: whether a learned vector is added as position 0.
+    `segments`: number of parts of the input that get a vector each (`Context.segments`); null for none.
+    `embedding_start`: what the table of tokens starts from.
+    `input_norm`: the norm after the embedding.
+    `pool`: whether the class is read from the mean of all positions or from the first.
+    `head`: what comes before the logits.
+    `head_activation`: activation of the hidden layer before the token logits.
+    `head_eps`: eps of the norm of the hidden layer before the token logits.
+    `logits_bias`: whether the logits have a bias; token logits with a hidden layer always have one.
     """
 
     width: int

@@ -1,5 +1,7 @@
 """Sequence to sequence: a decoder that also sees the output of an encoder, its memory.
 
+Formula: m = encoder_norm(encoder(E x)), p(y_{t+1} | y_1 .. y_t, x) = softmax(final_norm(decoder(E y, m))_t E^T)
+
 Vaswani et al. 2017, "Attention Is All You Need", https://arxiv.org/abs/1706.03762; source, target and logits share one
 table (section 3.4), unless `source_vocabulary` gives the source one of its own. The blocks of the decoder that look at
 the memory are those that say so, such as `attention` over it; recurrent ones may start from where the encoder ended
@@ -28,8 +30,13 @@ from searchspace.registry import Blocks, Configured, Norm, Position, named, prim
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderDecoderConfig:
-    """`source_vocabulary`: of a source in another language, with a table of its own; else the table is shared.
-    `embedding_start`: what the tables start from."""
+    """`source_vocabulary`: number of source tokens, if the source has its own table; null shares the table of the
+    target.
+    `embedding_start`: what the tables start from.
+    `encoder`: the blocks of the encoder.
+    `encoder_norm`: the norm after the encoder.
+    `decoder`: the blocks of the decoder.
+    """
 
     width: int
     vocabulary: int

@@ -1,5 +1,8 @@
 """Depth recurrence that stops by itself: one set of weights, applied to each position as often as that position needs.
 
+Formula: out = sum_t w_t state_t, state_t = f(state_{t-1}), w_t = p_t = sigmoid(w . state_{t-1} + b), the last w_t = 1
+- sum of p
+
 Graves 2016, "Adaptive Computation Time for Recurrent Neural Networks", https://arxiv.org/abs/1603.08983; Dehghani et
 al. 2019, "Universal Transformers", https://arxiv.org/abs/1807.03819, appendix D. It is `repeat` with `share_weights`
 and a stop. Before each step a position gives p = sigmoid(w . state + b); once its p sum beyond `threshold` it takes one
@@ -36,6 +39,15 @@ INITIAL_BIAS = 1.0  # as published: p starts near 0.73
 
 @dataclass(frozen=True, kw_only=True)
 class HaltingConfig:
+    """`times`: the maximum number of steps.
+    `threshold`: the sum of halting probabilities beyond which a position halts.
+    `ponder_weight`: weight of the mean number of steps in the loss.
+    `signal`: what tells the blocks which step it is.
+    `halted`: whether the state of a halted position is kept (copied) or still changes (live).
+    `update`: how steps are combined; published: w state + (1 - w) out, accumulated: out + w state.
+    `remainder`: weight left for a position that `times` stops; published: none, graves: 1 - sum of p.
+    """
+
     dim: int = given()
     times: int  # at most so many steps
     threshold: float = 0.99

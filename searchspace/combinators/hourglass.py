@@ -1,5 +1,7 @@
 """Stages of blocks, each at half the length of the one before; at the end the length may be brought back.
 
+Formula: x_k = stage_k(pool(x_{k-1})), out = decoder(repeat(x_last) + x_0), or x_last without a decoder
+
 Dai et al. 2020, "Funnel-Transformer", https://arxiv.org/abs/2006.03236, sections 2.1 and 2.2. Between two stages the
 length halves: pairs are averaged (or their maximum taken), a last odd position stays alone. The first attention of the
 next stage has queries of the pooled sequence, which is also the residual stream, and keys of what it was pooled from.
@@ -36,6 +38,16 @@ from searchspace.registry import Blocks, Branches, Configured, primitive
 
 @dataclass(frozen=True, kw_only=True)
 class HourglassConfig:
+    """`stages`: the blocks of each stage; the length halves between two stages.
+    `pool`: how two positions are pooled.
+    `separate_first`: whether the first position is a class token that is not pooled with others.
+    `truncate`: whether `separate_first` leaves out the last position.
+    `pool_query_only`: whether the first attention of a stage reads keys of the sequence before pooling.
+    `pooled_padding`: a pooled position is real if both of its positions are (min) or if one is (max).
+    `pool_padding`: whether padding takes part in the pooling, as in the released code.
+    `decoder`: the blocks after the length is restored; an empty list leaves the output short.
+    """
+
     dim: int = given()
     stages: Branches
     pool: Kind = "mean"

@@ -1,5 +1,7 @@
 """Branches that read the same input, combined into one output.
 
+Formula: sum_k f_k(x), or its mean, or W [f_1(x); ..; f_n(x)]
+
 add: the sum, as in So et al. 2019, "The Evolved Transformer", https://arxiv.org/abs/1901.11117. mean: the sum over the
 number of branches. concatenate: side by side along the channels, then a linear map W [n C, C] back to the width.
 """
@@ -22,6 +24,10 @@ from searchspace.registry import Branches, Configured, block_type, primitive
 
 @dataclass(frozen=True, kw_only=True)
 class ParallelConfig:
+    """`combine`: how the outputs of the branches are combined.
+    `of`: the branches.
+    """
+
     dim: int = given()
     combine: Literal["add", "mean", "concatenate"] = "add"
     of: Branches

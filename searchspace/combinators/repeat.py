@@ -1,5 +1,7 @@
 """Blocks repeated over depth: copies with their own weights, or one set of weights applied again and again.
 
+Formula: f_n(.. f_2(f_1(x))), or f(.. f(f(x))) with share_weights
+
 With `share_weights` it is the depth recurrence of Dehghani et al. 2019, "Universal Transformers",
 https://arxiv.org/abs/1807.03819; `signal` then tells the blocks which step they are in. Depth recurrence that stops by
 itself, position by position, is the block `halting`. With `window_growth` the windows of the blocks grow from copy to
@@ -24,6 +26,12 @@ from searchspace.registry import Blocks, Configured, primitive
 
 @dataclass(frozen=True, kw_only=True)
 class RepeatConfig:
+    """`times`: number of copies or steps.
+    `share_weights`: whether one set of weights is applied again and again, instead of copies.
+    `signal`: what tells shared blocks which step it is.
+    `window_growth`: factor by which windows grow from one copy to the next.
+    """
+
     dim: int = given()
     times: int
     share_weights: bool = False

@@ -1,5 +1,7 @@
 """A residual connection with its norm before the inner blocks (pre), after the sum (post), or on the stream (stream).
 
+Formula: pre: x + drop(f(norm(x))), post: norm(x + drop(f(x))), stream: n + drop(f(n)) with n = norm(x)
+
 post: norm(x + drop(f(x))), Vaswani et al. 2017, "Attention Is All You Need", https://arxiv.org/abs/1706.03762.
 pre: x + drop(f(norm(x))), Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture",
 https://arxiv.org/abs/2002.04745; a model of pre-norm blocks ends with one more norm.
@@ -24,6 +26,8 @@ from searchspace.registry import Blocks, Norm, named, primitive
 
 @dataclass(frozen=True, kw_only=True)
 class ResidualConfig:
+    """`order`: whether the norm is before the blocks (pre), after the sum (post), or on the stream."""
+
     dim: int = given()
     norm: Norm = named("layer_norm")
     order: Literal["pre", "post", "stream"] = "pre"

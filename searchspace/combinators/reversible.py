@@ -32,8 +32,9 @@ from searchspace.registry import Branches, Configured, Norm, block_type, named, 
 
 @dataclass(frozen=True, kw_only=True)
 class ReversibleConfig:
-    """`of`: f, g, f, g, ..., each a block or a list of them; all of it `times` times, with weights of their own.
-    `merge`: of the two streams at the end; "concatenate" leaves twice the width, as published, where a model ends."""
+    """`merge`: of the two streams at the end; "concatenate" leaves twice the width, as published, where a model ends.
+    `of`: f, g, f, g, ..., each a block or a list of them; all of it `times` times, with weights of their own.
+    """
 
     dim: int = given()
     widens: bool = given(False)

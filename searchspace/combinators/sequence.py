@@ -1,4 +1,7 @@
-"""Blocks one after another."""
+"""Blocks one after another.
+
+Formula: f_n(.. f_2(f_1(x)))
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ class Stack(nn.ModuleList):
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceConfig:
-    """`of` may be empty: then the sequence is the identity."""
+    """`of`: the blocks, one after another; an empty list is the identity."""
 
     of: Blocks
 

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from searchspace.cost import Cost
+from searchspace.cost import ADDED
 from searchspace.errors import SpaceError, nearest
 from searchspace.language import documents
 from searchspace.language.documents import Document, Path_, describe
 from searchspace.tree import Mark
 
-QUANTITIES = (*Cost.__dataclass_fields__, "state_bytes_per_token")
+QUANTITIES = (*ADDED, "state_bytes_per_token")
 
 Report = Callable[[str, Path_], Any]  # records a problem at a path
 

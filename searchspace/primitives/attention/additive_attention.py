@@ -27,7 +27,10 @@ from searchspace.registry import primitive
 
 @dataclass(frozen=True, kw_only=True)
 class AdditiveAttentionConfig:
-    """`over`: "self" reads the sequence itself, "memory" the encoder's output. `alignment`: A; as wide as a head."""
+    """`alignment`: A, the width of the scoring network; null takes the width of a head.
+    `over`: "self" reads the sequence itself, "memory" the encoder's output.
+    `values`: whether the values are the states themselves, as published, or projected.
+    """
 
     dim: int = given()
     causal: bool = given(False)

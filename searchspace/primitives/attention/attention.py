@@ -24,7 +24,9 @@ from searchspace.registry import primitive
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionConfig:
-    """`over`: "self" reads the sequence itself, "memory" the encoder's output. `key_value_heads`: as many as heads."""
+    """`key_value_heads`: number of key and value heads; null takes as many as heads.
+    `over`: "self" reads the sequence itself, "memory" the encoder's output.
+    """
 
     dim: int = given()
     causal: bool = given(False)

@@ -1,5 +1,7 @@
 """Compressive attention: what falls out of the memory is not forgotten but compressed, and still read.
 
+Formula: relative_attention over [compressed, memory, x], compressed = f(the oldest `rate` inputs of the memory)
+
 Rae et al. 2020, "Compressive Transformers", https://arxiv.org/abs/1911.05507, algorithm 1. To the segments, memory and
 relative scores of `relative_attention` it adds a compressed memory: keys and values are made of [compressed, memory,
 x], and distances count along that row. After each segment the oldest inputs that the memory has no room for are
@@ -49,7 +51,14 @@ from searchspace.registry import primitive
 
 @dataclass(frozen=True, kw_only=True)
 class CompressiveAttentionConfig:
-    """`memory` counts inputs, `compressed` results of the compression. `share_biases`: one u and v for all blocks."""
+    """`segment`: S, number of positions in a segment.
+    `memory`: M, number of inputs in the memory.
+    `compressed`: number of vectors in the compressed memory.
+    `rate`: c, number of inputs that one compressed vector replaces.
+    `compression`: the function that compresses.
+    `reconstruction_weight`: weight of the reconstruction loss of the compression.
+    `share_biases`: whether all blocks of a model share u and v.
+    """
 
     dim: int = given()
     heads: int = 4

@@ -31,7 +31,9 @@ POOLED = 2  # queries lie so many keys apart, where they are pooled from a sourc
 
 @dataclass(frozen=True, kw_only=True)
 class FunnelAttentionConfig:
-    """`separate_first`: the first position is a class token. `segments`: score whether two share `context.segments`."""
+    """`separate_first`: whether the first position is a class token, outside of all distances.
+    `segments`: whether the score depends on whether two positions are in the same segment.
+    """
 
     dim: int = given()
     causal: bool = given(False)

@@ -29,9 +29,11 @@ from searchspace.registry import primitive
 
 @dataclass(frozen=True, kw_only=True)
 class NadarayaWatsonConfig:
-    """`over`: "self" reads the sequence itself, "memory" the encoder's output.
-
-    `bandwidth`: h, from which learning starts; sqrt(2 D) unless given, the usual distance of two normalised inputs.
+    """`kernel`: K, the kernel of the distance.
+    `bandwidth`: h, the initial bandwidth; null takes sqrt(2 D), the usual distance of two normalised inputs.
+    `learned`: whether 1 / h is learned: not, one per head, or one per dimension of a head.
+    `project`: whether queries, keys, values and output are linear maps; otherwise they are the input itself.
+    `over`: "self" reads the sequence itself, "memory" the encoder's output.
     """
 
     dim: int = given()

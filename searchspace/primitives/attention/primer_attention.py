@@ -1,5 +1,7 @@
 """Primer's attention: queries, keys and values each see the neighbours of their position before they meet.
 
+Formula: softmax(Q K^T / sqrt(D)) V Wo, q_{i,c} = sum_k W_{c,k} (x Wq)_{i+k-left,c}, k and v alike
+
 So et al. 2021, "Primer", https://arxiv.org/abs/2109.08668, section 3, "multi-dconv-head attention": as `attention`, but
 after the projections every channel of every head runs through a convolution over time by taps of its own, q_{i,c} =
 sum_k W_{c,k} (x Wq)_{i+k-left,c}, and so do keys and values. left = K - 1 when causal, as published, else K // 2. What
@@ -27,6 +29,8 @@ from searchspace.registry import primitive
 
 @dataclass(frozen=True, kw_only=True)
 class PrimerAttentionConfig:
+    """`key_value_heads`: number of key and value heads; null takes as many as heads."""
+
     dim: int = given()
     causal: bool = given(False)
     heads: int = 4

@@ -1,5 +1,7 @@
 """Relative attention with segment recurrence: a segment reads itself and, as a memory, what came just before it.
 
+Formula: softmax([(q_i + u) . k_j + (q_i + v) . (R_{i-j} Wr)] / sqrt(D)) V, keys and values of [memory, x]
+
 Dai et al. 2019, "Transformer-XL", https://arxiv.org/abs/1901.02860, sections 3.2 and 3.3: keys and values are made of
 [sg(memory), x], queries of x, all without bias, and scored by content and distance (see `relative_scores`). The memory
 is the newest `memory` inputs before the segment; it is empty at first, and no gradient reaches its inputs, though it
@@ -40,9 +42,11 @@ from searchspace.registry import primitive
 
 @dataclass(frozen=True, kw_only=True)
 class RelativeAttentionConfig:
-    """`segment`: None makes one segment of all of the input, and of all of a stream. `clamp`: longer distances count as
-    this one. `same_length`: a query reads the `memory` positions before it and itself, and no more. `share_biases`: one
-    u and v for all blocks of a model, as the paper writes them, or one for each.
+    """`segment`: S, number of positions in a segment; null makes one segment of the whole input.
+    `memory`: M, number of earlier inputs that a segment can read.
+    `clamp`: longer distances count as this one; null for no limit.
+    `same_length`: whether each query reads exactly `memory` positions before it.
+    `share_biases`: whether all blocks of a model share u and v.
     """
 
     dim: int = given()

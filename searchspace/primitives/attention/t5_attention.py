@@ -28,7 +28,11 @@ from searchspace.sharing import shared
 
 @dataclass(frozen=True, kw_only=True)
 class T5AttentionConfig:
-    """`scale`: divide the scores by sqrt(D) after all. `share`: one table for all layers that look the same way."""
+    """`buckets`: number of buckets of distances.
+    `max_distance`: the distance from which all share the last bucket.
+    `scale`: whether scores are divided by sqrt(D); as published they are not.
+    `share`: whether all layers that look in the same direction share one table.
+    """
 
     dim: int = given()
     causal: bool = given(False)

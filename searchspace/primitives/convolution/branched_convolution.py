@@ -43,7 +43,22 @@ NEUTRAL = {"add": 0.0, "multiply": 1.0}
 
 @dataclass(frozen=True, kw_only=True)
 class BranchedConvolutionConfig:
-    """`heads`: of the taps of lightweight operations. `norm`: whether z is normalised."""
+    """`left`: operation of the left branch.
+    `left_kernel`: kernel of the left branch.
+    `left_width`: width of the left branch, as a multiple of C.
+    `left_activation`: activation of the left branch.
+    `right`: operation of the right branch.
+    `right_kernel`: kernel of the right branch.
+    `right_width`: width of the right branch, as a multiple of C.
+    `right_activation`: activation of the right branch.
+    `combine`: how the two branches are combined.
+    `norm`: whether the combined branches are normalised.
+    `output`: operation after the branches.
+    `output_kernel`: kernel of the output operation.
+    `output_width`: width of the output operation, as a multiple of C.
+    `output_activation`: activation of the output operation.
+    `heads`: number of heads of lightweight operations.
+    """
 
     dim: int = given()
     causal: bool = given(False)

@@ -26,6 +26,8 @@ from searchspace.registry import primitive
 
 @dataclass(frozen=True, kw_only=True)
 class ConvolutionConfig:
+    """`kind`: depthwise: each channel has its own taps; full: each output reads all channels."""
+
     dim: int = given()
     causal: bool = given(False)
     kernel: int = 3

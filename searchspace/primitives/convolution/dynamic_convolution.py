@@ -28,6 +28,10 @@ from searchspace.registry import primitive
 
 @dataclass(frozen=True, kw_only=True)
 class DynamicConvolutionConfig:
+    """`channel_bias`: whether each channel has a bias after the convolution.
+    `renormalise`: whether the softmax runs only over taps that meet a real position.
+    """
+
     dim: int = given()
     causal: bool = given(False)
     kernel: int = 7

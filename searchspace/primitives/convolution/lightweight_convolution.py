@@ -27,6 +27,8 @@ from searchspace.registry import primitive
 
 @dataclass(frozen=True, kw_only=True)
 class LightweightConvolutionConfig:
+    """`channel_bias`: whether each channel has a bias after the convolution."""
+
     dim: int = given()
     causal: bool = given(False)
     kernel: int = 7

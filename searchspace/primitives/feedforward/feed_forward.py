@@ -1,5 +1,7 @@
 """Feed-forward: every position alone goes through one wide hidden layer.
 
+Formula: W2 f(W1 x + b1) + b2
+
 Vaswani et al. 2017, "Attention Is All You Need", https://arxiv.org/abs/1706.03762, eq. 2: W2 f(W1 x + b1) + b2.
 f was relu there; here the default is gelu, as in GPT and BERT. Squared relu: So et al. 2021, "Primer",
 https://arxiv.org/abs/2109.08668. With `inner_norm` it is W2 LN(f(W1 x + b1)) + b2, as in the released decoder of the
@@ -29,6 +31,10 @@ EPS = 1e-6  # of the inner norm
 
 @dataclass(frozen=True, kw_only=True)
 class FeedForwardConfig:
+    """`inner_norm`: whether the hidden layer is normalised.
+    `chunks`: number of parts in which the positions are computed, to save memory in training.
+    """
+
     dim: int = given()
     expand: int = 4
     hidden: int | None = None

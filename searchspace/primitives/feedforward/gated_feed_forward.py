@@ -1,5 +1,7 @@
 """Gated feed-forward: one half of the hidden layer decides how much of the other passes.
 
+Formula: W2 (g(x W) * x V)
+
 Shazeer 2020, "GLU Variants Improve Transformer", https://arxiv.org/abs/2002.05202, eq. 5-6: W2 (g(x W) * x V).
 g sigmoid is GLU (Dauphin et al. 2017), relu ReGLU, gelu GEGLU, silu SwiGLU, identity the bilinear layer.
 W and V are one map whose FIRST half is the gate, as the paper writes it; `torch.nn.functional.glu` takes the second.
@@ -26,6 +28,10 @@ MULTIPLE = 8  # what matrix units of GPUs want of a width in half precision
 
 @dataclass(frozen=True, kw_only=True)
 class GatedFeedForwardConfig:
+    """`hidden`: the width of each half of the hidden layer; null takes 2/3 of `expand` times the width.
+    `gate`: g, the activation of the gate.
+    """
+
     dim: int = given()
     expand: int = 4
     hidden: int | None = None

@@ -1,5 +1,7 @@
 """Gated linear unit alone, without the maps that surround it in a gated feed-forward block.
 
+Formula: (V x + b) * sigmoid(W x + c)
+
 Dauphin et al. 2017, https://arxiv.org/abs/1612.08083, with a kernel of one; the first step of the encoder's cell in So
 et al. 2019, "The Evolved Transformer", https://arxiv.org/abs/1901.11117: (V x + b) * sigmoid(W x + c).
 V and W are one map whose SECOND half is the gate, as in `torch.nn.functional.glu`. B batch, T time, C model width.

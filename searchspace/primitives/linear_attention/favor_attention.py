@@ -39,8 +39,13 @@ FORGOTTEN = -200.0
 
 @dataclass(frozen=True, kw_only=True)
 class FavorAttentionConfig:
-    """`redraw_every`: training steps that a W serves, 0 for all; evaluation keeps the last one. `seed`: layers of a
-    model draw W of their own from it."""
+    """`features`: M, number of random features.
+    `kernel`: the kernel that the features approximate.
+    `orthogonal`: whether the random vectors are orthogonal.
+    `epsilon`: number that is added to every feature.
+    `redraw_every`: number of training steps between new random features; 0 never draws new ones.
+    `seed`: seed of the random features; each layer of a model draws its own from it.
+    """
 
     dim: int = given()
     causal: bool = given(False)

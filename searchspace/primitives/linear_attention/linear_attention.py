@@ -26,6 +26,8 @@ from searchspace.registry import primitive
 
 @dataclass(frozen=True, kw_only=True)
 class LinearAttentionConfig:
+    """`feature_map`: phi, the feature map."""
+
     dim: int = given()
     causal: bool = given(False)
     heads: int = 4

@@ -1,5 +1,7 @@
 """Linformer attention: keys and values are mixed along the length into a few slots, so the cost grows as T.
 
+Formula: softmax(Q (E K)^T / sqrt(D)) (F V)
+
 Wang et al. 2020, "Linformer", https://arxiv.org/abs/2006.04768, eq. 7: softmax(Q (E K)^T / sqrt(D)) (F V), E and F of
 [slots, length]; sharing as in its section 4: "none", E and F for every head; "headwise", one E and one F a layer;
 "key_value", one matrix for both; "layerwise", that one in all layers of the model. A shorter sequence uses the first
@@ -28,7 +30,10 @@ from searchspace.sharing import shared
 
 @dataclass(frozen=True, kw_only=True)
 class LinformerAttentionConfig:
-    """`length`: the longest sequence it can read; E and F have a column for every position."""
+    """`slots`: K, number of slots that the keys and values are mixed into.
+    `length`: N, the longest sequence; E and F have one column per position.
+    `sharing`: which heads and layers share E and F.
+    """
 
     dim: int = given()
     causal: bool = given(False)

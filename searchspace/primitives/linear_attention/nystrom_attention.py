@@ -1,5 +1,7 @@
 """Nystrom attention: the softmax's matrix is rebuilt from a few landmarks, so the cost grows as T.
 
+Formula: F A^+ (B V), F = softmax(Q K'^T s), A = softmax(Q' K'^T s), B = softmax(Q' K^T s), s = D^-1/2
+
 Xiong et al. 2021, "Nystromformer", https://arxiv.org/abs/2102.03902, eq. 13-14: F A^+ (B V), F = softmax(Q K'^T s),
 A = softmax(Q' K'^T s), B = softmax(Q' K^T s), s = D^-1/2, Q' and K' the means of contiguous segments, A^+ by iteration,
 and a depthwise convolution of V beside it. The iteration starts from A^T / |A|_1 of each matrix itself. Where M does
@@ -31,7 +33,12 @@ from searchspace.registry import primitive
 
 @dataclass(frozen=True, kw_only=True)
 class NystromAttentionConfig:
-    """`kernel`: taps of the convolution beside the attention, odd; 0 for none."""
+    """`landmarks`: M, number of landmarks.
+    `iterations`: number of iterations for the pseudoinverse.
+    `kernel`: taps of the depthwise convolution of the values, odd; 0 for none.
+    `segments`: how segments are formed if M does not divide the length.
+    `released`: whether it follows the released code, which couples the samples of a batch.
+    """
 
     dim: int = given()
     causal: bool = given(False)

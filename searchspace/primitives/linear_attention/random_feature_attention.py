@@ -1,5 +1,7 @@
 """Random feature attention: sines and cosines of random projections stand for the softmax, so the cost grows as T.
 
+Formula: out_i = phi(q_i) sum_j phi(k_j)^T v_j / (phi(q_i) sum_j phi(k_j)), phi(x) = M^-1/2 [sin w_m x, cos w_m x]
+
 Peng et al. 2021, "Random Feature Attention", https://arxiv.org/abs/2103.02143, sections 3.1, 3.3: q and k have length
 one in every head, so exp(q k / tau^2) is exp(-|q - k|^2 / 2 tau^2) up to a constant, which is E[phi(q) phi(k)] with
 phi(x) = M^-1/2 [sin w_m x, cos w_m x], w = sigma * w' / tau, w' from N(0, I), sigma learned. Kernel "arc_cosine":
@@ -36,8 +38,12 @@ FEWEST = 8
 
 @dataclass(frozen=True, kw_only=True)
 class RandomFeatureAttentionConfig:
-    """`pool`: matrices drawn once; a training step picks one for every head, evaluation always reads the first. Layers
-    of a model have pools of their own from one `seed`."""
+    """`features`: M, number of random vectors.
+    `kernel`: the kernel that the features approximate.
+    `temperature`: tau, the temperature of the softmax.
+    `pool`: number of random matrices; training picks one per head and step, evaluation uses the first.
+    `seed`: seed of the random matrices; each layer of a model draws its own from it.
+    """
 
     dim: int = given()
     causal: bool = given(False)

@@ -1,4 +1,7 @@
-"""No normalisation: x as it is, for spaces that ask whether a norm is needed at all."""
+"""No normalisation: x as it is, for spaces that ask whether a norm is needed at all.
+
+Formula: y = x
+"""
 
 from __future__ import annotations
 

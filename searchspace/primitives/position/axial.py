@@ -1,5 +1,7 @@
 """Axial positions: a learned vector for the row and one for the column of a position, so that long tables stay small.
 
+Formula: x_p + [R_{p // columns}; C_{p % columns}], or x_p + R_{p // columns} + C_{p % columns}
+
 Kitaev, Kaiser, Levskaya 2020, "Reformer", https://arxiv.org/abs/2001.04451, after Ho et al. 2019, "Axial Attention",
 https://arxiv.org/abs/1912.12180: position p stands in row p // columns and column p % columns of a grid. "concatenate"
 gives the first `row_share` of the channels to the row and the others to the column, "sum" adds two whole vectors.
@@ -23,7 +25,9 @@ from searchspace.registry import primitive
 
 @dataclass(frozen=True, kw_only=True)
 class AxialConfig:
-    """The grid holds `rows` * `columns` positions."""
+    """`combine`: whether the two vectors are concatenated or added.
+    `row_share`: share of the channels for the row, if concatenated.
+    """
 
     dim: int = given()
     rows: int = 32

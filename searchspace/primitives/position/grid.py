@@ -1,5 +1,7 @@
 """Positions on a grid, for the patches of an image: what a position's row adds, and what its column does.
 
+Formula: x_p + R_{p // columns} + C_{p % columns}, or [waves of the row; waves of the column]
+
 learned: a trained vector for each row and one for each column, added up, as in Kitaev et al. 2020, "Reformer",
 https://arxiv.org/abs/2001.04451, section 2. sinusoidal: half of the channels are the waves of the row and half those of
 the column, as in Carion et al. 2020, "End-to-End Object Detection with Transformers",
@@ -26,7 +28,9 @@ from searchspace.registry import primitive
 
 @dataclass(frozen=True, kw_only=True)
 class GridConfig:
-    """`first`: position 0 is a class token."""
+    """`kind`: learned vectors, or sinusoidal ones.
+    `first`: whether position 0 is a class token.
+    """
 
     dim: int = given()
     rows: int = 32

@@ -1,5 +1,7 @@
 """Learned positions: one trained vector a position is added to the input.
 
+Formula: x_p + P_p, P a table of [length, C]
+
 Gehring et al. 2017, "Convolutional Sequence to Sequence Learning", https://arxiv.org/abs/1705.03122, section 3.1. The
 table has `length` rows; a longer sequence is refused, because nothing was learned for it. The positions of an image's
 patches are interpolated for one of another size (`resized`): Dosovitskiy et al. 2021, "An Image is Worth 16x16 Words",
@@ -26,6 +28,8 @@ Mode = Literal["bilinear", "bicubic"]
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedConfig:
+    """`length`: number of positions in the table; longer sequences are an error."""
+
     dim: int = given()
     length: int = 1024
 

@@ -1,4 +1,7 @@
-"""No positions: the model knows order only through what its blocks do with it. The others start from this."""
+"""No positions: the model knows order only through what its blocks do with it. The others start from this.
+
+Formula: y = x
+"""
 
 from __future__ import annotations
 

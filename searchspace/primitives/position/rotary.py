@@ -1,5 +1,7 @@
 """Rotary positions: queries and keys are turned by angles that grow with their place, so scores see distances.
 
+Formula: pair m of a head's query or key turns by the angle p * base^(-2m/D)
+
 Su et al. 2021, "RoFormer", https://arxiv.org/abs/2104.09864, eq. 34: pair m of a head of width D turns by
 p * base^(-2m/D). Layout "interleaved" pairs (2m, 2m + 1), as the paper does; "halves" pairs (m, m + D/2), as Llama and
 GPT-NeoX do. The two differ by a permutation of the rows of Wq and Wk.
@@ -20,6 +22,10 @@ from searchspace.registry import primitive
 
 @dataclass(frozen=True, kw_only=True)
 class RotaryConfig:
+    """`layout`: which dimensions form a pair.
+    `base`: the base of the angles.
+    """
+
     dim: int = given()
     layout: Literal["halves", "interleaved"] = "halves"
     base: float = 10000.0

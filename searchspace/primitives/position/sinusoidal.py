@@ -22,6 +22,8 @@ Layout = Literal["interleaved", "halves"]
 
 @dataclass(frozen=True, kw_only=True)
 class SinusoidalConfig:
+    """`layout`: whether sines and cosines are interleaved or in two halves."""
+
     dim: int = given()
     layout: Layout = "interleaved"
 

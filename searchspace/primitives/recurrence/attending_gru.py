@@ -1,5 +1,7 @@
 """A recurrent decoder that looks at the encoder's output in every step, through additive attention.
 
+Formula: s_i = GRU(s_{i-1}, [x_i; c_i]), c_i = sum_j softmax_j(v . tanh(W s_{i-1} + U h_j)) h_j
+
 Bahdanau et al. 2015, "Neural Machine Translation by Jointly Learning to Align and Translate",
 https://arxiv.org/abs/1409.0473, appendix A.2: c_i is read with the state before, s_i = GRU(s_{i-1}, [x_i; c_i]), and
 what leaves the block is the larger of each pair of U_o s_{i-1} + V_o x_i + C_o c_i, twice as wide (`order` paper).
@@ -31,7 +33,9 @@ from searchspace.registry import primitive
 
 @dataclass(frozen=True, kw_only=True)
 class AttendingGRUConfig:
-    """`alignment`: A, the width of the network that scores; as wide as the model unless given."""
+    """`order`: which publication it follows: `paper` is Bahdanau et al., `luong` is Luong et al..
+    `alignment`: A, the width of the scoring network; null takes the width of the model.
+    """
 
     dim: int = given()
     memory: bool = given(False)

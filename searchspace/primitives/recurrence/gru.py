@@ -34,9 +34,11 @@ from searchspace.registry import primitive
 
 @dataclass(frozen=True, kw_only=True)
 class GRUConfig:
-    """`directions` of a block that may look ahead; `start`: "memory" is where the encoder ended (see `directions`).
-
-    `dropout` falls on what leaves the block, not on the state (Zaremba et al. 2014, https://arxiv.org/abs/1409.2329).
+    """`variant`: the formula of the new state n: as in `torch.nn.GRU` (torch) or as in the paper (cho).
+    `directions`: forward, backward or both; a causal block only reads forward.
+    `start`: whether the first state is zeros or the last state of the encoder (memory).
+    `dropout`: probability of dropout on the output, not on the state (Zaremba et al. 2014,
+    https://arxiv.org/abs/1409.2329).
     """
 
     dim: int = given()

@@ -1,5 +1,8 @@
 """Adaptive attention span: every head learns how far back it reads, up to S positions, by a mask that falls softly.
 
+Formula: a_ij = m(x) e_ij / sum_j m(x) e_ij, e_ij = exp(q_i (k_j + p_x) / sqrt(D)), x = i - j - 1, m(x) = clamp((R + z
+- x) / R, 0, 1)
+
 Sukhbaatar et al. 2019, "Adaptive Attention Span in Transformers", https://arxiv.org/abs/1905.07799, section 2.2:
 position i reads x = i - j - 1 = 0, .., S - 1, not itself, with a_ij = m(x) e_ij / sum_j m(x) e_ij, e_ij =
 exp(q_i (k_j + p_x) / sqrt(D)), m(x) = clamp((R + z - x) / R, 0, 1); p is one table [S, D] for all heads and layers. The
@@ -37,7 +40,13 @@ from searchspace.sharing import shared
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveSpanAttentionConfig:
-    """`span_weight`: lambda. `initial`: of the ratios; dynamic ones start no nearer to 0 or 1 than sigmoid(-4)."""
+    """`span`: S, the longest span.
+    `ramp`: R, over how many positions the mask falls from one to zero.
+    `span_weight`: lambda, the weight of the mean span in the loss.
+    `initial`: the initial ratio of a span to S; dynamic spans start no closer to 0 or 1 than sigmoid(-4).
+    `dynamic`: whether the span depends on the position: S sigmoid(v x_i + b).
+    `before`: what precedes the first position: nothing, or S states of zeros as in the released code.
+    """
 
     dim: int = given()
     causal: bool = given(False)

@@ -1,5 +1,7 @@
 """BigBird attention: a block reads its neighbours, the first block, the last, and some at random: work grows as T.
 
+Formula: softmax(Q K^T / sqrt(D)) V, block i reads the blocks {0, i - 1, i, i + 1, last} and r random ones
+
 Zaheer et al. 2020, "Big Bird: Transformers for Longer Sequences", https://arxiv.org/abs/2007.14062, section 2 and
 appendix D, the internal construction (ITC). The first and the last block read everything. Block i between them reads
 the set {0, i - 1, i, i + 1, last} and r others, drawn for every head and row from what remains; one softmax over the
@@ -32,7 +34,10 @@ from searchspace.sharing import numbered
 
 @dataclass(frozen=True, kw_only=True)
 class BigbirdAttentionConfig:
-    """`seed`: of the random blocks; every layer of a model draws its own from it."""
+    """`block`: b, number of positions in a block.
+    `random_blocks`: r, number of random blocks that each block reads.
+    `seed`: seed of the random blocks; each layer of a model draws its own from it.
+    """
 
     dim: int = given()
     causal: bool = given(False)

@@ -1,5 +1,8 @@
 """Causal long-short attention: a window of the last positions, and a few vectors of every chunk before this one.
 
+Formula: softmax([near, far]) [V; Vc], near = (q s + u) . k + (q s + v) . (W R_d), far = (q s) . kc + (q s) . (W'
+R_t), Kc = LN_c(P^T x Wk), P = softmax(x W_P)
+
 Zhu et al. 2021, "Long-Short Transformer", https://arxiv.org/abs/2107.02192, sections 3.3 and 3.4. The sequence is cut
 into chunks of L positions; each is compressed into S vectors a head by P = softmax over its positions of x W_P (whose
 bias, which the paper has, the softmax would cancel). A query reads, under one softmax, the last W positions, its own
@@ -41,7 +44,14 @@ from searchspace.registry import primitive
 
 @dataclass(frozen=True, kw_only=True)
 class CausalLongShortAttentionConfig:
-    """`slots`: vectors that a head compresses a chunk into."""
+    """`window`: W, number of last positions that a query reads.
+    `chunk`: L, number of positions in a chunk.
+    `slots`: S, number of vectors per head that a chunk is compressed into.
+    `chunks`: number of earlier chunks that a query reads; null reads all.
+    `norms`: the two LayerNorms of keys and values: as in the released code (apart), one after the other (chained),
+    none.
+    `compress`: whether projected keys and values are compressed, or the input before projection (hidden).
+    """
 
     dim: int = given()
     causal: bool = given(True)

@@ -1,5 +1,7 @@
 """Long-short attention: a window of positions as they are, and vectors that the whole sequence is compressed into.
 
+Formula: softmax(Q [K; Kc]^T / sqrt(D)) [V; Vc], Kc = LN_c(P^T K), P = softmax(x W_P), K of the window
+
 Zhu et al. 2021, "Long-Short Transformer", https://arxiv.org/abs/2107.02192, section 3. Per head, P = softmax over the
 positions of x W_P, [T, S]; the compressed keys and values are P^T K and P^T V. (A bias of W_P, which the paper has,
 would change no P: the softmax cancels it.) A query reads these and, in segments of W positions, its own segment with
@@ -34,7 +36,10 @@ from searchspace.registry import primitive
 
 @dataclass(frozen=True, kw_only=True)
 class LongShortAttentionConfig:
-    """`slots`: vectors that a head compresses the sequence into. `window`: the length of a segment."""
+    """`slots`: S, number of vectors per head that the sequence is compressed into.
+    `window`: W, number of positions in a segment.
+    `norms`: the two LayerNorms of keys and values: one after the other (chained), apart, or none.
+    """
 
     dim: int = given()
     causal: bool = given(False)

@@ -1,5 +1,7 @@
 """Longformer attention: all positions read a window and the global positions, which read everything.
 
+Formula: softmax(Q K^T / sqrt(D)) V over |i - j| <= window / 2 and the global positions
+
 Beltagy et al. 2020, "Longformer", https://arxiv.org/abs/2004.05150, section 3.1. The first g positions are global: the
 others read them beside their window |i - j| <= window / 2, under one softmax and each key once; their own queries, keys
 and values come from a second set of projections, over all positions. One output projection serves both. The causal
@@ -26,8 +28,11 @@ from searchspace.registry import primitive
 
 @dataclass(frozen=True, kw_only=True)
 class LongformerAttentionConfig:
-    """`window`: w / 2 positions on either side. `dilation`: how far apart these lie, for the last `dilated_heads` heads
-    (all of them where none are named). `global_tokens`: how many positions from the first on are global."""
+    """`window`: number of positions in the window, half on each side.
+    `dilation`: distance between two positions of the window.
+    `dilated_heads`: number of heads that are dilated, the last ones; null dilates all.
+    `global_tokens`: g, number of first positions that are global.
+    """
 
     dim: int = given()
     causal: bool = given(False)

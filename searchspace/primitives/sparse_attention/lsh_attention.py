@@ -1,5 +1,7 @@
 """LSH attention (Reformer): queries that are their own keys, read among those that hash alike; the cost grows as T.
 
+Formula: softmax(Q K^T / sqrt(D)) V within a bucket, k = q / |q|, bucket = argmax [q R, -q R]
+
 Kitaev, Kaiser, Levskaya 2020, "Reformer", https://arxiv.org/abs/2001.04451, section 2. k = q / |q|, scores
 q k / sqrt(D) (the released code does not divide: `scale: false`; its |q| is sqrt(D (mean(q^2) + key_eps)), `key_eps`
 1e-6), a bucket is argmax [q R, -q R] for a Gaussian R of
@@ -35,8 +37,16 @@ from searchspace.sharing import numbered
 
 @dataclass(frozen=True, kw_only=True)
 class LshAttentionConfig:
-    """`factorised`: two small hashes in place of one large. `exact_counts`: a key that several rounds show counts once;
-    `same_bucket`: what a chunk holds of other buckets is not read."""
+    """`chunk`: number of positions in a chunk.
+    `rounds`: R, number of hash rounds.
+    `buckets`: number of buckets; null takes two per chunk.
+    `factorised`: whether two small hashes replace one large one.
+    `scale`: whether scores are divided by sqrt(D); the released code does not.
+    `key_eps`: number added to the mean square of a key before it is normalised.
+    `same_bucket`: whether a query reads only keys of its own bucket.
+    `exact_counts`: whether a key found in several rounds counts once.
+    `seed`: seed of the hashes.
+    """
 
     dim: int = given()
     causal: bool = given(False)

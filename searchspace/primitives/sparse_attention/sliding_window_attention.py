@@ -1,5 +1,7 @@
 """Sliding-window attention: softmax attention over the positions near by, so the cost grows as T * window.
 
+Formula: softmax(Q K^T / sqrt(D)) V over i - window < j <= i if causal, else |i - j| <= window // 2
+
 Beltagy et al. 2020, "Longformer", https://arxiv.org/abs/2004.05150, section 3.1, without global positions.
 Causal: a position reads the last `window` positions, itself among them. Both ways: |i - j| <= window // 2.
 B batch, T time, H heads, G key and value heads, D width of one head, C = H * D model width.
@@ -23,8 +25,10 @@ from searchspace.registry import primitive
 
 @dataclass(frozen=True, kw_only=True)
 class SlidingWindowAttentionConfig:
-    """`dilation`: how far apart the positions of a window lie, for the last `dilated_heads` heads (all of them where
-    none are named), as in the published language models, which dilate two heads."""
+    """`key_value_heads`: number of key and value heads; null takes as many as heads.
+    `dilation`: distance between two positions of the window.
+    `dilated_heads`: number of heads that are dilated, the last ones; null dilates all.
+    """
 
     dim: int = given()
     causal: bool = given(False)

@@ -1,5 +1,8 @@
 """Sparse attention: a position reads some positions near by and some that stand for the rest, about sqrt(T) in all.
 
+Formula: softmax(Q K^T / sqrt(D)) V over A1 and A2, strided: A1 = {i - l + 1 .. i}, A2 = {i, i - l, i - 2 l, ..},
+fixed: A1 = the positions of the block of i, A2 = the last c positions of every block
+
 Child et al. 2019, "Generating Long Sequences with Sparse Transformers", https://arxiv.org/abs/1904.10509, section 4:
 two sets A1 and A2 of earlier positions (see `sparse_pattern`), through which all earlier positions reach each other in
 two steps. "union" reads both under one softmax, each key once; "heads": the first half of the heads A1, the others A2;
@@ -36,7 +39,14 @@ from searchspace.registry import primitive
 
 @dataclass(frozen=True, kw_only=True)
 class SparseAttentionConfig:
-    """`summary` and `summary_by_head` are of the fixed pattern, `inclusive` of the strided; see `SparsePattern`."""
+    """`pattern`: the pattern of the published model.
+    `stride`: l, the stride, or the length of a block of the fixed pattern.
+    `summary`: c, number of summary positions of each block of the fixed pattern.
+    `composition`: how the two sets of positions are combined: one softmax (union), half of the heads each, or only
+    one set.
+    `summary_by_head`: whether heads of the fixed pattern read different summary positions.
+    `inclusive`: whether the strided pattern reads l + 1 positions, as in the paper's formula.
+    """
 
     dim: int = given()
     heads: int = 4
