@@ -45,7 +45,8 @@ class Surrogate(Strategy):
         self, space: TuningSpace, seed: int = 0, first: tuple[int, ...] = (), hints: Hints | None = None
     ) -> None:
         super().__init__(space, seed, first, hints)
-        self.model = import_module("tuner.strategies._gaussian_process").GaussianProcess  # needs SciPy
+        import_module("scipy.stats")  # here, because it takes a second, which no proposal should take
+        self.model = import_module("tuner.strategies._gaussian_process").GaussianProcess
         self.process: GaussianProcess | None = None
         self.candidates = np.arange(len(space))
         self.refit_at = 0

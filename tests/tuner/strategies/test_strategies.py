@@ -1,5 +1,8 @@
 """What every tuning strategy promises, and what the default is worth."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -7,6 +10,7 @@ from tuner import strategies
 from tuner.replay.recorded import synthetic
 from tuner.replay.replay import expected_random, fraction_of_optimum, replay, score
 from tuner.space import TuningSpace
+from tuner.strategies.local_search import LocalSearch
 
 NAMES = strategies.STRATEGIES.names()
 RECORDED = synthetic(0)
@@ -91,3 +95,25 @@ def test_a_large_space_is_modelled_by_a_part_of_it(monkeypatch):
 def test_an_unknown_strategy_is_answered_with_the_nearest():
     with pytest.raises(ValueError, match=r"No tuning strategy is called 'surogate'\. Did you mean 'surrogate'"):
         strategies.make("surogate", SMALL)
+
+
+def test_without_scipy_another_strategy_takes_the_place_of_the_default(monkeypatch):
+    monkeypatch.setitem(sys.modules, "scipy.stats", None)
+
+    assert isinstance(strategies.make_or_fall_back(None, SMALL), LocalSearch)
+    with pytest.raises(ImportError):
+        strategies.make_or_fall_back("surrogate", SMALL)
+
+
+def test_options_are_checked_by_the_signature():
+    with pytest.raises(ValueError, match="tuning strategy 'random' has no option 'depth'"):
+        strategies.make("random", SMALL, depth=3)
+
+
+def test_listing_the_strategies_loads_none_of_their_libraries(root):
+    code = "import sys; from tuner.strategies import STRATEGIES; print(STRATEGIES.names()); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
+    names, modules = done.stdout.splitlines()
+
+    assert "optuna" in names and "warm" not in names
+    assert not {"scipy", "optuna", "torch", "pydantic"} & set(modules.split())
