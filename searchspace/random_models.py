@@ -8,8 +8,8 @@ from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
 from searchspace.contract import Given
-from searchspace.language.window_growth import GROWTH, REPEAT, WINDOW
 from searchspace.registry import Blocks, BlockType, Configured, Field, Role, block_type, block_types
+from searchspace.window_growth import GROWTH, REPEAT, WINDOW
 
 TRIES = 20  # of drawing fields that fit together, before the defaults are taken
 

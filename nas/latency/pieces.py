@@ -15,7 +15,7 @@ from typing import Any
 
 from searchspace.combinators.sequence import SequenceConfig
 from searchspace.cost import Shape
-from searchspace.model.parts import Composite, Part
+from searchspace.parts import Composite, Part
 from searchspace.primitives.position.none import NoPosition
 from searchspace.registry import Configured, block_type, recorded_name, recorded_option
 

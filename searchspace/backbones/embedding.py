@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from searchspace.cost import Cost, Shape, kept, matmul
-from searchspace.model.parts import Part
+from searchspace.parts import Part
 
 INITIAL_STD = 0.02  # of what starts small: tied logits then do too, so that the first loss is near log V
 

@@ -25,15 +25,16 @@ from searchspace.backbones.embedding import (
     segment_part,
     token_part,
 )
-from searchspace.backbones.entry import check_position, entered, position_parts
+from searchspace.backbones.entry import entered, position_parts
 from searchspace.backbones.head import EPS, Activation, ClassHead, Kind, TokenHead, class_parts, token_parts
 from searchspace.backbones.initialisation import scale_residual_outputs
 from searchspace.checks import at_least, probability
 from searchspace.combinators.sequence import Stack
 from searchspace.contract import Context, Given
 from searchspace.cost import Cost, Shape
-from searchspace.model.parts import PROBE, Composite, Part, after, check_lengths, in_order
+from searchspace.parts import PROBE, Composite, Part, after, check_lengths, in_order
 from searchspace.registry import Blocks, Norm, Position, named, primitive
+from searchspace.rotation import check_position
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,15 +17,16 @@ from typing import Any
 from torch import Tensor, nn
 
 from searchspace.backbones.embedding import Start, TokenEmbedding, logits_part, token_part
-from searchspace.backbones.entry import cannot_stream, check_position, entered, left, position_parts
+from searchspace.backbones.entry import cannot_stream, entered, left, position_parts
 from searchspace.backbones.handover import check_nothing_is_lost, handed_over
 from searchspace.backbones.initialisation import scale_residual_outputs
 from searchspace.checks import at_least, probability
 from searchspace.combinators.sequence import Stack
 from searchspace.contract import Context, Given
 from searchspace.cost import Cost, Shape
-from searchspace.model.parts import PROBE, Composite, Part, after, check_lengths, configured_below, in_order
+from searchspace.parts import PROBE, Composite, Part, after, check_lengths, configured_below, in_order
 from searchspace.registry import Blocks, Configured, Norm, Position, named, primitive
+from searchspace.rotation import check_position
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import cache
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,8 +11,7 @@ from torch.nn import functional as F
 
 from searchspace.contract import Context, PositionModule
 from searchspace.cost import Cost, Shape
-from searchspace.model.parts import Part, configured_below
-from searchspace.primitives.position.none import NoPosition
+from searchspace.parts import Part, configured_below
 from searchspace.registry import Configured
 
 
@@ -44,28 +41,6 @@ def left(context: Context) -> None:
     """The call that `entered` has passed through all blocks: a stream is longer by its positions."""
     if context.streams is not None and context.positions is not None:
         context.streams.length += len(context.positions)
-
-
-def check_position(position: Configured, blocks: Iterable[Configured]) -> None:
-    """Raises ValueError where `position` cannot turn the heads of one of `blocks`, or of those within them."""
-    if position.type.module.rotate is NoPosition.rotate:
-        return
-    for block in configured_below(tuple(blocks)):
-        if block.type.role == "block" and block.type.module.capabilities.turned:
-            if getattr(block.config, "over", "self") == "memory":
-                continue  # nothing is turned there: the places of two sequences are not comparable
-            try:
-                _turn(position, block.config.dim // block.config.heads)
-            except ValueError as error:
-                heads = f"dim={block.config.dim}, heads={block.config.heads}"
-                raise ValueError(f"{block.type.name} with {heads}: {error}") from None
-
-
-@cache
-def _turn(position: Configured, width: int) -> None:
-    heads = torch.empty(1, 1, 1, width, device="meta")
-    module: Any = position.build()
-    module.rotate(heads, torch.zeros(1, dtype=torch.int64, device="meta"))
 
 
 def cannot_stream(blocks: Iterable[Configured]) -> list[str]:

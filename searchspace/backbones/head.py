@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from searchspace.backbones.embedding import INITIAL_STD, TokenEmbedding, logits_part
 from searchspace.cost import Cost, Shape, kept, linear
-from searchspace.model.parts import Part
+from searchspace.parts import Part
 
 EPS = 1e-12  # of the layer norm, as released
 

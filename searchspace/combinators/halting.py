@@ -31,7 +31,7 @@ from searchspace.combinators.skipping import at_positions, behind_mixers, hands_
 from searchspace.combinators.step_signal import Signal, StepSignal, check_signal
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, matmul
-from searchspace.model.parts import Composite, Part, in_order
+from searchspace.parts import Composite, Part, in_order
 from searchspace.registry import Blocks, primitive
 
 INITIAL_BIAS = 1.0  # as published: p starts near 0.73

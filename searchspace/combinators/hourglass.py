@@ -31,7 +31,7 @@ from searchspace.combinators.residual import ResidualConfig
 from searchspace.combinators.sequence import SequenceConfig, Stack
 from searchspace.contract import Capabilities, Context, Primitive, Source, given
 from searchspace.cost import Shape
-from searchspace.model.parts import Composite, Part, in_order
+from searchspace.parts import Composite, Part, in_order
 from searchspace.primitives.attention.heads import places
 from searchspace.registry import Blocks, Branches, Configured, primitive
 

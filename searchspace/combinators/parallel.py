@@ -18,7 +18,7 @@ from searchspace.checks import not_empty
 from searchspace.combinators.sequence import SequenceConfig, Stack
 from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Shape, linear
-from searchspace.model.parts import Composite, Part, in_order
+from searchspace.parts import Composite, Part, in_order
 from searchspace.registry import Branches, Configured, block_type, primitive
 
 

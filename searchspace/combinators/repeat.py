@@ -5,7 +5,7 @@ Formula: f_n(.. f_2(f_1(x))), or f(.. f(f(x))) with share_weights
 With `share_weights` it is the depth recurrence of Dehghani et al. 2019, "Universal Transformers",
 https://arxiv.org/abs/1807.03819; `signal` then tells the blocks which step they are in. Depth recurrence that stops by
 itself, position by position, is the block `halting`. With `window_growth` the windows of the blocks grow from copy to
-copy; see `searchspace.language.window_growth`.
+copy; see `searchspace.window_growth`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from searchspace.combinators.sequence import Stack
 from searchspace.combinators.step_signal import Signal, StepSignal, check_signal
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Shape
-from searchspace.language.window_growth import NO_WINDOW, factors, grown, may_have_window
-from searchspace.model.parts import Composite, Part, in_order
+from searchspace.parts import Composite, Part, in_order
 from searchspace.registry import Blocks, Configured, primitive
+from searchspace.window_growth import NO_WINDOW, factors, grown, may_have_window
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from searchspace.checks import not_empty, probability
 from searchspace.combinators.sequence import Stack
 from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape
-from searchspace.model.parts import Composite, Part, in_order
+from searchspace.parts import Composite, Part, in_order
 from searchspace.registry import Blocks, Norm, named, primitive
 
 

@@ -26,7 +26,7 @@ from searchspace.combinators.replay import Beside, Replay, call, cut_off, keepin
 from searchspace.combinators.sequence import SequenceConfig, Stack
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Cost, Shape
-from searchspace.model.parts import Composite, Part, in_order
+from searchspace.parts import Composite, Part, in_order
 from searchspace.registry import Branches, Configured, Norm, block_type, named, primitive
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from searchspace.contract import Capabilities, Context, Primitive
 from searchspace.cost import Shape
-from searchspace.model.parts import Composite, Part, after, in_order
+from searchspace.parts import Composite, Part, after, in_order
 from searchspace.registry import Blocks, Configured, primitive
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from torch import Tensor, nn
 
 from searchspace.contract import Context
-from searchspace.model.parts import configured_below
+from searchspace.parts import configured_below
 from searchspace.registry import Configured
 
 

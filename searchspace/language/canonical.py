@@ -13,8 +13,8 @@ from typing import Any
 from searchspace import registry
 from searchspace.errors import Problem, SpaceError
 from searchspace.language import schema
-from searchspace.language.window_growth import factors, grown
 from searchspace.tree import Block, Value
+from searchspace.window_growth import factors, grown
 
 MAX_BLOCKS = 20_000  # after repeats are written out
 MAX_PERIOD = 32  # the longest body that `compressed` looks for

@@ -11,13 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from searchspace import registry
+from searchspace import registry, window_growth
 from searchspace.contract import Given
 from searchspace.errors import Problem
-from searchspace.language import schema, support, window_growth
+from searchspace.language import schema, support
 from searchspace.language.references import PathOf
 from searchspace.language.support import OPEN, Filling, Holes
 from searchspace.registry import LOOKS_AHEAD, BlockType, Configured, Role
+from searchspace.rotation import check_position
 from searchspace.tree import Block, Choice, Floats, Hole, Integers, Value, has_holes
 
 GivenBy = Mapping[str, Given | None]
@@ -183,8 +184,6 @@ def _value(value: Any, given: Given | None, role: Role | None) -> Any:
 
 def _not_turned(block: Configured, given: Given | None, positions: tuple[Block, ...]) -> str | None:
     """Why none of `positions` can turn the heads of `block`."""
-    from searchspace.backbones.entry import check_position  # models are found when the registry is asked for one
-
     first = None
     for position in positions:
         try:

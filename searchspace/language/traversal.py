@@ -22,9 +22,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from searchspace import registry
+from searchspace import registry, window_growth
 from searchspace.errors import Problem, SpaceError, nearest
-from searchspace.language import window_growth
 from searchspace.language.holes import admits, describe, labels, option
 from searchspace.tree import Block, Choice, Floats, Hole, Integers, Same, Scalar, Value, has_holes
 

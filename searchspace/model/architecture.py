@@ -15,9 +15,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from searchspace import registry
+from searchspace import registry, window_growth
 from searchspace.errors import Problem, SpaceError
-from searchspace.language import canonical, fitting, language, schema, window_growth
+from searchspace.language import canonical, fitting, language, schema
 from searchspace.registry import Configured
 from searchspace.tree import Block, Choice, Floats, Integers, Same, Value
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from searchspace.cost import Cost, Shape
 from searchspace.model.architecture import Architecture
-from searchspace.model.parts import Part
+from searchspace.parts import Part
 
 
 def as_architecture(architecture: Architecture | str | Path) -> Architecture:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from searchspace.cost import LABELS, Cost, Shape, total
 from searchspace.language.holes import plain
 from searchspace.model.architecture import Architecture
-from searchspace.model.parts import Part
+from searchspace.parts import Part
 from searchspace.registry import Configured
 
 ALWAYS = ("heads",)  # options that are shown at their default too

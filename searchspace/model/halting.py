@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from searchspace.cost import Shape
 from searchspace.model.architecture import Architecture
-from searchspace.model.parts import Part
+from searchspace.parts import Part
 
 
 def halting_note(architecture: Architecture, shape: Shape) -> str:

@@ -18,8 +18,8 @@ from searchspace import registry
 from searchspace.language import schema
 from searchspace.language.holes import admits, labels, same_scalar
 from searchspace.language.traversal import BODY, REPEAT, Outline, block_path, body_path, field_path, option_path
-from searchspace.language.window_growth import GROWTH, largest_window, shrunk
 from searchspace.tree import Block, Choice, Floats, Hole, Integers, Same, Scalar, Value
+from searchspace.window_growth import GROWTH, largest_window, shrunk
 
 History = tuple  # (earlier history or None, path, choice): a list that grows at its end and shares its beginning
 

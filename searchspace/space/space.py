@@ -16,16 +16,17 @@ from typing import Literal
 
 import numpy as np
 
+from searchspace import window_growth
 from searchspace.cost import Cost, Shape
 from searchspace.errors import Problem, SpaceError, nearest
-from searchspace.language import language, schema, window_growth
+from searchspace.language import language, schema
 from searchspace.language.canonical import canonical
 from searchspace.language.constraints import Constraint
 from searchspace.language.holes import describe, draw, values
 from searchspace.language.traversal import Choose, Outline, Walk
 from searchspace.model import build
 from searchspace.model.architecture import Architecture
-from searchspace.model.parts import Part, too_long
+from searchspace.parts import Part, too_long
 from searchspace.space import encoding, variation
 from searchspace.space.counting import Counter
 from searchspace.space.dimensions import dimensions

@@ -9,7 +9,7 @@ from searchspace.backbones.encoder import mean_position
 from searchspace.contract import Context, Streams
 from searchspace.errors import SpaceError
 from searchspace.model.build import build, cost
-from searchspace.model.parts import configured_below
+from searchspace.parts import configured_below
 from searchspace.random_models import random_model
 from searchspace.testing import count_flops
 

@@ -3,7 +3,7 @@ import torch
 
 from searchspace.contract import Context, Given
 from searchspace.cost import Shape
-from searchspace.model.parts import Part
+from searchspace.parts import Part
 from searchspace.registry import configure
 from searchspace.tree import Block
 

@@ -9,7 +9,7 @@ from searchspace import zoo
 from searchspace.errors import SpaceError
 from searchspace.model.architecture import Architecture
 from searchspace.model.build import build, cost
-from searchspace.model.parts import configured_below
+from searchspace.parts import configured_below
 
 
 def small(name: str) -> Architecture:

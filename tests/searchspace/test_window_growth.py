@@ -7,10 +7,10 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from searchspace import window_growth
 from searchspace.contract import Context, Given
 from searchspace.cost import Shape
 from searchspace.errors import SpaceError
-from searchspace.language import window_growth
 from searchspace.model.architecture import Architecture
 from searchspace.model.build import build, cost, cost_by_part
 from searchspace.model.drawing import draw
