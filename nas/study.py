@@ -1,15 +1,15 @@
-"""A study from Python: ask for a trial, tell what came of it, read the best. For loops of your own, anywhere.
+"""A study from Python: ask for trials, report their results, read the best. For training loops of your own.
 
     study = nas.open_study("sqlite:///runs/mine.db", "mine")
     trial = study.ask()[0]
     study.tell(trial, {"bits_per_byte": 2.1})
 
-What `ask` hands out is leased to the asker, so no two of them get the same; a lease that runs out is given to another.
+`ask` leases each unit to its caller, so no two callers get the same one. When a lease runs out the unit is given to
+another caller.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,30 +19,32 @@ from typing import Any, Self
 from nas import location, report
 from nas.config import factory
 from nas.config.schema import SearchConfig
-from nas.engine import leases
-from nas.engine.proposer import Proposer
+from nas.engine import leases, session
+from nas.engine.units import Units
 from nas.errors import NasError, UsageError
-from nas.store import Store, Trial, Unit
+from nas.store import Store, Trial, Unit, UnitKind, UnitState
 from nas.store import Study as Record
-from nas.work import FailureKind
+from nas.work import Failure, FailureKind, Outcome
 from searchspace.model.architecture import Architecture
 
 LEASE_SECONDS = 3600.0
 
 
 class LeaseLost(NasError):
-    """The unit is no longer the asker's: its lease ran out and another has it, or it was told already."""
+    """The unit is no longer leased to the caller: another owner has it, or its result was recorded already."""
 
 
 @dataclass(frozen=True)
 class Ask:
-    """A unit somebody else evaluates: train `architecture` for `steps` in all with `seed`, then tell.
+    """A unit for the caller to evaluate: train `architecture` to `steps` in all with `seed`, then `tell`.
 
-    A rung above 0 is a trial that goes on; `checkpoint` is where the rung below was kept, if it was.
+    A rung above 0 continues a trial; `checkpoint` is where the rung below was kept, if it was. If `kind` is "probe",
+    score the untrained model instead, and tell the values of the search's probe objectives by name.
     """
 
     trial: int
     rung: int
+    kind: str
     steps: int
     seed: int
     architecture: Architecture
@@ -54,10 +56,11 @@ class Ask:
 
     @classmethod
     def of(cls, unit: Unit, owner: str, architecture: Architecture) -> Ask:
-        """The unit as its asker sees it."""
+        """The unit as its caller sees it."""
         return cls(
             trial=unit.number,
             rung=unit.rung,
+            kind=unit.kind.value,
             steps=unit.steps,
             seed=unit.seed,
             architecture=architecture,
@@ -74,21 +77,13 @@ class Ask:
 
 
 class Study:
-    """A study in a database. Close it, or use `with`."""
+    """A study in a database. Close it, or use it in a `with` statement."""
 
     def __init__(self, store: Store, record: Record):
         self.store, self.record = store, record
         self.config = SearchConfig(**record.config)
-        space = factory.space(self.config)
-        self._proposer = Proposer(
-            store,
-            record,
-            space,
-            factory.strategy(self.config, space),
-            factory.scheduler(self.config),
-            factory.objectives(self.config),
-            factory.baselines(self.config),
-        )
+        self._proposer = session.proposer(self.config, store, record, factory.objectives(self.config))
+        self._units = Units(store, record, self._proposer, attempts=self.config.limits.attempts)
 
     def __enter__(self) -> Self:
         return self
@@ -99,43 +94,41 @@ class Study:
         self.close()
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the database."""
         self.store.close()
 
     @property
     def name(self) -> str:
+        """The name of the study."""
         return self.record.name
 
     def ask(self, count: int = 1, *, lease_seconds: float = LEASE_SECONDS) -> list[Ask]:
-        """Up to `count` units to evaluate, leased for `lease_seconds`; fewer, or none, when there is nothing to do.
+        """Up to `count` units to evaluate, leased for `lease_seconds`; fewer, or none, if there is nothing to do.
 
-        First come units that somebody left behind, then trials that go on to the next rung, then new ones, up to the
-        budget's number of trials; its minutes are those of `nas search` alone. Raises ValueError for a count or a
-        lease that is not positive.
+        Abandoned units come first, then trials that continue to their next rung, then new ones, up to the budget's
+        number of trials. The budget's minutes apply to `nas search` only. Raises ValueError for a count or a lease
+        that is not positive.
         """
         if count < 1 or not lease_seconds > 0:
             raise ValueError(f"count and lease_seconds must be positive, but got {count} and {lease_seconds}.")
         asked: list[Ask] = []
-        while len(asked) < count:
-            owner = f"ask/{leases.owner_name()}"
-            unit = self._next(owner, lease_seconds)
-            if unit is None:
-                break
-            asked.append(Ask.of(unit, owner, self._proposer.architecture(unit)))
+        while len(asked) < count and (units := self._next(count - len(asked), lease_seconds)):
+            asked += [Ask.of(unit, unit.owner or "", self._proposer.architecture(unit)) for unit in units]
         return asked
 
-    def _next(self, owner: str, seconds: float) -> Unit | None:
-        gone = leases.dead(holder.name for holder in self.store.owners(self.record.id))
-        left = self.store.lease(self.record.id, owner, 1, seconds, dead_owners=gone)
-        if left:
-            return left[0]
-        trials = self.config.budget.trials
+    def _next(self, count: int, seconds: float) -> list[Unit]:
+        """One abandoned unit or promotion, or up to `count` new trials; each has an owner of its own."""
+        owners = [f"ask/{leases.owner_name()}" for _ in range(count)]
+        if unit := self._units.abandoned(owners[0], seconds):
+            return [unit]
         self._proposer.absorb()
-        return self._proposer.promotion(owner, seconds) or self._proposer.new_trial(owner, seconds, trials)
+        if unit := self._proposer.promotion(owners[0], seconds):
+            return [unit]
+        return self._proposer.new_trials(owners, seconds, self.config.budget.trials)
 
     def renew(self, asked: Ask, *, lease_seconds: float = LEASE_SECONDS) -> bool:
-        """Hold a unit for another `lease_seconds`; False when somebody else has it."""
-        return bool(self.store.renew([asked.unit], asked.owner, lease_seconds))
+        """Hold a unit for another `lease_seconds`; False if another owner has it."""
+        return self._units.renew(asked.unit, asked.owner, lease_seconds)
 
     def tell(
         self,
@@ -145,49 +138,63 @@ class Study:
         failure: str | None = None,
         seconds: float = 0.0,
     ) -> bool:
-        """Record `metrics`, or why there are none -> whether it was; not when the lease had run out and another has it.
+        """Record `metrics`, or why there are none. False if the lease has run out and another owner has the unit.
 
-        An objective that is not finite is recorded as a failure. `seconds` count as time trained. Raises UsageError
-        when a metric that an objective needs is missing, or when both metrics and a failure are told.
+        An objective that is not finite is recorded as a failure. `seconds` count as training time. Raises UsageError
+        if a metric that an objective needs is missing, or if both metrics and a failure are given.
         """
-        if failure is not None:
-            if metrics:
-                raise UsageError("A unit has metrics or a failure, not both.")
-            return self._fail(asked, FailureKind.TASK_ERROR, failure, seconds)
-        values = self._proposer.values(asked.trial, asked.architecture, metrics or {})
-        bad = [name for name, value in values.items() if not math.isfinite(value)]
-        if bad:
-            return self._fail(asked, FailureKind.NOT_FINITE, f"{bad[0]} came out as {values[bad[0]]}.", seconds)
-        is_last = self._proposer.scheduler.is_last(asked.trial, asked.rung, asked.steps)
-        sequence = self.store.finish(
-            asked.unit,
-            asked.owner,
-            asked.attempt,
-            values,
-            dict(metrics or {}),
-            last=asked.purpose != "search" or is_last,
+        if failure is not None and metrics:
+            raise UsageError("A unit has metrics or a failure, not both.")
+        outcome = Outcome(
+            trial=asked.trial,
+            rung=asked.rung,
+            kind="probe" if asked.kind == "probe" else "train",
             seconds=seconds,
+            metrics=dict(metrics or {}),
+            failure=None if failure is None else Failure(FailureKind.TASK_ERROR, failure),
         )
-        return sequence is not None
+        return self._units.end(self._unit(asked), outcome).recorded
 
-    def _fail(self, asked: Ask, kind: FailureKind, text: str, seconds: float) -> bool:
-        return self.store.fail(asked.unit, asked.owner, asked.attempt, kind.value, text, seconds).value == "failed"
+    def _unit(self, asked: Ask) -> Unit:
+        """The unit as the store knows it, held by the asker."""
+        trial = self.store.trial(self.record.id, asked.trial)
+        return Unit(
+            id=asked.unit,
+            kind=UnitKind(asked.kind),
+            rung=asked.rung,
+            steps=asked.steps,
+            state=UnitState.RUNNING,
+            owner=asked.owner,
+            attempt=asked.attempt,
+            study_id=self.record.id,
+            trial_id=trial.id,
+            number=trial.number,
+            arm=trial.arm,
+            purpose=trial.purpose,
+            seed=trial.seed,
+            architecture_hash=trial.architecture_hash,
+            architecture=trial.architecture,
+            cheap_values=trial.cheap_values,
+        )
 
     def best(self, limit: int = 1, objective: str | None = None) -> list[Trial]:
-        """The best trials by an objective (by default the study's first), those of the highest rung first."""
+        """The best trials by an objective (by default the study's first), those that trained longest first."""
         return report.best(self.store, self.record, objective, limit)
 
     def pareto(self) -> list[Trial]:
-        """The trials of the highest rung that none beats in every objective."""
+        """The Pareto front of the trials that trained longest."""
         return report.front(self.store, self.record)
 
     def architecture(self, trial: int) -> Architecture:
-        """The architecture of a trial. Raises UsageError when there is no such trial."""
+        """The architecture of a trial. Raises UsageError if there is no such trial."""
         return Architecture.parse(self.store.trial(self.record.id, trial).architecture)
 
 
 def open_study(url: str | Path, name: str, config: SearchConfig | str | Path | None = None) -> Study:
-    """The study `name` in the database at `url`; with a search file (or a config) it is made if it is not there."""
+    """The study `name` in the database at `url`. With a search file or a config it is created if it is not there.
+
+    Raises UsageError if there is no such study and no config, StoreError if there is no such database.
+    """
     from nas.config import searchfile
     from nas.engine import launch
 
@@ -210,7 +217,7 @@ def _opened(store: Store, find: Callable[[], Record]) -> Study:
 
 
 def resume(study: Study, owner: str, unit: int) -> Ask:
-    """What another process asked for, as `nas tell` needs it. Raises LeaseLost when it is no longer leased so."""
+    """The unit that another process asked for, as `nas tell` needs it. Raises LeaseLost if it is not leased so."""
     for leased in study.store.leased(study.record.id, owner):
         if leased.id == unit:
             return Ask.of(leased, owner, Architecture.parse(leased.architecture))

@@ -1,7 +1,7 @@
-"""A unit of work and what comes of it: all that passes between the search and the machine that trains.
+"""A unit of work and its outcome: all that passes between the search and the machine that trains.
 
-A unit is (trial, rung): train one architecture from the last checkpoint up to a number of steps, and evaluate it. It is
-plain data, so that it crosses a process or a cluster; promotion is a new unit.
+A unit trains one architecture from the last checkpoint up to a number of steps, and evaluates it; or it is a probe,
+which scores the untrained model. It is plain data, so that it crosses a process or a cluster. A promotion is a new unit.
 """
 
 from __future__ import annotations
@@ -9,17 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
+
+Kind = Literal["train", "probe"]
 
 
 class FailureKind(StrEnum):
-    """Why a unit gave no result. Only a lost worker is tried again: the others would fail the same way."""
+    """Why a unit gave no result. Only a unit whose worker was lost is tried again: others would fail the same way."""
 
     OUT_OF_MEMORY = "out of memory"
     NOT_FINITE = "not finite"
     TOO_SLOW = "too slow"
     BUILD_ERROR = "build error"
     NO_VALUE = "no value"  # an objective has none for this architecture
+    PROBE_ERROR = "probe error"  # an objective that scores the untrained model raised an error
     TASK_ERROR = "task error"
     WORKER_LOST = "worker lost"
 
@@ -57,18 +60,20 @@ class Work:
     steps: int  # train up to this many steps in all
     horizon: int  # the steps at which the learning rate has come down
     seed: int
-    start: Checkpoint | None = None  # continue from here; None starts afresh
+    kind: Kind = "train"
+    probes: tuple[Any, ...] = ()  # of a probe: the objectives to score, as in the search file
+    start: Checkpoint | None = None  # continue from here; None starts from scratch
     checkpoint: str | None = None  # folder or fsspec URL to write to; None keeps nothing
     threads: int = 1
     device: str = "cpu"
-    seconds: float | None = None  # too slow beyond this
+    seconds: float | None = None  # a unit that takes longer has failed
     cache: str | None = None  # folder where prepared data is kept on a node
     task_source: str | None = None  # the text of the user's own task file, shipped along
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a running unit is. loss: mean since the last report; remaining: seconds left, as it goes now."""
+    """How far a running unit is. loss: mean since the last report. remaining: estimated seconds left."""
 
     step: int
     steps: int
@@ -83,8 +88,9 @@ class Outcome:
 
     trial: int
     rung: int
+    kind: Kind = "train"
     seconds: float
-    metrics: Mapping[str, float] = field(default_factory=dict)  # at the end, on held-out data
+    metrics: Mapping[str, float] = field(default_factory=dict)  # at the end, on held-out data; of a probe its scores
     curve: tuple[tuple[int, float], ...] = ()  # (step, training loss)
     checkpoint: Checkpoint | None = None
     failure: Failure | None = None

@@ -18,9 +18,9 @@ from nas.runners.inline import InlineRunner
 from nas.runners.options import RUNNERS, InlineOptions, RayOptions
 from nas.schedulers import registry as scheduler_registry
 from nas.schedulers.contract import Scheduler
-from nas.store import Unit
+from nas.store import Unit, UnitKind
 from nas.strategies import registry as strategy_registry
-from nas.strategies.contract import Strategy
+from nas.strategies.contract import Evaluate, Strategy
 from nas.tasks.contract import Task
 from nas.work import Checkpoint, Work
 from searchspace.cost import Shape
@@ -126,9 +126,13 @@ def objectives(config: SearchConfig) -> list[Objective]:
     return [objective_registry.make(each.written(), shape(config)) for each in config.objectives]
 
 
-def strategy(config: SearchConfig, space: Space) -> Strategy:
+def strategy(
+    config: SearchConfig, space: Space, named: Named | None = None, evaluate: Evaluate | None = None
+) -> Strategy:
+    """The strategy of the search, or `named`, that of an arm. evaluate: the objectives that need no training."""
+    chosen = named or config.strategy
     count = len(config.objectives)
-    return strategy_registry.make(config.strategy.name, space, config.seed, count, **config.strategy.options)
+    return strategy_registry.make(chosen.name, space, config.seed, count, evaluate, **chosen.options)
 
 
 def scheduler(config: SearchConfig) -> Scheduler:
@@ -166,6 +170,7 @@ def threads(config: SearchConfig) -> int:
 def work(config: SearchConfig, unit: Unit, horizon: int) -> Work:
     """The unit as a worker needs it; `horizon` is where the learning rate has come down."""
     start = Checkpoint(unit.start_uri, unit.start_sha256 or "") if unit.start_uri else None
+    probed = unit.kind is UnitKind.PROBE
     return Work(
         study=config.study,
         trial=unit.number,
@@ -176,6 +181,8 @@ def work(config: SearchConfig, unit: Unit, horizon: int) -> Work:
         steps=unit.steps,
         horizon=horizon,
         seed=unit.seed,
+        kind="probe" if probed else "train",
+        probes=tuple(each.written() for each in config.objectives) if probed else (),
         start=start,
         checkpoint=_absolute(config.checkpoints),
         threads=threads(config),

@@ -81,6 +81,17 @@ class Finals(_Section):
     steps: Annotated[int, Field(ge=1)] = 300
 
 
+class Arm(_Section):
+    """A control: its own strategy gets `share` of the trials, and knows only their results."""
+
+    strategy: AName
+    share: Annotated[float, Field(gt=0, lt=1)]
+
+    def written(self) -> Any:
+        """As it stands in a search file."""
+        return {"strategy": self.strategy.written(), "share": self.share}
+
+
 class Limits(_Section):
     """What one unit may take before it counts as failed, and how often a lost worker is replaced."""
 
@@ -97,6 +108,7 @@ class SearchConfig(_Section):
     objectives: Annotated[tuple[AnObjective, ...], Field(min_length=1)]
     strategy: AName = Named(name="nsga2")
     scheduler: AName
+    arms: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")], Arm] = {}
     runner: AName = Named(name="inline")
     recipe: dict[str, Any] = {}
     budget: Budget
@@ -114,5 +126,22 @@ class SearchConfig(_Section):
     def _fill_in(cls, value: str | None, info: ValidationInfo) -> str | None:
         return value and value.replace("{study}", info.data.get("study", ""))
 
+    @field_validator("arms")
+    @classmethod
+    def _share(cls, arms: dict[str, Arm]) -> dict[str, Arm]:
+        if "main" in arms:
+            raise ValueError("main is the search itself: its strategy is `strategy`, and its share is what is left")
+        if sum(arm.share for arm in arms.values()) > 1 - 1e-9:
+            raise ValueError("the shares of the arms must sum to less than 1, so that the search itself has a share")
+        return arms
 
-SETTLED = ("task", "objectives", "strategy", "scheduler", "recipe", "seed")  # what may not change within a study
+
+SETTLED = (
+    "task",
+    "objectives",
+    "strategy",
+    "scheduler",
+    "arms",
+    "recipe",
+    "seed",
+)  # what may not change within a study

@@ -66,13 +66,13 @@ class Finals:
         first = study.seed + config.finals.steps * SEEDS_APART + 1  # the search's own seed is not among them
         self.seeds = range(first, first + config.finals.seeds)
 
-    def next_unit(self, owner: str, seconds: float) -> Unit | None:
-        """A leased unit of the finals that nobody has begun, or None."""
+    def next_units(self, owner: str, seconds: float) -> list[Unit]:
+        """The next unit of the finals that no process has started, leased; none if all were started."""
         for source, architecture, operator, seed in self._missing():
             unit = self._add(source, architecture, operator, seed, owner, seconds)
             if unit is not None:
-                return unit
-        return None
+                return [unit]
+        return []
 
     def _add(
         self, source: int, architecture: Architecture, operator: str, seed: int, owner: str, seconds: float

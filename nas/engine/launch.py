@@ -186,6 +186,8 @@ def _settled(config: SearchConfig, name: str) -> Any:
     value = getattr(config, name)
     if isinstance(value, tuple):
         return [each.written() for each in value]
+    if name == "arms":
+        return {arm: each.written() for arm, each in value.items()}
     written = value.written() if isinstance(value, Named) else value
     return _without_folders(written) if name == "task" else written
 

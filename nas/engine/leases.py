@@ -1,4 +1,4 @@
-"""Who holds which unit: the name of this process in the store, and a thread that keeps its leases alive."""
+"""The name of this process as an owner of leases, and the heartbeat that keeps its leases alive."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import socket
 import threading
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,25 +15,28 @@ from nas.errors import StoreError
 
 if TYPE_CHECKING:
     from nas.store import Store
+    from nas.work import Progress
 
-SECONDS = 30.0  # a lease that is not renewed for so long may be taken over
+SECONDS = 30.0  # a lease that is not renewed for this long may be taken over
+UNKNOWN_START = "alive"  # written instead of the start time where psutil is missing
 
 
 def owner_name() -> str:
-    """host/boot/pid/start/random: enough to tell, on the same host, whether the process still lives."""
+    """host/boot/pid/start/random: enough to find out, on the same host, whether the process still runs."""
     return "/".join((socket.gethostname(), _boot(), str(os.getpid()), _started(os.getpid()), uuid.uuid4().hex[:8]))
 
 
 def is_dead(owner: str) -> bool:
-    """True when `owner` is a process of this host that is gone; False when it lives or cannot be known from here."""
+    """True if `owner` is a process of this host that has ended; False if it runs or cannot be known from here."""
     parts = owner.split("/")
     if len(parts) != 5:
         return False
     host, boot, pid, started, _ = parts
-    # Of another boot nothing is said: hosts may share a name, and after a restart the lease has run out anyway.
+    # Nothing can be said about another boot: hosts may share a name, and after a restart the lease has run out anyway.
     if host != socket.gethostname() or boot != _boot() or not pid.isdecimal():
         return False
-    return _started(int(pid)) != started
+    now = _started(int(pid))
+    return not now or (now != started and UNKNOWN_START not in (now, started))
 
 
 def dead(owners: Iterable[str]) -> list[str]:
@@ -52,33 +55,56 @@ def _boot() -> str:
 
 
 def _started(pid: int) -> str:
-    """When process `pid` began, in clock ticks since boot, or '' when there is none."""
+    """When process `pid` started, in clock ticks since boot; '' if there is none or it is a zombie.
+
+    psutil adds the time of the boot to what the system says. Subtracted again, the number is that of the system, which
+    stays the same when the clock is set; so the boot time must not change between the two.
+    """
     try:
-        # The command name is in parentheses and may hold spaces; the 20th field after it is the start time.
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return "" if fields[0] in "ZX" else fields[19]
-    except OSError:
-        return _alive_without_proc(pid)
-
-
-def _alive_without_proc(pid: int) -> str:
-    if Path("/proc/self/stat").exists():
+        import psutil
+    except ImportError:  # a bare machine
+        return UNKNOWN_START if _exists(pid) else ""
+    try:
+        while True:
+            boot, process = psutil.boot_time(), psutil.Process(pid)
+            seconds = process.create_time() - boot
+            if psutil.boot_time() == boot:
+                break
+        if process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
+            return ""
+        return str(round(seconds * os.sysconf("SC_CLK_TCK")))
+    except psutil.NoSuchProcess:
         return ""
+    except psutil.AccessDenied:
+        return UNKNOWN_START
+
+
+def _exists(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
-        return ""
+        return False
     except PermissionError:
         pass
-    return "alive"
+    return True
 
 
-class Keeper:
-    """Renews the leases of the units in `held`, every third of a lease, for as long as the process lives."""
+class Heartbeat:
+    """A thread that renews the leases of the held units, every third of a lease, and reports their progress.
 
-    def __init__(self, store: Store, owner: str, seconds: float = SECONDS):
+    progress: how far the units are that report it, by id. It is called in the thread.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        owner: str,
+        seconds: float = SECONDS,
+        progress: Callable[[], Mapping[int, Progress]] = dict,
+    ):
         self.owner, self.seconds = owner, seconds
         self._store = store
+        self._progress = progress
         self._held: set[int] = set()
         self._lock = threading.Lock()
         self._closed = threading.Event()
@@ -86,14 +112,17 @@ class Keeper:
         self._thread.start()
 
     def hold(self, unit: int) -> None:
+        """Renew the lease of this unit from now on."""
         with self._lock:
             self._held.add(unit)
 
     def drop(self, unit: int) -> None:
+        """Renew the lease of this unit no longer."""
         with self._lock:
             self._held.discard(unit)
 
     def held(self) -> list[int]:
+        """The ids of the units whose leases are renewed, ascending."""
         with self._lock:
             return sorted(self._held)
 
@@ -103,10 +132,11 @@ class Keeper:
             if not units:
                 continue
             try:
-                self._store.renew(units, self.owner, self.seconds)
+                self._store.renew(units, self.owner, self.seconds, self._progress())
             except StoreError:
                 continue  # the main thread meets it where it can be reported, and sees a lost lease at `finish`
 
     def close(self) -> None:
+        """Stop renewing; the leases run out by themselves."""
         self._closed.set()
         self._thread.join(timeout=5)

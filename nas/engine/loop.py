@@ -1,12 +1,11 @@
-"""The loop of a search: units out to the runner, outcomes into the store, until the budget is spent.
+"""The loop of a search: submit units to the runner and record their outcomes until the budget is spent.
 
-The store is the only truth: the loop keeps nothing that it could not read there again. So the same command, run again
-after anything has been killed, goes on where the store stands, and two of them share the work.
+The loop keeps nothing that it could not read from the store again. So after anything was killed, the same command
+continues where the store is, and two processes with the same command share the work.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import signal
@@ -15,22 +14,23 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import FrameType
 
 from nas.config import factory
 from nas.config.schema import SearchConfig
-from nas.engine import judgement, leases
+from nas.engine import judgement, leases, session
 from nas.engine.finals import TRAINED, Finals, Report
-from nas.engine.proposer import Proposer
-from nas.errors import NasError, StoreError
+from nas.engine.leases import Heartbeat
+from nas.engine.units import Units
+from nas.errors import NasError
 from nas.report.console import Reporter
 from nas.runners.contract import Runner
-from nas.store import Ending, Store, Study, TrialState, Unit
-from nas.work import Failure, FailureKind, Outcome
+from nas.store import Store, Study, TrialState, Unit
+from nas.work import Outcome, Progress
 
 POLL_SECONDS = 0.5
-RECOVER_SECONDS = 2.0  # how often units that others left behind are looked for
+RECOVER_SECONDS = 2.0  # between two searches for units that other processes abandoned
 INTERRUPT_SECONDS = 6.0  # for running units to save themselves
 
 
@@ -54,31 +54,24 @@ class Search:
     runner: Runner
     reporter: Reporter
     lease_seconds: float = leases.SECONDS
-    _keeper: leases.Keeper = field(init=False)
 
     def __post_init__(self) -> None:
         self.owner = leases.owner_name()
         self.objectives = factory.objectives(self.config)
-        self.proposer = Proposer(
-            self.store,
-            self.study,
-            space := factory.space(self.config),
-            factory.strategy(self.config, space),
-            factory.scheduler(self.config),
-            self.objectives,
-            factory.baselines(self.config),
-            self.reporter.say,
-        )
-        self._running: dict[tuple[int, int], Unit] = {}
+        self.proposer = session.proposer(self.config, self.store, self.study, self.objectives, self.reporter.say)
+        attempts = self.config.limits.attempts
+        self.units = Units(self.store, self.study, self.proposer, attempts=attempts)
+        self._running: dict[tuple[int, int, str], Unit] = {}
         self._recovered = -math.inf
         self._stopping = False
 
     def run(self) -> Report | None:
-        """Search, then re-train the finalists. Raises Interrupted after Ctrl-C, NothingFound when all trials failed."""
-        self._keeper = leases.Keeper(self.store, self.owner, self.lease_seconds)
+        """Search, then train the finalists again. Raises Interrupted after Ctrl-C, NothingFound if all trials failed."""
+        heartbeat = Heartbeat(self.store, self.owner, self.lease_seconds, self._progress)
+        self.units.heartbeat = heartbeat
         with self._signals():
             try:
-                self._drive(self._search_unit)
+                self._drive(self._search_units)
                 self._end_search()
                 return self._finals()
             except KeyboardInterrupt:
@@ -89,8 +82,14 @@ class Search:
                 ) from None
             finally:
                 self._give_back()
-                self._keeper.close()
+                heartbeat.close()
                 self.runner.close()
+
+    def _progress(self) -> dict[int, Progress]:
+        """How far the running units are, by id."""
+        heard = self.runner.progress()
+        running = list(self._running.values())
+        return {unit.id: heard[unit.number, unit.rung] for unit in running if (unit.number, unit.rung) in heard}
 
     def _end_search(self) -> None:
         if self.proposer.exhausted:
@@ -103,16 +102,18 @@ class Search:
         if not self.config.finals.top:
             return None
         finals = Finals(self.config, self.store, self.study, self.objectives)
-        self._drive(lambda: self._left_behind() or finals.next_unit(self.owner, self.lease_seconds))
+        self._drive(lambda free: self._abandoned() or finals.next_units(self.owner, self.lease_seconds))
         if report := finals.report():
             judgement.keep(self.store, self.study, self.config, self.objectives[0], report)
         return report
 
-    def _drive(self, next_unit: Callable[[], Unit | None]) -> None:
-        """Keep the runner busy with what `next_unit` gives until there is nothing left, here or in other processes."""
+    def _drive(self, next_units: Callable[[int], list[Unit]]) -> None:
+        """Keep the runner busy until there is nothing left to do, here or in other processes.
+
+        next_units: up to this many units to run now; none if there is nothing.
+        """
         while True:
-            while len(self._running) < self.runner.capacity and (unit := next_unit()) is not None:
-                self._start(unit)
+            self._fill(next_units)
             if self._stopping:
                 raise KeyboardInterrupt
             if self._running:
@@ -120,99 +121,60 @@ class Search:
                     self._record(outcome)
             elif self.store.open_units(self.study.id):  # in another process
                 time.sleep(POLL_SECONDS)
-            elif (unit := next_unit()) is not None:  # what another process recorded a moment ago may lead on
-                self._start(unit)
-            else:
+            elif not self._fill(next_units):  # what another process recorded a moment ago may need more units
                 return
             self.reporter.tick(self.runner.progress())
 
-    def _search_unit(self) -> Unit | None:
-        """What to run next: a unit that was left behind, a promotion, or a new trial while the budget lasts."""
-        if unit := self._left_behind():
-            return unit
+    def _fill(self, next_units: Callable[[int], list[Unit]]) -> bool:
+        """Start units as long as the runner has capacity and there are any; whether one was started."""
+        started = False
+        while (free := self.runner.capacity - len(self._running)) > 0 and (units := next_units(free)):
+            for unit in units:
+                self._start(unit)
+            started = True
+        return started
+
+    def _search_units(self, free: int) -> list[Unit]:
+        """What to run next: an abandoned unit, a promotion, or new trials while the budget lasts."""
+        if units := self._abandoned():
+            return units
         self.proposer.absorb()
         if self._time_is_up():
-            return None
-        return self.proposer.promotion(self.owner, self.lease_seconds) or self.proposer.new_trial(
-            self.owner, self.lease_seconds, self.config.budget.trials
-        )
+            return []
+        if unit := self.proposer.promotion(self.owner, self.lease_seconds):
+            return [unit]
+        return self.proposer.new_trials([self.owner] * free, self.lease_seconds, self.config.budget.trials)
 
-    def _left_behind(self) -> Unit | None:
-        """A unit that is queued, or whose process died: looked for at the start, and now and then."""
+    def _abandoned(self) -> list[Unit]:
+        """A unit that is queued, or whose process has ended. It is looked for at the start, and every few seconds."""
         now = time.monotonic()
         if now - self._recovered < RECOVER_SECONDS:
-            return None
-        gone = leases.dead(holder.name for holder in self.store.owners(self.study.id))
-        units = self.store.lease(self.study.id, self.owner, 1, self.lease_seconds, dead_owners=gone)
-        if units:
-            return units[0]
+            return []
+        if unit := self.units.abandoned(self.owner, self.lease_seconds):
+            return [unit]
         self._recovered = now
-        return None
+        return []
 
     def _time_is_up(self) -> bool:
         minutes = self.config.budget.minutes
         return minutes is not None and self.proposer.trained_seconds >= minutes * 60 * self.runner.workers
 
     def _start(self, unit: Unit) -> None:
-        self._keeper.hold(unit.id)
-        self._running[unit.number, unit.rung] = unit
-        horizon = self.proposer.scheduler.horizon(unit.number) if unit.purpose == "search" else unit.steps
-        self.runner.submit(factory.work(self.config, unit, horizon))
+        self.units.hold(unit)
+        self._running[unit.number, unit.rung, unit.kind] = unit
+        self.runner.submit(factory.work(self.config, unit, self.proposer.horizon(unit)))
 
     def _record(self, outcome: Outcome) -> None:
-        unit = self._running.pop((outcome.trial, outcome.rung), None)
+        unit = self._running.pop((outcome.trial, outcome.rung, outcome.kind), None)
         if unit is None:
             return  # its lease was lost and won back while it ran, so it ran twice here: the first outcome counted
-        values, failure = self._score(unit, outcome)
-        recorded = self._fail(unit, outcome, failure) if failure else self._finish(unit, outcome, values)
-        self._keeper.drop(unit.id)
-        if recorded:
-            self.reporter.ended(unit, values, failure, outcome)
+        ended = self.units.end(unit, outcome)
+        if ended.queued:
+            self._recovered = -math.inf  # there is a unit to lease now
+        if ended.recorded:
+            self.reporter.ended(unit, ended.values, ended.failure, outcome)
         else:
             self.reporter.say(f"trial {unit.number} rung {unit.rung}: another process has taken it over")
-
-    def _finish(self, unit: Unit, outcome: Outcome, values: dict[str, float]) -> bool:
-        """False when the lease was lost, so that nothing was recorded."""
-        last = unit.purpose != "search" or self.proposer.scheduler.is_last(unit.number, unit.rung, unit.steps)
-        sequence = self.store.finish(
-            unit.id,
-            self.owner,
-            unit.attempt,
-            objectives=values,
-            metrics=dict(outcome.metrics),
-            curve=outcome.curve,
-            checkpoint=(kept.uri, kept.sha256) if (kept := outcome.checkpoint) else None,
-            seconds=outcome.seconds,
-            device=outcome.device,
-            last=last,
-        )
-        return sequence is not None
-
-    def _fail(self, unit: Unit, outcome: Outcome, failure: Failure) -> bool:
-        ending = self.store.fail(
-            unit.id,
-            self.owner,
-            unit.attempt,
-            failure.kind.value,
-            failure.message,
-            seconds=outcome.seconds,
-            requeue=failure.kind.retried,
-            max_attempts=self.config.limits.attempts,
-        )
-        if ending is Ending.REQUEUED:
-            self._recovered = -math.inf  # it is there to be taken
-        return ending is not Ending.LOST
-
-    def _score(self, unit: Unit, outcome: Outcome) -> tuple[dict[str, float], Failure | None]:
-        """The objectives of an outcome; an objective that is not finite is a failure too."""
-        if outcome.failure is not None:
-            return {}, outcome.failure
-        architecture = self.proposer.architecture(unit)
-        values = self.proposer.values(unit.number, architecture, outcome.metrics)
-        bad = [name for name, value in values.items() if not math.isfinite(value)]
-        if bad:
-            return values, Failure(FailureKind.NOT_FINITE, f"{', '.join(bad)} came out as {values[bad[0]]}.")
-        return values, None
 
     def _interrupt(self) -> None:
         """Save what runs. A worker that was lost on the way is no failure: its unit goes back in the queue."""
@@ -222,8 +184,7 @@ class Search:
 
     def _give_back(self) -> None:
         """Put what is held back in the queue, so that the next process begins with it at once."""
-        with contextlib.suppress(StoreError):  # what cannot be given back is free when its lease has run out
-            self.store.release([unit.id for unit in self._running.values()], self.owner)
+        self.units.release(list(self._running.values()), self.owner)
         self._running.clear()
 
     @contextmanager
@@ -252,7 +213,7 @@ class Search:
 
 
 def _why_nothing(store: Store, study: Study) -> str:
-    """What the failures of a study without any result have in common."""
+    """The reason why a study has no result, from the failures of its trials."""
     failed = store.trials(study.id, states=(TrialState.FAILED,), purposes=("search",), limit=1000)
     if not failed:
         return f"The study {study.name!r} has no result: its budget was spent before a trial could finish."

@@ -1,77 +1,36 @@
-"""The next trial of a study: tells the strategy what the store holds, and stores what the strategy asks for.
+"""The next units of a study: tells each arm what the store has recorded, and stores what the arms propose.
 
-Two processes may do this for one study at once. A trial's number and its architecture are unique in the store; whoever
-comes second hears so, reads what is new, and asks again.
+Before trial n is proposed, its arm knows every trial numbered below n, of any process, and at least as many results as
+were known to any of them. So proposals follow from the log: `known_trials` and `known_results` of a trial say what its
+strategy knew, and `nas replay` repeats it.
+
+Two processes may do this for one study at once. A trial's number, and its architecture within an arm, are unique in the
+store. The second process to use one is refused, reads what is new, and proposes again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from nas.errors import NasError
-from nas.objectives.contract import NoValue, Objective, Search
-from nas.schedulers.contract import Scheduler
-from nas.store import Refusal, Store, Study, TrialAdded, TrialRefused, Unit
-from nas.strategies.contract import NothingLeft, Proposal, Result, Strategy
-from nas.work import FailureKind
-from searchspace.errors import SpaceError
+from nas.engine.arm import Arm, next_arm
+from nas.engine.scores import Scores
+from nas.engine.source import Exhausted, point_of
+from nas.objectives.contract import Search
+from nas.store import Refusal, Store, Study, Trial, TrialAdded, TrialRefused, Unit, UnitKind
+from nas.strategies.contract import Proposal
 from searchspace.model.architecture import Architecture
-from searchspace.space.point import Point
 from searchspace.space.space import Space
 
-ATTEMPTS = 500  # proposals in a row that are known already before a space counts as searched through
-LISTED = 2000  # points: in a space of no more, what is left is looked for one by one
-LISTED_ATTEMPTS = 50  # before that
-BATCH = 1000  # results read at once
-
-
-class Exhausted(NasError):
-    """Everything that can be proposed has been tried."""
-
-
-class Source:
-    """Where proposals come from, given what was tried: the baselines, the strategy, the rest of a small space."""
-
-    def __init__(self, space: Space, strategy: Strategy, baselines: Sequence[Architecture] = ()):
-        self.space, self.strategy, self.baselines = space, strategy, baselines
-
-    def propose(self, number: int, known: Collection[str]) -> Proposal:
-        """The proposal for trial `number`; `known` are the hashes that were tried. Raises Exhausted."""
-        for baseline in self.baselines:
-            if baseline.hash not in known:
-                return Proposal(Point({}, baseline), "baseline")
-        try:
-            for attempt in range(LISTED_ATTEMPTS if self._is_small else ATTEMPTS):
-                proposal = self.strategy.ask(number, 1, attempt)[0]
-                if proposal.point.architecture.hash not in known:
-                    return proposal
-        except NothingLeft:
-            pass  # as far as the strategy can see
-        for point in self._points:
-            if point.architecture.hash not in known:
-                return Proposal(point, "the last ones")
-        raise Exhausted(
-            "The space is searched through: every architecture in it has been tried."
-            if self._is_small
-            else f"The space is searched through: {ATTEMPTS} proposals in a row had been tried already."
-        )
-
-    @cached_property
-    def _is_small(self) -> bool:
-        points = self.space.size().points
-        return points is not None and points <= LISTED
-
-    @cached_property
-    def _points(self) -> list[Point]:
-        return [point for point in self.space.enumerate() if self.space.feasible(point)] if self._is_small else []
+BATCH = 1000  # rows read at once
 
 
 class Proposer:
-    """Proposes trials and promotions for one study, in step with the store.
+    """Proposes trials and promotions for one study.
 
-    `absorb` reads what is new there; `promotion` and `new_trial` then say what should run next.
+    make_arms: builds the arms, `main` first, without any knowledge. They are built again if another process has added a
+    trial that knew fewer results: the order of starts and results is then that of the log, in every process.
     """
 
     def __init__(
@@ -79,170 +38,194 @@ class Proposer:
         store: Store,
         study: Study,
         space: Space,
-        strategy: Strategy,
-        scheduler: Scheduler,
-        objectives: Sequence[Objective],
-        baselines: Sequence[Architecture] = (),
+        scores: Scores,
+        make_arms: Callable[[], Sequence[Arm]],
         say: Callable[[str], None] = lambda text: None,
     ):
-        self.store, self.study, self.space = store, study, space
-        self.strategy, self.scheduler, self.objectives = strategy, scheduler, objectives
-        self.told = 0  # results the strategy knows
-        self.trained_seconds = 0.0  # the time that went into them
-        self.say = say
-        for each in objectives:
+        self.store, self.study, self.space, self.scores = store, study, space, scores
+        self._make_arms = make_arms
+        for each in scores.objectives:
             each.begin(Search(space, store, say, self._evidence))
-        self.exhausted: Exhausted | None = None  # why nothing new was left to propose, when that was so
-        self._source = Source(space, strategy, baselines)
-        self._cursor = 0
-        self._next = store.next_number(study.id)
         self._space_version = store.space_versions(study.id)[-1].number
-        self._known: set[str] = store.architecture_hashes(study.id, "search")
-        self._points: dict[int, Point] = {}  # of the trials proposed here whose first result has not come
-        self._trials: dict[int, int] = {}  # number -> id of the trials that may be promoted
-        self._full = 0  # so many trials there are at least
+        self._forget()
+
+    def _forget(self) -> None:
+        self.arms = {arm.name: arm for arm in self._make_arms()}
+        self.trained_seconds = 0.0  # of all units of the search that ended
+        self._next = 0  # trials below this number are known
+        self._cursor = 0  # results up to this place in the sequence were read
+        self._unread: deque[Unit] = deque()  # read, but not told yet
+
+    @property
+    def exhausted(self) -> Exhausted | None:
+        """Why no arm can propose anything new, if that is so."""
+        reasons = [arm.exhausted for arm in self.arms.values()]
+        return reasons[0] if all(reasons) else None
 
     def absorb(self) -> None:
-        """Tell the strategy and the scheduler what was recorded since the last time."""
-        while True:
-            results = self.store.results_since(self.study.id, self._cursor, BATCH)
-            for result in results:
-                self._cursor = result.sequence or self._cursor
-                if result.purpose == "search":
-                    self._tell(result)
-            if len(results) < BATCH:
-                return
+        """Tell the arms which trials were started and what was recorded since the last time."""
+        self._read_trials()
+        while (result := self._result()) is not None:
+            if result.number >= self._next:  # another process added its trial a moment ago
+                self._unread.appendleft(result)
+                self._read_trials()
+            else:
+                self._tell(result)
 
     def promotion(self, owner: str, seconds: float) -> Unit | None:
-        """A leased unit for a trial that goes on, if one should."""
-        while (promotion := self.scheduler.promotion()) is not None:
-            number, rung, steps = promotion.number, promotion.rung, promotion.steps
-            self.scheduler.started(number, rung, steps)
-            unit = self.store.promote(self._trials[number], rung, steps, owner=owner, lease_seconds=seconds)
-            if unit is not None:  # else another process promoted it, or an earlier search stopped it
-                return unit
+        """A leased unit for a trial that continues, if one should."""
+        for arm in self.arms.values():
+            while (found := arm.promotion()) is not None:
+                trial, promotion = found
+                unit = self.store.promote(trial, promotion.rung, promotion.steps, owner=owner, lease_seconds=seconds)
+                if unit is not None:  # else another process promoted it, or an earlier search stopped it
+                    return unit
         return None
 
-    def new_trial(self, owner: str, seconds: float, limit: int) -> Unit | None:
-        """A leased unit for a trial nobody has tried; None once the study holds `limit` of them, or all there are."""
-        while limit > self._full and self.exhausted is None:
+    def new_trials(self, owners: Sequence[str], seconds: float, budget: int) -> list[Unit]:
+        """Units of new trials, leased to `owners`, one each. Fewer if the study then holds `budget` trials, or all."""
+        units: list[Unit] = []
+        while len(units) < len(owners):
+            found = next_arm(list(self.arms.values()), budget, len(owners) - len(units))
+            if found is None:
+                break
+            arm, count = found
             try:
-                proposal = self._source.propose(self._next, self._known)
+                proposals = arm.propose(self._next, count)
             except Exhausted as error:
-                self.exhausted = error
-                return None
-            added = self._add(proposal, owner, seconds, limit)
-            if isinstance(added, TrialAdded) and added.unit is None:  # it has no value for an objective
-                self._next = added.number + 1
-                self.absorb()
+                arm.exhausted = error
                 continue
-            if isinstance(added, TrialAdded):
-                self._known.add(proposal.point.architecture.hash)
-                if proposal.point.choices:  # a baseline's place in the space is looked for when its result comes
-                    self._points[added.number] = proposal.point
-                self._next = added.number + 1
-                return added.unit
-            self._learn(added, proposal, limit)
-        return None
+            units += self._add(arm, proposals, owners[len(units) :], seconds, budget)
+            if len(units) < len(owners):
+                self.absorb()
+        return units
+
+    def is_last(self, unit: Unit) -> bool:
+        """Whether the unit's trial ends with it."""
+        if unit.kind is UnitKind.PROBE:
+            return False
+        return unit.purpose != "search" or self._arm(unit).scheduler.is_last(unit.number, unit.rung, unit.steps)
+
+    def horizon(self, unit: Unit) -> int:
+        """The steps at which the learning rate of the unit's trial has come down."""
+        return self._arm(unit).scheduler.horizon(unit.number) if unit.purpose == "search" else unit.steps
+
+    def first_steps(self, unit: Unit) -> int:
+        """The steps of the training unit that follows a probe."""
+        return self._arm(unit).scheduler.start(unit.number)
 
     def architecture(self, unit: Unit) -> Architecture:
-        """The unit's architecture, read again only if it was not proposed here."""
-        point = self._points.get(unit.number)
-        return point.architecture if point else Architecture.parse(unit.architecture)
+        """The unit's architecture, parsed only if it was not proposed here."""
+        known = self.arms[unit.arm].architecture(unit.number) if unit.arm in self.arms else None
+        return known or Architecture.parse(unit.architecture)
+
+    def _arm(self, unit: Unit) -> Arm:
+        return self.arms[unit.arm]
+
+    def _read_trials(self) -> None:
+        """Tell the arms of trials that were started since the last time, in the order of the log."""
+        rebuilt = False
+        while self.store.next_number(self.study.id) > self._next:
+            for trial in self.store.trials(self.study.id, first=self._next, limit=BATCH):
+                if self._told_too_much(trial) and not rebuilt:
+                    self._forget()
+                    rebuilt = True
+                    break
+                self._start(trial)
+
+    def _told_too_much(self, trial: Trial) -> bool:
+        """Whether the trial's arm knows more results than were known when another process proposed the trial."""
+        arm = self.arms.get(trial.arm)
+        return (
+            trial.purpose == "search"
+            and trial.known_trials is not None  # else an older version proposed it, which told no starts
+            and arm is not None
+            and arm.told > trial.known_results
+        )
+
+    def _start(self, trial: Trial) -> None:
+        arm = self.arms.get(trial.arm)
+        if trial.purpose == "search" and arm is not None:
+            while arm.told < trial.known_results and (result := self._result()) is not None:
+                self._tell(result)
+            arm.start(trial)
+        self._next = trial.number + 1
+
+    def _result(self) -> Unit | None:
+        """The next result of the study's sequence."""
+        if not self._unread:
+            self._unread.extend(self.store.results_since(self.study.id, self._cursor, BATCH))
+            if self._unread:
+                self._cursor = self._unread[-1].sequence or self._cursor
+        return self._unread.popleft() if self._unread else None
 
     def _tell(self, result: Unit) -> None:
-        values = minimised(self.objectives, result)
-        self._trials[result.number] = result.trial_id
-        self._known.add(result.architecture_hash)
-        self.strategy.tell(
-            Result(result.number, result.rung, result.steps, self._point(result), values, result.error_kind)
-        )
-        self.scheduler.started(result.number, result.rung, result.steps)
-        self.scheduler.tell(result.number, result.rung, values, result.steps)
-        self.told += 1
-        self.trained_seconds += result.seconds or 0.0
+        if result.purpose == "search":
+            self.trained_seconds += result.seconds or 0.0
+            if result.arm in self.arms:
+                self.arms[result.arm].tell(result)
 
-    def _learn(self, refused: TrialRefused, proposal: Proposal, limit: int) -> None:
-        """What another process did meanwhile."""
-        match refused.reason:
-            case Refusal.LIMIT_REACHED:
-                self._full = limit
-            case Refusal.ARCHITECTURE_KNOWN:
-                self._known.add(proposal.point.architecture.hash)
-            case Refusal.NUMBER_TAKEN:
-                self._next = self.store.next_number(self.study.id)
-        self.absorb()
+    def _add(
+        self, arm: Arm, proposals: Sequence[Proposal], owners: Sequence[str], seconds: float, budget: int
+    ) -> list[Unit]:
+        """Store the proposals of one batch, until one is refused."""
+        units: list[Unit] = []
+        known_trials, known_results = self._next, arm.told
+        for proposal in proposals:
+            added = self._stored(arm, proposal, owners[len(units)], seconds, budget, known_trials, known_results)
+            if isinstance(added, TrialRefused):
+                if added.reason is Refusal.ARCHITECTURE_KNOWN:
+                    arm.known.add(proposal.point.architecture.hash)
+                break
+            self._begin(arm, added.number, proposal)
+            if added.unit is not None:  # else it has no value for an objective, and was recorded as failed
+                units.append(added.unit)
+        return units
 
-    def _add(self, proposal: Proposal, owner: str, seconds: float, limit: int) -> TrialAdded | TrialRefused:
+    def _begin(self, arm: Arm, number: int, proposal: Proposal) -> None:
+        point, architecture = proposal.point, proposal.point.architecture
+        located = point if point.choices else point_of(self.space, {}, architecture.text(), architecture.hash)
+        arm.begin(number, architecture.hash, located)
+        self._next = number + 1
+
+    def _stored(
+        self,
+        arm: Arm,
+        proposal: Proposal,
+        owner: str,
+        seconds: float,
+        budget: int,
+        known_trials: int,
+        known_results: int,
+    ) -> TrialAdded | TrialRefused:
         architecture = proposal.point.architecture
-        cheap, evidence, failure = self._before_training(architecture)
+        cheap, evidence, failure = self.scores.before(architecture)
+        probed = bool(self.scores.probes)
+        left = budget - sum(each.trials for each in self.arms.values())
         return self.store.add_trial(
             self.study.id,
             self._next,
             (architecture.hash, architecture.text()),
             seed=self.study.seed,
             purpose="search",
+            arm=arm.name,
             operator=proposal.operator,
             parents=proposal.parents,
             choices=proposal.point.choices,
-            known_results=self.told,
-            steps=self.scheduler.start(self._next),
+            known_results=known_results,
+            known_trials=known_trials,
+            kind=UnitKind.PROBE if probed else UnitKind.TRAIN,
+            steps=0 if probed else arm.scheduler.start(self._next),
             cheap_values=cheap,
             evidence=evidence,
             failure=failure,
             owner=owner,
             lease_seconds=seconds,
-            limit=limit,
+            limit=arm.trials + left,
             space_version=self._space_version,
         )
 
-    def _before_training(self, architecture: Architecture) -> tuple[dict, dict, tuple[str, str] | None]:
-        """Objectives that need no training: their values, how those were found, or why there is none."""
-        values: dict[str, float] = {}
-        evidence: dict[str, Any] = {}
-        try:
-            for each in self.objectives:
-                if not each.trained:
-                    values[each.name] = each.evaluate(architecture)
-                    if (found := each.evidence(architecture)) is not None:
-                        evidence[each.name] = found
-        except NoValue as error:
-            return {}, {}, (FailureKind.NO_VALUE.value, str(error))
-        return values, evidence, None
-
-    def values(self, number: int, architecture: Architecture, metrics: Mapping[str, float]) -> dict[str, float]:
-        """The objectives of trial `number` after training; those that are settled keep what it was proposed with."""
-        known: Mapping[str, float] = {}
-        if any(each.settled for each in self.objectives):
-            known = self.store.trial(self.study.id, number).cheap_values
-        return {
-            each.name: known[each.name] if each.settled and each.name in known else each.evaluate(architecture, metrics)
-            for each in self.objectives
-        }
-
     def _evidence(self, name: str) -> Iterator[Mapping[str, Any]]:
-        """What trials tell of an objective, the oldest first."""
+        """How the values of an objective were found, the oldest trial first."""
         trials = self.store.trials(self.study.id, purposes=("search",), limit=10)
         return (trial.evidence[name] for trial in trials if trial.evidence and name in trial.evidence)
-
-    def _point(self, result: Unit) -> Point | None:
-        proposed = self._points.pop(result.number, None)
-        return proposed or point_of(self.space, result.choices, result.architecture, result.architecture_hash)
-
-
-def point_of(space: Space, choices: dict, architecture: str, hash: str) -> Point | None:
-    """A recorded trial's point in `space`, which may have grown since; None where it is no part of it."""
-    try:
-        if choices:
-            point = space.point(choices)
-            if point.architecture.hash == hash:
-                return point
-    except SpaceError:
-        pass  # chosen in an earlier version of the space
-    return space.locate(Architecture.parse(architecture))
-
-
-def minimised(objectives: Sequence[Objective], result: Unit) -> tuple[float, ...] | None:
-    """The objectives in their order, each with the sign that makes less better; None when the unit failed."""
-    values = result.values
-    return None if values is None else tuple(each.minimised(values[each.name]) for each in objectives)

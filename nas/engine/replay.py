@@ -1,8 +1,8 @@
-"""Replays a search from its log: does the strategy, told what it had been told, propose every trial again?
+"""Replays a search from its log: does each strategy, knowing what it knew then, propose every trial again?
 
-A proposal follows from the space, the seed, the number of the trial, what was tried before and the results told so far.
-The store keeps all of that, whoever ran the search and in whatever order its units came back; so a search on a cluster
-can be followed, and debugged, in one process without training anything.
+A proposal follows from the space, the seed, the number of the trial, and the started trials and results that were known.
+The store keeps all of that, for every process that took part and in the order in which units ended. So a search on a
+cluster can be followed, and debugged, in one process without training anything.
 """
 
 from __future__ import annotations
@@ -10,19 +10,20 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import groupby
 from typing import Any
 
 from nas.config import factory
 from nas.config.schema import SearchConfig
-from nas.engine.proposer import Exhausted, Source, minimised, point_of
+from nas.engine import session
+from nas.engine.arm import Arm, counts
+from nas.engine.scores import Scores
+from nas.engine.source import Exhausted
 from nas.store import Store, Study, Trial, Unit
-from nas.strategies.contract import Result
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A trial that was proposed otherwise this time; the hashes of the architectures, `proposed` None for nothing."""
+    """A trial that is proposed differently now; the hashes of the architectures, `proposed` None for nothing."""
 
     trial: int
     known_results: int
@@ -41,7 +42,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Replay:
-    """What came of a replay. The trials that the user brought along (baselines) are not proposed, only counted."""
+    """The result of a replay. `given`: trials that the user supplied (baselines); they are counted, not proposed."""
 
     trials: int
     given: int
@@ -50,20 +51,103 @@ class Replay:
 
     @property
     def same(self) -> bool:
+        """Whether every trial is proposed again as it is recorded."""
         return not self.differences
 
     def as_dict(self) -> dict[str, Any]:
+        """Plain data."""
         return {"same": self.same, **asdict(self)}
 
     def as_text(self) -> str:
+        """One or two sentences."""
         counted = f"{self.trials} trials from {self.results} results ({self.given} given, not proposed)"
         if self.same:
             return f"The same: {counted} are proposed again as they are recorded."
         return f"Not the same: of {counted}, {len(self.differences)} differ. The first: {self.differences[0]}."
 
 
+def replay(store: Store, study: Study) -> Replay:
+    """Propose every trial of `study` again, each with what its strategy knew then."""
+    config = SearchConfig(**study.config)
+    trials = store.trials(study.id, purposes=("search",))
+    results = [each for each in store.results_since(study.id) if each.purpose == "search" and counts(each)]
+    scores = Scores(factory.objectives(config))
+    found: list[Difference] = []
+    for version in store.space_versions(study.id):
+        space = factory.space(config.model_copy(update={"space": version.text}))
+        for old in (True, False):  # older versions told no starts: see `Trial.known_trials`
+            for arm in session.arms(config, space, scores):
+                own = [each for each in trials if each.arm == arm.name]
+                log = _Log(arm, own, [each for each in results if each.arm == arm.name])
+                wanted = {each.number for each in own if each.space_version == version.number and _is_old(each) is old}
+                found += log.differences_without_starts(wanted) if old else log.differences(wanted)
+    given = sum(trial.operator == "baseline" for trial in trials)
+    return Replay(len(trials), given, len(results), tuple(sorted(found, key=lambda each: each.trial)))
+
+
+def _is_old(trial: Trial) -> bool:
+    return trial.known_trials is None
+
+
+class _Log:
+    """The trials and results of one arm, told to it in the order of the log, and its proposals on the way."""
+
+    def __init__(self, arm: Arm, trials: Sequence[Trial], results: Sequence[Unit]) -> None:
+        self.arm, self.trials, self.results = arm, trials, results
+
+    def differences(self, wanted: Collection[int]) -> Iterator[Difference]:
+        """The differences among the trials with these numbers."""
+        if not wanted:
+            return
+        for batch in _batches(self.trials):
+            self._tell(batch[0].known_results)
+            if batch[0].number in wanted and batch[0].operator != "baseline":
+                yield from self._compared(batch, self.arm.known)
+            for trial in batch:
+                self._tell(trial.known_results)
+                self.arm.start(trial)
+
+    def differences_without_starts(self, wanted: Collection[int]) -> Iterator[Difference]:
+        """As `differences`, for trials of older versions: one at a time, and no start was told."""
+        before = _Before(self.trials)
+        chosen = [trial for trial in self.trials if trial.number in wanted and trial.operator != "baseline"]
+        for trial in sorted(chosen, key=lambda trial: (trial.known_results, trial.number)):
+            self._tell(trial.known_results)
+            before.number = trial.number
+            yield from self._compared([trial], before)
+
+    def _tell(self, count: int) -> None:
+        """Tell results until the arm knows `count`."""
+        for result in self.results[self.arm.told : count]:
+            self.arm.tell(result)
+
+    def _compared(self, batch: Sequence[Trial], known: Collection[str]) -> Iterator[Difference]:
+        try:
+            proposals = self.arm.source.propose(batch[0].number, len(batch), known)
+        except Exhausted:
+            proposals = []
+        for index, trial in enumerate(batch):
+            recorded = trial.number, trial.known_results, trial.operator, trial.architecture_hash
+            if index >= len(proposals):
+                yield Difference(*recorded, None, None)
+            elif (hash := proposals[index].point.architecture.hash) != trial.architecture_hash:
+                yield Difference(*recorded, hash, proposals[index].operator)
+
+
+def _batches(trials: Sequence[Trial]) -> Iterator[list[Trial]]:
+    """The trials that were proposed together: those that knew the same trials. Older ones stand alone."""
+    batch: list[Trial] = []
+    for trial in trials:
+        if batch and (trial.known_trials is None or trial.known_trials != batch[0].known_trials):
+            yield batch
+            batch = []
+        batch.append(trial)
+    if batch:
+        yield batch
+
+
 class _Before:
-    """The architectures that trials before a number have; a Collection for `in`."""
+    """The architectures of the trials before a number; a Collection for `in`."""
 
     def __init__(self, trials: Sequence[Trial]) -> None:
         self._numbers = {trial.architecture_hash: trial.number for trial in trials}
@@ -77,53 +161,3 @@ class _Before:
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
-
-
-def replay(store: Store, study: Study) -> Replay:
-    """Propose every trial of `study` again, with what its strategy knew then."""
-    config = SearchConfig(**study.config)
-    trials = store.trials(study.id, purposes=("search",))
-    results = [result for result in store.results_since(study.id) if result.purpose == "search"]
-    texts = {version.number: version.text for version in store.space_versions(study.id)}
-    proposed = sorted(
-        (trial for trial in trials if trial.operator != "baseline"),
-        key=lambda trial: (trial.space_version, trial.known_results, trial.number),
-    )
-    before = _Before(trials)
-    found = [
-        difference
-        for version, group in groupby(proposed, key=lambda trial: trial.space_version)
-        for difference in _differences(config, texts[version], list(group), results, before)
-    ]
-    found.sort(key=lambda difference: difference.trial)
-    return Replay(len(trials), len(trials) - len(proposed), len(results), tuple(found))
-
-
-def _differences(
-    config: SearchConfig, text: str, trials: Sequence[Trial], results: Sequence[Unit], before: _Before
-) -> Iterator[Difference]:
-    """The differences among the `trials` of one version of the space, which are in the order of what was known."""
-    space = factory.space(config.model_copy(update={"space": text}))
-    objectives = factory.objectives(config)
-    source = Source(space, factory.strategy(config, space))
-    told = 0
-    for trial in trials:
-        for result in results[told : trial.known_results]:
-            point = point_of(space, result.choices, result.architecture, result.architecture_hash)
-            values = minimised(objectives, result)
-            source.strategy.tell(Result(result.number, result.rung, result.steps, point, values, result.error_kind))
-        told = max(told, trial.known_results)
-        before.number = trial.number
-        difference = _difference(source, trial, before)
-        if difference is not None:
-            yield difference
-
-
-def _difference(source: Source, trial: Trial, known: Collection[str]) -> Difference | None:
-    recorded = trial.number, trial.known_results, trial.operator, trial.architecture_hash
-    try:
-        proposal = source.propose(trial.number, known)
-    except Exhausted:
-        return Difference(*recorded, None, None)
-    hash = proposal.point.architecture.hash
-    return None if hash == trial.architecture_hash else Difference(*recorded, hash, proposal.operator)

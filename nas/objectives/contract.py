@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from nas.errors import NasError, UsageError
 from nas.metrics import lookup
@@ -16,8 +16,14 @@ from searchspace.model.architecture import Architecture
 from searchspace.model.build import cost
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from nas.store import Store
+    from nas.tasks.contract import Batch, Task
     from searchspace.space.space import Space
+
+
+Stage = Literal["cost", "probe", "metric"]
 
 
 class Direction(StrEnum):
@@ -45,13 +51,16 @@ class Search:
 class Objective(ABC):
     """Constructed as `cls(shape, **options)`; `shape` is the input that costs are asked for.
 
-    trained: whether it needs the metrics of a trained model. Those that do not run first, before any training.
-    settled: whether a trial keeps the value that it was proposed with, because a second look would give another.
+    stage: when its value is found.
+      cost: from the architecture, before anything runs.
+      probe: from a built, untrained model and one batch, by a unit that runs on a worker before training.
+      metric: from the metrics of a trained model.
+    settled: whether a trial keeps its first value, because a second measurement would give another.
     """
 
     name: str
     direction: Direction = Direction.MINIMISE
-    trained: ClassVar[bool] = False
+    stage: ClassVar[Stage] = "cost"
     settled: ClassVar[bool] = False
 
     def __init__(self, shape: Shape) -> None:
@@ -85,11 +94,12 @@ class CostObjective(Objective):
 
 
 class MetricObjective(Objective):
-    """An objective read off the metrics of a trained model."""
+    """An objective that is a metric of a trained model."""
 
-    trained = True
+    stage = "metric"
 
     def evaluate(self, architecture: Architecture, metrics: Mapping[str, float] | None = None) -> float:
+        """The metric of this name. Raises UsageError if there is none."""
         value = lookup(metrics or {}, self.name)
         if value is None:
             known = sorted(metrics or {})
@@ -98,3 +108,22 @@ class MetricObjective(Objective):
                 f"It gives: {', '.join(known) or 'none'}."
             )
         return value
+
+
+class ProbeObjective(Objective):
+    """An objective of an untrained model, found by a probe: a unit that builds the model and draws one batch."""
+
+    stage = "probe"
+
+    @abstractmethod
+    def score(self, model: nn.Module, batch: Batch, task: Task) -> float:
+        """The value, in the sense of `direction`. It runs on a worker, under the trial's seed.
+
+        model: built and on its device, in training mode. batch: the first of training, on the same device.
+        """
+
+    def evaluate(self, architecture: Architecture, metrics: Mapping[str, float] | None = None) -> float:
+        """The value that a probe found; `metrics` are those of the probe. Raises UsageError if it is not there."""
+        if metrics is None or self.name not in metrics:
+            raise UsageError(f"objective {self.name}: it is found by a probe, but there is no value from one.")
+        return metrics[self.name]

@@ -51,7 +51,7 @@ def guarded(run: Run | None, work: Work, heard: Heard) -> Outcome:
         failure = Failure(FailureKind.OUT_OF_MEMORY, str(error) or "no memory is left")
     except (Exception, SystemExit):  # a task's own sys.exit would end the search otherwise
         failure = Failure(FailureKind.TASK_ERROR, traceback.format_exc().rstrip())
-    return Outcome(trial=work.trial, rung=work.rung, seconds=time.monotonic() - began, failure=failure)
+    return Outcome(trial=work.trial, rung=work.rung, kind=work.kind, seconds=time.monotonic() - began, failure=failure)
 
 
 def _train(work: Work, progress: Heard) -> Outcome:

@@ -71,7 +71,7 @@ class RayRunner:
             with contextlib.suppress(ray.exceptions.RayError):
                 known = ray.get(self._board.read.remote(), timeout=1)
             self._heard = (time.monotonic(), known)
-        running = {(work.trial, work.rung) for work in self._running.values()}
+        running = {(work.trial, work.rung) for work in list(self._running.values())}  # another thread changes it
         return {key: progress for key, progress in known.items() if key in running}
 
     def stop_soon(self) -> None:
@@ -173,7 +173,7 @@ def _outcome(reference: Any, work: Work) -> Outcome | None:
         failure = Failure(FailureKind.TASK_ERROR, str(error))
     except ray.exceptions.RayError as error:  # its worker, its node or its result is gone
         failure = Failure(FailureKind.WORKER_LOST, f"{type(error).__name__}: {error}")
-    return Outcome(trial=work.trial, rung=work.rung, seconds=0.0, failure=failure)
+    return Outcome(trial=work.trial, rung=work.rung, kind=work.kind, seconds=0.0, failure=failure)
 
 
 @ray.remote(max_retries=0)

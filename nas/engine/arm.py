@@ -1,0 +1,129 @@
+"""An arm of a study: a strategy and a scheduler that learn from the trials of this arm alone.
+
+`main` is the search itself. Other arms are controls, such as random search with a share of the budget.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from nas.engine.scores import Scores
+from nas.engine.source import Exhausted, Source, point_of
+from nas.schedulers.contract import Promotion, Scheduler
+from nas.store import Trial, Unit, UnitKind
+from nas.strategies.contract import Proposal, Result, Started, Strategy
+from searchspace.model.architecture import Architecture
+from searchspace.space.point import Point
+from searchspace.space.space import Space
+
+ROUNDING = 1e-9  # of a share times a number of trials
+
+
+class Arm:
+    """name: as it is stored with its trials. share: the fraction of the study's trials that it gets.
+
+    Its state follows from the calls of `start` and `tell`, so it is rebuilt by repeating the study's log.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        share: float,
+        space: Space,
+        strategy: Strategy,
+        scheduler: Scheduler,
+        scores: Scores,
+        baselines: Sequence[Architecture] = (),
+    ) -> None:
+        self.name, self.share, self.space = name, share, space
+        self.strategy, self.scheduler, self.scores = strategy, scheduler, scores
+        self.source = Source(space, strategy, baselines)
+        self.told = 0  # results that the strategy knows
+        self.trials = 0  # started trials
+        self.known: set[str] = set()  # hashes of the architectures that were started
+        self.exhausted: Exhausted | None = None  # why nothing new is left to propose, if that is so
+        self._points: dict[int, Point] = {}  # of started trials without a result
+        self._ids: dict[int, int] = {}  # number -> id of the trials that may be promoted
+
+    def propose(self, number: int, count: int) -> list[Proposal]:
+        """One to `count` proposals for the trials from `number` on. Raises Exhausted if nothing is left."""
+        return self.source.propose(number, count, self.known)
+
+    def start(self, trial: Trial) -> None:
+        """A trial of this arm was started: it is pending until its result is told."""
+        point = point_of(self.space, trial.choices, trial.architecture, trial.architecture_hash)
+        self.begin(trial.number, trial.architecture_hash, point)
+
+    def begin(self, number: int, hash: str, point: Point | None) -> None:
+        """Like `start`, if the point is at hand."""
+        self.known.add(hash)
+        self.trials += 1
+        if point is not None:
+            self._points[number] = point
+        self.strategy.start(Started(number, point))
+        self.scheduler.started(number, 0, self.scheduler.start(number))
+
+    def tell(self, unit: Unit) -> None:
+        """A unit of this arm ended. A probe that succeeded says nothing yet: its trial is still to be trained."""
+        if not counts(unit):
+            return
+        values = self.scores.minimised(unit.values)
+        self._ids[unit.number] = unit.trial_id
+        self.known.add(unit.architecture_hash)
+        result = Result(unit.number, unit.rung, unit.steps, self._point(unit), values, unit.error_kind)
+        self.strategy.tell(result)
+        self.scheduler.started(unit.number, unit.rung, unit.steps)
+        self.scheduler.tell(unit.number, unit.rung, values, unit.steps)
+        self.told += 1
+
+    def promotion(self) -> tuple[int, Promotion] | None:
+        """(id of the trial, promotion) of the trial that should continue now, which then counts as promoted."""
+        promotion = self.scheduler.promotion()
+        if promotion is None:
+            return None
+        self.scheduler.started(promotion.number, promotion.rung, promotion.steps)
+        return self._ids[promotion.number], promotion
+
+    def architecture(self, number: int) -> Architecture | None:
+        """The architecture of a started trial that has no result yet, if it is in the space."""
+        point = self._points.get(number)
+        return point.architecture if point else None
+
+    def _point(self, unit: Unit) -> Point | None:
+        known = self._points.pop(unit.number, None)
+        return known or point_of(self.space, unit.choices, unit.architecture, unit.architecture_hash)
+
+
+def counts(unit: Unit) -> bool:
+    """Whether a unit that ended is a result: the end of a rung, or a failure."""
+    return unit.kind is UnitKind.TRAIN or unit.values is None
+
+
+def next_arm(arms: Sequence[Arm], budget: int, most: int = 1) -> tuple[Arm, int] | None:
+    """The arm of the next trial, and how many trials in a row belong to it, at most `most`.
+
+    It is the arm furthest below its share. None if the study has `budget` trials or nothing is left to propose. The
+    answer follows from the numbers of started trials, so it is the same in every process and after a restart.
+    """
+    started = [arm.trials for arm in arms]
+    first = _next_index(arms, started, budget)
+    if first is None:
+        return None
+    count = 0
+    while count < most and _next_index(arms, started, budget) == first:
+        started[first] += 1
+        count += 1
+    return arms[first], count
+
+
+def _next_index(arms: Sequence[Arm], started: Sequence[int], budget: int) -> int | None:
+    total = sum(started)
+    able = [
+        index
+        for index, arm in enumerate(arms)
+        if arm.exhausted is None and started[index] < math.ceil(arm.share * budget - ROUNDING)
+    ]
+    if total >= budget or not able:
+        return None
+    return max(able, key=lambda index: arms[index].share * (total + 1) - started[index])

@@ -1,0 +1,95 @@
+"""Where proposals come from: the baselines first, then the strategy, then what is left of a small space."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from functools import cached_property
+
+from nas.errors import NasError
+from nas.strategies.contract import NothingLeft, Proposal, Strategy
+from searchspace.errors import SpaceError
+from searchspace.model.architecture import Architecture
+from searchspace.space.point import Point
+from searchspace.space.space import Space
+
+ATTEMPTS = 500  # after so many proposals in a row that are known, the space counts as exhausted
+LISTED = 2000  # a space of at most so many points is listed, so that its last points are found
+LISTED_ATTEMPTS = 50  # proposals in a row that are known before it is listed
+
+
+class Exhausted(NasError):
+    """Everything that can be proposed has been tried."""
+
+
+class Source:
+    """Proposes points that were not tried before. The order of the sources is fixed, so proposals can be replayed."""
+
+    def __init__(self, space: Space, strategy: Strategy, baselines: Sequence[Architecture] = ()):
+        self.space, self.strategy, self.baselines = space, strategy, baselines
+
+    def propose(self, number: int, count: int, known: Collection[str]) -> list[Proposal]:
+        """One to `count` proposals for the trials from `number` on; `known` are the hashes that were tried.
+
+        Asking for fewer gives the first of the same proposals. Raises Exhausted if nothing is left.
+        """
+        baselines = [Proposal(Point({}, each), "baseline") for each in self.baselines]
+        if found := _new(baselines, count, known):
+            return found
+        try:
+            for attempt in range(LISTED_ATTEMPTS if self._is_small else ATTEMPTS):
+                proposals = self.strategy.ask(number, count, attempt)
+                if found := _until_known(proposals, known):
+                    return found
+        except NothingLeft:
+            pass  # the strategy finds nothing more, but the space may hold more
+        if found := _new((Proposal(point, "the last ones") for point in self._points), count, known):
+            return found
+        raise Exhausted(
+            "The space is searched through: every architecture in it has been tried."
+            if self._is_small
+            else f"The space is searched through: {ATTEMPTS} proposals in a row had been tried already."
+        )
+
+    @cached_property
+    def _is_small(self) -> bool:
+        points = self.space.size().points
+        return points is not None and points <= LISTED
+
+    @cached_property
+    def _points(self) -> list[Point]:
+        return [point for point in self.space.enumerate() if self.space.feasible(point)] if self._is_small else []
+
+
+def _new(proposals: Iterable[Proposal], count: int, known: Collection[str]) -> list[Proposal]:
+    """The first `count` distinct proposals that are not known."""
+    found: dict[str, Proposal] = {}
+    for proposal in proposals:
+        if len(found) == count:
+            break
+        hash = proposal.point.architecture.hash
+        if hash not in known:
+            found.setdefault(hash, proposal)
+    return list(found.values())
+
+
+def _until_known(proposals: Sequence[Proposal], known: Collection[str]) -> list[Proposal]:
+    """The proposals before the first one that is known or repeated. Their trials' numbers have no gap."""
+    found: dict[str, Proposal] = {}
+    for proposal in proposals:
+        hash = proposal.point.architecture.hash
+        if hash in known or hash in found:
+            break
+        found[hash] = proposal
+    return list(found.values())
+
+
+def point_of(space: Space, choices: dict, architecture: str, hash: str) -> Point | None:
+    """The point of a recorded trial in `space`, which may have grown since; None if the trial is outside."""
+    try:
+        if choices:
+            point = space.point(choices)
+            if point.architecture.hash == hash:
+                return point
+    except SpaceError:
+        pass  # chosen in an earlier version of the space
+    return space.locate(Architecture.parse(architecture))
