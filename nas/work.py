@@ -1,7 +1,8 @@
 """A unit of work and its outcome: all that passes between the search and the machine that trains.
 
 A unit trains one architecture from the last checkpoint up to a number of steps, and evaluates it; or it is a probe,
-which scores the untrained model. It is plain data, so that it crosses a process or a cluster. A promotion is a new unit.
+which scores the untrained model. It is plain data, so that it crosses a process or a cluster. A promotion is a new
+unit.
 """
 
 from __future__ import annotations

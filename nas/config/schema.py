@@ -136,12 +136,5 @@ class SearchConfig(_Section):
         return arms
 
 
-SETTLED = (
-    "task",
-    "objectives",
-    "strategy",
-    "scheduler",
-    "arms",
-    "recipe",
-    "seed",
-)  # what may not change within a study
+# What may not change within a study.
+SETTLED = ("task", "objectives", "strategy", "scheduler", "arms", "recipe", "seed")

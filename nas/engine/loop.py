@@ -66,7 +66,10 @@ class Search:
         self._stopping = False
 
     def run(self) -> Report | None:
-        """Search, then train the finalists again. Raises Interrupted after Ctrl-C, NothingFound if all trials failed."""
+        """Search, then train the finalists again.
+
+        Raises Interrupted after Ctrl-C, NothingFound if all trials failed.
+        """
         heartbeat = Heartbeat(self.store, self.owner, self.lease_seconds, self._progress)
         self.units.heartbeat = heartbeat
         with self._signals():

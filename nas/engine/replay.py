@@ -1,8 +1,8 @@
 """Replays a search from its log: does each strategy, knowing what it knew then, propose every trial again?
 
-A proposal follows from the space, the seed, the number of the trial, and the started trials and results that were known.
-The store keeps all of that, for every process that took part and in the order in which units ended. So a search on a
-cluster can be followed, and debugged, in one process without training anything.
+A proposal follows from the space, the seed, the number of the trial, and the started trials and results that were
+known. The store keeps all of that, for every process that took part and in the order in which units ended. So a search
+on a cluster can be followed, and debugged, in one process without training anything.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ class Scores:
         self.probes = [each for each in objectives if each.stage == "probe"]
 
     def before(self, architecture: Architecture) -> tuple[dict[str, float], dict[str, Any], tuple[str, str] | None]:
-        """The costs of an architecture, how those that were measured were found, and (kind, text) if one has no value."""
+        """The costs of an architecture, how measured ones were found, and (kind, text) if one has no value."""
         values: dict[str, float] = {}
         evidence: dict[str, Any] = {}
         try:
@@ -51,7 +51,7 @@ class Scores:
 
     def _values(self, unit: Unit, architecture: Architecture, metrics: Mapping[str, float]) -> dict[str, float]:
         if unit.kind is UnitKind.PROBE:
-            return {each.name: each.read(metrics) for each in self.probes}
+            return {each.name: each.evaluate(architecture, metrics) for each in self.probes}
         values: dict[str, float] = {}
         for each in self.objectives:
             if (each.settled or each.stage == "probe") and each.name in unit.cheap_values:

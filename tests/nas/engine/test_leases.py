@@ -91,14 +91,14 @@ def test_the_leases_of_another_host_are_taken_over_when_they_run_out(describe, s
     store.close()
 
 
-def test_the_keeper_renews_what_is_held_and_ends_when_it_is_closed(describe):
+def test_the_heartbeat_renews_what_is_held_and_ends_when_it_is_closed(describe):
     config = describe()
     with launch.open_for(config) as store:
         launch.enter(store, config)
-        keeper = leases.Keeper(store, "me", 0.3)
-        keeper.hold(1)
-        keeper.hold(2)
-        keeper.drop(1)
-        assert keeper.held() == [2]
-        keeper.close()
+        heartbeat = leases.Heartbeat(store, "me", 0.3)
+        heartbeat.hold(1)
+        heartbeat.hold(2)
+        heartbeat.drop(1)
+        assert heartbeat.held() == [2]
+        heartbeat.close()
     assert "leases" not in {thread.name for thread in threading.enumerate()}
