@@ -17,7 +17,7 @@ from nas.config import factory
 from nas.config.schema import SearchConfig
 from nas.engine.verdict import Verdict, compare
 from nas.objectives.contract import Objective
-from nas.store import Refusal, Store, Study, Trial, TrialAdded, TrialState, Unit
+from nas.store import MAIN, Refusal, Store, Study, Trial, TrialAdded, TrialState, Unit
 from searchspace.model.architecture import Architecture
 from searchspace.model.matching import transformer_like
 
@@ -115,9 +115,10 @@ class Finals:
     @cached_property
     def chosen(self) -> list[tuple[int, Architecture]]:
         """(trial, architecture) of those that enter the finals: the best at the highest rung, the baselines aside."""
-        ranked = self.store.best(
+        every = self.store.best(
             self.study.id, self.objective.name, None, states=TRAINED, purposes=("search",), longest=True
         )
+        ranked = [each for each in every if each.arm == MAIN]
         brought = {architecture.hash for architecture in factory.baselines(self.config)}
         longest = ranked[0].steps if ranked else 0
         entrants = [each for each in ranked if each.steps == longest and each.architecture_hash not in brought]

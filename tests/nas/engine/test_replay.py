@@ -1,7 +1,6 @@
 """A search is proposed again from its log alone, whoever ran it and in whatever order its results came."""
 
 import json
-import random
 import threading
 
 import pytest
@@ -20,38 +19,11 @@ STRATEGIES = [
 ]
 
 
-class Disorderly:
-    """Three units at once, which come back in any order: a cluster, as the search sees it."""
-
-    workers = 3
-    capacity = 4
-
-    def __init__(self, unit, seed=0):
-        self.unit, self.luck, self.running = unit, random.Random(seed), []
-
-    def submit(self, work):
-        self.running.append(work)
-
-    def wait(self, timeout):
-        return [self.unit(self.running.pop(self.luck.randrange(len(self.running))))] if self.running else []
-
-    def progress(self):
-        return {}
-
-    def stop_soon(self): ...
-
-    def interrupt(self, seconds):
-        return []
-
-    def close(self):
-        self.running.clear()
-
-
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("baselines", ["[]", "[transformer_decoder:small]"])
-def test_an_asynchronous_search_is_proposed_again(strategy, baselines, describe, table):
+def test_an_asynchronous_search_is_proposed_again(strategy, baselines, describe, table, disorderly):
     config = describe(strategy=strategy, scheduler=HALVING, budget="{trials: 25}", baselines=baselines)
-    result = launch.search(config, quiet=True, runner=Disorderly(table))
+    result = launch.search(config, quiet=True, runner=disorderly(table))
     report = replay(result.store, result.study)
     given = 1 if "transformer" in baselines else 0
     told = [trial.known_results for trial in result.store.trials(result.study.id)]
@@ -61,14 +33,14 @@ def test_an_asynchronous_search_is_proposed_again(strategy, baselines, describe,
     assert 0 < told[-1] < report.results
 
 
-def test_a_search_by_two_processes_of_a_growing_space_is_proposed_again(describe, table):
+def test_a_search_by_two_processes_of_a_growing_space_is_proposed_again(describe, table, disorderly):
     space = "{kind: decoder, width: !choice [16, 24, 32, 48], vocabulary: 256, body: !choice [attention, convolution]}"
     config = describe(strategy=STRATEGIES[1], space=space, budget="{trials: 6}")
-    launch.search(config, quiet=True, runner=Disorderly(table)).store.close()
+    launch.search(config, quiet=True, runner=disorderly(table)).store.close()
     config = describe(strategy=STRATEGIES[1], space=space.replace("48]", "48, 56, 64, 72]"), budget="{trials: 14}")
     threads = [
         threading.Thread(
-            target=lambda seed=seed: launch.search(config, quiet=True, runner=Disorderly(table, seed)).store.close()
+            target=lambda seed=seed: launch.search(config, quiet=True, runner=disorderly(table, seed)).store.close()
         )
         for seed in (1, 2)
     ]

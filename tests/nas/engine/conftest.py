@@ -1,0 +1,38 @@
+"""A runner that behaves like a cluster: several units at once, whose outcomes come back in any order."""
+
+import random
+
+import pytest
+
+
+class Disorderly:
+    """Three units at once, which come back in any order: a cluster, as the search sees it."""
+
+    workers = 3
+    capacity = 4
+
+    def __init__(self, unit, seed=0):
+        self.unit, self.luck, self.running = unit, random.Random(seed), []
+
+    def submit(self, work):
+        self.running.append(work)
+
+    def wait(self, timeout):
+        return [self.unit(self.running.pop(self.luck.randrange(len(self.running))))] if self.running else []
+
+    def progress(self):
+        return {}
+
+    def stop_soon(self): ...
+
+    def interrupt(self, seconds):
+        return []
+
+    def close(self):
+        self.running.clear()
+
+
+@pytest.fixture
+def disorderly() -> type[Disorderly]:
+    """`disorderly(unit, seed=0)`: such a runner of `unit`."""
+    return Disorderly
