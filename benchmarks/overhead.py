@@ -54,7 +54,8 @@ def ours(folder: Path, trials: int, runner: str) -> list[float]:
     config = searchfile.parse(text)
     made = InlineRunner(free)
     if name == "ray":
-        from nas.runners.ray import RayOptions, RayRunner
+        from nas.runners._ray_runner import RayRunner
+        from nas.runners.ray import RayOptions
 
         made = RayRunner(RayOptions(**config.runner.options), run=free)
         for _ in range(8):  # workers start when they are first used: once a cluster, not once a trial

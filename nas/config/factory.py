@@ -13,9 +13,8 @@ from nas.config.schema import Named, SearchConfig
 from nas.errors import NasError, UsageError
 from nas.objectives import registry as objective_registry
 from nas.objectives.contract import Objective
+from nas.runners import registry as runner_registry
 from nas.runners.contract import Runner
-from nas.runners.inline import InlineRunner
-from nas.runners.options import RUNNERS, InlineOptions, RayOptions
 from nas.schedulers import registry as scheduler_registry
 from nas.schedulers.contract import Scheduler
 from nas.store import Unit, UnitKind
@@ -24,7 +23,6 @@ from nas.strategies.contract import Evaluate, Strategy
 from nas.tasks.contract import Task
 from nas.work import Checkpoint, Work
 from searchspace.cost import Shape
-from searchspace.errors import nearest
 from searchspace.language.holes import describe
 from searchspace.language.support import fillings
 from searchspace.model.architecture import Architecture
@@ -144,22 +142,14 @@ def baselines(config: SearchConfig) -> list[Architecture]:
     return [Architecture.parse(text, "a baseline") for text in config.baselines]
 
 
-def runner_options(config: SearchConfig) -> InlineOptions | RayOptions:
-    """The runner's options. Raises UsageError for an unknown runner, pydantic's ValidationError for its options."""
-    name = config.runner.name
-    if name not in RUNNERS:
-        raise UsageError(f"No runner is called {name!r}.{nearest(name, RUNNERS)} Known: {', '.join(RUNNERS)}.")
-    return RUNNERS[name](**config.runner.options)
+def runner_options(config: SearchConfig) -> runner_registry.Options:
+    """The runner's options. Raises UsageError for an unknown runner or an invalid option."""
+    return runner_registry.options(config.runner.name, config.runner.options)
 
 
 def runner(config: SearchConfig) -> Runner:
-    """Where units run; Ray is imported only when it is asked for."""
-    options = runner_options(config)
-    if isinstance(options, InlineOptions):
-        return InlineRunner()
-    from nas.runners.ray import RayRunner
-
-    return RayRunner(options)
+    """The runner, started; Ray is imported only if it is asked for. Raises NasError if it cannot be started."""
+    return runner_options(config).start()
 
 
 def threads(config: SearchConfig) -> int:

@@ -14,7 +14,6 @@ from nas.config import factory
 from nas.config.schema import Named, SearchConfig
 from nas.errors import NasError, UsageError
 from nas.objectives import registry as objectives
-from nas.runners.options import RUNNERS
 from nas.store.engine import parse as parse_url
 from nas.training.recipe import Recipe
 from searchspace.cost import Shape
@@ -115,8 +114,7 @@ class _Reading:
         self.attempt(self.named("strategy", config.strategy), lambda: factory.strategy(config, space))
         self.attempt(("space",), lambda: factory.check_space(config), needs="task")
         self.attempt(self.named("scheduler", config.scheduler), lambda: factory.scheduler(config))
-        options = RUNNERS.get(config.runner.name, SearchConfig)
-        self.attempt(self.named("runner", config.runner), lambda: factory.runner_options(config), model=options)
+        self.attempt(self.named("runner", config.runner), lambda: factory.runner_options(config))
         self.attempt(("recipe",), lambda: Recipe.read(config.recipe))
         self.attempt(("storage",), lambda: parse_url(config.storage))
         found = [

@@ -15,9 +15,10 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import Field
 
 from nas.errors import UsageError
 from nas.latency.measured import PhaseLatency
@@ -54,18 +55,12 @@ class Latency(Objective):
         batch: int = 1,
         length: int | None = None,
         threads: int | None = None,
-        method: str = "auto",
-        check: int = 12,
-        bound: float = 0.05,
+        method: Method = "auto",
+        check: Annotated[int, Field(ge=3)] = 12,
+        bound: Annotated[float, Field(gt=0, lt=1)] = 0.05,
         name: str | None = None,
     ) -> None:
         super().__init__(shape)
-        if method not in get_args(Method):
-            raise ValueError(f"method must be one of {', '.join(get_args(Method))}, but got {method!r}.")
-        if type(check) is not int or check < 3:
-            raise ValueError(f"check must be at least 3 architectures, but got {check!r}.")
-        if not 0 < bound < 1:
-            raise ValueError(f"bound must lie between 0 and 1, but got {bound!r}.")
         threads = torch.get_num_threads() if threads is None else threads
         self.setting = Setting(
             phase=phase, device=device, batch=batch, length=shape.length if length is None else length, threads=threads

@@ -1,74 +1,54 @@
-"""Every objective by name, found by itself.
+"""The registry of objectives: every module of this package registers the objectives that it defines.
 
-An objective is written `flops`, `{flops: {option: value}}`, or for a metric of any name `{metric: accuracy, direction:
+An objective is written `flops`, `{flops: {option: value}}`, or for any metric of a task `{metric: accuracy, direction:
 maximize}`.
 """
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import pkgutil
 from collections.abc import Callable, Mapping
-from functools import cache
 from typing import Any
 
-import nas.objectives
 from nas.errors import UsageError
 from nas.objectives.contract import Objective
+from nas.registry import Registry, nearest
 from searchspace.cost import Shape
-from searchspace.errors import nearest
 
 Spec = str | Mapping[str, Any]
 METRIC = "metric"
 
-_objectives: dict[str, type[Objective]] = {}
+registry = Registry("objective", "nas.objectives", given=("shape",))
 
 
 def objective(name: str) -> Callable[[type[Objective]], type[Objective]]:
-    """Register an objective class under `name`."""
+    """Register an objective class as `name`. The parameters of its constructor after `shape` are its options."""
 
     def register(cls: type[Objective]) -> type[Objective]:
         cls.name = name
-        _objectives[name] = cls
-        return cls
+        return registry.register(name)(cls)
 
     return register
 
 
-@cache
-def _discover() -> None:
-    for module in pkgutil.iter_modules(nas.objectives.__path__, "nas.objectives."):
-        importlib.import_module(module.name)
-
-
 def names() -> list[str]:
     """The names of the objectives, sorted."""
-    _discover()
-    return sorted(set(_objectives) - {METRIC})
+    return sorted(set(registry.names()) - {METRIC})
 
 
 def make(spec: Spec, shape: Shape) -> Objective:
-    """The objective that `spec` describes; raises UsageError with the nearest valid name."""
+    """The objective that `spec` describes, for inputs of `shape`.
+
+    Raises UsageError for an unknown name, with the nearest valid one, and for an invalid option.
+    """
     name, options = _parse(spec)
-    known = names()
-    if name not in _objectives or spec == METRIC:
+    if spec == METRIC or (name != METRIC and name not in names()):
+        known = ", ".join(names())
+        near = nearest(name, names())
         raise UsageError(
-            f"No objective is called {name!r}.{nearest(name, known)} Known: {', '.join(known)}, or "
-            "{metric: NAME, direction: minimize} for any metric of the task."
+            f"No objective is called {name!r}.{near} Known: {known}, or {{metric: NAME, direction: minimize}} for any "
+            "metric of the task."
         )
-    cls = _objectives[name]
-    allowed = list(inspect.signature(cls).parameters)[1:]
-    for option in options:
-        if option not in allowed:
-            raise UsageError(
-                f"objective {name}: there is no option {option!r}.{nearest(option, allowed)} "
-                f"Known: {', '.join(allowed) or 'none'}."
-            )
-    try:
-        return cls(shape, **options)
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"objective {name}: {error}") from error
+    return registry.make(name, {"shape": shape}, options)
 
 
 def _parse(spec: Spec) -> tuple[str, dict[str, Any]]:

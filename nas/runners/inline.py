@@ -5,9 +5,11 @@ from __future__ import annotations
 import signal
 import threading
 from collections import deque
+from dataclasses import dataclass
 from types import FrameType
 
-from nas.runners.contract import Run, guarded
+from nas.runners.contract import Run, Runner, guarded
+from nas.runners.registry import runner
 from nas.work import Outcome, Progress, Work
 
 PATIENCE_SECONDS = 5  # for a unit that was asked to stop and has not come to its next report
@@ -74,3 +76,13 @@ class InlineRunner:
 
     def close(self) -> None:
         self._queue.clear()
+
+
+@runner("inline")
+@dataclass(frozen=True)
+class InlineOptions:
+    """None: units run in this process, one at a time."""
+
+    def start(self) -> Runner:
+        """A runner in this process."""
+        return InlineRunner()

@@ -1,204 +1,41 @@
-"""Units run as stateless Ray tasks, on this machine or on a cluster.
-
-A task takes a unit and gives an outcome; nothing else lives on a worker. So a lost worker or node costs the rung it was
-training, and the search tries that again elsewhere. Ray's own retries are off: the store counts attempts.
-"""
+"""The options of the Ray runner. Ray itself is imported when it is started."""
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import math
-import os
-import time
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated
 
-import ray
+from pydantic import Field
 
-from nas.errors import NasError
-from nas.runners.contract import Run, guarded
-from nas.runners.options import RayOptions
-from nas.work import Failure, FailureKind, Outcome, Progress, Work
+from nas.config.schema import Count
+from nas.runners.contract import Runner
+from nas.runners.registry import runner
 
-OBJECT_STORE_BYTES = 128 * 2**20  # units and outcomes are a few kilobytes; Ray's default takes 30% of the memory
-HEAR_SECONDS = 1.0  # between two reports of a unit, and between two looks at them
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-class RayRunner:
-    """Submits units to Ray. Where the workers fill the cluster one more unit waits in Ray, so that no worker idles.
+@runner("ray")
+@dataclass(frozen=True, kw_only=True)
+class RayOptions:
+    """The resources of one unit, and where Ray runs: `gpus` may be a fraction.
 
-    A Ray that is connected already is used as it is, and stays connected when the runner is closed.
+    Without `workers` the resources of the cluster decide how many units run at once.
     """
 
-    def __init__(self, options: RayOptions, run: Run | None = None):
-        self._own_ray = not ray.is_initialized()
-        if self._own_ray:
-            _connect(options)
-        try:
-            room = _room(options)
-        except NasError:
-            self._disconnect()
-            raise
-        self.workers = options.workers or room
-        self.capacity = self.workers + (self.workers == room)
-        self._board: Any = ray.remote(num_cpus=0, max_restarts=-1)(_Board).remote()
-        self._task = _unit.options(
-            num_cpus=options.cpus,
-            num_gpus=options.gpus,
-            memory=options.memory,
-            resources=options.resources or None,
-        )
-        self._run = run
-        self._running: dict[Any, Work] = {}
-        self._heard: tuple[float, dict[tuple[int, int], Progress]] = (0.0, {})
+    workers: Annotated[int, Field(ge=1)] | None = None
+    cpus: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1
+    gpus: Amount = 0
+    memory: Annotated[Count, Field(gt=0)] | None = None
+    resources: dict[str, Amount] | None = None
+    address: str | None = None
 
-    def submit(self, work: Work) -> None:
-        self._running[self._task.remote(work, self._board, self._run)] = work
+    def needs(self) -> dict[str, float]:
+        """The resources of one unit, by Ray's names."""
+        need = {"CPU": self.cpus, "GPU": self.gpus, "memory": self.memory or 0, **(self.resources or {})}
+        return {name: amount for name, amount in need.items() if amount}
 
-    def wait(self, timeout: float) -> list[Outcome]:
-        if not self._running:
-            return []
-        ready, _ = ray.wait(list(self._running), num_returns=1, timeout=timeout)
-        if ready:  # take along whatever else has come in meanwhile
-            ready, _ = ray.wait(list(self._running), num_returns=len(self._running), timeout=0)
-        outcomes = [_outcome(reference, self._running.pop(reference)) for reference in ready]
-        return [outcome for outcome in outcomes if outcome is not None]
+    def start(self) -> Runner:
+        """A runner on a local Ray or on the cluster at `address`. Raises NasError if it cannot be reached."""
+        from nas.runners._ray_runner import RayRunner
 
-    def progress(self) -> dict[tuple[int, int], Progress]:
-        """As the workers last told; asked for at most once a second."""
-        asked, known = self._heard
-        if time.monotonic() - asked > HEAR_SECONDS:
-            with contextlib.suppress(ray.exceptions.RayError):
-                known = ray.get(self._board.read.remote(), timeout=1)
-            self._heard = (time.monotonic(), known)
-        running = {(work.trial, work.rung) for work in list(self._running.values())}  # another thread changes it
-        return {key: progress for key, progress in known.items() if key in running}
-
-    def stop_soon(self) -> None:
-        """Nothing to do yet: the search interrupts as soon as it comes round."""
-
-    def interrupt(self, seconds: float) -> list[Outcome]:
-        """Cancel what runs: Ray raises KeyboardInterrupt in the worker, and the unit saves where it is."""
-        for reference in self._running:
-            ray.cancel(reference, force=False)
-        outcomes, end = [], time.monotonic() + seconds
-        while self._running and (left := end - time.monotonic()) > 0:
-            outcomes += self.wait(left)
-        for reference in self._running:
-            ray.cancel(reference, force=True)
-        self._running.clear()
-        return outcomes
-
-    def close(self) -> None:
-        if ray.is_initialized():
-            for reference in self._running:
-                ray.cancel(reference, force=True)
-            ray.kill(self._board)
-        self._running.clear()
-        self._disconnect()
-
-    def _disconnect(self) -> None:
-        if self._own_ray:
-            ray.shutdown()
-
-
-def _connect(options: RayOptions) -> None:
-    try:
-        if options.address:
-            ray.init(address=options.address, log_to_driver=False, logging_level=logging.ERROR)
-        else:
-            _start(options)
-    except (ConnectionError, TimeoutError, RuntimeError, ValueError) as error:
-        where = f"the Ray cluster at {options.address!r}" if options.address else "Ray on this machine"
-        raise NasError(f"Could not reach {where}: {str(error).rstrip('.')}. {_advice(options)}") from None
-
-
-def _advice(options: RayOptions) -> str:
-    if not options.address:
-        return "Look at the limits of this machine, or use `runner: inline`."
-    return (
-        "Start a cluster with `ray start --head`, or use `runner: inline`. A cluster that asks for a token (Ray says "
-        "so above) wants RAY_AUTH_MODE=token here, and the head's ~/.ray/auth_token in its place."
-    )
-
-
-def _start(options: RayOptions) -> None:
-    """A Ray of our own on this machine, with room for just the workers that were asked for."""
-    workers = options.workers or max(1, int((os.cpu_count() or 1) / options.cpus))
-    ray.init(
-        address="local",  # not whatever cluster happens to run on this machine
-        num_cpus=math.ceil(options.cpus * workers),
-        resources={name: amount * workers for name, amount in options.resources.items()},
-        object_store_memory=OBJECT_STORE_BYTES,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-    )
-
-
-def _room(options: RayOptions) -> int:
-    """How many units the nodes hold at once. Where `workers` are named a cluster may be without room: it may grow."""
-    need = options.needs()
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    room = sum(min(int(node.get(name, 0) // amount) for name, amount in need.items()) for node in nodes)
-    if room or (options.workers and options.address):
-        return room
-    raise NasError(
-        f"No node of the Ray cluster can hold a unit: it needs {_listed(need)}; the nodes have up to "
-        f"{_listed(_largest(nodes))}."
-    )
-
-
-def _listed(resources: dict[str, float]) -> str:
-    return ", ".join(f"{name} {amount:g}" for name, amount in resources.items())
-
-
-def _largest(nodes: list[dict[str, float]]) -> dict[str, float]:
-    """The most of each resource that a node has; names with a colon are Ray's own."""
-    names = sorted({name for node in nodes for name in node if ":" not in name})
-    return {name: max(node.get(name, 0) for node in nodes) for name in names}
-
-
-def _outcome(reference: Any, work: Work) -> Outcome | None:
-    """What a finished task gave; None for one that was cancelled. Raises the NasError that a unit raised."""
-    try:
-        return ray.get(reference)
-    except ray.exceptions.TaskCancelledError:
-        return None
-    except ray.exceptions.OutOfMemoryError as error:
-        failure = Failure(FailureKind.OUT_OF_MEMORY, str(error))
-    except ray.exceptions.RayTaskError as error:
-        if isinstance(error.cause, NasError):
-            raise error.cause from None
-        failure = Failure(FailureKind.TASK_ERROR, str(error))
-    except ray.exceptions.RayError as error:  # its worker, its node or its result is gone
-        failure = Failure(FailureKind.WORKER_LOST, f"{type(error).__name__}: {error}")
-    return Outcome(trial=work.trial, rung=work.rung, kind=work.kind, seconds=0.0, failure=failure)
-
-
-@ray.remote(max_retries=0)
-def _unit(work: Work, board: Any, run: Run | None) -> Outcome:
-    last = 0.0
-
-    def heard(progress: Progress) -> None:
-        nonlocal last
-        if time.monotonic() - last > HEAR_SECONDS:
-            last = time.monotonic()
-            board.write.remote((work.trial, work.rung), progress)
-
-    return guarded(run, work, heard)
-
-
-class _Board:
-    """Where running units say how far they are."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[int, int], Progress] = {}
-
-    def write(self, key: tuple[int, int], progress: Progress) -> None:
-        self._known[key] = progress
-        while len(self._known) > 256:
-            self._known.pop(next(iter(self._known)))
-
-    def read(self) -> dict[tuple[int, int], Progress]:
-        return self._known
+        return RayRunner(self)

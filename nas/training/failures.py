@@ -24,6 +24,7 @@ class Phase(Enum):
     TASK = "preparing the task"
     BUILD = "building the model"
     TRAIN = "training"
+    PROBE = "scoring the untrained model"
 
 
 def failure(error: Exception, phase: Phase, task_file: str) -> Failure:
@@ -37,6 +38,8 @@ def failure(error: Exception, phase: Phase, task_file: str) -> Failure:
     if _of_the_task(error, phase, task_file):
         plain = isinstance(error, NasError | WrongReturn)
         return Failure(FailureKind.TASK_ERROR, str(error) if plain else _trimmed(error, task_file))
+    if phase is Phase.PROBE:
+        return Failure(FailureKind.PROBE_ERROR, _trimmed(error, task_file))
     plain = phase is Phase.BUILD and isinstance(error, ValueError | NasError)
     return Failure(FailureKind.BUILD_ERROR, str(error) if plain else _trimmed(error, task_file))
 

@@ -27,6 +27,7 @@ from nas.training.checkpoints import CheckpointLost
 from nas.training.determinism import deterministic, set_seed
 from nas.training.failures import Phase, failure
 from nas.training.loop import Deadline, NotFinite, Report, Training, WrongReturn, place
+from nas.training.probe import scores
 from nas.training.recipe import Recipe
 from nas.work import Outcome, Work
 from searchspace.contract import Context
@@ -37,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 def run(work: Work, progress: Report | None = None) -> Outcome:
-    """Train and evaluate `work`; call `progress` about once a second.
+    """Train and evaluate `work`, or score its untrained model if it is a probe; call `progress` about once a second.
 
     If KeyboardInterrupt is raised, the unit saves its state next to its checkpoints, and the next run of the same unit
     continues from there. Raises NasError if the device does not exist or a checkpoint cannot be written.
@@ -46,17 +47,18 @@ def run(work: Work, progress: Report | None = None) -> Outcome:
     unit = Unit(work, progress, _device(work.device))
     with deterministic(work.threads, unit.device):
         try:
-            training = unit.train()
+            training = unit.run()
         except Exception as error:
             unit.result = {"failure": failure(error, unit.phase, unit.task_file)}
             partial.clear(work)
         else:
-            if work.checkpoint is not None:
+            if training is not None and work.checkpoint is not None:
                 name = f"trial-{work.trial:06d}-rung-{work.rung}"
                 unit.result["checkpoint"] = checkpoints.write(training.state(), work.checkpoint, name)
                 partial.clear(work)
     seconds = time.monotonic() - began
-    return Outcome(trial=work.trial, rung=work.rung, seconds=seconds, device=work.device, **unit.result)
+    made_by: dict[str, Any] = {"trial": work.trial, "rung": work.rung, "kind": work.kind, "device": work.device}
+    return Outcome(seconds=seconds, **made_by, **unit.result)
 
 
 def _device(name: str) -> torch.device:
@@ -79,6 +81,13 @@ class Unit:
     phase: Phase = Phase.TASK
     task_file: str = ""
     result: dict[str, Any] = field(default_factory=dict)
+
+    def run(self) -> Training | None:
+        """Train, and return the training; or score the untrained model."""
+        if self.work.kind == "train":
+            return self.train()
+        self.probe()
+        return None
 
     def train(self) -> Training:
         """Train from where the unit starts, and evaluate; any exception is a failure of the unit."""
@@ -108,6 +117,15 @@ class Unit:
         self.result = {"metrics": metrics, "curve": tuple(curve)}
         return training
 
+    def probe(self) -> None:
+        """Score the untrained model; any exception is a failure of the unit."""
+        task = self._task()
+        self.phase = Phase.BUILD
+        model = self._model(task)
+        self.phase = Phase.PROBE
+        deadline = Deadline(self.work.seconds)
+        self.result = {"metrics": scores(self.work.probes, model, task, self.work.seed, self.device, deadline)}
+
     def _task(self) -> Task:
         self.task_file = next(iter(self.work.task))
         task = tasks.load(self.work.task, self.work.task_source)
@@ -136,11 +154,14 @@ class Unit:
     def _fresh(self, task: Task) -> Training:
         work = self.work
         recipe = Recipe.read(work.recipe)
-        architecture = Architecture.parse(work.architecture)
+        return Training(self._model(task), task, recipe, work.horizon, work.seed, self.device)
+
+    def _model(self, task: Task) -> nn.Module:
+        """The untrained model."""
+        architecture = Architecture.parse(self.work.architecture)
         tasks.check(task, architecture.root)
-        set_seed(work.seed, self.device)
-        model = build(architecture).to(self.device)
-        return Training(model, task, recipe, work.horizon, work.seed, self.device)
+        set_seed(self.work.seed, self.device)
+        return build(architecture).to(self.device)
 
 
 def evaluate(training: Training, split: Split, deadline: Deadline) -> dict[str, float]:

@@ -7,10 +7,10 @@ import pytest
 
 from nas.cli.app import EXIT_CODES
 from nas.cli.reference import commands, page
-from nas.config.schema import Budget, Finals, Limits, Named, SearchConfig
+from nas.config.schema import Arm, Budget, Finals, Limits, Named, SearchConfig
 from nas.criteria.registry import registry as criteria
 from nas.registry import options
-from nas.runners.options import RayOptions
+from nas.runners.registry import registry as runners
 from nas.schedulers.registry import registry as schedulers
 from nas.strategies.registry import registry as strategies
 from nas.tasks.registry import registry as tasks
@@ -19,7 +19,7 @@ from nas.training.recipe import plain_options
 from nas.training.schedules.registry import registry as schedules
 from searchspace import zoo
 
-REGISTRIES = (strategies, schedulers, optimisers, schedules, criteria, tasks)
+REGISTRIES = (strategies, schedulers, optimisers, schedules, criteria, tasks, runners)
 COMMANDS = dict(commands())
 
 
@@ -126,7 +126,7 @@ def test_every_key_of_a_search_file_is_documented_with_its_default(root):
 
 def documented_keys():
     """(`key`, default) of every key that a search file may have, as the page should have it."""
-    for section in (SearchConfig, Budget, Finals, Limits, RayOptions):
+    for section in (SearchConfig, Budget, Finals, Limits, Arm):
         for name, field in section.model_fields.items():
             if name != "task_source":  # written by the reader, not by people
                 yield f"`{name}`", default_of(field.default, required=field.is_required())

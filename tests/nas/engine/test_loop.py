@@ -93,7 +93,7 @@ def test_a_killed_search_is_taken_up_at_once_by_the_next_one(describe, search, r
     whole = record(search(describe(scheduler=HALVING)))
     (tmp_path / "killed").mkdir()
     config = describe(tmp_path / "killed", scheduler=HALVING)
-    tables = str(Path(__file__).parent / "conftest.py")
+    tables = str(Path(__file__).parents[1] / "conftest.py")
     killed = subprocess.run([sys.executable, "-c", KILLED, tables, config.model_dump_json()], check=False)
     assert killed.returncode == -signal.SIGKILL
     assert record(search(config)) == whole

@@ -40,9 +40,9 @@ def tried(describe, search):
     ("options", "message"),
     [
         ({"phase": "prefil"}, "No phase is called 'prefil'. Did you mean 'prefill'"),
-        ({"method": "guessed"}, "method must be one of measured, predicted, auto, but got 'guessed'"),
-        ({"check": 2}, "check must be at least 3 architectures, but got 2"),
-        ({"bound": 0}, "bound must lie between 0 and 1, but got 0"),
+        ({"method": "guessed"}, "'method': Input should be 'measured', 'predicted' or 'auto', but got 'guessed'"),
+        ({"check": 2}, "option 'check': Input should be greater than or equal to 3, but got 2"),
+        ({"bound": 0}, "option 'bound': Input should be greater than 0, but got 0"),
         ({"length": 0}, "length must be at least 1, but got 0"),
         ({"lenght": 8}, "no option 'lenght'. Did you mean 'length'"),
     ],
@@ -54,7 +54,7 @@ def test_refuses_what_it_cannot_measure(options, message):
 
 def test_takes_the_length_of_the_task_and_names_the_unit():
     objective = make("latency", Shape(length=24))
-    assert (objective.name, objective.setting.length, objective.trained) == ("prefill_ms", 24, False)
+    assert (objective.name, objective.setting.length, objective.stage) == ("prefill_ms", 24, "cost")
     assert make({"latency": {"phase": "decode"}}, Shape()).name == "decode_ms"
 
 

@@ -25,8 +25,8 @@ QUALITIES = {"bits_per_byte", "error", "loss"}
 
 def test_finds_every_objective_and_which_of_them_need_training():
     assert set(names()) >= COSTS | QUALITIES
-    assert {name for name in names() if not make(name, SHAPE).trained} >= COSTS
-    assert all(make(name, SHAPE).trained for name in QUALITIES)
+    assert {name for name in names() if make(name, SHAPE).stage == "cost"} >= COSTS
+    assert all(make(name, SHAPE).stage == "metric" for name in QUALITIES)
 
 
 @pytest.mark.parametrize("name", sorted(COSTS))
@@ -56,7 +56,7 @@ def test_a_quality_is_the_metric_of_its_name(name):
 
 def test_any_metric_has_a_direction():
     objective = make({"metric": "accuracy", "direction": "maximize"}, SHAPE)
-    assert (objective.name, objective.direction, objective.trained) == ("accuracy", "maximize", True)
+    assert (objective.name, objective.direction, objective.stage) == ("accuracy", "maximize", "metric")
     value = objective.evaluate(HALTING, {"accuracy": 0.75})
     assert value == 0.75 and objective.minimised(value) == -0.75
     assert make({"metric": "regret"}, SHAPE).minimised(2.0) == 2.0
@@ -73,10 +73,10 @@ def test_says_what_a_task_gives_when_a_metric_is_missing(metrics):
     [
         ("flop", r"No objective is called 'flop'. Did you mean 'flops'\?"),
         ("metric", r"No objective is called 'metric'.*\{metric: NAME, direction: minimize\}"),
-        ({"flops": {"length": 3}}, "objective flops: there is no option 'length'. Known: none"),
+        ({"flops": {"length": 3}}, "objective 'flops' has no option 'length'. It takes no options."),
         ({"metric": "a", "directoin": "maximize"}, r"no option 'directoin'. Did you mean 'direction'\?"),
-        ({"metric": "a", "direction": "up"}, "direction must be minimize or maximize, but got 'up'"),
-        ({"metric": 3}, "metric must be the name of a metric, but got 3"),
+        ({"metric": "a", "direction": "up"}, "'direction': Input should be 'minimize' or 'maximize', but got 'up'"),
+        ({"metric": 3}, "option 'metric': Input should be a valid string, but got 3"),
         ({"flops": {}, "loss": {}}, "An objective is a name"),
         (3, "An objective is a name"),
     ],

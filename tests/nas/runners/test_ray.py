@@ -14,8 +14,8 @@ from ray.cluster_utils import Cluster  # noqa: E402
 from nas.config import searchfile  # noqa: E402
 from nas.engine import launch  # noqa: E402
 from nas.errors import NasError  # noqa: E402
-from nas.runners.options import RayOptions  # noqa: E402
-from nas.runners.ray import RayRunner  # noqa: E402
+from nas.runners._ray_runner import RayRunner  # noqa: E402
+from nas.runners.ray import RayOptions  # noqa: E402
 from nas.store import TrialState  # noqa: E402
 from nas.work import FailureKind, Outcome, Progress, Work  # noqa: E402
 

@@ -1,0 +1,43 @@
+"""A probe: score an untrained model with the objectives that need one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from nas.objectives import registry
+from nas.objectives.contract import ProbeObjective
+from nas.tasks.contract import Task
+from nas.training.determinism import set_seed
+from nas.training.loop import Deadline, WrongReturn, place
+from searchspace.cost import Shape
+
+
+def scores(
+    specs: Sequence[Any], model: nn.Module, task: Task, seed: int, device: torch.device, deadline: Deadline
+) -> dict[str, float]:
+    """The value of every probe objective among `specs`, which are as in the search file, by name.
+
+    All score the same model on the first batch of training; each starts without gradients and from the same seed.
+    Raises WrongReturn if a score is not a number, TooSlow past the deadline, and whatever an objective raises.
+    """
+    made = [registry.make(each, Shape(batch=1, length=task.shape.length)) for each in specs]
+    batch = place(next(task.batches("train", seed)), device)
+    model.train()
+    found: dict[str, float] = {}
+    for objective in made:
+        if isinstance(objective, ProbeObjective):
+            set_seed(seed, device)
+            model.zero_grad(set_to_none=True)
+            value = objective.score(model, batch, task)
+            try:
+                found[objective.name] = float(value)
+            except (TypeError, ValueError):
+                raise WrongReturn(
+                    f"score of {objective.name} must return a number, but it returned {value!r}."
+                ) from None
+            deadline.check(f"while scoring {objective.name}")
+    return found
