@@ -107,6 +107,6 @@ def test_ctrl_c_saves_what_runs_and_the_next_search_goes_on(runner, sent, starte
 def test_a_second_ctrl_c_ends_the_search_at_once(started):
     process = started(seconds=30, steps=2)
     process.send_signal(signal.SIGINT)
-    assert "Stopping" in process.stderr.readline() + process.stderr.readline()
+    assert any("Stopping" in process.stderr.readline() for _ in range(5))  # after what it did before the first trial
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=20) == -signal.SIGINT  # a step takes 30 s: it did not wait for the unit
