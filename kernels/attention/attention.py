@@ -127,11 +127,11 @@ def attention(
         raise ValueError(f"A window must be two numbers of keys, none below zero, but got {window}.")
     if bias is not None and bias.dim() == 2 and bias.shape[1] != queries + length - 1:
         raise ValueError(
-            f"A bias by distance is [heads, queries + keys - 1], here {queries + length - 1} numbers a head, but got "
+            f"A bias by distance is [heads, queries + keys - 1], here {queries + length - 1} numbers per head, but got "
             f"{list(bias.shape)}."
         )
     if slopes is not None and slopes.requires_grad:
-        raise ValueError("Slopes are constants, but these ask for a gradient: detach them, or pass the bias they make.")
+        raise ValueError("Slopes are constants, but these need a gradient: detach them, or pass a bias instead.")
     # Branches instead of expressions: a trace may leave length and dropout open, but the problem needs definite values.
     if queries == 1:
         causal = False  # a single query reads all keys

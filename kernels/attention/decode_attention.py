@@ -67,7 +67,7 @@ def decode_attention(
     than one query, or newest keys come with `keys` or `lengths`.
     """
     if newest is not None and (keys is not None or lengths is not None):
-        raise ValueError("The newest keys follow a full cache, which takes neither keys nor lengths.")
+        raise ValueError("The newest keys follow a full cache, so neither `keys` nor `lengths` can be given.")
     if q.shape[2] != 1:
         raise ValueError(f"Decoding takes one query, but got {q.shape[2]}: use kernels.attention.attention for more.")
     learns = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (q, k, v, bias))

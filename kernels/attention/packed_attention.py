@@ -46,7 +46,7 @@ def packed_attention_reference(
     dropout: float = 0.0,
     scale: float | None = None,
 ) -> Tensor:
-    """The definition, one sequence after the other; arguments as for `packed_attention`, but it drops no weights."""
+    """The definition, one sequence after the other; arguments as for `packed_attention`, but it has no dropout."""
     out = torch.zeros_like(q)
     options: dict[str, Any] = {"causal": causal, "window": window, "slopes": slopes, "scale": scale}
     for own, read in _sequences(offsets, key_offsets):
@@ -83,10 +83,10 @@ def packed_attention(
     if window is not None and min(window) < 0:
         raise ValueError(f"A window must be two numbers of keys, none below zero, but got {window}.")
     if slopes is not None and slopes.requires_grad:
-        raise ValueError("Slopes are constants, but these ask for a gradient: detach them.")
+        raise ValueError("Slopes are constants, but these need a gradient: detach them.")
     key_offsets = offsets if key_offsets is None else key_offsets
     if key_offsets.shape != offsets.shape:
-        raise ValueError(f"Queries are of {len(offsets) - 1} sequences, but keys of {len(key_offsets) - 1}.")
+        raise ValueError(f"There are {len(offsets) - 1} sequences of queries, but {len(key_offsets) - 1} of keys.")
     sizes = (len(offsets) - 1, q.shape[1], k.shape[1], q.shape[0], k.shape[0], q.shape[2])
     flags = (causal, window is not None, slopes is not None, bool(dropout), learns(q, k, v))
     call = tuned.implementation(OPERATION, q.device.type, computed(q), sizes, flags, config)

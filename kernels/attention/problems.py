@@ -123,7 +123,7 @@ def masked(problem: Problem) -> bool:
 def refuses_flash(problem: Problem) -> str | None:
     """Why torch's flash attention cannot run `problem`, or None."""
     if problem.device == "cpu":
-        return _bias_that_learns(problem) or ("it drops no weights" if problem["dropout"] else None)
+        return _bias_that_learns(problem) or ("it has no dropout" if problem["dropout"] else None)
     if problem.dtype not in HALF:
         return "it computes in half precision"
     if problem["width"] > WIDEST:

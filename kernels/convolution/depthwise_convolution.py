@@ -1,12 +1,12 @@
-"""Depthwise convolution over time: every channel is filtered by its own taps.
+"""Depthwise convolution over time: each channel is filtered with its own taps.
 
 Chollet 2017, "Xception", https://arxiv.org/abs/1610.02357; Wu et al. 2019, https://arxiv.org/abs/1901.10430, eq. 1:
-out_{i,c} = sum_k weight_{c,k} x_{i+k,c}. B batch, T time, C channels, K taps. Implementations take H rows of taps too,
-each for C / H channels side by side: `kernels.convolution.lightweight_convolution`.
+out_{i,c} = sum_k weight_{c,k} x_{i+k,c}. B batch, T time, C channels, K taps. The implementations also take H rows of
+taps, each for C / H neighbouring channels: `kernels.convolution.lightweight_convolution`.
 
-`conv1d` and `conv2d` are torch's own, over a line and over a picture of height 1, which is read as it lies, without a
-copy that puts time last. `image` is that picture in both directions, as dx is a picture with the taps turned round; the
-gradients of the taps are summed in blocks. `taps` does all of it in blocks.
+`conv1d` and `conv2d` are torch's own, over a line and over an image of height 1. The image is read in its layout,
+without a copy that puts time last. `image` uses that image in both directions, because dx is an image convolved with
+the reversed taps; it sums the gradients of the taps in blocks. `taps` computes everything in blocks.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from kernels.dispatch.registry import Choice, Configuration, Implementation, Ope
 from kernels.rowwise import rows as by_rows
 
 POSITIONS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)  # of a block on a CPU
-FEW = 3  # taps up to which torch sums their gradients by a kernel of its own
-CACHED = 2**18  # numbers of such a block: more are better than for rows, as they are read K times
+FEW = 3  # up to this number of taps torch sums their gradients with a special kernel
+CACHED = 2**18  # numbers of such a block: larger than for rows, because they are read K times
 TILES = {
     "positions": (8, 16, 32, 64, 128),
     "channels": (32, 64, 128, 256),
@@ -49,12 +49,12 @@ def depthwise_convolution_reference(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def length(x: Tensor, weight: Tensor) -> int:
-    """T, when K - 1 of the positions of x are neighbours only."""
+    """T for x: [B, T + K - 1, C] and weight: [.., K]: K - 1 positions of x are only neighbours."""
     return x.shape[1] - weight.shape[1] + 1
 
 
 def by_channel(weight: Tensor, x: Tensor) -> Tensor:
-    """[H, K] -> [C, K]."""
+    """weight: [H, K] -> [C, K], for x: [.., C]."""
     each = x.shape[2] // max(len(weight), 1)
     return weight if each == 1 else weight.repeat_interleave(each, dim=0)
 
@@ -84,14 +84,14 @@ def _result(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def _picture(x: Tensor, weight: Tensor, padding: int) -> Tensor:
-    """`x` as a picture of height 1 with the channels side by side in memory, [B, C, 1, T + K - 1]."""
+    """Convolve x as an image of height 1 whose channels are contiguous, [B, C, 1, T + K - 1] -> [B, T, C]."""
     image = x.transpose(1, 2).unsqueeze(2)
     out = F.conv2d(image, weight[:, None, None], padding=(0, padding), groups=len(weight))
     return out.squeeze(2).transpose(1, 2)
 
 
 def _everywhere(weight: Tensor, y: Tensor) -> Tensor:
-    """[C, K] -> [K, B, T, C], the same numbers at all positions."""
+    """weight: [C, K] -> [K, B, T, C], the same numbers at all positions of y: [B, T, C]."""
     return weight.t().contiguous()[:, None, None].expand(-1, *y.shape)
 
 
@@ -133,7 +133,7 @@ shifted.differentiable(_forward, _backward)
 
 @flops_of(torch.ops.tessera.depthwise_convolution)
 def _flops(x: Any, weight: Any, *_: Any, **__: Any) -> int:
-    """As torch counts a convolution."""
+    """The count that torch gives for a convolution."""
     return 2 * x[0] * (x[1] - weight[1] + 1) * x[2] * weight[1]
 
 
@@ -172,9 +172,9 @@ def _triton(x: Tensor, weight: Tensor, *, positions: int, channels: int, num_war
 
 
 def depthwise_convolution(x: Tensor, weight: Tensor, *, config: Choice | None = None) -> Tensor:
-    """x: [B, T + K - 1, C], the padding already in front and behind; weight: [C, K] -> [B, T, C].
+    """x: [B, T + K - 1, C], already padded at both ends; weight: [C, K] -> [B, T, C].
 
-    Without `config`: what is tuned for this problem.
+    Without `config` the tuned choice for this problem runs. Raises ValueError if the channels differ or x is too short.
     """
     B, _, C = x.shape
     if len(weight) != C:
@@ -185,10 +185,10 @@ def depthwise_convolution(x: Tensor, weight: Tensor, *, config: Choice | None = 
 
 
 def checked_length(x: Tensor, weight: Tensor) -> int:
-    """T. Raises ValueError where x is shorter than the neighbours of one position."""
+    """T for x: [B, T + K - 1, C] and weight: [.., K]. Raises ValueError if x is too short for one position."""
     T = length(x, weight)
     if T < 0:
-        raise ValueError(f"x must hold the {weight.shape[1] - 1} neighbours of a position, but it has {x.shape[1]}.")
+        raise ValueError(f"x must hold {weight.shape[1] - 1} neighbours of a position, but has length {x.shape[1]}.")
     return T
 
 
@@ -217,7 +217,7 @@ def named(
 
 
 def fits(configuration: Configuration, problem: Problem) -> bool:
-    """At most 32 numbers a thread and no thread without one, nor programs of gradients that are not asked for."""
+    """At most 32 numbers per thread and at least one, and no other number of programs if gradients are not needed."""
     numbers = int(configuration["positions"]) * int(configuration["channels"])
     threads = by_rows.WARP * int(configuration["num_warps"])
     idle = configuration["programs"] != EVERYWHERE["programs"] and not problem["gradients"]
@@ -225,12 +225,12 @@ def fits(configuration: Configuration, problem: Problem) -> bool:
 
 
 def default(problem: Problem) -> str:
-    """On a CPU pictures where torch reads them as they lie, else blocks; `conv2d` where few taps are learnt, or none.
+    """On a CPU an image if torch reads it in its layout, else blocks; `conv2d` with few taps or without gradients.
 
-    Forward and backward at B 1, T 8192, float32, one core of a shared CPU, best of 5, microseconds of CPU time a
-    position by `conv2d` and `image`: C 1024, K 3: 1.8 and 2.3, K 4: 19.0 and 2.7, K 7: 18.0 and 3.7; C 256, K 3: 0.6
-    and 0.8, K 4: 1.9 and 0.8. By `conv1d`, at T 16384, C 1024, K 9: 31; `image` 4.6. At T 2048, C 512, K 9 in bfloat16
-    by `conv1d`, `conv2d`, `taps`, `image`: 8.7, 7.0, 6.0, 2.4; in float64: 17, 59, 8, 48.
+    Forward and backward at B 1, T 8192, float32, one core of a shared CPU, best of 5, microseconds of CPU time per
+    position with `conv2d` and `image`: C 1024, K 3: 1.8 and 2.3, K 4: 19.0 and 2.7, K 7: 18.0 and 3.7; C 256, K 3: 0.6
+    and 0.8, K 4: 1.9 and 0.8. With `conv1d`, at T 16384, C 1024, K 9: 31; `image` 4.6. At T 2048, C 512, K 9 in
+    bfloat16 with `conv1d`, `conv2d`, `taps`, `image`: 8.7, 7.0, 6.0, 2.4; in float64: 17, 59, 8, 48.
     """
     if problem.device != "cpu":
         return "conv1d"
@@ -240,13 +240,17 @@ def default(problem: Problem) -> str:
 
 
 def refuses_pictures(problem: Problem) -> str | None:
-    """torch 2.13 never came back from 2 to 16 channels and 15 or more taps: an AMD EPYC with AVX-512, one thread."""
+    """Why torch's convolution of images cannot run `problem`, or None.
+
+    torch 2.13 did not return with 2 to 16 channels in bfloat16 and 15 or more taps: an AMD EPYC with AVX-512, one
+    thread.
+    """
     few = problem.device == "cpu" and problem.dtype == "bfloat16" and problem["channels"] <= 16
     return "torch's convolution of few channels in bfloat16 may never return" if few else None
 
 
 def cached(problem: Problem) -> dict[str, Any]:
-    """Blocks on a CPU that its cache holds."""
+    """Blocks that fit the cache of a CPU."""
     width = problem["batch"] * problem["channels"]
     return {"positions": max((P for P in POSITIONS if P * width <= CACHED), default=POSITIONS[0])}
 

@@ -1,9 +1,9 @@
-"""Depthwise convolution over tiles of positions and channels, both ways; see
-`kernels.convolution.depthwise_convolution`.
+"""Depthwise convolution over tiles of positions and channels, forward and backward.
 
-The gradient of the input is the same sum with taps that look back. The gradient of the taps is a sum over all
-positions: each program adds those of its own tiles in registers and writes one partial sum, so that the result does not
-depend on the order in which programs run. B batch, T time, C channels, K taps; row c // D of the taps is for channel c.
+See `kernels.convolution.depthwise_convolution`. The gradient of the input is the same sum with taps that look back. The
+gradient of the taps is a sum over all positions: each program sums its own tiles in registers and writes one partial
+sum, so the result does not depend on the order in which programs run. B batch, T time, C channels, K taps; row c // D
+of the taps is for channel c.
 """
 
 # mypy: allow-incomplete-defs
@@ -17,13 +17,13 @@ from torch import Tensor
 from kernels.rowwise.rows import wide as wide_dtype
 from kernels.rowwise.rows_triton import wide
 
-TAPS = 8  # of a program's partial sums
+TAPS = 8  # of the partial sums of a program
 
 
 @triton.jit
 def _convolve(x_ptr, w_ptr, y_ptr, x_b, x_t, x_c, read, written, C, D, H, K: tl.constexpr, STEP: tl.constexpr,
               WIDE: tl.constexpr, TIME: tl.constexpr, CHANNELS: tl.constexpr):  # fmt: skip
-    """y_t = sum_k w_k x_{t + STEP k}, x being zero before position 0 and from `read` on; y has `written` positions."""
+    """y_t = sum_k w_k x_{t + STEP k}; x is zero before position 0 and from `read` on; y has `written` positions."""
     blocks = tl.cdiv(written, TIME)
     # int64: a position times its stride overflows 32 bits on long batches
     b = (tl.program_id(0) // blocks).to(tl.int64)
@@ -43,7 +43,7 @@ def _convolve(x_ptr, w_ptr, y_ptr, x_b, x_t, x_c, read, written, C, D, H, K: tl.
 @triton.jit
 def _products(dy_ptr, x_ptr, dw_ptr, dy_b, dy_t, dy_c, x_b, x_t, x_c, B, T, C, K, WIDE: tl.constexpr,
               TAPS: tl.constexpr, TIME: tl.constexpr, CHANNELS: tl.constexpr):  # fmt: skip
-    """dw: [programs, K, C]."""
+    """The partial sums dw: [programs, K, C]."""
     blocks = tl.cdiv(T, TIME)
     c = (tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)).to(tl.int64)
     k = tl.program_id(2) * TAPS + tl.arange(0, TAPS)
@@ -73,7 +73,7 @@ def convolve(x: Tensor, weight: Tensor, y: Tensor, step: int, tiles: list[int]) 
 
 
 def products(dy: Tensor, x: Tensor, weight: Tensor, tiles: list[int]) -> Tensor:
-    """The gradient of the taps, [H, K] in float32 or wider; dy and x in any layout."""
+    """The gradient of the taps, [H, K] in float32 or wider; dy: [B, T, C] and x: [B, T + K - 1, C] in any layout."""
     time, channels, num_warps, programs = tiles
     B, T, C = dy.shape
     H, K = weight.shape

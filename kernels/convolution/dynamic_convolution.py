@@ -1,12 +1,12 @@
-"""Dynamic convolution over time: every position brings taps of its own for every head of channels.
+"""Dynamic convolution over time: each position has its own taps for each head of channels.
 
 Wu et al. 2019, "Pay Less Attention with Lightweight and Dynamic Convolutions", https://arxiv.org/abs/1901.10430,
-section 4: out_{i,h,d} = sum_k taps_{i,h,k} x_{i+k,h,d}.
-B batch, T time, H heads, D channels of a head, K taps, N chunks of P positions.
+section 4: out_{i,h,d} = sum_k taps_{i,h,k} x_{i+k,h,d}. B batch, T time, H heads, D channels of a head, K taps, N
+chunks of P positions.
 
-`banded`: P positions read P + K - 1 neighbours, so their taps are a band in a [P, P + K - 1] matrix, and a product does
-what would be K passes over x. Memory grows as T (P + K): there is no [T, T] matrix. `taps`: K passes over blocks that a
-cache holds, which keep nothing but x and the taps; so does `triton`.
+`banded`: P positions read P + K - 1 neighbours, so their taps are a band in a [P, P + K - 1] matrix, and one product
+replaces K passes over x. Memory grows as T (P + K): there is no [T, T] matrix. `taps`: K passes over blocks that fit
+the cache; the backward pass keeps only x and the taps. `triton` does the same.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ def _banded(x: Tensor, taps: Tensor, *, positions: int) -> Tensor:
 
 
 def windows(x: Tensor, H: int, K: int, N: int, P: int) -> Tensor:
-    """What the chunks read: [B, T + K - 1, H * D] -> [B, N, H, P + K - 1, D]."""
+    """The positions that each chunk reads: x: [B, T + K - 1, H * D] -> [B, N, H, P + K - 1, D]."""
     x = F.pad(x, (0, 0, 0, N * P + K - 1 - x.shape[1])).unfold(1, P + K - 1, P)  # [B, N, H * D, P + K - 1]
     return x.unflatten(2, (H, -1)).transpose(3, 4)
 
 
 def chunks(length: int, most: int = CHUNK) -> tuple[int, int]:
-    """How many chunks of how many positions a pass over `length` positions takes."""
+    """(number of chunks, positions of a chunk) of a pass over `length` positions."""
     positions = min(length, most)
     return -(-length // positions), positions
 
@@ -134,7 +134,7 @@ shifted.differentiable(_forward, _backward)
 
 @flops_of(torch.ops.tessera.dynamic_convolution)
 def _flops(x: Any, taps: Any, *_: Any, **__: Any) -> int:
-    """Of the products with taps alone."""
+    """Counts only the products with taps."""
     return 2 * taps[0] * taps[1] * taps[3] * x[2]
 
 
@@ -157,9 +157,9 @@ def _triton(x: Tensor, taps: Tensor, *, positions: int, num_warps: int) -> Tenso
 
 
 def dynamic_convolution(x: Tensor, taps: Tensor, *, config: Choice | None = None) -> Tensor:
-    """x: [B, T + K - 1, H * D], the padding already in front and behind; taps: [B, T, H, K] -> [B, T, H * D].
+    """x: [B, T + K - 1, H * D], already padded at both ends; taps: [B, T, H, K] -> [B, T, H * D].
 
-    Without `config`: what is tuned for this problem.
+    Without `config` the tuned choice for this problem runs. Raises ValueError if x and taps do not fit together.
     """
     B, T, H, K = taps.shape
     C = x.shape[2]
@@ -182,22 +182,22 @@ def _width(problem: Problem) -> int:
 
 
 def _fits(configuration: Configuration, problem: Problem) -> bool:
-    """At most 32 numbers a thread, and no thread without one where a warp would do."""
+    """At most 32 numbers per thread, and no more warps than there are numbers."""
     numbers, warps = int(configuration["positions"]) * _width(problem), int(configuration["num_warps"])
     return numbers <= 32 * by_rows.WARP * warps and (numbers >= by_rows.WARP * warps or warps == 1)
 
 
 def _suited(problem: Problem) -> dict[str, Any]:
-    """Tiles of 1,024 numbers, 16 a thread."""
+    """Tiles of 1,024 numbers, 16 per thread."""
     return {"positions": min(128, max(8, 1024 // _width(problem))), "num_warps": 2}
 
 
 def _default(problem: Problem) -> str:
-    """Passes where a cache holds a block; on a GPU products, as each pass would be a kernel of its own.
+    """Passes if a block fits the cache; on a GPU products, because each pass would be a separate kernel.
 
-    Forward and backward in float32, one core of a shared CPU, best of 5, microseconds of CPU time a position by `taps`
-    and `banded` at its best length: B 4, T 512, C 256, K 7, H 4: 2.0 and 3.4; K 31, H 8: 7.2 and 6.3; B 1, T 2048,
-    C 1024, K 7, H 16: 6.9 and 15.5; C 512, K 31, H 8: 11.7 and 12.5.
+    Forward and backward in float32, one core of a shared CPU, best of 5, microseconds of CPU time per position with
+    `taps` and with `banded` at its best length: B 4, T 512, C 256, K 7, H 4: 2.0 and 3.4; K 31, H 8: 7.2 and 6.3; B 1,
+    T 2048, C 1024, K 7, H 16: 6.9 and 15.5; C 512, K 31, H 8: 11.7 and 12.5.
     """
     return "taps" if problem.device == "cpu" else "banded"
 

@@ -1,9 +1,8 @@
-"""Dynamic convolution over tiles of positions of one head, forward and backward; see
-`kernels.convolution.dynamic_convolution`.
+"""Dynamic convolution over tiles of positions of one head, forward and backward.
 
-The gradient of the input is the same sum with taps that look back, those of the positions that are looked at. The
-gradient of a tap is a sum over the channels of its head alone, which one program holds. B batch, T time, H heads, D
-channels of a head, K taps.
+See `kernels.convolution.dynamic_convolution`. The gradient of the input is the same sum with taps that look back: the
+taps of the positions that read it. The gradient of a tap is a sum over the channels of its head, which one program
+holds. B batch, T time, H heads, D channels of a head, K taps.
 """
 
 # mypy: allow-incomplete-defs
@@ -18,12 +17,12 @@ from kernels.convolution.shifted import WIDEST
 from kernels.rowwise.rows import wide as wide_dtype
 from kernels.rowwise.rows_triton import wide
 
-TAPS = 16  # whose gradients a program sums
+TAPS = 16  # the number of taps whose gradients a program sums
 
 
 @triton.jit
 def _place(T, H, TIME: tl.constexpr):
-    """Batch, positions and head of a program, in 64 bits; heads of one position side by side."""
+    """Batch, positions and head of a program, in 64 bits; the heads of one position are next to each other."""
     blocks = tl.cdiv(T, TIME)
     h = (tl.program_id(0) % H).to(tl.int64)
     block = tl.program_id(0) // H
@@ -34,13 +33,13 @@ def _place(T, H, TIME: tl.constexpr):
 @triton.jit
 def _convolve(x_ptr, w_ptr, y_ptr, x_b, x_t, x_c, w_b, w_t, w_h, w_k, T, written, H, D, K, STEP: tl.constexpr,
               WIDE: tl.constexpr, TIME: tl.constexpr, WIDTH: tl.constexpr):  # fmt: skip
-    """y_t = sum_k w_{t,k} x_{t+k} where STEP is 1, sum_k w_{t-k,k} x_{t-k} where it is -1; taps are of T positions."""
+    """y_t = sum_k w_{t,k} x_{t+k} if STEP is 1, sum_k w_{t-k,k} x_{t-k} if it is -1; taps exist for T positions."""
     b, t, h = _place(written, H, TIME)
     d = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     y = tl.zeros([TIME, WIDTH], WIDE)
     for k in tl.range(0, K, loop_unroll_factor=4):
         at = t + STEP * k
-        own = t if STEP == 1 else at  # whose taps they are
+        own = t if STEP == 1 else at  # the position that the taps belong to
         inside = (own >= 0) & (own < T)
         x_at = x_ptr + b * x_b + at[:, None] * x_t + (h * D + d)[None, :] * x_c
         x = tl.load(x_at, mask=inside[:, None] & (d < D)[None, :], other=0.0)
@@ -72,7 +71,9 @@ def _products(dy_ptr, x_ptr, dw_ptr, dy_b, dy_t, dy_c, x_b, x_t, x_c, T, H, D, K
 
 
 def convolve(x: Tensor, taps: Tensor, y: Tensor, step: int, tiles: list[int]) -> None:
-    """Write y, contiguous; x and taps, [B, T, H, K], in any layout. step: 1 forward, -1 for the input's gradient."""
+    """Write y, contiguous; x: [B, .., C] and taps: [B, T, H, K] in any layout. step: 1 forward, -1 for the gradient of
+    x.
+    """
     time, num_warps = tiles
     B, written, C = y.shape
     _, T, H, K = taps.shape
@@ -85,7 +86,7 @@ def convolve(x: Tensor, taps: Tensor, y: Tensor, step: int, tiles: list[int]) ->
 
 
 def products(dy: Tensor, x: Tensor, d_taps: Tensor, tiles: list[int]) -> None:
-    """Write the gradient of the taps, [B, T, H, K] and contiguous; dy and x in any layout."""
+    """Write the gradient of the taps, [B, T, H, K], contiguous; dy and x in any layout."""
     time, num_warps = tiles
     B, T, H, K = d_taps.shape
     D = dy.shape[2] // H

@@ -1,11 +1,11 @@
-"""Lightweight convolution over time: the channels of a head share their taps, and all positions do.
+"""Lightweight convolution over time: all positions, and all channels of a head, share their taps.
 
 Wu et al. 2019, "Pay Less Attention with Lightweight and Dynamic Convolutions", https://arxiv.org/abs/1901.10430,
-section 3: out_{i,h,d} = sum_k taps_{h,k} x_{i+k,h,d}; their softmax is the caller's. B batch, T time, H heads, D
-channels of a head, C = H * D, K taps, N chunks of P positions.
+section 3: out_{i,h,d} = sum_k taps_{h,k} x_{i+k,h,d}; the caller computes the softmax of the taps. B batch, T time, H
+heads, D channels of a head, C = H * D, K taps, N chunks of P positions.
 
-It is a depthwise convolution, by any implementation of that, or a product with the band that the taps of a head are in
-a [P, P + K - 1] matrix, one matrix for all chunks: `banded`.
+It is a depthwise convolution and has its implementations, plus `banded`: a product with a [P, P + K - 1] matrix in
+which the taps of a head are a band, one matrix for all chunks.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def _banded(x: Tensor, taps: Tensor, *, positions: int) -> Tensor:
 
 
 def lightweight_convolution(x: Tensor, taps: Tensor, *, config: Choice | None = None) -> Tensor:
-    """x: [B, T + K - 1, H * D], the padding already in front and behind; taps: [H, K] -> [B, T, H * D].
+    """x: [B, T + K - 1, H * D], already padded at both ends; taps: [H, K] -> [B, T, H * D].
 
-    Without `config`: what is tuned for this problem.
+    Without `config` the tuned choice for this problem runs. Raises ValueError if x and taps do not fit together.
     """
     (B, _, C), (H, K) = x.shape, taps.shape
     if C % max(H, 1):

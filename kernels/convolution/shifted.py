@@ -1,9 +1,9 @@
-"""Sums of products with what lies k places further: what convolutions over time share.
+"""Sums of products with the numbers k places further, which all convolutions over time need.
 
-y_i = sum_k w_{k,i} x_{i+k}, so dx_j = sum_k w_{k,j-k} dy_{j-k} and dw_{k,i} = dy_i x_{i+k}. On a CPU a block of
-positions is in the cache while all K taps pass over it, and is summed in float32 or wider. B batch, T time, K taps;
-further axes are multiplied number by number, so w may be the same at all positions or in all channels of a head by a
-stride of 0.
+y_i = sum_k w_{k,i} x_{i+k}, so dx_j = sum_k w_{k,j-k} dy_{j-k} and dw_{k,i} = dy_i x_{i+k}. On a CPU, a block of
+positions is in the cache while all K taps pass over it; it is summed in float32 or wider. B batch, T time, K taps.
+Further axes are multiplied element by element; with a stride of 0, w can be the same at all positions or in all
+channels of a head.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def weighted(x: Tensor, weights: Tensor, y: Tensor, positions: int) -> None:
 
 
 def returned(dy: Tensor, weights: Tensor, positions: int) -> Tensor:
-    """dx, [B, T + K - 1, ...]; dy: [B, T, ...], weights as for `weighted`."""
+    """The gradient dx: [B, T + K - 1, ...] for dy: [B, T, ...]; weights as for `weighted`."""
     B, T, *rest = dy.shape
     wide = by_rows.wide(dy)
     dx = dy.new_zeros(B, T + len(weights) - 1, *rest, dtype=wide)
@@ -43,7 +43,9 @@ def returned(dy: Tensor, weights: Tensor, positions: int) -> Tensor:
 
 
 def products(dy: Tensor, x: Tensor, taps: int, positions: int) -> Iterator[tuple[int, slice, Tensor]]:
-    """(k, part, dy_i x_{i+k} for the positions i of that part), each [B, P, ...]."""
+    """(k, part, dy_i x_{i+k} for the positions i of that part), each [B, P, ...]; dy: [B, T, ...], x: [B, T + K - 1,
+    ...].
+    """
     wide = by_rows.wide(x)
     for part in by_rows.parts(dy.shape[1], positions):
         back, near = dy[:, part].to(wide), x[:, part.start : part.stop + taps - 1].to(wide)
@@ -52,10 +54,11 @@ def products(dy: Tensor, x: Tensor, taps: int, positions: int) -> Iterator[tuple
 
 
 def differentiable(forward: Any, backward: Any) -> None:
-    """Register the derivatives of two custom operators, each by the other, so that they exist in every order.
+    """Register the derivatives of two custom operators, each expressed by the other, so that derivatives of any order
+    exist.
 
-    forward: (x, w, how, tiles) -> y, linear in x and in w. backward: (dy, x, w, how, tiles, wants) -> (dx, dw), empty
-    where `wants`, of both, says no.
+    forward: (x, w, how, tiles) -> y, linear in x and in w. backward: (dy, x, w, how, tiles, wants) -> (dx, dw); a
+    gradient is empty if `wants` says that it is not needed.
     """
 
     def keep(ctx: Any, inputs: tuple, output: Tensor) -> None:
@@ -88,5 +91,5 @@ def differentiable(forward: Any, backward: Any) -> None:
 
 
 def empty_gradients(x: Tensor, w: Tensor, wants: list[bool]) -> tuple[Tensor, Tensor]:
-    """Memory for dx and dw where they are wanted."""
+    """Memory for dx and dw, in the shapes of x and w; empty if not needed."""
     return x.new_empty(x.shape if wants[0] else 0), w.new_empty(w.shape if wants[1] else 0)

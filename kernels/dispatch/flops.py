@@ -1,6 +1,6 @@
-"""FLOP formulas of our operators, told to `torch.utils.flop_counter` when somebody imports it.
+"""FLOP formulas of our operators, registered when `torch.utils.flop_counter` is imported.
 
-To import it here would import Triton with it, some 0.4 s of every process that only reads a space.
+To import the counter here would import Triton: 0.4 s for each process that only reads a space.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _waiting: list[tuple[Any, Formula]] = []
 
 
 def flops_of(operator: Any) -> Callable[[Formula], Formula]:
-    """Count `operator`, a `torch.ops.tessera.x`, by the decorated function of its arguments' shapes."""
+    """A decorator: counts `operator`, a `torch.ops.tessera.x`, by a function of the shapes of its arguments."""
 
     def register(formula: Formula) -> Formula:
         _waiting.append((operator, formula))
@@ -36,7 +36,7 @@ def _tell(counter: ModuleType) -> None:
 
 
 class _Finder(MetaPathFinder):
-    """Finds the counter as ever, to be told as soon as it is there."""
+    """Finds the counter as usual, and registers the formulas once it is loaded."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         found = PathFinder.find_spec(name, path, target) if name == COUNTER else None

@@ -1,9 +1,9 @@
-"""Operations by name: each has a definition, several implementations, and what of them can be configured.
+"""Operations by name: each has a definition, several implementations, and parameters that can be configured.
 
-An operation is one file of this package. Its launcher makes the `Problem` of a call (its shapes, dtype and flags) and
-asks `kernels.dispatch.tuned` which implementation with which configuration serves it; a `config=` at the call wins
-over both.
-The tuner finds the operations here, makes inputs for a problem, and compares every implementation with the definition.
+An operation is one file of this package. Its launcher describes a call as a `Problem` (shapes, dtype and flags) and
+asks `kernels.dispatch.tuned` which implementation with which configuration runs it; a `config=` at the call overrides
+both. The tuner finds the operations here, makes inputs for a problem, and compares each implementation with the
+definition.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from kernels.dispatch.sources import hash_of
 Value = bool | int | float | str
 Configuration = Mapping[str, Value]
 
-THREADS = "threads"  # may stand in any configuration for a CPU: the launcher computes on at most so many
+# allowed in all configurations for a CPU: the largest number of threads that the launcher computes on
+THREADS = "threads"
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What decides how fast an implementation is: where it runs, what of, and how large.
+    """What decides how fast an implementation is: the device, the dtype, the sizes and the code path.
 
-    device: the type, cpu or cuda. dtype: as torch names it, without `torch.`. sizes: by name, in the operation's order.
-    flags: whatever else picks another code path, such as causal.
+    device: the type, cpu or cuda. dtype: torch's name without `torch.`. sizes: by name, in the order of the operation.
+    flags: everything else that selects a code path, such as causal.
     """
 
     operation: str
@@ -43,7 +44,7 @@ class Problem:
         for known, value in (*self.sizes, *self.flags):
             if known == name:
                 return value
-        raise KeyError(f"{self} has no {name!r}")
+        raise KeyError(f"{self} has no size or flag {name!r}")
 
     def __str__(self) -> str:
         sizes = " ".join(f"{name}={value}" for name, value in (*self.sizes, *self.flags))
@@ -52,7 +53,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Choice:
-    """An implementation with a configuration of it."""
+    """An implementation with a configuration."""
 
     implementation: str
     configuration: tuple[tuple[str, Value], ...] = ()
@@ -67,25 +68,28 @@ class Choice:
 
 
 def anywhere(problem: Problem) -> str | None:
-    """Runs on every problem."""
+    """For an implementation that runs all problems: never a reason to refuse."""
     return None
 
 
 def as_it_is(problem: Problem) -> str | None:
-    """Its definition fits the memory."""
+    """For an operation whose definition always fits the memory."""
     return None
 
 
 @dataclass(frozen=True)
 class Implementation:
-    """One way to compute an operation. `call` takes the operation's arguments and the parameters as keywords.
+    """One way to compute an operation. `call` takes the arguments of the operation, and the parameters as keywords.
 
-    parameters: the values to choose among; empty where nothing is to be chosen. constraints: what a configuration for a
-    problem must keep. default: a documented configuration that works everywhere it runs. suited: what of it is better
-    otherwise for a problem. refuses: why it cannot run a problem, None where it can. gradients: whether autograd passes
-    through it. files: modules beside that of `call` that hold what it runs, such as kernels imported when used. builds:
-    whether its first call for a problem takes seconds, since a compiler looks at it. work: the numbers that it computes
-    with (FLOPs) and the bytes that it moves at least, for a configuration of a problem; None where nobody said.
+    parameters   the values to choose from; empty if there is no choice
+    constraints  conditions that a configuration must satisfy for a problem
+    default      a configuration that works for all problems that it can run
+    suited       the parameters for which another value than the default is better for a problem
+    refuses      why it cannot run a problem, None if it can
+    gradients    whether autograd passes through it
+    files        other modules that hold code which it runs, such as kernels that are imported late
+    builds       whether the first call for a problem takes seconds because a compiler runs
+    work         (FLOPs, bytes moved at least) for a configuration of a problem; None if unknown
     """
 
     name: str
@@ -101,7 +105,7 @@ class Implementation:
     work: Callable[[Configuration, Problem], tuple[float, float]] | None = None
 
     def default_for(self, problem: Problem) -> Configuration:
-        """What it is run with before it was tuned."""
+        """The configuration before tuning."""
         return {**self.default, **(self.suited(problem) if self.suited else {})}
 
     @property
@@ -112,12 +116,18 @@ class Implementation:
 
 @dataclass(frozen=True)
 class Operation:
-    """inputs: makes the arguments of a call (positional, keyword) for a problem from a seed, on its device.
-    problems: the named shapes that `nas tune` starts with. default: the implementation for a problem that nobody tuned.
-    sizes, flags: what those of its problems are called, in order. lean: the implementation that, in float64, stands for
-    the definition of a problem whose own answer would fill the memory, None for a problem that is small enough. plain:
-    what runs inside `kernels.dispatch.plain()` instead of the definition, where the definition takes a step per
-    position, reads numbers back from the device, or has no dropout; it too must be plain PyTorch.
+    """An operation with its definition and its implementations.
+
+    reference        the definition
+    implementations  by name
+    inputs           makes the arguments of a call (positional, keyword) from a problem and a seed, on its device
+    problems         the named problems that `nas tune` starts with, for a type of device
+    default          the implementation for a problem that was not tuned
+    sizes, flags     the names of the sizes and flags of its problems, in order
+    lean             the implementation that replaces the definition, in float64, if the definition would fill the
+                     memory; None if the problem is small enough
+    plain            plain PyTorch code to run inside `kernels.dispatch.plain()` instead of the definition, if the
+                     definition takes one step per position, reads numbers back from the device, or has no dropout
     """
 
     name: str
@@ -133,25 +143,27 @@ class Operation:
 
     @property
     def in_plain_torch(self) -> Callable[..., Any]:
-        """What runs inside `kernels.dispatch.plain()`."""
+        """The code that runs inside `kernels.dispatch.plain()`."""
         return self.plain or self.reference
 
     def problem(self, device: str, dtype: str, sizes: tuple[int, ...], flags: tuple[Value, ...] = ()) -> Problem:
-        """The problem with these sizes and flags, in the operation's order."""
+        """The problem with these sizes and flags, in the order of the operation. Raises ValueError if their number is
+        wrong.
+        """
         named = tuple(zip(self.sizes, sizes, strict=True)), tuple(zip(self.flags, flags, strict=True))
         return Problem(self.name, device, dtype, *named)
 
     def choices(self, problem: Problem) -> list[str]:
-        """The implementations that can run `problem`."""
+        """The names of the implementations that can run `problem`."""
         return [name for name, each in self.implementations.items() if each.refuses(problem) is None]
 
     def default_choice(self, problem: Problem) -> Choice:
-        """What serves `problem` before it was tuned."""
+        """The choice for a problem that was not tuned."""
         name = self.default(problem)
         return Choice.of(name, self.implementations[name].default_for(problem))
 
     def check(self, choice: Choice, problem: Problem) -> None:
-        """Raise ValueError where `choice` is none of this operation, or cannot run `problem`."""
+        """Check `choice` for `problem`. Raises ValueError if it is unknown, invalid, or cannot run the problem."""
         implementation = self.implementations.get(choice.implementation)
         if implementation is None:
             raise ValueError(
@@ -180,13 +192,13 @@ _operations: dict[str, Operation] = {}
 
 
 def register(operation: Operation) -> Operation:
-    """Make `operation` known by its name."""
+    """Register `operation` under its name, and return it."""
     _operations[operation.name] = operation
     return operation
 
 
 def registered(name: str) -> Operation:
-    """The operation called `name`, whose file has been imported."""
+    """The operation called `name`; its file must be imported. Raises KeyError if it is not."""
     return _operations[name]
 
 
@@ -195,18 +207,18 @@ def _discover() -> None:
     import kernels
 
     for module in pkgutil.walk_packages(kernels.__path__, "kernels."):
-        if not module.name.endswith("_triton"):  # kernels alone, which need Triton and are imported when they run
+        if not module.name.endswith("_triton"):  # files of kernels need Triton and are imported when they run
             importlib.import_module(module.name)
 
 
 def operations() -> dict[str, Operation]:
-    """Every operation by name, sorted."""
+    """All operations by name, sorted."""
     _discover()
     return dict(sorted(_operations.items()))
 
 
 def operation(name: str) -> Operation:
-    """The operation called `name`. Raises ValueError with the nearest."""
+    """The operation called `name`. Raises ValueError with the nearest name if there is none."""
     known = operations()
     if name not in known:
         raise ValueError(f"no operation is called {name!r}.{_nearest(name, known)}")

@@ -1,12 +1,12 @@
-"""The hash of the code that an implementation runs: a measurement of other code does not hold any more.
+"""The hash of the code that an implementation runs: a measurement is valid only for the code that was measured.
 
 The hash covers what is computed. It leaves out comments, docstrings, import lines, the messages of exceptions, lists of
-module names, and what `Operation` and `Implementation` describe, such as the values to choose among. So it stays the
-same if a file is moved, its text is rewritten, or a value is added.
+module names, and the descriptions in `Operation` and `Implementation`, such as the values to choose from. So it stays
+the same if a file is moved, its text is rewritten, or a value is added.
 
-`former_sources.json` maps hashes that earlier releases wrote to those of the same code now: operation -> implementation
--> {former hash: hash now}. Tables, lock files and stored measurements of those releases stay valid by it. It was made
-by `scripts/former_sources.py`.
+`former_sources.json` maps hashes that earlier releases wrote to the hash of the same code today: operation ->
+implementation -> {former hash: hash today}. With it, their tables, lock files and stored measurements stay valid.
+`scripts/former_sources.py` made the file.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ LEFT_OUT = ("ctx", "kind", "type_comment")  # fields of the syntax tree that cha
 
 
 class Hashed(Protocol):
-    """An `Implementation`, which knows the hash of its code."""
+    """An `Implementation`: it has the hash of its code."""
 
     @property
     def source(self) -> str: ...
 
 
 def valid(source: str, implementation: Hashed) -> bool:
-    """Whether what was measured with code of the hash `source` holds for `implementation` as it is now."""
+    """Whether a measurement of code with the hash `source` is valid for `implementation` today."""
     now = implementation.source
     return source == now or now in _former().get(source, ())
 
 
 @cache
 def _former() -> dict[str, set[str]]:
-    """The hashes now, by the former one."""
+    """The hashes today, by the former hash."""
     found: dict[str, set[str]] = {}
     for implementations in former_sources().values():
         for renewed in implementations.values():
@@ -50,7 +50,7 @@ def _former() -> dict[str, set[str]]:
 
 
 def former_sources() -> dict[str, dict[str, dict[str, str]]]:
-    """Operation -> implementation -> {former hash: hash now}."""
+    """Operation -> implementation -> {former hash: hash today}."""
     return json.loads(FORMER.read_text(encoding="utf-8"))["operations"]
 
 
@@ -91,7 +91,7 @@ def _lists_modules(value: ast.expr) -> bool:
 
 
 def _without_effect(node: Any) -> bool:
-    """Whether a node is an import or a text that stands alone."""
+    """Whether a node is an import or a string on its own."""
     if isinstance(node, ast.Import | ast.ImportFrom):
         return True
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
@@ -106,7 +106,7 @@ def _dumped(node: Any) -> str:
 
 
 def _fields(node: ast.AST) -> Iterator[str]:
-    """What a node consists of, without empty fields, which versions of Python write or leave out."""
+    """The parts of a node, without empty fields, which only some versions of Python write."""
     for name, value in ast.iter_fields(node):
         if value is None or value == [] or name in LEFT_OUT:
             continue

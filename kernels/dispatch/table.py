@@ -1,9 +1,10 @@
-"""A table of tuned problems, and its file: what serves a problem, and why.
+"""A table of tuned problems and its file: which choice serves a problem, and why.
 
-Exactly what was tuned comes first. Else a bucket: the choice that serves a sweep of problems within a stated loss,
-where the problem lies among them, or no size differs by more than `BOUND` from one of them. Else the nearest problem
-that was tuned, within the same bound; else the operation's default. Operation, dtype and flags must be the same. What a
-compiler builds for each shape serves what was tuned and nothing near it.
+The lookup tries in this order: the same problem; a bucket; the nearest tuned problem; the default of the operation. A
+bucket is a choice that serves a set of problems within a stated loss. It is used if the problem is between them, or if
+no size differs from one of them by a factor of more than `BOUND`. The nearest problem must be within the same bound.
+Operation, dtype and flags must be equal. An implementation that is compiled for each shape serves only shapes that were
+tuned.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from typing import Any
 from kernels.dispatch.registry import Choice, Operation, Problem
 from kernels.dispatch.sources import valid
 
-BOUND = 2.0  # a size may be so many times larger or smaller than that of the problem which was tuned
+BOUND = 2.0  # the largest factor between a size and that of the tuned problem
 MISSES = ("default", "error")
 
 
 @dataclass(frozen=True)
 class Served:
-    """A choice, and why: `exact`, `bucket` or `near` (with the problem that was tuned), `default`, `locked`.
+    """A choice and why it was made: `exact`, `locked`, `bucket` or `near` (with the tuned problem), or `default`.
 
-    loss: how much slower than the best the bucket's choice was at worst (0.03: three per cent).
+    loss: how much slower than the best the choice of the bucket is at worst (0.03: three per cent).
     """
 
     choice: Choice
@@ -44,14 +45,14 @@ class Entry:
     problem: Problem
     choice: Choice
     milliseconds: float
-    source: str  # of the implementation when it was measured
+    source: str  # the hash of the implementation's code when it was measured
 
 
 @dataclass(frozen=True)
 class Bucket:
     """The problems that one choice serves, each slower than its best by at most `loss` (0.03: three per cent).
 
-    They differ in nothing but their sizes. source: of the implementation when it was measured.
+    The problems differ only in their sizes. source: the hash of the implementation's code when it was measured.
     """
 
     choice: Choice
@@ -60,11 +61,11 @@ class Bucket:
     source: str = ""
 
     def near(self, problem: Problem) -> tuple[float, Problem]:
-        """How far `problem` is from the nearest that the bucket serves, and which that is."""
+        """(distance to the nearest problem of the bucket, that problem)."""
         return min(((distance(each, problem), each) for each in self.problems), key=lambda pair: pair[0])
 
     def surrounds(self, problem: Problem) -> bool:
-        """Whether every size of `problem` lies between two of those that the bucket serves."""
+        """Whether each size of `problem` is between two sizes of the bucket's problems."""
         columns = zip(*(each.sizes for each in self.problems), strict=True)
         pairs = (
             (asked, [value for _, value in column]) for (_, asked), column in zip(problem.sizes, columns, strict=True)
@@ -73,13 +74,13 @@ class Bucket:
 
 
 class LockedMiss(LookupError):
-    """A problem that the lock file does not hold, where it says that a miss is an error."""
+    """A lock file has no entry for a problem, and it says that a miss is an error."""
 
 
 class Table:
-    """The tuned problems of one device, and the buckets that serve what lies between them.
+    """The tuned problems of one device, and the buckets for problems between them.
 
-    miss: `default`, or `error` for a lock file that allows nothing else.
+    miss: `default`, or `error` in a lock file that must serve everything. Raises ValueError if it is anything else.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class Table:
             self._buckets.setdefault(kind(bucket.problems[0]), []).append(bucket)
 
     def serve(self, operation: Operation, problem: Problem) -> Served:
-        """What serves `problem`, and why. Raises LockedMiss."""
+        """What serves `problem`, and why. Raises LockedMiss if nothing does and a miss is an error."""
         entry = self.entries.get(problem)
         fault = None if entry is None else _fault(operation, entry, problem)
         if entry is not None and fault is None:
@@ -113,14 +114,14 @@ class Table:
             return found
         if self.miss == "error":
             raise LockedMiss(
-                f"{self.origin} holds nothing that serves {problem} ({fault or self.missed(operation, problem)}), and "
-                "says that a miss is an error: tune it and lock again, or let a miss be served by the default "
+                f"{self.origin} has no valid entry for {problem} ({fault or self.missed(operation, problem)}), and "
+                "it says that a miss is an error: tune it and lock again, or let the default serve a miss "
                 "(nas tune lock FILE --miss default)."
             )
         return Served(operation.default_choice(problem), "default")
 
     def missed(self, operation: Operation, problem: Problem) -> str:
-        """Why nothing of the table serves `problem`."""
+        """Why nothing in the table serves `problem`."""
         if not self.entries:
             return "there is no table" if not self.origin else f"{self.origin} is empty"
         alike = self._alike.get(kind(problem), [])
@@ -133,11 +134,11 @@ class Table:
         apart = math.exp(distance(nearest.problem, problem))
         if apart > BOUND:
             sizes = " ".join(f"{name}={value}" for name, value in nearest.problem.sizes)
-            return f"the nearest that was tuned, {sizes}, is {apart:.3g} times as large or small"
+            return f"the nearest tuned problem, {sizes}, differs by a factor of {apart:.3g}"
         return _fault(operation, nearest, problem) or "its own entry cannot serve it"
 
     def _by_bucket(self, operation: Operation, problem: Problem) -> Served | None:
-        """By the bucket whose problems are nearest: around `problem`, or within the bound."""
+        """The bucket with the nearest problems, if `problem` is between them or within the bound."""
         near = [(*bucket.near(problem), bucket) for bucket in self._buckets.get(kind(problem), [])]
         for apart, tuned, bucket in sorted(near, key=lambda each: each[0]):
             if apart <= math.log(BOUND) or bucket.surrounds(problem):
@@ -156,12 +157,12 @@ class Table:
 
 
 def _fault(operation: Operation, entry: Entry, problem: Problem) -> str | None:
-    """Why the choice is not what was measured any more, or cannot run the problem; None where it can."""
+    """Why a choice is out of date or cannot run the problem; None if it is valid."""
     implementation = operation.implementations.get(entry.choice.implementation)
     if implementation is not None and not valid(entry.source, implementation):
         return f"{operation.name} has changed since {entry.choice.implementation} was measured"
     if implementation is not None and implementation.builds and problem != entry.problem:
-        return f"{entry.choice.implementation} is built for each shape anew, which takes seconds"
+        return f"{entry.choice.implementation} is compiled for each shape, which takes seconds"
     try:
         operation.check(entry.choice, problem)
     except ValueError as error:
@@ -170,31 +171,31 @@ def _fault(operation: Operation, entry: Entry, problem: Problem) -> str | None:
 
 
 def kind(problem: Problem) -> tuple:
-    """What problems have in common that differ in nothing but their sizes."""
+    """What two problems share if they differ only in their sizes."""
     names = tuple(name for name, _ in problem.sizes)
     return problem.operation, problem.device, problem.dtype, problem.flags, names
 
 
 def distance(one: Problem, other: Problem) -> float:
-    """The largest logarithm of a ratio of sizes."""
+    """The largest absolute logarithm of a ratio of sizes."""
     pairs = zip(one.sizes, other.sizes, strict=True)
     return max((abs(math.log(max(a, 1) / max(b, 1))) for (_, a), (_, b) in pairs), default=0.0)
 
 
 def read(path: Path) -> Table:
-    """The table in a file. Raises ValueError naming the file."""
+    """The table in a file. Raises ValueError, naming the file, if it cannot be read."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         if data.get("sha256") not in (None, digest(data)):
-            raise ValueError("its entries are not those that were locked; lock again instead of changing it")
+            raise ValueError("its entries were changed after it was locked; lock again instead of editing it")
         buckets = [_bucket(row) for row in data.get("buckets", [])]
         return Table(map(_entry, data["entries"]), data.get("miss", "default"), str(path), buckets=buckets)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is no table of tuned kernels: {type(error).__name__}: {error}") from error
+        raise ValueError(f"{path} is not a table of tuned kernels: {type(error).__name__}: {error}") from error
 
 
 def written(entries: Iterable[Entry], buckets: Iterable[Bucket] = (), **about: Any) -> str:
-    """The text of a table file; `about` says what device and versions it is of."""
+    """The text of a table file; `about` describes its device and versions."""
     data: dict[str, Any] = {
         "entries": [
             {
@@ -217,13 +218,13 @@ def written(entries: Iterable[Entry], buckets: Iterable[Bucket] = (), **about: A
             for bucket in buckets
         ],
     }
-    if "miss" in about:  # a lock file: the same winners everywhere
+    if "miss" in about:  # a lock file, which serves the same choices everywhere
         about["sha256"] = digest(data)
     return json.dumps({**about, **data}, indent=1) + "\n"
 
 
 def digest(data: Mapping[str, Any]) -> str:
-    """A hash of what a lock file serves."""
+    """A hash of the choices of a lock file."""
     text = json.dumps([data["entries"], data.get("buckets", [])], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -1,13 +1,13 @@
-"""Which implementation and configuration serve a problem: what the tuner found on this device, else a default.
+"""Which implementation and configuration run a problem: the tuner's result for this device, else a default.
 
-The tuner writes a table, JSON, a device; a process reads it once, and a call costs a look-up in a dictionary. A problem
-that was tuned is served exactly; else by its bucket, or by the nearest that was tuned (`kernels.dispatch.table`);
-else by the operation's default. `explain` says which and why. Nothing is ever tuned or measured here.
-A trace of torch.compile or torch.export looks up once, while it traces, at the sizes that it traces with.
+The tuner writes a table (JSON) for each device. A process reads it once; a call then costs one dictionary lookup. A
+tuned problem gets its own result; otherwise the lookup falls back to a bucket, the nearest tuned problem, or the
+default of the operation (`kernels.dispatch.table`). `explain` says which one and why. Nothing is tuned or measured
+here. torch.compile and torch.export look up once, while they trace, at the sizes of the trace.
 
-Tables are looked for in $NAS_KERNEL_TABLES (a folder or a file), else in the user's own folder, else in the one shipped
-with this package. With a lock file in $NAS_KERNEL_LOCK nothing else is served, and a miss is an error or the default as
-that file says.
+Tables are looked for in $NAS_KERNEL_TABLES (a folder or a file), else in the folder of the user, else in the folder
+shipped with this package. A lock file in $NAS_KERNEL_LOCK replaces all of them; it says whether a miss is an error or
+gets the default. Inside `kernels.dispatch.plain()` no table is used.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from kernels.dispatch.table import Served, Table, read
 
 TABLES = "NAS_KERNEL_TABLES"
 LOCK = "NAS_KERNEL_LOCK"
-MOST = 2**16  # problems whose choices are remembered; a run of ever new lengths must not fill the memory
+MOST = 2**16  # problems whose choices are remembered; ever new lengths must not fill the memory
 SHIPPED = Path(__file__).parent.parent / "tables"
 Pairs = tuple[tuple[str, Any], ...]
 
 
 _tables: dict[str, Table] = {}  # by device type
-_served: dict[Problem, Served] = {}  # what was asked for before
-_ready: dict[tuple, Callable[..., Any]] = {}  # the same, by what a launcher has at hand
+_served: dict[Problem, Served] = {}  # results of earlier lookups
+_ready: dict[tuple, Callable[..., Any]] = {}  # the same, keyed by what a launcher has at hand
 _untouched: dict[tuple[str, torch.device], bool] = {}
-_asked: dict[Problem, int] | None = None  # inside `asked`
+_asked: dict[Problem, int] | None = None  # the counts of `asked`, inside such a block
 
 
 def choose(operation: Operation, problem: Problem) -> Choice:
-    """The choice for `problem`: a look-up after the first time."""
+    """The choice for `problem`; remembered after the first call."""
     if _asked is not None:
         _asked[problem] = _asked.get(problem, 0) + 1
     served = _served.get(problem)
@@ -53,13 +53,13 @@ def choose(operation: Operation, problem: Problem) -> Choice:
 
 
 def explain(operation: Operation, problem: Problem) -> Served:
-    """What serves `problem`, and why."""
+    """The choice for `problem`, and why."""
     return table(problem.device).serve(operation, problem)
 
 
 @contextmanager
 def asked() -> Iterator[dict[Problem, int]]:
-    """The problems that the operations called inside the block ask for, each with how often."""
+    """A context manager: the problems that operations look up inside the block, each with a count."""
     global _asked
     outer, _asked = _asked, {}
     try:
@@ -69,7 +69,9 @@ def asked() -> Iterator[dict[Problem, int]]:
 
 
 def untouched(operation: Operation, device: torch.device) -> bool:
-    """Whether nothing of `operation` was tuned there: where its default is one for all problems, none need be made."""
+    """Whether no problem of `operation` was tuned on the device; a launcher with one default for all then needs no
+    problem.
+    """
     if _asked is not None or is_plain() or torch.compiler.is_compiling():
         return False
     found = _untouched.get((operation.name, device))
@@ -83,10 +85,11 @@ def untouched(operation: Operation, device: torch.device) -> bool:
 def implementation(
     operation: Operation, device: str, dtype: torch.dtype, sizes: tuple[int, ...], flags: tuple, config: Choice | None
 ) -> Callable[..., Any]:
-    """The implementation, configured, that serves the problem, or the one that `config` names.
+    """The configured implementation that runs the problem, or the one that `config` names.
 
-    sizes and flags: the values, in the operation's order. This is `launch` for launchers that are called often: a known
-    problem costs one look-up and makes no `Problem`.
+    sizes and flags: the values, in the order of the operation. For launchers that are called often: a known problem
+    costs one lookup and creates no `Problem`. Raises ValueError if `config` is invalid, and LockedMiss if a lock file
+    requires an entry and has none.
     """
     if is_plain():
         return operation.in_plain_torch
@@ -106,7 +109,7 @@ def implementation(
 
 
 def launch(operation: Operation, problem: Problem, config: Choice | None, *args: Any, **kwargs: Any) -> Any:
-    """Call the implementation that serves `problem`, or the one that `config` names."""
+    """Call the implementation that runs `problem`, or the one that `config` names. Raises as `implementation` does."""
     if is_plain():
         return operation.in_plain_torch(*args, **kwargs)
     if torch.compiler.is_compiling():
@@ -131,7 +134,7 @@ def bound(operation: Operation, choice: Choice) -> Callable[..., Any]:
 
 
 def _on_threads(threads: int, call: Callable[..., Any]) -> Callable[..., Any]:
-    """`call` on at most so many of torch's threads; a backward pass runs on those that there are then."""
+    """`call` on at most `threads` of torch's threads; a backward pass uses the number set at its own time."""
 
     def limited(*args: Any, **kwargs: Any) -> Any:
         before = torch.get_num_threads()
@@ -154,10 +157,10 @@ def _configured(operation: Operation, problem: Problem, config: Choice) -> Calla
 def _traced(
     operation: Operation, device: str, dtype: str, sizes: Pairs, flags: Pairs, config: Choice | None
 ) -> Callable[..., Any]:
-    """The same inside a trace, which must not look into the tables itself: it would guard on all they hold."""
+    """The same inside a trace. The lookup must stay out of the trace, or it would guard on the whole table."""
     from torch.fx.experimental.symbolic_shapes import optimization_hint
 
-    # A size that depends on the data is unknown even here: any will do, for what serves must serve all.
+    # A size that depends on data is unknown here: any number will do, because the choice must serve all sizes.
     known = tuple([(name, optimization_hint(size, fallback=1)) for name, size in sizes])
     named = None if config is None else (config.implementation, config.configuration)
     return bound(operation, _choice_of_trace(operation.name, device, dtype, known, flags, named))
@@ -177,14 +180,14 @@ _choice_of_trace._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def table(device: str) -> Table:
-    """The table of this machine's device of that type; an empty one where there is none."""
+    """The table for this machine's device of a type; empty if there is none."""
     if device not in _tables:
         _tables[device] = _found(device)
     return _tables[device]
 
 
 def use(device: str, new: Table | None) -> None:
-    """Serve from `new` from now on, or from what is on disk when it is None."""
+    """Use the table `new` from now on, or the one on disk if it is None."""
     _tables.pop(device, None)
     if new is not None:
         _tables[device] = new
@@ -193,14 +196,14 @@ def use(device: str, new: Table | None) -> None:
 
 
 def device_name(device: str) -> str:
-    """The name of this machine's device of that type: what its table is called."""
+    """The name of this machine's device of a type, which is the name of its table."""
     if device == "cuda" and torch.cuda.is_available():
         return _file_name(torch.cuda.get_device_name())
     return _file_name(f"{device}-{platform.machine()}-{os.cpu_count()}")
 
 
 def folders() -> list[Path]:
-    """Where tables are looked for, in order."""
+    """The folders where tables are looked for, in order."""
     own = os.environ.get(TABLES)
     data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
     return [Path(own)] if own else [data / "tessera" / "tables", SHIPPED]

@@ -1,8 +1,9 @@
-"""What implementations compute and move at least, for a configuration of a problem: what a roofline is drawn from.
+"""Lower bounds of what implementations compute and move, for a configuration of a problem: the input of a roofline.
 
-FLOPs count a multiplication and an addition as two. Bytes are those that no cache can save: inputs and outputs once,
-and whatever an implementation writes out whole between them. Both are lower bounds: masks are taken to save what they
-can. B batch, H query heads, G key and value heads, Tq queries, Tk keys, D width of one head, C positions in a chunk.
+A multiplication and an addition count as two FLOPs. Bytes count what no cache can save: inputs and outputs once, and
+intermediate tensors that an implementation writes out completely. Both are lower bounds: masks are assumed to save as
+much as possible. B batch, H query heads, G key and value heads, Tq queries, Tk keys, D width of one head, C positions
+in a chunk.
 """
 
 from __future__ import annotations
@@ -14,19 +15,20 @@ from kernels.dispatch.registry import Configuration, Problem
 
 Work = Callable[[Configuration, Problem], tuple[float, float]]
 
-SIZES = {"float64": 8, "float32": 4}  # bytes of a number; two of any other
-TRAINED = 3.5  # times the FLOPs of attention forward: its backward pass has five products, its forward two
+SIZES = {"float64": 8, "float32": 4}  # bytes of a number; all others have two
+# FLOPs of a training step relative to forward: five products in the backward pass, two in the forward pass
+TRAINED = 3.5
 
 
 def attention(configuration: Configuration, problem: Problem) -> tuple[float, float]:
-    """Of what skips masked scores and holds none of them; tiles compute whole blocks."""
+    """(FLOPs, bytes) of attention that skips masked scores and stores no scores; tiles compute whole blocks."""
     Tq, Tk = (math.ceil(problem[name] / tile) * tile for name, tile in _tiles(configuration, problem))
     pairs = Tq * min(Tk, problem["reach"]) / (2 if problem["causal"] else 1)
     return _attention(problem, pairs, 0)
 
 
 def whole_scores(configuration: Configuration, problem: Problem) -> tuple[float, float]:
-    """Of attention that computes all scores, writes them out and reads them again."""
+    """(FLOPs, bytes) of attention that computes all scores, writes them to memory and reads them again."""
     return _attention(problem, problem["queries"] * problem["keys"], 2)
 
 
@@ -44,7 +46,7 @@ def _attention(problem: Problem, pairs: float, scores_moved: int) -> tuple[float
 
 
 def chunks(configuration: Configuration, problem: Problem) -> tuple[float, float]:
-    """Of linear attention by chunks: scores inside each, and one state a chunk."""
+    """(FLOPs, bytes) of linear attention in chunks: scores inside each, and one state per chunk."""
     B, H, T, F, D = (problem[name] for name in ("batch", "heads", "positions", "features", "width"))
     C = min(int(configuration["positions"]), T) if dict(problem.flags).get("causal", True) else 0
     flops = B * H * T * (2 * C * (F + D) + 4 * F * D)

@@ -1,8 +1,8 @@
-"""Causal linear attention by the Triton kernels as an operator of torch, plain, normalised or decayed.
+"""Causal linear attention by Triton kernels as a torch operator: plain, normalised or decayed.
 
 out_i = q_i S_i, with a normaliser divided by q_i z_i + eps; S_i = g_i S_{i-1} + k_i^T v_i. The gradient of log g needs
-no pass of its own: out depends on l, the running sum of log g, as exp(l_i - l_j); that of l_i is q_i dq_i - k_i dk_i.
-B batch, H heads, T time, F features, D width of a value, E = D, or D + 1 with a normaliser.
+no extra pass: out depends on l, the running sum of log g, as exp(l_i - l_j), and the gradient of l_i is q_i dq_i - k_i
+dk_i. B batch, H heads, T time, F features, D width of a value, E = D, or D + 1 with a normaliser.
 """
 
 from __future__ import annotations
@@ -48,7 +48,11 @@ def chunked_attention(
     precision: str,
     **tiles: int,
 ) -> tuple[Tensor, Tensor]:
-    """q and k: [B, H, T, F], v: [B, H, T, D], decay: [B, H, T], state: [B, H, F, E] -> out and the state after T."""
+    """q and k: [B, H, T, F], v: [B, H, T, D] -> out [B, H, T, D] and the state after T, [B, H, F, E].
+
+    decay: [B, H, T], log g. state: [B, H, F, E], from before. normalised: whether out is divided by q_i z_i + eps.
+    precision and tiles: a configuration with the names of TILES.
+    """
     device = q.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else v.dtype
     settings = [tiles[name] for name in TILES if name != "precision"]
@@ -69,7 +73,7 @@ def _chunked(
     precision: str,
     tiles: list[int],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(out, normalisers [B, H, T], empty where there are none, the state after T)."""
+    """(out, normalisers [B, H, T] or empty, the state after T)."""
     from kernels.linear_attention.linear_attention_triton import Launch
 
     if not v.numel():
@@ -106,7 +110,7 @@ def _backward(
     precision: str,
     tiles: list[int],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of q, k, v and the first state, and the state after T."""
+    """Gradients of q, k, v and the first state; also the state after T."""
     from kernels.linear_attention.linear_attention_triton import Launch
 
     if not v.numel():
@@ -142,7 +146,7 @@ def _gradients(ctx: Any, d_out: Tensor | None, _d_norm: Tensor | None, d_last: T
     d_norm = None
     if ctx.normalised:  # out is a quotient: through its numerator, then through its denominator
         d_out = (d_out / norm[..., None]).to(v.dtype)
-        # Of d_out as it was rounded: both paths nearly cancel, and so do the errors that they share.
+        # Use d_out after rounding: both paths nearly cancel, and so do the errors that they share.
         d_norm = -(d_out.float() * out).sum(3)
     settings = ctx.normalised, ctx.precision, ctx.tiles
     d_q, d_k, d_v, d_first, last = _backward(d_out, d_norm, d_last, q, k, v, decay, state, *settings)
@@ -161,11 +165,11 @@ _chunked.register_autograd(_gradients, setup_context=_keep)
 
 
 def fits(configuration: Configuration, problem: Problem) -> bool:
-    """Whether the tiles that the gradients of a chunk hold fit shared memory and registers."""
+    """Whether the tiles for the gradients of a chunk fit shared memory and registers."""
     chunk, block_f, block_d, warps, stages = (int(configuration[name]) for name in TILES if name != "precision")
     half = problem.dtype in HALF
-    size = 2 if half else 5  # of 4 bytes; split into three products it takes somewhat more
-    # Queries, keys, values, their gradients and two states in flight; the scores and their gradients besides.
+    size = 2 if half else 5  # of 4 bytes; splitting a product into three takes somewhat more
+    # Queries, keys, values, their gradients and two states in flight; plus the scores and their gradients.
     held = stages * (2 * chunk * (block_f + block_d) + 2 * block_f * block_d) + 2 * chunk * chunk
     sums = 2 * chunk * (chunk + block_f)
     return (
@@ -176,9 +180,9 @@ def fits(configuration: Configuration, problem: Problem) -> bool:
 
 
 def suited(problem: Problem) -> Configuration:
-    """Chunks of 64, at which a state and a chunk cost alike for heads of 64.
+    """Chunks of 64, where the state and the chunk cost the same for heads of 64.
 
-    Compiled for sm_90 in bfloat16 the gradients spill 832 bytes a thread with 4 warps, none with 8.
+    Compiled for sm_90 in bfloat16, the gradients spill 832 bytes per thread with 4 warps, none with 8.
     """
     if problem.dtype in HALF:
         return {"chunk": 64, "block_f": 64, "block_d": 64, "num_warps": 8, "num_stages": 2}
@@ -186,25 +190,25 @@ def suited(problem: Problem) -> Configuration:
 
 
 def needs_tiles(problem: Problem) -> str | None:
-    """Why the Triton kernels cannot run `problem`."""
+    """Why the Triton kernels cannot run `problem`, or None."""
     return "it computes in float32" if problem.dtype == "float64" else rows.needs_gpu(problem)
 
 
 def tiled(call: Callable[..., Any], refuses: Callable[[Problem], str | None] = needs_tiles) -> Implementation:
-    """The implementation by these kernels; `call` takes the tiles as keywords."""
+    """The implementation with these kernels; `call` takes the tiles as keywords."""
     return Implementation(
         "triton", call, TILES, (fits,), default=EVERYWHERE, suited=suited, refuses=refuses, files=FILES
     )
 
 
 def lean(problem: Problem) -> str | None:
-    """The definition holds a state for every position: beyond a quarter of a gigabyte of them chunks stand for it."""
+    """The definition holds a state per position: beyond a quarter of a gigabyte of them `chunks` replaces it."""
     held = 8 * problem["batch"] * problem["heads"] * problem["positions"] * problem["features"] * problem["width"]
     return "chunks" if held > 2**28 else None
 
 
 def named(operation: str, flags: tuple[tuple[str, Value], ...]) -> Callable[[str], dict[str, Problem]]:
-    """Retention's and laptop shapes; the flag `gradients` is added to `flags`."""
+    """Shapes of retention on a GPU and of a laptop on a CPU; the flag `gradients` is added to `flags`."""
 
     def problems(device: str) -> dict[str, Problem]:
         gpu = device == "cuda"
@@ -226,7 +230,7 @@ def named(operation: str, flags: tuple[tuple[str, Value], ...]) -> Callable[[str
 
 
 def numbers(problem: Problem, seed: int, *shapes: tuple[int, ...]) -> list[Tensor]:
-    """Numbers between 0 and 1 of the problem's dtype on its device, asking for gradients where the problem says so."""
+    """Numbers between 0 and 1 in these shapes, for a problem: its device, dtype, and gradients if it needs them."""
     generator = torch.Generator(problem.device).manual_seed(seed)
     dtype = getattr(torch, problem.dtype)
     return [

@@ -1,10 +1,10 @@
-"""Sums of linear attention that forget: what was added earlier shrinks by a factor at every step.
+"""Sums of linear attention with decay: earlier terms shrink by a factor in each step.
 
-S_i = g_i S_{i-1} + k_i^T v_i, out_i = q_i S_i; so key j weighs exp(l_i - l_j) at i, l the running sum of log g. This is
-the gate of random feature attention (Peng et al. 2021, https://arxiv.org/abs/2103.02143, eq. 6), and also how a sum
-of exponentials follows a running maximum without looking ahead.
-Implementations and defaults are those of `kernels.linear_attention.linear_attention`.
-B batch, H heads, T time, F features of a query or key, D width of a value, C positions in a chunk, N chunks.
+S_i = g_i S_{i-1} + k_i^T v_i, out_i = q_i S_i; so key j has the weight exp(l_i - l_j) at i, where l is the running sum
+of log g. This is the gate of random feature attention (Peng et al. 2021, https://arxiv.org/abs/2103.02143, eq. 6). It
+also lets a sum of exponentials follow a running maximum without looking ahead. Implementations and defaults are those
+of `kernels.linear_attention.linear_attention`. B batch, H heads, T time, F features of a query or key, D width of a
+value, C positions in a chunk, N chunks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kernels.linear_attention.chunked import SIZES, chunked_attention, lean, nam
 from kernels.linear_attention.linear_attention import CHUNK, POSITIONS, chunks
 from kernels.rowwise import rows
 
-# Positions that are summed at once where no gradient is wanted, so that few prefixes are held at a time.
+# Positions that are summed at once if no gradient is needed, so that few prefixes are held at a time.
 SLAB = 256
 
 
@@ -53,9 +53,9 @@ def decayed_linear_attention(
 ) -> tuple[Tensor, Tensor]:
     """q and k: [B, H, T, F], v: [B, H, T, D] -> sums [B, H, T, D], not normalised, and the state [B, H, F, D] after T.
 
-    decay: [B, H, T], log g, zero or below; None forgets nothing. All are of one dtype, float32 or wider. A column of
-    ones in `v` yields the normaliser. Time and memory grow as T: chunks carry one prefix each. Without `config`: what
-    is tuned for this problem.
+    decay: [B, H, T], log g, zero or negative; None means no decay. state: [B, H, F, D], from before. All in one dtype,
+    float32 or wider. A column of ones in `v` gives the normaliser. Time and memory grow as T: each chunk carries one
+    prefix. Without `config` the tuned choice for this problem runs.
     """
     B, H, T, features = q.shape
     flags = (decay is not None, state is not None, rows.learns(q, k, v, decay, state))
@@ -80,7 +80,7 @@ def _chunks(
     N, C = chunks(T, positions)
 
     def chunked(x: Tensor) -> Tensor:
-        """[B, H, T, X] -> [B, H, N, C, X]; zeros behind the end add nothing and forget nothing."""
+        """[B, H, T, X] -> [B, H, N, C, X]; zeros after the end add nothing and do not decay."""
         return (x if N * C == T else F.pad(x, (0, 0, 0, N * C - T))).unflatten(2, (N, C))
 
     Q, K, V = chunked(q), chunked(k), chunked(v)
@@ -89,11 +89,12 @@ def _chunks(
         near = scores.tril() @ V
         summed, state = _carried(Q, K.transpose(3, 4) @ V, None, state)
     else:
-        # [B, H, N, C, 1], the logarithm of what is left of the state before the chunk; half precision would lose it
+        # [B, H, N, C, 1], the logarithm of the remaining share of the state before the chunk; half precision would lose
+        # it
         level = chunked(decay[..., None].to(torch.promote_types(decay.dtype, torch.float32))).cumsum(3)
         end = level[:, :, :, -1:]
         later = torch.ones(C, C, dtype=torch.bool, device=q.device).triu(1)
-        # Masked before the exponential: towards the future it would grow without bound.
+        # Masked before the exponential: for later keys it would grow without bound.
         left = (level - level.transpose(3, 4)).masked_fill(later, -math.inf).exp().to(V.dtype)
         near = (scores * left) @ V
         summed, state = _carried(
@@ -105,14 +106,15 @@ def _chunks(
 
 
 def _carried(q: Tensor, each: Tensor, left: Tensor | None, state: Tensor | None) -> tuple[Tensor, Tensor]:
-    """What queries [B, H, N, C, F] read of the chunks before their own, and the state behind the last one.
+    """What queries q: [B, H, N, C, F] read of the chunks before their own, and the state after the last chunk.
 
-    each: [B, H, N, F, D], what every chunk adds; left: [B, H, N, 1, 1], the share of the state that outlives it.
+    each: [B, H, N, F, D], what each chunk adds. left: [B, H, N, 1, 1], the share of the state that remains after it.
+    state: [B, H, F, D].
     """
     carried = torch.zeros_like(each[:, :, 0]) if state is None else state
     before = []
     shares = [None] * each.shape[2] if left is None else left.unbind(2)
-    # Taken apart at once: the gradient of one chunk picked out is as large as all, which is T^2 in the end.
+    # Unbound all at once: the gradient of one selected chunk is as large as all chunks, which would be T^2 in total.
     for added, share in zip(each.unbind(2), shares, strict=True):
         before.append(carried)
         carried = added + (carried if share is None else carried * share)

@@ -1,7 +1,7 @@
-"""elu(x) + 1 in place, so that neither what it was made of nor a second copy is kept.
+"""elu(x) + 1 in place: neither the input nor a second copy of the result is kept.
 
 Katharopoulos et al. 2020, "Transformers are RNNs", https://arxiv.org/abs/2006.16236, eq. 7. The gradient follows from
-the result y: 1 where y > 1, for there x > 0, else y, which is exp(x).
+the result y: it is 1 where y > 1 (there x > 0), else y, which is exp(x).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from kernels.dispatch.mode import is_plain
 
 
 def elu_features_reference(x: Tensor) -> Tensor:
-    """The definition."""
+    """The definition, for x of any shape."""
     return F.elu(x) + 1
 
 
 def elu_features(x: Tensor) -> Tensor:
-    """elu(x) + 1 in the place of x; nobody else may read x, nor have kept it for a gradient."""
+    """elu(x) + 1 in the memory of x, of any shape. Nothing else may read x, or have kept it for a gradient."""
     return elu_features_reference(x) if is_plain() or torch.compiler.is_compiling() else _EluFeatures.apply(x)
 
 

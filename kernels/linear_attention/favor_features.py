@@ -1,15 +1,16 @@
-"""Random features that stand for a kernel: products of features of queries and keys are what softmax would weigh with.
+"""Random features that approximate a kernel: products of features of queries and keys approximate softmax weights.
 
-x: [..., T, D] and W: [M, D], or [..., H, T, D] and [H, M, D] with a matrix for every head; x' = scale * x. Two kinds:
-"positive" (Choromanski et al. 2021, "Rethinking Attention with Performers", https://arxiv.org/abs/2009.14794, section
-2.3, FAVOR+): exp(e - max e) with the exponents e = W x' - |x'|^2 / 2, F = M features, and the maximum of each row, a
-constant to gradients: whoever sums rows up puts their maxima back. M^-1/2, which cancels in attention, is left out.
-"periodic" (Peng et al. 2021, "Random Feature Attention", https://arxiv.org/abs/2103.02143, eq. 4):
-M^-1/2 [sin W x', cos W x'], F = 2 M; its maxima are zeros.
+x: [..., T, D] and W: [M, D], or [..., H, T, D] and [H, M, D] with a matrix per head; x' = scale * x. Two kinds:
+  "positive" (Choromanski et al. 2021, "Rethinking Attention with Performers", https://arxiv.org/abs/2009.14794,
+  section 2.3, FAVOR+): exp(e - max e) with the exponents e = W x' - |x'|^2 / 2; F = M features.
+  "periodic" (Peng et al. 2021, "Random Feature Attention", https://arxiv.org/abs/2103.02143, eq. 4):
+  M^-1/2 [sin W x', cos W x']; F = 2 M.
+The maximum of each row is returned too. It is a constant for gradients; who sums over rows must add their maxima again.
+The maxima of "periodic" are zeros. "positive" omits the factor M^-1/2, which cancels in attention.
 
-With g = dy * y the positive gradient is dx = scale (g W - (sum g) x'); the periodic one has g = dy_sin y_cos -
-dy_cos y_sin and no second term: both need features and inputs, and no exponent again. W is drawn, not learned.
-Computed in float32 or wider, which is also what features are: rounded exponents would be magnified. N rows.
+With g = dy * y the gradient of "positive" is dx = scale (g W - (sum g) x'). "periodic" has g = dy_sin y_cos - dy_cos
+y_sin and no second term. Both need features and inputs, but no new exponentials. W is drawn, not learned. Computed in
+float32 or wider, and so are the features: rounding errors of exponents would be magnified. N rows.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ from kernels.rowwise import rows as by_rows
 KINDS = ("positive", "periodic")
 SIZES = ("rows", "matrices", "width", "features")  # rows of all heads; M vectors of a matrix
 FLAGS = ("kind", "gradients")
-WIDEST = 1024  # random vectors of which a program holds a row's products
+WIDEST = 1024  # the number of random vectors whose products with a row a program holds
 BLOCKS = {"rows": (256, 512, 1024, 2048, 4096)}
 TILES: dict[str, tuple] = {
     "rows": (16, 32, 64, 128),
-    "step": (16, 32, 64),  # of a product's inner axis: the width forward, the vectors backward
+    "step": (16, 32, 64),  # a step along the inner axis of a product: the width forward, the vectors backward
     "num_warps": (2, 4, 8, 16),
     "precision": ("ieee", "tf32x3"),
 }
@@ -46,7 +47,7 @@ TILES: dict[str, tuple] = {
 def favor_features_reference(
     x: Tensor, W: Tensor, *, scale: float = 1.0, kind: str = "positive"
 ) -> tuple[Tensor, Tensor]:
-    """The definition; arguments as for `favor_features`."""
+    """The definition; arguments and results as for `favor_features`."""
     wide = by_rows.wide(x)
     x = x.to(wide) * scale
     products = x @ W.to(wide).transpose(-1, -2)
@@ -63,13 +64,14 @@ def favor_features(
 ) -> tuple[Tensor, Tensor]:
     """x: [..., T, D], W: [M, D] -> features [..., T, F] and the maximum of each row's exponents, [..., T, 1].
 
-    x: [..., H, T, D] where W is [H, M, D]. Both results are in float32 or wider. scale: of x. kind: "positive" or
-    "periodic", whose F is 2 M. Without `config`: what is tuned for this problem.
+    x: [..., H, T, D] if W is [H, M, D]. Both results are in float32 or wider. scale: factor of x. kind: "positive" (F =
+    M) or "periodic" (F = 2 M). Without `config` the tuned choice for this problem runs. Raises ValueError if kind is
+    unknown, W needs a gradient, or the shapes do not fit.
     """
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, but got {kind!r}.")
     if W.requires_grad:
-        raise ValueError("Random matrices are constants, but this one asks for a gradient: detach it.")
+        raise ValueError("Random matrices are constants, but this one needs a gradient: detach it.")
     if W.shape[-1] != x.shape[-1] or (W.dim() == 3 and (x.dim() < 3 or x.shape[-3] != len(W))):
         raise ValueError(
             f"W must be [M, D], or [H, M, D] for x of [..., H, T, D], but got {list(W.shape)} for {list(x.shape)}."
@@ -82,7 +84,7 @@ def favor_features(
 
 
 def _torch(x: Tensor, W: Tensor, *, scale: float, kind: str) -> tuple[Tensor, Tensor]:
-    """In place wherever autograd allows: features are the largest tensors of those who use them."""
+    """In place if autograd allows it: the features are the largest tensors of their users."""
     x = x.to(by_rows.wide(x))
     x = x if scale == 1 else x * scale
     W = W.to(x.dtype)
@@ -160,26 +162,26 @@ def _backward_flops(_dy: tuple, x: tuple, W: tuple, *_: Any, **__: Any) -> int:
 
 
 def _empty(x: Tensor, W: Tensor, kind: str) -> tuple[Tensor, Tensor]:
-    """Features and maxima."""
+    """Memory for features and maxima."""
     features = W.shape[-2] * (1 if kind == "positive" else 2)
     rows, wide = x.shape[:-1], by_rows.wide(x)
     return x.new_empty(*rows, features, dtype=wide), x.new_empty(*rows, 1, dtype=wide)
 
 
 def _heads(x: Tensor) -> Tensor:
-    """[..., H, T, X] -> [B, H, T, X], with axes of one where x has fewer."""
+    """[..., H, T, X] -> [B, H, T, X]; missing axes get size one."""
     return x.reshape(-1, *x.shape[-3:]) if x.dim() > 4 else x[(None,) * (4 - x.dim())]
 
 
 def _products(x: Tensor, W: Tensor) -> Tensor:
-    """[..., T, M], each head by its own matrix where there are several."""
+    """x: [..., T, D] -> [..., T, M]; each head has its own matrix if there are several."""
     if W.dim() == 2 or len(W) == 1:
         return F.linear(x, W.view(W.shape[-2:]))
     return torch.einsum("...htd,hmd->...htm", x, W)
 
 
 def _parts(x: Tensor, rows: int) -> Iterator[tuple[slice, ...]]:
-    """So many rows of all heads at once."""
+    """Slices of about `rows` rows over all heads at once."""
     B, H, T = x.shape[:3]
     return ((slice(None), slice(None), part) for part in by_rows.parts(T, max(1, rows // (B * H))))
 
@@ -227,18 +229,18 @@ def _triton(
 
 
 def _fits(configuration: Configuration, problem: Problem) -> bool:
-    """Whether what a program holds of its rows fits its registers, and what it multiplies its shared memory."""
+    """Whether the rows of a program fit its registers, and the factors of its products its shared memory."""
     rows, step, warps = (int(configuration[name]) for name in ("rows", "step", "num_warps"))
     held = max(16, by_rows.power(max(problem["features"], problem["width"])))
-    # Numbers of 4 bytes, 5 where one is split into parts; two stages of what a loop loads.
+    # Numbers of 4 bytes, 5 if one is split into parts; two stages of what a loop loads.
     return rows * held <= by_rows.PER_THREAD * by_rows.WARP * warps and 5 * 2 * (rows + held) * step <= shared_memory()
 
 
 def _suited(problem: Problem) -> Configuration:
-    """32 numbers of a row block a thread, and up to 64 rows, since every program reads the whole matrix.
+    """32 numbers of a row block per thread, and up to 64 rows, because each program reads the whole matrix.
 
-    Compiled for sm_90 with M = 256, D = 64: 190 registers forward, 79 backward with 32 rows and 8 warps, nothing spilt;
-    with 64 rows and 16 warps, of 128 registers each, 632 bytes a thread are.
+    Compiled for sm_90 with M = 256, D = 64: 190 registers forward, 79 backward with 32 rows and 8 warps, no spills;
+    with 64 rows and 16 warps, of 128 registers each, 632 bytes per thread spill.
     """
     held = max(16, by_rows.power(max(problem["features"], problem["width"])))
     rows = min(64, max(16, 8192 // held))

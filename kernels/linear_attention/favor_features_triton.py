@@ -1,9 +1,8 @@
-"""Random features of rows in one pass, forward and backward; see `kernels.linear_attention.favor_features` for the
-formulas.
+"""Random features of rows in one pass, forward and backward; see `kernels.linear_attention.favor_features`.
 
-Forward a program holds all products of its rows with the M random vectors, so that a row's maximum is known before
-anything is written, and steps through the width of a head; backward it holds gradients of whole rows and steps through
-the vectors. B batch, H heads, T rows of a head, D width.
+Forward, a program holds all products of its rows with the M random vectors, so the maximum of a row is known before
+anything is written; it steps through the width of a head. Backward, it holds the gradients of whole rows and steps
+through the vectors. B batch, H heads, T rows of a head, D width.
 """
 
 # mypy: allow-incomplete-defs
@@ -19,7 +18,7 @@ from kernels.rowwise.rows_triton import wide
 
 @triton.jit
 def _tile(pointer, row, column, by, rows, columns):
-    """[row, column] of a head, zeros beyond what is there."""
+    """[row, column] of a head; zeros outside."""
     at = pointer + row.to(tl.int64)[:, None] * by + column[None, :]
     return tl.load(at, mask=(row < rows)[:, None] & (column < columns)[None, :], other=0.0)
 
@@ -93,7 +92,7 @@ def forward(
     x: Tensor, W: Tensor, y: Tensor, maxima: Tensor, scale: float, kind: str, rows: int, step: int, num_warps: int,
     precision: str,
 ) -> None:  # fmt: skip
-    """Write y and maxima, both contiguous; x: [B, H, T, D], W: [M, D] or [H, M, D]."""
+    """Write y [B, H, T, F] and maxima [B, H, T, 1], both contiguous; x: [B, H, T, D], W: [M, D] or [H, M, D]."""
     x, W, (B, H, T, D), M = _dense(x), W.contiguous(), x.shape, W.shape[-2]
     if kind == "periodic":
         maxima.zero_()
@@ -109,7 +108,7 @@ def backward(
     dy: Tensor, x: Tensor, W: Tensor, y: Tensor, dx: Tensor, scale: float, kind: str, rows: int, step: int,
     num_warps: int, precision: str,
 ) -> None:  # fmt: skip
-    """Write dx, contiguous; y contiguous."""
+    """Write dx [B, H, T, D], contiguous; y contiguous."""
     dy, x, W, (B, H, T, D), M = _dense(dy), _dense(x), W.contiguous(), x.shape, W.shape[-2]
     with torch.cuda.device_of(x):
         _backward[(triton.cdiv(T, rows) * B * H,)](

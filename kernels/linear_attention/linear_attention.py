@@ -1,13 +1,13 @@
-"""Linear attention: products of feature maps in place of the softmax, so time and memory grow as T.
+"""Linear attention: products of feature maps replace the softmax, so time and memory grow as T.
 
-Katharopoulos et al. 2020, "Transformers are RNNs", https://arxiv.org/abs/2006.16236, eq. 5 and 8-12:
-out_i = q_i S_i / (q_i z_i + eps), S_i = sum_{j <= i} k_j^T v_j, z_i = sum_{j <= i} k_j; both ways they run over all j.
-B batch, H heads, T time, F features of a query or key, D width of a value, C positions in a chunk, N chunks.
+Katharopoulos et al. 2020, "Transformers are RNNs", https://arxiv.org/abs/2006.16236, eq. 5 and 8-12: out_i = q_i S_i /
+(q_i z_i + eps), S_i = sum_{j <= i} k_j^T v_j, z_i = sum_{j <= i} k_j; if not causal, the sums run over all j. B batch,
+H heads, T time, F features of a query or key, D width of a value, C positions in a chunk, N chunks.
 
-A column of ones beside the values makes z one more column of S. Inside a chunk positions meet directly, and one prefix
-[F, D + 1] a chunk carries the past: neither forward nor backward holds a prefix for every position.
+An additional value column of ones makes z one more column of S. Inside a chunk all pairs are computed, and one prefix
+[F, D + 1] per chunk carries the past: neither forward nor backward holds a prefix per position.
 
-Implementations: `chunks`, by PyTorch's products; `triton`, causal only. Where nothing was tuned `chunks` serves.
+Implementations: `chunks`, with PyTorch's products; `triton`, causal only. The default is `chunks`.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from kernels.linear_attention.chunked import (
 from kernels.rowwise import rows
 
 # Positions. Forward and backward at B 8, H 4, F = D = 32, float32, one core of a shared CPU, best of 7, with 16, 32,
-# 64, 128: T 1024: 76, 73, 65, 124 ms; T 256: 11, 11, 13, 18 ms. Up to 64 they hardly
-# differ, and the largest of them keeps the fewest prefixes.
+# 64, 128: T 1024: 76, 73, 65, 124 ms; T 256: 11, 11, 13, 18 ms. Up to 64 the times are almost equal, and 64 keeps the
+# fewest prefixes.
 CHUNK = 64
 POSITIONS = (16, 32, 64, 128, 256)
 EPSILON = 1e-6
@@ -70,8 +70,9 @@ def linear_attention(
 ) -> tuple[Tensor, Tensor]:
     """q and k: [B, H, T, F], already mapped to features; v: [B, H, T, D] -> out [B, H, T, D] and the state after T.
 
-    state: [B, H, F, D + 1], S and z of what came before. A masked key is a zero in `k`. Half precision is summed in
-    float32, and so is the state: sums over a long past would otherwise stop growing. Without `config`: what is tuned.
+    state: [B, H, F, D + 1], S and z from before. A masked key is a zero in `k`. Half precision is summed in float32,
+    and the state is in float32: sums over a long past would otherwise stop growing. Without `config` the tuned choice
+    runs.
     """
     B, H, T, features = q.shape
     flags = (causal, state is not None, rows.learns(q, k, v, state))
@@ -93,7 +94,7 @@ def _chunks(
 
 
 def _both_ways(q: Tensor, k: Tensor, v: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Here z is a sum of its own: a column beside the values would be a copy of them all."""
+    """Not causal. Here z is a separate sum: a column of ones next to the values would need a copy of them all."""
     whole = torch.cat([k.transpose(2, 3) @ v, k.sum(2)[..., None]], dim=3)  # [B, H, F, D + 1]
     whole = whole if state is None else whole + state
     read = _read if torch.compiler.is_compiling() or is_plain() else _Read.apply
@@ -101,16 +102,16 @@ def _both_ways(q: Tensor, k: Tensor, v: Tensor, state: Tensor | None) -> tuple[T
 
 
 def _read(q: Tensor, whole: Tensor) -> tuple[Tensor, Tensor]:
-    """What queries read of the sums, and their normalisers."""
+    """What queries [B, H, T, F] read of the sums [B, H, F, D + 1]: [B, H, T, D], and their normalisers [B, H, T, 1]."""
     above, below = (q @ whole).split((whole.shape[3] - 1, 1), dim=3)
     below = below + EPSILON
     return above / below, below
 
 
 class _Read(torch.autograd.Function):
-    """`_read` in fewer passes over the values: what autograd makes of a quotient reads and writes them five times.
+    """`_read` with fewer passes over the values: autograd of a quotient reads and writes them five times.
 
-    The result lies as the heads do side by side, [B, T, H, D], so that merging them costs nothing.
+    The heads of a position are next to each other in the result, [B, T, H, D], so that merging them costs nothing.
     """
 
     @staticmethod
@@ -133,7 +134,8 @@ class _Read(torch.autograd.Function):
             above = grad / below
             sums = torch.cat([above, -(above * out).sum(3, keepdim=True)], dim=3)
         else:
-            sums = grad.new_empty(*grad.shape[:3], whole.shape[3])  # of numerators and, in the last column, normalisers
+            # gradients of numerators and, in the last column, of normalisers
+            sums = grad.new_empty(*grad.shape[:3], whole.shape[3])
             above = torch.div(grad, below, out=sums[..., :-1])
             torch.neg((above * out).sum(3), out=sums[..., -1])
         return sums @ whole.transpose(2, 3), q.transpose(2, 3) @ sums
@@ -144,13 +146,13 @@ def _causal(q: Tensor, k: Tensor, v: Tensor, state: Tensor | None, positions: in
     N, C = chunks(T, positions)
 
     def chunked(x: Tensor) -> Tensor:
-        """[B, H, T, X] -> [B, H, N, C, X]; zeros behind the end add nothing to any sum."""
+        """[B, H, T, X] -> [B, H, N, C, X]; zeros after the end add nothing to any sum."""
         return (x if N * C == T else F.pad(x, (0, 0, 0, N * C - T))).unflatten(2, (N, C))
 
     Q, K, V = chunked(q), chunked(k), chunked(v)
     each = K.transpose(3, 4) @ V  # [B, H, N, F, D + 1]
     first = torch.zeros_like(each[:, :, :1]) if state is None else state[:, :, None]
-    # Shifted before it is summed: subtracting the own chunk afterwards would let the future in through rounding.
+    # Shifted before the sum: to subtract the own chunk afterwards would let the future in through rounding.
     before = torch.cat([first, each[:, :, :-1]], dim=2).cumsum(2)
     near = (Q @ K.transpose(3, 4)).tril() @ V
     summed = (near + Q @ before).view(B, H, N * C, v.shape[3])[:, :, :T]
@@ -158,7 +160,7 @@ def _causal(q: Tensor, k: Tensor, v: Tensor, state: Tensor | None, positions: in
 
 
 def chunks(length: int, most: int = CHUNK) -> tuple[int, int]:
-    """How many chunks of how many positions a causal pass over `length` positions takes."""
+    """(number of chunks, positions of a chunk) of a causal pass over `length` positions."""
     positions = min(length, most)
     return -(-length // positions), positions
 
@@ -171,7 +173,7 @@ def _triton(
 
 
 def _refuses(problem: Problem) -> str | None:
-    return needs_tiles(problem) if problem["causal"] else "both ways two products do"
+    return needs_tiles(problem) if problem["causal"] else "without causality two products are enough"
 
 
 def _inputs(problem: Problem, seed: int) -> tuple[tuple[Any, ...], dict[str, Any]]:

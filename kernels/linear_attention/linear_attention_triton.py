@@ -1,13 +1,13 @@
-"""Causal linear attention in chunks, plain or decayed, forward and backward; see
-`kernels.linear_attention.linear_attention`.
+"""Causal linear attention in chunks, plain or decayed, forward and backward.
 
-Hua et al. 2022, https://arxiv.org/abs/2202.10447, section 3.2, and Yang et al. 2024, "Gated Linear Attention",
-https://arxiv.org/abs/2312.06635, section 4: one pass along the chunks leaves the state before each, then all chunks are
-computed side by side. With l the running sum of log decay in a chunk, W_ij = exp(l_i - l_j) for j <= i and S the state
-before it: out = (q k^T * W) v + exp(l) q S. The gradients are such sums too, with states that run backwards.
+See `kernels.linear_attention.linear_attention`. Hua et al. 2022, https://arxiv.org/abs/2202.10447, section 3.2, and
+Yang et al. 2024, "Gated Linear Attention", https://arxiv.org/abs/2312.06635, section 4: one pass along the chunks
+stores the state before each, then all chunks are computed in parallel. With l the running sum of log decay in a chunk,
+W_ij = exp(l_i - l_j) for j <= i and S the state before it: out = (q k^T * W) v + exp(l) q S. The gradients are sums of
+the same form, with states that run backwards.
 
-B batch, H heads, T time, F features, D width of a value, N chunks of CHUNK positions, E columns of a state: D, and with
-a normaliser one more, the sum of the keys.
+B batch, H heads, T time, F features, D width of a value, N chunks of CHUNK positions, E columns of a state: D, or D + 1
+with a normaliser (the sum of the keys).
 """
 
 # mypy: allow-incomplete-defs
@@ -24,7 +24,7 @@ from kernels.attention.tiles_triton import _product
 
 @triton.jit
 def _tile(pointer, row, column, stride, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """[ROWS, COLUMNS] from (row, column) on, zeros beyond rows and columns."""
+    """[ROWS, COLUMNS] from (row, column); zeros beyond rows and columns."""
     r, c = tl.cast(row, tl.int64) + tl.arange(0, ROWS), column + tl.arange(0, COLUMNS)
     return tl.load(
         pointer + r[:, None] * stride + c[None, :], mask=(r < rows)[:, None] & (c < columns)[None, :], other=0.0
@@ -42,10 +42,10 @@ def _store(pointer, x, row, column, stride, rows, columns, ROWS: tl.constexpr, C
 def _states(x_ptr, y_ptr, norm_ptr, level_ptr, first_ptr, states_ptr, last_ptr, x_by, y_by, H, T, N, F, D, E,
             BACKWARDS: tl.constexpr, NORMALISED: tl.constexpr, PRECISION: tl.constexpr, CHUNK: tl.constexpr,
             BLOCK_F: tl.constexpr, BLOCK_D: tl.constexpr):  # fmt: skip
-    """States [F, E] along the chunks, each kept before its chunk is added; x are keys and y values.
+    """States [F, E] along the chunks, each stored before its chunk is added; x are keys and y values.
 
-    BACKWARDS: from the last chunk to the first, x are queries and y the gradients of what they read, norm those of the
-    normalisers; what is kept is then the gradient of the state behind a chunk.
+    BACKWARDS: from the last chunk to the first; x are queries, y the gradients of what they read, norm those of the
+    normalisers. What is stored is then the gradient of the state after a chunk.
     """
     f_tiles, d_tiles = tl.cdiv(F, BLOCK_F), tl.cdiv(D, BLOCK_D)
     head = (tl.program_id(0) // d_tiles // f_tiles).to(tl.int64)
@@ -53,7 +53,7 @@ def _states(x_ptr, y_ptr, norm_ptr, level_ptr, first_ptr, states_ptr, last_ptr, 
     x_ptr += head // H * x_by[0] + head % H * x_by[1]
     y_ptr += head // H * y_by[0] + head % H * y_by[1]
     f, c = f0 + tl.arange(0, BLOCK_F), tl.arange(0, CHUNK)
-    column = (f < F) & (d0 == 0)  # who keeps the sum of the keys
+    column = (f < F) & (d0 == 0)  # the programs that keep the sum of the keys
     state, z = tl.zeros([BLOCK_F, BLOCK_D], tl.float32), tl.zeros([BLOCK_F], tl.float32)
     if first_ptr is not None:
         state += _tile(first_ptr + head * F * E, f0, d0, E, F, D, BLOCK_F, BLOCK_D)
@@ -92,7 +92,7 @@ def _states(x_ptr, y_ptr, norm_ptr, level_ptr, first_ptr, states_ptr, last_ptr, 
 
 @triton.jit
 def _shares(levels, CHUNK: tl.constexpr):
-    """W: how much of key j is left at query i, zero for later keys."""
+    """W: the share of key j that remains at query i; zero for later keys."""
     c = tl.arange(0, CHUNK)
     past = c[:, None] >= c[None, :]
     if levels is not None:
@@ -138,7 +138,7 @@ def _read(q_ptr, k_ptr, v_ptr, level_ptr, states_ptr, out_ptr, norm_ptr, q_by, k
     weights = (scores * _shares(levels, CHUNK)).to(v.dtype)
     out = far + _product(weights, v, PRECISION)
     if NORMALISED:
-        # As they were rounded for the product, so that a mean of equal values is that value.
+        # Rounded as for the product, so that a mean of equal values is that value.
         norm += tl.sum(weights.to(tl.float32), 1) + EPS
         out = out / norm[:, None]
         at = tl.cast(n, tl.int64) * CHUNK + c
@@ -151,7 +151,7 @@ def _read(q_ptr, k_ptr, v_ptr, level_ptr, states_ptr, out_ptr, norm_ptr, q_by, k
 def _gradients(q_ptr, k_ptr, v_ptr, d_out_ptr, d_norm_ptr, level_ptr, states_ptr, d_states_ptr, d_q_ptr, d_k_ptr,
                d_v_ptr, q_by, k_by, v_by, d_out_by, H, T, N, F, D, E, NORMALISED: tl.constexpr, PRECISION: tl.constexpr,
                CHUNK: tl.constexpr, BLOCK_F: tl.constexpr, BLOCK_D: tl.constexpr):  # fmt: skip
-    """Those of one chunk's queries, keys and values; d_q, d_k, d_v lie dense."""
+    """Gradients of one chunk's queries, keys and values; d_q, d_k, d_v are contiguous."""
     head, n = (tl.program_id(0) // N).to(tl.int64), tl.program_id(0) % N
     row = n * CHUNK
     q_ptr += head // H * q_by[0] + head % H * q_by[1]
@@ -236,7 +236,7 @@ class Launch:
             self.levels = whole.view(self.B, self.H, self.N, self.chunk).cumsum(3)
 
     def states(self, x: Tensor, y: Tensor, norm: Tensor | None, first: Tensor | None, backwards: bool = False) -> tuple:
-        """(the states along the chunks [B, H, N, F, E], the one at the end [B, H, F, E])."""
+        """(the states along the chunks [B, H, N, F, E], the state at the end [B, H, F, E])."""
         kept = x.new_empty(self.B, self.H, self.N, self.F, self.E, dtype=torch.float32)
         last = x.new_empty(self.B, self.H, self.F, self.E, dtype=torch.float32)
         first = None if first is None else first.float().contiguous()
@@ -249,7 +249,7 @@ class Launch:
         return kept, last
 
     def forward(self, state: Tensor | None, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-        """(out, normalisers [B, H, T], empty where there are none, the state at the end)."""
+        """(out [B, H, T, D], normalisers [B, H, T] or empty, the state at the end [B, H, F, E])."""
         out = torch.empty_like(self.v)
         norm = self.v.new_empty((self.B, self.H, self.T) if self.E > self.D else (0,), dtype=torch.float32)
         before, last = self.states(self.k, self.v, None, state)
@@ -261,7 +261,7 @@ class Launch:
         return out, norm, last
 
     def backward(self, d_out: Tensor, d_norm: Tensor | None, state: Tensor | None, d_last: Tensor | None) -> tuple:
-        """Gradients of q, k, v, of the first state, and the last state."""
+        """Gradients of q, k, v and of the first state; also the last state."""
         d_out = d_out if d_out.stride(3) == 1 else d_out.contiguous()
         before, last = self.states(self.k, self.v, None, state)
         behind, d_first = self.states(self.q, d_out, d_norm, d_last, backwards=True)
@@ -275,5 +275,5 @@ class Launch:
 
 
 def _at_most(block: int, width: int) -> int:
-    """No wider than it must be, but the 16 that a product of tiles takes."""
+    """A block as wide as needed, at most `block`, at least 16, the minimum for a product of tiles."""
     return min(block, max(16, triton.next_power_of_2(width)))

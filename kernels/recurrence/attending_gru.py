@@ -1,18 +1,18 @@
-"""A gated recurrent unit that looks at a memory in every step, through additive attention.
+"""A gated recurrent unit that reads a memory in each step, through additive attention.
 
 Bahdanau et al. 2015, https://arxiv.org/abs/1409.0473, section 3.1 and appendix A.2; Luong et al. 2015,
-https://arxiv.org/abs/1508.04025, section 3.3, for the other order. read(s) = sum_j a_j m_j, a = softmax_j of
-w . tanh(Q s + k_j), and step is the unit of Cho et al. 2014 (`kernels.recurrence.gru`, reset before) on a_t, the
-input's share:
+https://arxiv.org/abs/1508.04025, section 3.3, for the other order. read(s) = sum_j a_j m_j with a = softmax_j of w .
+tanh(Q s + k_j). step is the unit of Cho et al. 2014 (`kernels.recurrence.gru`, reset before the product) on a_t, the
+part that comes from the input:
   without `output`: c_t = read(h_{t-1}), h_t = step(h_{t-1}, a_t + F c_t), as Bahdanau et al.;
   with it: h_t = step(h_{t-1}, a_t + F o_{t-1}), c_t = read(h_t), o_t = tanh(O [h_t; c_t]), fed to the next step.
 T time, S positions of the memory, B batch, A width of the scores' network, H width of the state, M of the memory.
 
-Each step needs the one before it, so there is a loop, and what counts is how little stands in it (see
-`kernels.recurrence.lstm`).
-The tanh of [B, S, A] numbers a step are made again on the way back, where keeping them would take T as many. Forward
-and backward at T 64, S 64, B 4, widths of 32, float32, one core of a shared CPU, best of 3: 12 ms, and 24 ms for the
-definition under autograd; at B 16 and widths of 128, where tanh is most of it, 82 and 94 ms, keeping 4 and 38 MB.
+Each step needs the previous one, so there is a loop, and the loop should do as little as possible (see
+`kernels.recurrence.lstm`). The backward pass computes the tanh of [B, S, A] numbers again for each step; to keep them
+would take T times as much memory. Forward and backward at T 64, S 64, B 4, widths of 32, float32, one core of a shared
+CPU, best of 3: 12 ms, and 24 ms for the definition under autograd; at B 16 and widths of 128, where tanh takes most of
+the time, 82 and 94 ms, keeping 4 and 38 MB.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ def attending_gru(
     inputs: Tensor, keys: Tensor, memory: Tensor, h: Tensor, fed: Tensor, query: Tensor, score: Tensor,
     weight: Tensor, into: Tensor, output: Tensor | None = None, real: Tensor | None = None, mask: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Every h, c and o: [T, B, H], [T, B, M] and [T, B, H]; without `output` the last is empty.
+    """All h, c and o: [T, B, H], [T, B, M] and [T, B, H]; without `output` the last is empty.
 
-    inputs: [T, B, 3H], a, in the order r, z, n. keys: [B, S, A], k. memory: [B, S, M]. h: [B, H], the state before, and
-    fed: [B, H], the o before, not read without `output`. query: [A, H], Q. score: [A], w. weight: [3H, H], that of the
+    inputs: [T, B, 3H], a, in the order r, z, n. keys: [B, S, A], k. memory: [B, S, M]. h: [B, H], the previous state.
+    fed: [B, H], the previous o, not read without `output`. query: [A, H], Q. score: [A], w. weight: [3H, H], of the
     unit. into: [3H, M], or [3H, H] with `output`, F. output: [H, H + M], O. real: [B, S], False where the memory may
-    not be read; where all is, c is zero. mask: [T, B, 1], False where h and o pass by unchanged. All but the masks in
-    float32 or wider.
+    not be read; if nothing may be read, c is zero. mask: [T, B, 1], False where h and o stay unchanged. All but the
+    masks in float32 or wider.
     """
     arguments = inputs, keys, memory, h, fed, query, score, weight, into, output, real, mask
     if is_plain():
@@ -78,13 +78,13 @@ def attending_gru(
     return _forward(*arguments)[:3]
 
 
-# Operations of their own: the compiler takes each as one step, where it would unroll the loop over all T positions.
+# Custom operators: the compiler treats each as one step; otherwise it would unroll the loop over all T positions.
 @torch.library.custom_op("tessera::attending_gru", mutates_args=())
 def _forward(
     inputs: Tensor, keys: Tensor, memory: Tensor, h: Tensor, fed: Tensor, query: Tensor, score: Tensor,
     weight: Tensor, into: Tensor, output: Tensor | None, real: Tensor | None, mask: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Every h, c and o; r, z and n: [T, B, 3H]; and the weights of the memory: [T, B, S]."""
+    """All h, c and o; r, z and n: [T, B, 3H]; and the weights of the memory: [T, B, S]."""
     T, B, H = *inputs.shape[:2], h.shape[1]
     hs, contexts = h.new_empty(T, B, H), h.new_empty(T, B, memory.shape[2])
     fedback = h.new_empty(T if output is not None else 0, B, H)
@@ -127,7 +127,9 @@ def _backward(
     opened: Tensor, weights: Tensor, keys: Tensor, memory: Tensor, h: Tensor, fed: Tensor, query: Tensor, score: Tensor,
     weight: Tensor, into: Tensor, output: Tensor | None, mask: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """The gradients of the first nine arguments of the forward pass and of `output`, empty where there is none."""
+    """The gradients of the first nine arguments of the forward pass and of `output`; the last is empty without
+    `output`.
+    """
     T, B, H = hs.shape
     before = torch.cat([h[None], hs[:-1]])
     grad, factor_h, factor_r = _gates(opened, before, mask)
@@ -140,7 +142,7 @@ def _backward(
     dh, do = torch.zeros_like(h), torch.zeros_like(fed)
 
     def unread(state: Tensor, t: int) -> Tensor:
-        """What reads the memory passes back to the state that asked."""
+        """The gradient that reading the memory passes back to the state that read it."""
         d_weights = torch.bmm(memory, dc[t, :, :, None])[:, :, 0]
         centred = d_weights - (weights[t] * d_weights).sum(1, keepdim=True)
         d = torch.mul(weights[t], centred, out=d_scores[t])
@@ -164,7 +166,7 @@ def _backward(
         d_r, d_z, d_n = grad[t].chunk(3, dim=1)
         d_n.mul_(dh)
         d_z.mul_(dh)
-        reset = torch.mm(d_n, weight[2 * H :])  # of r * h
+        reset = torch.mm(d_n, weight[2 * H :])  # gradient of r * h
         d_r.mul_(reset)
         dh = torch.addmm(dh * factor_h[t] + reset * factor_r[t], grad[t, :, : 2 * H], weight[: 2 * H])
         past = torch.mm(grad[t], into)
@@ -192,7 +194,7 @@ def _backward(
 
 
 def _gates(opened: Tensor, before: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """What the loop multiplies into gradients: [T, B, 3H] for the gates, and of dh and of d(r h) into the old state."""
+    """Factors of the loop: [T, B, 3H] for the gradients of the gates, and those from dh and d(r h) to the old state."""
     r, z, n = opened.chunk(3, dim=2)
     into_z, into_n = (before - n) * z * (1 - z), (1 - z) * (1 - n * n)
     if mask is not None:

@@ -1,12 +1,12 @@
-"""The recurrence of a gated recurrent unit, after the input's share has been computed for all positions at once.
+"""The recurrence of a gated recurrent unit; the part that comes from the input is already computed for all positions.
 
-Cho et al. 2014, https://arxiv.org/abs/1406.1078, section 2.3, with z for what is KEPT: r = sigmoid(a_r + U_r h),
-z = sigmoid(a_z + U_z h), h_t = (1 - z) n + z h, where h is the state before and n one of
-  after:  tanh(a_n + r * (U_n h + b)), the reset gate behind the product (`torch.nn.GRU`, cuDNN);
-  before: tanh(a_n + U_n (r * h)), the reset gate in front of it, as in the paper.
-T time, N directions (each with weights of its own), B batch, H width of the state.
+Cho et al. 2014, https://arxiv.org/abs/1406.1078, section 2.3, where z is the share of the state that is KEPT: r =
+sigmoid(a_r + U_r h), z = sigmoid(a_z + U_z h), h_t = (1 - z) n + z h, where h is the previous state and n is one of
+  after:  tanh(a_n + r * (U_n h + b)), the reset gate after the product (`torch.nn.GRU`, cuDNN);
+  before: tanh(a_n + U_n (r * h)), the reset gate before the product, as in the paper.
+T time, N directions (each with its own weights), B batch, H width of the state.
 
-Position t needs the one before it, so there is a loop, and what counts is how little stands in it (see
+Each position needs the previous one, so there is a loop, and the loop should do as little as possible (see
 `kernels.recurrence.lstm`).
 """
 
@@ -36,11 +36,11 @@ def gru_reference(inputs: Tensor, weight: Tensor, bias: Tensor | None, h: Tensor
 
 
 def gru(inputs: Tensor, weight: Tensor, bias: Tensor | None, h: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Every h: [T, N, B, H], in the dtype of `h`.
+    """All h: [T, N, B, H], in the dtype of `h`.
 
     inputs: [T, N, B, 3H], a, in the order r, z, n. weight: [N, 3H, H], U. bias: [N, H], b, with the reset gate after
-    the product; None with the one before it. h: [N, B, H], the state before. mask: [T, N, B, 1], False where the state
-    passes by unchanged. All but the mask in float32 or wider.
+    the product; None with the reset gate before it. h: [N, B, H], the previous state. mask: [T, N, B, 1], False where
+    the state stays unchanged. All but the mask in float32 or wider.
     """
     if is_plain():
         return gru_reference(inputs, weight, bias, h, mask)
@@ -50,7 +50,7 @@ def gru(inputs: Tensor, weight: Tensor, bias: Tensor | None, h: Tensor, mask: Te
 
 
 def _states(inputs: Tensor, weight: Tensor, bias: Tensor, h: Tensor) -> Tensor:
-    """Every h, with the reset gate behind the product, where no gradient is wanted: nothing else is kept."""
+    """All h, with the reset gate after the product, if no gradient is needed: nothing else is kept."""
     H = h.shape[2]
     hs = h.new_empty(*inputs.shape[:3], H)
     added = F.pad(bias, (2 * H, 0))[:, None]  # [N, 1, 3H]
@@ -67,12 +67,12 @@ def _states(inputs: Tensor, weight: Tensor, bias: Tensor, h: Tensor) -> Tensor:
     return hs
 
 
-# Operations of their own: the compiler takes each as one step, where it would unroll the loop over all T positions.
+# Custom operators: the compiler treats each as one step; otherwise it would unroll the loop over all T positions.
 @torch.library.custom_op("tessera::gru", mutates_args=())
 def _forward(
     inputs: Tensor, weight: Tensor, bias: Tensor | None, h: Tensor, mask: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Every h; r, z and n: [T, N, B, 3H]; and U_n h + b: [T, N, B, H], empty where the reset gate comes before."""
+    """All h; r, z and n: [T, N, B, 3H]; and U_n h + b: [T, N, B, H], empty if the reset gate comes first."""
     T, N, B, H = *inputs.shape[:3], h.shape[2]
     opened = inputs.clone(memory_format=torch.contiguous_format)
     hs = h.new_empty(T, N, B, H)
@@ -98,20 +98,20 @@ def _forward(
 def _backward(
     grad_h: Tensor, hs: Tensor, opened: Tensor, past: Tensor, weight: Tensor, h: Tensor, mask: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The gradients of inputs, weight, bias (empty without one) and the state before; h: [N, B, H] is that state."""
+    """The gradients of inputs, weight, bias (empty without one) and the initial state; h: [N, B, H] is that state."""
     T, H = hs.shape[0], hs.shape[3]
     before = torch.cat([h[None], hs[:-1]])
     r, z, n = opened.chunk(3, dim=3)
     after = bool(past.shape[0])
-    into_n = (1 - z) * (1 - n * n)  # of dh into what tanh reads
+    into_n = (1 - z) * (1 - n * n)  # factor from dh to the argument of tanh
     into_r = (past if after else before) * r * (1 - r)
     into_z = (before - n) * z * (1 - z)
     kept = z if mask is None else torch.where(mask, z, 1)
     if mask is not None:
         into_n, into_z = into_n * mask, into_z * mask
-    if after:  # all of it is linear in dh
+    if after:  # everything is linear in dh
         grad = torch.cat([into_n * into_r, into_z, into_n], dim=3)
-        reaching = torch.cat([grad[..., : 2 * H], into_n * r], dim=3)  # what the products with U get
+        reaching = torch.cat([grad[..., : 2 * H], into_n * r], dim=3)  # factors of the gradients of the products with U
     else:
         grad, reaching = torch.cat([into_r, into_z, into_n], dim=3), None
     dh = torch.zeros_like(h)
@@ -125,7 +125,7 @@ def _backward(
         d_r, d_z, d_n = grad[t].chunk(3, dim=2)
         d_n.mul_(dh)
         d_z.mul_(dh)
-        reset = torch.bmm(d_n, weight[:, 2 * H :])  # of r * h
+        reset = torch.bmm(d_n, weight[:, 2 * H :])  # gradient of r * h
         d_r.mul_(reset)
         dh = torch.baddbmm(dh * kept[t] + reset * r[t], grad[t, ..., : 2 * H], weight[:, : 2 * H])
     if reaching is not None:

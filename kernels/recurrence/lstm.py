@@ -1,13 +1,13 @@
-"""The recurrence of an LSTM, after the input's share of the gates has been computed for all positions at once.
+"""The recurrence of an LSTM; the part of the gates that comes from the input is already computed for all positions.
 
-Hochreiter & Schmidhuber 1997, https://doi.org/10.1162/neco.1997.9.8.1735, with the forget gate of Gers et al. 2000:
-[i; f; g; o] = a_t + U h_{t-1}, c_t = sigmoid(f) c_{t-1} + sigmoid(i) tanh(g), h_t = sigmoid(o) tanh(c_t).
-T time, N directions (each with weights of its own), B batch, H width of the state.
+Hochreiter & Schmidhuber 1997, https://doi.org/10.1162/neco.1997.9.8.1735, with the forget gate of Gers et al. 2000: [i;
+f; g; o] = a_t + U h_{t-1}, c_t = sigmoid(f) c_{t-1} + sigmoid(i) tanh(g), h_t = sigmoid(o) tanh(c_t). T time, N
+directions (each with its own weights), B batch, H width of the state.
 
-Position t needs the one before it, so there is a loop, and what counts is how little stands in it. Going back, all
-that does not depend on the gradient so far is computed for all positions at once, and so is the gradient of U: the
-loop does one product and five small operations, where autograd on its own takes some thirty. Forward and backward at
-T 256, B 8, H 64, float32, one core of a shared CPU, best of 5: 19 ms, and 90 ms for the definition under autograd.
+Each position needs the previous one, so there is a loop, and the loop should do as little as possible. The backward
+pass computes everything that does not depend on the running gradient for all positions at once, also the gradient of U.
+Its loop does one product and five small operations; plain autograd does about thirty. Forward and backward at T 256, B
+8, H 64, float32, one core of a shared CPU, best of 5: 19 ms, and 90 ms for the definition under autograd.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def lstm_reference(
 
 
 def lstm(gates: Tensor, weight: Tensor, h: Tensor, c: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Every h and c: two of [T, N, B, H], in the dtype of `h`.
+    """All h and all c: two of [T, N, B, H], in the dtype of `h`.
 
-    gates: [T, N, B, 4H], a_t, in the order i, f, g, o. weight: [N, 4H, H], U. h and c: [N, B, H], the state before.
-    mask: [T, N, B, 1], False where the state passes by unchanged. All but the mask in float32 or wider: a sum over a
-    long past would otherwise stop growing.
+    gates: [T, N, B, 4H], a_t, in the order i, f, g, o. weight: [N, 4H, H], U. h and c: [N, B, H], the previous state.
+    mask: [T, N, B, 1], False where the state stays unchanged. All but the mask in float32 or wider: a sum over a long
+    past would otherwise stop growing.
     """
     if is_plain():
         return lstm_reference(gates, weight, h, c, mask)
@@ -53,12 +53,14 @@ def lstm(gates: Tensor, weight: Tensor, h: Tensor, c: Tensor, mask: Tensor | Non
 def fused_lstm(
     x: Tensor, weight_in: Tensor, bias: Tensor, weight: Tensor, h: Tensor, c: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """torch's own layer, [B, T, C] -> [B, T, N * H] and the last h and c, a second direction read from the end.
+    """torch's own layer: x: [B, T, C] -> [B, T, N * H] and the last h and c, [N, B, H]; a second direction reads
+    backwards.
 
-    weight_in: [N * 4H, C] and bias: [N * 4H] make the gates. A CPU has a kernel for all positions there, in float32.
-    Forward at N 1, one core of a shared CPU, best of 7, with `lstm` in brackets: 1.8 ms (23) at T 256, B 8, C 64; 70 ms
-    (109) at T 64, B 32, C 256; a single position 8.2 ms (2.7) at B 16, C 650. In training at T 1024, B 1, C 256 a
-    position takes 54 us (116); what is kept for the backward pass is `workspace` numbers, 2.6 times as much.
+    weight_in: [N * 4H, C] and bias: [N * 4H] make the gates; weight: [N, 4H, H], h and c: [N, B, H]. On a CPU it has a
+    kernel for all positions in float32. Forward at N 1, one core of a shared CPU, best of 7, with `lstm` in brackets:
+    1.8 ms (23) at T 256, B 8, C 64; 70 ms (109) at T 64, B 32, C 256; a single position 8.2 ms (2.7) at B 16, C 650. In
+    training at T 1024, B 1, C 256 a position takes 54 us (116). It keeps `workspace` numbers for the backward pass, 2.6
+    times as many.
     """
     if is_plain():
         return _layer(x, weight_in, bias, weight, h, c)
@@ -72,7 +74,7 @@ def fused_lstm(
 def _layer(
     x: Tensor, weight_in: Tensor, bias: Tensor, weight: Tensor, h: Tensor, c: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What `fused_lstm` computes, by the definition."""
+    """The result of `fused_lstm`, by the definition."""
     gates = F.linear(x, weight_in, bias).unflatten(2, (len(weight), -1)).permute(1, 2, 0, 3)  # [T, N, B, 4H]
     hs, cs = lstm_reference(_turned(gates), weight, h, c)
     return _turned(hs).permute(2, 0, 1, 3).flatten(2), hs[-1], cs[-1]
@@ -84,11 +86,10 @@ def _turned(steps: Tensor) -> Tensor:
 
 
 def workspace(rows: int, width: int, state: int, directions: int) -> int:
-    """Numbers that `fused_lstm` keeps for the backward pass, nearly, its input apart: `rows` = B * T, C = `width`,
-    H = `state`.
+    """About how many numbers `fused_lstm` keeps for the backward pass, not counting its input.
 
-    It is oneDNN's, which keeps gates and their gradients, then seven states a position, in rows of whole cache lines;
-    a second direction has its own input and output. About 20 kB are its own.
+    rows: B * T, width: C, state: H. The memory is oneDNN's: gates and their gradients, then seven states per position,
+    in rows of whole cache lines. A second direction has its own input and output. About 20 kB are fixed.
     """
     line = 16  # numbers of four bytes
     padded, wide = (-(-numbers // line) * line for numbers in (state, width))
@@ -96,10 +97,10 @@ def workspace(rows: int, width: int, state: int, directions: int) -> int:
     return rows * (directions * each + (directions - 1) * (width + state)) + directions * 5120
 
 
-# Operations of their own: the compiler takes each as one step, where it would unroll the loop over all T positions.
+# Custom operators: the compiler treats each as one step; otherwise it would unroll the loop over all T positions.
 @torch.library.custom_op("tessera::lstm", mutates_args=())
 def _forward(gates: Tensor, weight: Tensor, h: Tensor, c: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Every h, every c, and the gates after their squashing: [T, N, B, 4H]."""
+    """All h, all c, and the gates after their activation functions: [T, N, B, 4H]."""
     T, N, B, H = *gates.shape[:3], h.shape[2]
     opened = gates.clone(memory_format=torch.contiguous_format)
     hs, cs, squashed = h.new_empty(T, N, B, H), c.new_empty(T, N, B, H), torch.empty_like(c)
@@ -125,12 +126,12 @@ def _backward(
     grad_h: Tensor | None, grad_c: Tensor | None, opened: Tensor, weight: Tensor, h: Tensor, c: Tensor,
     first_h: Tensor, first_c: Tensor, mask: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """The gradients of gates, weight and the state before; h and c: [T, N, B, H] of the forward pass."""
+    """The gradients of gates, weight and the initial state; h and c: [T, N, B, H] of the forward pass."""
     before_h, before_c = torch.cat([first_h[None], h[:-1]]), torch.cat([first_c[None], c[:-1]])
     i, f, g, o = opened.chunk(4, dim=3)
     squashed = (c if mask is None else torch.addcmul(before_c * f, i, g)).tanh()
-    into_c = o * (1 - squashed * squashed)  # of dh into dc
-    # Of dc into the gates i, f and g, and of dh into o; the loop makes gradients of them in place.
+    into_c = o * (1 - squashed * squashed)  # factor from dh to dc
+    # Factors from dc to the gates i, f and g, and from dh to o; the loop turns them into gradients in place.
     grad = torch.cat([g * i * (1 - i), before_c * f * (1 - f), i * (1 - g * g), squashed * o * (1 - o)], dim=3)
     if mask is not None:
         into_c, grad, f = into_c * mask, grad * mask, torch.where(mask, f, 1)

@@ -205,8 +205,8 @@ def add_layer_norm(
     """
     if residual.shape != x.shape or residual.dtype != x.dtype:
         raise ValueError(
-            f"x and residual must be alike, but got {list(x.shape)} of {x.dtype} and {list(residual.shape)} of "
-            f"{residual.dtype}: expand and cast before."
+            f"x and residual must have the same shape and dtype, but got {list(x.shape)} of {x.dtype} and "
+            f"{list(residual.shape)} of {residual.dtype}: expand and cast them first."
         )
     return _serving(x, by_rows.learns(x, residual, weight, bias), True, config)(x, weight, bias, eps, residual)
 

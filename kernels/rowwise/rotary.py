@@ -117,7 +117,7 @@ def rotary(
     """
     B, H, T, D = x.shape
     if D % 2:
-        raise ValueError(f"Rotary positions turn pairs, so a head's width must be even, but it is {D}.")
+        raise ValueError(f"Rotary positions rotate pairs, so a head's width must be even, but it is {D}.")
     if layout not in LAYOUTS:
         raise ValueError(f"layout must be one of {', '.join(LAYOUTS)}, but got {layout!r}.")
     if config is None and tuned.untouched(OPERATION, x.device):

@@ -1,14 +1,13 @@
 """Causal attention over bands of keys, with scores that depend on the distance, under one softmax over all bands.
 
-Queries come in units of `step` positions, keys in units of `slots`; a query reads the keys of its own unit and of the
-units before it, `reach` units in all. A window is the band with one query and one key a unit. Where every chunk of
-positions left a few vectors behind, they are the band with a chunk's queries and the vectors of the chunk before it
-a unit: Zhu et al. 2021, "Long-Short Transformer", https://arxiv.org/abs/2107.02192, section 3.3.
+Queries are grouped in units of `step` positions, keys in units of `slots`. A query reads the keys of its own unit and
+of the units before it, `reach` units in all. A window is a band with one query and one key per unit. If each chunk of
+positions leaves a few summary vectors, these form a band too: its unit is the queries of a chunk and the vectors of the
+previous chunk. Zhu et al. 2021, "Long-Short Transformer", https://arxiv.org/abs/2107.02192, section 3.3.
 
-Scores: q.k + p.r_d, where p is the query that asks for positions and r_d the key of the distance d; the form is that of
-Dai et al. 2019, "Transformer-XL", https://arxiv.org/abs/1901.02860, section 3.3. Units are cut into tiles, so time and
-memory are O(T * reach * slots). B batch, H heads, Tq queries, Tk keys, D width of one head, N tiles of R queries and
-K keys.
+Scores: q.k + p.r_d, where p is the query for positions and r_d the key of distance d, as in Dai et al. 2019,
+"Transformer-XL", https://arxiv.org/abs/1901.02860, section 3.3. Units are cut into tiles, so time and memory are O(T *
+reach * slots). B batch, H heads, Tq queries, Tk keys, D width of one head, N tiles of R queries and K keys.
 """
 
 from __future__ import annotations
@@ -25,8 +24,12 @@ SMALLEST_TILE = 16  # queries, as in kernels/sparse_attention/sliding_window_att
 
 @dataclass(frozen=True, kw_only=True)
 class Band:
-    """Which keys so many queries read. `units`: those the queries stand in. `before`: units of keys in front of the
-    first query's own; -1 where it has none either. `past`: positions of its unit in front of the first query."""
+    """Which keys the queries read.
+
+    queries: their number. units: how many units they are in. before: units of keys before the unit of the first query;
+    -1 if that unit has no keys either. reach: units that a query reads. step, slots: queries and keys of a unit. past:
+    positions of its unit before the first query.
+    """
 
     queries: int
     units: int
@@ -38,14 +41,14 @@ class Band:
 
     @property
     def unit_rows(self) -> int:
-        """Units in a tile: all, where the last query reads all there is."""
+        """Units in a tile: all of them if the last query reads all keys."""
         if self.reach == self.before + self.units:
             return self.units
         return min(self.units, max(self.reach, -(-SMALLEST_TILE // self.step)))
 
     @property
     def count(self) -> int:
-        """Tiles."""
+        """The number of tiles."""
         return -(-self.units // self.unit_rows)
 
     @property
@@ -55,13 +58,13 @@ class Band:
 
     @property
     def columns(self) -> int:
-        """Keys of a tile; one tile alone needs no keys beyond those there are."""
+        """Keys of a tile; a single tile needs no other keys than those that exist."""
         units = self.before + self.units if self.count == 1 else self.unit_rows + self.reach - 1
         return units * self.slots
 
     @property
     def distances(self) -> int:
-        """Keys that one query reads, so many distances there are."""
+        """Keys that one query reads, which is the number of distances."""
         return self.reach * self.slots
 
     def query_tiles(self, rows: Tensor) -> Tensor:
@@ -84,14 +87,15 @@ class Band:
         """[.., Tk] -> [.., N, K]."""
         before = (self.reach - 1 - self.before) * self.slots
         whole = (self.count * self.unit_rows + self.reach - 1) * self.slots
-        padded = F.pad(keys, (before, whole - before - keys.shape[-1]))  # below zero it drops what nobody reads
+        # a negative number drops keys that no query reads
+        padded = F.pad(keys, (before, whole - before - keys.shape[-1]))
         return padded.unfold(-1, self.columns, self.unit_rows * self.slots)
 
     def by_key(self, scores: Tensor) -> Tensor:
-        """[B, H, N * R, distances], the farthest first -> [B, H, N, R, K], the lowest number where none was given."""
+        """[B, H, N * R, distances], the farthest first -> [B, H, N, R, K], the lowest number where there is none."""
         G, S = self.unit_rows, self.slots
         units = scores.unflatten(2, (self.count, G, self.step)).transpose(3, 4)  # [B, H, N, step, G, distances]
-        # Rows that are longer by one more unit than they will be: each begins a unit later than the one before it.
+        # Rows that are one unit too long: each begins one unit later than the previous row.
         padded = F.pad(units, (0, G * S), value=torch.finfo(scores.dtype).min).flatten(4)
         width = (self.reach + G - 1) * S
         shifted = padded[..., : G * width].unflatten(4, (G, width)).transpose(3, 4).flatten(3, 4)
@@ -105,9 +109,10 @@ class Band:
 def band(
     queries: int, *, before: int, reach: int | None = None, step: int = 1, slots: int = 1, past: int = 0
 ) -> Band | None:
-    """The band of so many queries, no wider than the keys there are; `reach` None: everything before. None: no keys.
+    """The band of a number of queries, no wider than the existing keys; None if they read no keys.
 
-    At most `reach` - 1 units lie before the first query's own: what is out of reach is dropped first.
+    reach: None means all units before. At most `reach` - 1 units are before that of the first query: the caller drops
+    those out of reach.
     """
     units = -(-(past + queries) // step)
     reach = before + units if reach is None else min(reach, before + units)
@@ -145,13 +150,14 @@ class Reading:
 
 
 def banded_attention_reference(readings: Sequence[Reading], *, queries: Tensor | None = None) -> Tensor:
-    """The definition, one query after the other; arguments as for `banded_attention`."""
+    """The definition, one query after the other; arguments and result as for `banded_attention`."""
     rows = []
     for i in range(readings[0].q.shape[2]):
         scores, values = [], []
         for read in readings:
             band, wide = read.band, torch.promote_types(read.q.dtype, torch.float32)
-            unit = band.before + (band.past + i) // band.step  # its own, counted from the first that is given
+            # its own unit, counted from the first unit of the given keys
+            unit = band.before + (band.past + i) // band.step
             last = (unit + 1) * band.slots
             first = max(0, last - band.distances)
             k, v, r = (part.to(wide) for part in (read.k[:, :, first:last], read.v[:, :, first:last], read.r))
@@ -167,12 +173,13 @@ def banded_attention_reference(readings: Sequence[Reading], *, queries: Tensor |
 
 
 def banded_attention(readings: Sequence[Reading], *, queries: Tensor | None = None, dropout: float = 0.0) -> Tensor:
-    """[B, H, Tq, D]: one softmax over all that is read.
+    """One softmax over everything that the bands read -> [B, H, Tq, D].
 
-    queries: [B, Tq], True where a query is real: it reads something; others read zeros.
+    queries: [B, Tq], True where a query is real (it must read something); the others give zeros. dropout: the share of
+    weights set to zero.
     """
     scores = [reading.scores() for reading in readings]
-    # One maximum for all bands, and no matrix of all their scores side by side.
+    # One maximum for all bands; their scores are never in one matrix.
     tops = [read.band.by_query(score.detach().amax(4, keepdim=True)) for read, score in zip(readings, scores)]
     top = torch.stack(tops).amax(0)  # [B, H, Tq, 1]
     totals, outs = [], []

@@ -1,13 +1,13 @@
-"""Attention in which a block of queries reads a list of blocks of keys, in time and memory of O(T * keys of a query).
+"""Attention in which a block of queries reads a list of blocks of keys, in time and memory O(T * keys per query).
 
 Child et al. 2019, "Generating Long Sequences with Sparse Transformers", https://arxiv.org/abs/1904.10509, section 4.3:
-softmax over a set of pairs that is a set of blocks.
-B batch, H query heads, G key and value heads, Tq queries, Tk keys, D width of one head, N query blocks of R queries,
-M key blocks of S keys, n key blocks that a query block reads, K = n * S.
+softmax over a set of pairs that is a set of blocks. B batch, H query heads, G key and value heads, Tq queries, Tk keys,
+D width of one head, N query blocks of R queries, M key blocks of S keys, n key blocks that a query block reads, K = n *
+S.
 
-Implementations: `gathered` copies the keys that each query block reads side by side, and PyTorch's attention does the
-rest; `blocked` does so for some query blocks at a time; `dense` masks a matrix of all pairs; `triton` reads the lists
-in its kernels. Where nothing was tuned: `gathered`.
+Implementations: `gathered` copies the keys of each query block next to each other and calls PyTorch's attention;
+`blocked` does this for a few query blocks at a time; `dense` masks a matrix of all pairs; `triton` reads the lists in
+its kernels. The default is `gathered`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def block_sparse_attention_reference(
     bias: Tensor | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    """The definition, one query block after the other; arguments as for `block_sparse_attention`, but drops nothing."""
+    """The definition, one query block after the other; arguments as for `block_sparse_attention`, but no dropout."""
     (B, H, _, D), Tk = q.shape, k.shape[2]
     N, n = blocks.shape[2:]
     wide, K = torch.promote_types(q.dtype, torch.float32), n * columns
@@ -65,7 +65,7 @@ def block_sparse_attention_reference(
         if allowed is not None:
             read = read & allowed.expand(-1, -1, N, rows, K)[of_block]
         weights = (scores - scores.amax(3, keepdim=True)).exp() * read
-        # A denominator of one where the row is empty, so that neither zeros nor their gradients become NaN.
+        # The denominator is one if the row is empty, so that neither its zeros nor their gradients become NaN.
         total = weights.sum(3, keepdim=True)
         outs.append(weights / torch.where(total > 0, total, 1) @ values)
     return torch.cat(outs, dim=2).to(q.dtype)
@@ -89,16 +89,17 @@ def block_sparse_attention(
 
     blocks: [1 or B, 1 or H, N, n] int64, the key blocks (of `columns` keys) that each query block (of `rows` queries)
     reads; the last block of either kind may be short. allowed: [1 or B, 1 or H, 1 or N, 1 or R, n * S], True where a
-    query may read a key that is listed for it; a block that is listed twice must be allowed once. keys: [B, Tk], True
+    query may read a key of its list; of a block that is listed twice only one copy may be allowed. keys: [B, Tk], True
     where a key may be read. bias: as `allowed`, added to the scaled scores. dropout: the share of weights set to zero.
-    A query without any key reads zeros. Without `config`: what is tuned for this problem.
+    A query without any key gives zeros. Without `config` the tuned choice for this problem runs. Raises ValueError if
+    the number of lists is wrong.
     """
     if -(-q.shape[2] // rows) != blocks.shape[2]:
         raise ValueError(
             f"blocks must list the keys of {-(-q.shape[2] // rows)} blocks of {rows} queries, but got "
             f"{blocks.shape[2]} lists."
         )
-    # Asked, not computed: a trace may leave the share open.
+    # A branch instead of an expression: a trace may leave the share open.
     drops = True
     if not dropout:
         drops, dropout = False, 0.0
@@ -111,14 +112,16 @@ def block_sparse_attention(
 
 
 def distances(blocks: Tensor, *, rows: int, columns: int) -> Tensor:
-    """[1 or B, 1 or H, N, R, n * S]: how far j - i lies each listed key from each query of a block."""
+    """[1 or B, 1 or H, N, R, n * S]: the distance j - i of each listed key from each query; blocks as above."""
     steps = torch.arange(blocks.shape[2] * rows, device=blocks.device).view(-1, rows, 1)
     keys = (blocks[..., None] * columns + torch.arange(columns, device=blocks.device)).flatten(3)
     return keys[:, :, :, None] - steps
 
 
 def by_distance(table: Tensor, place: Tensor) -> Tensor:
-    """table: [H, distances], place: [1 or B, 1 or H, ...] into it -> [1 or B, H, ...]; beyond its ends the ends."""
+    """table: [H, distances], place: indices [1 or B, 1 or H, ...] -> [1 or B, H, ...]; indices are clipped to the
+    table.
+    """
     head = torch.arange(len(table), device=table.device).view(-1, *[1] * (place.dim() - 2))
     return table[head, place.clamp(0, table.shape[1] - 1)]
 
@@ -145,9 +148,9 @@ def _dense(
     key = (blocks[..., None] * columns + step).flatten(3)[:, :, :, None]  # [1 or B, 1 or H, N, 1, K]
 
     def matrix(listed: Tensor) -> Tensor:
-        """[1 or B, 1 or H, 1 or N, 1 or R, K] by places of lists -> [1 or B, 1 or H, Tq, Tk] by keys, zeros elsewhere.
+        """[1 or B, 1 or H, 1 or N, 1 or R, K] by place in the lists -> [1 or B, 1 or H, Tq, Tk] by key, else zeros.
 
-        Added, so that what is listed again and not allowed there takes nothing away.
+        Values are added, so a second copy of a block that is not allowed does not overwrite the first.
         """
         outer = [max(sizes) for sizes in zip(listed.shape[:2], blocks.shape[:2], strict=True)]
         whole = (*outer, N, rows, n * columns)

@@ -1,7 +1,7 @@
-"""Block-sparse attention in tiles as an operator of torch: forward, backward, shapes without data, FLOPs.
+"""Block-sparse attention in tiles as torch operators: forward, backward, fake tensors, FLOPs.
 
-The kernels are in `kernels_triton`. B batch, H query heads, G key and value heads, Tq queries, Tk keys, D
-width of one head, N query blocks of R queries, M key blocks of S keys, n key blocks that a query block reads.
+The kernels are in `kernels_triton`. B batch, H query heads, G key and value heads, Tq queries, Tk keys, D width of one
+head, N query blocks of R queries, M key blocks of S keys, n key blocks that a query block reads.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ def block_sparse_triton(
     forward: Tiles,
     backward: Tiles,
 ) -> tuple[Tensor, Tensor]:
-    """Arguments as for `block_sparse_attention` -> out, LSE [B, H, Tq], through which no gradient passes."""
+    """Arguments as for `block_sparse_attention` -> out [B, H, Tq, D], LSE [B, H, Tq], which passes no gradient.
+
+    forward: block_q, block_k, warps, stages. backward: own rows of a program, rows of a step, warps, stages.
+    """
     q, k, v = (heads.to(computed(heads)) for heads in (q, k, v))
     if triton.knobs.runtime.interpret and q.dtype == torch.bfloat16:
         precision = "widened"
@@ -179,8 +182,9 @@ def _backward_flops(_d_out: tuple, _out: tuple, _lse: tuple, *inputs: Any, **_: 
 
 
 def turn(blocks: Tensor, M: int) -> tuple[Tensor, Tensor]:
-    """Which places of [.., N, n] lists name each block: those places in the order of blocks, [.., N * n], and where
-    those of each block begin and end, [.., M + 1]. Equal blocks keep their order, so that sums do too."""
+    """The inverse of lists [.., N, n]: their places sorted by the block that they name, [.., N * n], and where the
+    places of each block begin and end, [.., M + 1]. The sort is stable, so that the order of sums is fixed.
+    """
     places = blocks.flatten(2)
     sorted_, turned = places.sort(dim=2, stable=True)
     numbers = torch.arange(M + 1, device=blocks.device, dtype=blocks.dtype)
@@ -190,7 +194,7 @@ def turn(blocks: Tensor, M: int) -> tuple[Tensor, Tensor]:
 def _everywhere(
     q: Tensor, blocks: Tensor, allowed: Tensor | None, keys: Tensor | None, bias: Tensor | None, rows: int, places: int
 ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
-    """Lists and masks with every axis there, by strides of zero."""
+    """Lists and masks with all axes, by strides of zero."""
     B, H, N, n = *q.shape[:2], *blocks.shape[2:]
     whole = B, H, N, rows, places
     allowed, bias = (None if mask is None else _dense(mask).expand(whole) for mask in (allowed, bias))

@@ -1,9 +1,9 @@
-"""Block-sparse attention, some query blocks at a time: the gathered keys of those are all that is ever held.
+"""Block-sparse attention, a few query blocks at a time: only their gathered keys are held.
 
-The backward pass gathers again and makes the scores, so memory beside the heads is that of one pass.
-B batch, H query heads, G key and value heads, Tq queries, Tk keys, D width of one head, N query blocks of R queries,
-M key blocks of S keys, n key blocks that a query block reads, K = n * S, P query blocks of a pass. X lists are read by
-Y heads each: each head's own, or one for the heads of a group, which share their keys.
+The backward pass gathers the keys and computes the scores again, so it needs the memory of one pass plus that of the
+heads. B batch, H query heads, G key and value heads, Tq queries, Tk keys, D width of one head, N query blocks of R
+queries, M key blocks of S keys, n key blocks that a query block reads, K = n * S, P query blocks of a pass. X lists are
+read by Y heads each: one list per head, or one for the heads of a group, which share their keys.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def block_sparse_blocked(
     bias: Tensor | None,
     together: int,
 ) -> Tensor:
-    """Arguments as for `block_sparse_attention`; together: the query blocks of a pass."""
+    """Arguments and result as for `block_sparse_attention`; together: the query blocks of a pass."""
     q, k, v = (heads.to(computed(heads)) for heads in (q, k, v))
     return _attention(q, k, v, blocks, allowed, keys, bias, rows, columns, together)
 
@@ -55,7 +55,7 @@ def _attention(
     together: int,
 ) -> Tensor:
     out, Tk = torch.empty_like(q), k.shape[2]
-    k, v = k.contiguous(), v.contiguous()  # copied here, once for all passes
+    k, v = k.contiguous(), v.contiguous()  # one copy for all passes
     if Tk % columns:
         k, v = (F.pad(heads, (0, 0, 0, -Tk % columns)) for heads in (k, v))
         real = torch.ones(len(q), Tk, dtype=torch.bool, device=q.device) if keys is None else keys
@@ -100,7 +100,7 @@ def _attention_backward(
         for some in _passes(q, k, blocks, rows, columns, together):
             Q, near, back = some.taken(q), some.gathered(K), some.taken(d_out)
             may = readable(some.lists, some.of(allowed), keys, k.shape[2], columns)
-            if may is not None:  # a row without any key has shares of something, from which nothing comes
+            if may is not None:  # a row without any key has weights, but nothing may come from them
                 empty = ~some.spread(may).any(5, keepdim=True)
                 back = back.unflatten(3, some.rows).masked_fill(empty, 0).flatten(3, 4)
             shares = _shares(Q, near, some, may, some.of(bias))
@@ -141,24 +141,24 @@ def flops(
     q: tuple, k: tuple, v: tuple, blocks: tuple, allowed: Any, keys: Any, bias: Any, rows: int, columns: int,
     *_: Any, **__: Any,
 ) -> int:  # fmt: skip
-    """Of the scores and the sums of all listed pairs; arguments as of an operator, with shapes for tensors."""
+    """FLOPs of the scores and the sums of all listed pairs; the arguments of an operator, with shapes for tensors."""
     B, H, _Tq, D = q
     return 4 * B * H * blocks[2] * rows * blocks[3] * columns * D
 
 
 @flops_of(torch.ops.tessera.blocked_block_sparse_attention_backward)
 def _backward_flops(_d_out: tuple, _out: tuple, *inputs: Any, **_: Any) -> int:
-    """As of plain attention, whose backward pass computes no scores again."""
+    """As for plain attention, whose backward pass does not compute the scores again."""
     return 2 * flops(*inputs)
 
 
 def empty_bias(q: Tensor, bias: Tensor | None, wanted: bool) -> Tensor:
-    """What its gradient is written to."""
+    """Memory for the gradient of a bias."""
     return q.new_empty(0) if bias is None or not wanted else bias.new_empty(bias.shape)
 
 
 def _in_blocks(x: Tensor, columns: int) -> Tensor:
-    """[B, G, Tk, D] -> [B * G * M, S, D], zeros behind the end."""
+    """[B, G, Tk, D] -> [B * G * M, S, D], with zeros after the end."""
     x = F.pad(x.to(wide(x)), (0, 0, 0, -x.shape[2] % columns))
     return x.reshape(x.shape[0] * x.shape[1] * (x.shape[2] // columns), columns, x.shape[3])
 
@@ -170,9 +170,9 @@ def _out_of_blocks(x: Tensor, like: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class _Pass:
-    """The query blocks `at` of N, and which blocks of keys they read.
+    """The query blocks `at` of N, and the blocks of keys that they read.
 
-    which: [B * X * P * n] rows of what `_in_blocks` makes; lists: [1 or B, 1 or H, P, n].
+    which: [B * X * P * n] rows of the result of `_in_blocks`; lists: [1 or B, 1 or H, P, n].
     """
 
     at: slice
@@ -190,14 +190,14 @@ class _Pass:
         return slice(None), slice(None), slice(self.at.start * R, self.at.stop * R)
 
     def taken(self, x: Tensor) -> Tensor:
-        """[B, H, Tq, D] -> [B, X, P, Y * R, D], zeros behind the end."""
+        """[B, H, Tq, D] -> [B, X, P, Y * R, D], with zeros after the end."""
         B, X, Y, P, R = self.sizes
         x = x[self.queries].to(wide(x))
         x = F.pad(x, (0, 0, 0, P * R - x.shape[2]))
         return x.reshape(B, X, Y, P, R, x.shape[3]).transpose(2, 3).flatten(3, 4)
 
     def put(self, out: Tensor, x: Tensor) -> None:
-        """[B, X, P, Y * R, D] to its place in [B, H, Tq, D]."""
+        """Write [B, X, P, Y * R, D] to its place in [B, H, Tq, D]."""
         there = out[self.queries]
         x = x.unflatten(3, self.rows).transpose(2, 3).flatten(3, 4).flatten(1, 2)
         there.copy_(x[:, :, : there.shape[2]])
@@ -208,15 +208,15 @@ class _Pass:
         return x.index_select(0, self.which).view(B, X, P, self.lists.shape[3] * x.shape[1], x.shape[2])
 
     def add(self, sums: Tensor, x: Tensor) -> None:
-        """What `gathered` took, back to where it was."""
+        """Add what `gathered` read to the place where it was read."""
         sums.index_add_(0, self.which, x.reshape(len(self.which), *sums.shape[1:]))
 
     def of(self, mask: Tensor | None) -> Tensor | None:
-        """[1 or B, 1 or H, 1 or N, 1 or R, K], of these blocks."""
+        """[1 or B, 1 or H, 1 or N, 1 or R, K], the part of these blocks."""
         return mask if mask is None or mask.shape[2] == 1 else mask[:, :, self.at]
 
     def spread(self, mask: Tensor) -> Tensor:
-        """The same as it lies beside scores, [1 or B, 1 or X, 1 or P, 1 or Y, 1 or R, K]."""
+        """The same in the axes of scores, [1 or B, 1 or X, 1 or P, 1 or Y, 1 or R, K]."""
         heads = mask[:, :, None] if mask.shape[1] == 1 else mask.unflatten(1, self.sizes[1:3])
         return heads.transpose(2, 3)
 
@@ -232,7 +232,7 @@ def _passes(q: Tensor, k: Tensor, blocks: Tensor, rows: int, columns: int, toget
 
 
 def _shares(q: Tensor, k: Tensor, some: _Pass, may: Tensor | None, bias: Tensor | None) -> Tensor:
-    """The weights of a pass, [B, X, P, Y, R, K]; rows without any key weigh all the same."""
+    """The weights of a pass, [B, X, P, Y, R, K]; equal weights in a row without any key."""
     scores = ((q * (1 / math.sqrt(q.shape[4]))) @ k.transpose(3, 4)).unflatten(3, some.rows)
     if bias is not None:
         scores += some.spread(bias)

@@ -1,7 +1,7 @@
-"""Block-sparse attention by copies: what a query block reads is laid side by side for PyTorch's own attention.
+"""Block-sparse attention by copies: the keys of a query block are copied next to each other for PyTorch's attention.
 
-B batch, H query heads, G key and value heads, Tq queries, Tk keys, D width of one head, N query blocks of R queries,
-M key blocks of S keys, n key blocks that a query block reads, K = n * S.
+B batch, H query heads, G key and value heads, Tq queries, Tk keys, D width of one head, N query blocks of R queries, M
+key blocks of S keys, n key blocks that a query block reads, K = n * S.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def gathered(
     bias: Tensor | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    """Arguments as for `block_sparse_attention`."""
+    """Arguments and result as for `block_sparse_attention`."""
     (B, H, Tq, D), (G, Tk) = q.shape, k.shape[1:3]
     N, n = blocks.shape[2:]
     M, R, S = -(-Tk // columns), rows, columns
@@ -40,7 +40,7 @@ def gathered(
     which = (head[:, :, None, None] * M + blocks).permute(order[:4]).flatten()
 
     def listed(heads: Tensor) -> Tensor:
-        """[B, G, Tk, D] -> [.., n * S, D], the keys of every query block side by side."""
+        """[B, G, Tk, D] -> [.., n * S, D], the keys of each query block next to each other."""
         flat = _padded(heads, M * S - Tk).reshape(B * G * M, S * D)
         return flat.index_select(0, which).view(*fold, n * S, D)
 
@@ -56,12 +56,12 @@ def gathered(
 
 
 def _padded(x: Tensor, behind: int) -> Tensor:
-    """So many zeros behind the last position; a trace, which may leave the length open, does not ask whether any."""
+    """Add zeros after the last position. A trace may leave the length open, so it always pads."""
     return F.pad(x, (0, 0, 0, behind)) if torch.compiler.is_compiling() or behind else x
 
 
 def readable(blocks: Tensor, allowed: Tensor | None, keys: Tensor | None, Tk: int, S: int) -> Tensor | None:
-    """`allowed` without padded keys and those beyond the end."""
+    """`allowed` without padded keys and keys beyond the end; shapes as for `block_sparse_attention`."""
     M = -(-Tk // S)
     if keys is None and Tk == M * S:
         return allowed
@@ -75,13 +75,14 @@ def readable(blocks: Tensor, allowed: Tensor | None, keys: Tensor | None, Tk: in
 def layout(B: int, H: int, N: int, *, apart: bool) -> tuple[tuple[int, ...], tuple[int, int]]:
     """How [B, H, N, ..] becomes the batch and the heads of one call: the order of the axes, and the two sizes.
 
-    Unless the masks of the sequences lie `apart`, blocks alone are the batch: one mask then serves all sequences.
+    If the masks of the sequences are equal (not `apart`), only blocks are the batch: one mask then serves all
+    sequences.
     """
     return ((0, 2, 1, 3, 4), (B * N, H)) if apart else ((2, 0, 1, 3, 4), (N, B * H))
 
 
 def folded(mask: Tensor, B: int, N: int, order: tuple[int, ...]) -> Tensor:
-    """[1 or B, 1 or H, 1 or N, 1 or R, K] -> what broadcasts to the scores of one call."""
+    """[1 or B, 1 or H, 1 or N, 1 or R, K] -> a mask that broadcasts to the scores of one call."""
     mask = mask.expand(-1, -1, N, -1, -1)
     if order[0] == 0:
         return mask.expand(B, -1, -1, -1, -1).permute(order).flatten(0, 1)
@@ -93,7 +94,11 @@ def folded(mask: Tensor, B: int, N: int, order: tuple[int, ...]) -> Tensor:
 def biased_attention(
     q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, bias: Tensor, dropout: float = 0.0
 ) -> Tensor:
-    """Attention with a bias and a mask that both broadcast to the scores [B, H, Tq, Tk]; an empty row reads zeros."""
+    """Attention with a bias and a mask that broadcast to the scores [B, H, Tq, Tk]; q, k, v: [B, H, .., D] -> [B, H,
+    Tq, D].
+
+    A row without any allowed key gives zeros.
+    """
     mask, empty = bias.to(q.dtype), None
     if allowed is not None:
         empty = ~allowed.any(dim=3, keepdim=True)

@@ -1,11 +1,11 @@
-"""Block-sparse attention in tiles: lists of blocks are read in the kernel, and no keys are copied side by side.
+"""Block-sparse attention in tiles: the kernel reads the lists of blocks, and keys are not copied.
 
-The online softmax of `kernels.attention.kernels_triton` over the places of a list: place p is key p % S of the block
-that stands at p // S in it, so that a tile has keys of many small blocks or a part of a large one. The gradient of keys
-goes by key blocks, through the turned list: which query blocks read a block, and at which place of their lists.
-B batch, H query heads, G key and value heads, Tq queries, Tk keys, D width of one head, N query blocks of R queries,
-M key blocks of S keys, n key blocks that a query block reads, K = n * S places. Lists, masks and biases have strides of
-zero where they are one for all. A row without any key gives zeros and a logarithm of its sum (LSE) of -inf.
+The online softmax of `kernels.attention.kernels_triton` over the places of a list: place p is key p % S of the block at
+p // S in the list, so a tile has keys of many small blocks or a part of a large one. The gradient of keys is computed
+per key block with the inverse lists: which query blocks read a block, and at which place of their lists. B batch, H
+query heads, G key and value heads, Tq queries, Tk keys, D width of one head, N query blocks of R queries, M key blocks
+of S keys, n key blocks that a query block reads, K = n * S places. Shared lists, masks and biases have strides of zero.
+A row without any key gives zeros, and -inf for the logarithm of its sum (LSE).
 """
 
 # mypy: allow-incomplete-defs
@@ -18,7 +18,7 @@ from kernels.attention.tiles_triton import LN2, LOG2E, _product, _weights
 
 @triton.jit
 def _picked(pointer, row, there, stride, WIDTH: tl.constexpr, BLOCK_D: tl.constexpr):
-    """[rows, BLOCK_D]: the rows with these numbers, zeros where none is there."""
+    """[rows, BLOCK_D]: the rows with these numbers; zeros if a row does not exist."""
     d = tl.arange(0, BLOCK_D)
     # int64: a row times its stride overflows 32 bits on long batches.
     at = pointer + row.to(tl.int64)[:, None] * stride + d[None, :]
@@ -34,7 +34,7 @@ def _put(pointer, x, row, there, stride, WIDTH: tl.constexpr, BLOCK_D: tl.conste
 
 @triton.jit
 def _listed(blocks, first, K, Tk, keys, S: tl.constexpr, BLOCK_K: tl.constexpr):
-    """The places of a tile, the keys that stand there, and whether they may be read."""
+    """The places of a tile, the keys at these places, and whether they may be read."""
     p = first + tl.arange(0, BLOCK_K)
     j = tl.load(blocks + p // S, mask=p < K, other=0).to(tl.int64) * S + p % S
     there = (p < K) & (j < Tk)
@@ -45,7 +45,7 @@ def _listed(blocks, first, K, Tk, keys, S: tl.constexpr, BLOCK_K: tl.constexpr):
 
 @triton.jit
 def _scores(products, there, allowed, bias, allowed_at, bias_at, place, scale):
-    """Products as powers of two, -inf where nothing may be read; what is `_at` are offsets of the queries' masks."""
+    """Products as powers of two, -inf where nothing may be read; names with `_at` are offsets of the queries' masks."""
     s = products * (scale * LOG2E)
     if bias is not None:
         s += tl.load(bias + bias_at + place, mask=there, other=0.0).to(tl.float32) * LOG2E
@@ -104,7 +104,7 @@ def _backward_queries(q_ptr, k_ptr, v_ptr, out_ptr, d_out_ptr, lse_ptr, delta_pt
                       q_by, k_by, v_by, out_by, d_out_by, d_q_by, blocks_by, allowed_by, bias_by, H, G, N, Tq, Tk, K,
                       scale, R: tl.constexpr, S: tl.constexpr, WIDTH: tl.constexpr, PRECISION: tl.constexpr,
                       BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr):  # fmt: skip
-    """Gradients of the queries, and for the kernels after it delta, the sum of out times its gradient in a row."""
+    """Gradients of the queries; for the next kernels also delta, the sum over a row of out times its gradient."""
     tiles = tl.cdiv(R, BLOCK_Q)
     r = tl.program_id(0) % tiles * BLOCK_Q + tl.arange(0, BLOCK_Q)
     n = (tl.program_id(0) // tiles % N).to(tl.int64)
@@ -147,7 +147,7 @@ def _backward_keys(q_ptr, k_ptr, v_ptr, d_out_ptr, lse_ptr, delta_ptr, d_k_ptr, 
                    Tq, Tk, listed, scale, R: tl.constexpr, S: tl.constexpr, WIDTH: tl.constexpr,
                    PRECISION: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr,
                    BLOCK_D: tl.constexpr):  # fmt: skip
-    """turned: of every block those places n * listed + e where it stands in a list, from ends[m] to ends[m + 1]."""
+    """turned: for each block m its places n * listed + e in the lists, from ends[m] to ends[m + 1]."""
     tiles = tl.cdiv(S, BLOCK_K)
     c = tl.program_id(0) % tiles * BLOCK_K + tl.arange(0, BLOCK_K)
     m = (tl.program_id(0) // tiles % M).to(tl.int64)
@@ -183,7 +183,7 @@ def _backward_keys(q_ptr, k_ptr, v_ptr, d_out_ptr, lse_ptr, delta_ptr, d_k_ptr, 
             delta = tl.load(delta_ptr + (b * H + h) * Tq + i, mask=there, other=0.0)
             allowed_at = n * allowed_by[2] + r * allowed_by[3] + e * S
             bias_at = n * bias_by[2] + r * bias_by[3] + e * S
-            # Keys by queries, so that the shares are a product's left factor as they stand.
+            # Keys by queries, so that the weights are the left factor of a product without transposition.
             s = _scores(_product(k, tl.trans(q), PRECISION), may[:, None] & there[None, :], mask, table,
                         allowed_at[None, :], bias_at[None, :], c[:, None], scale)  # fmt: skip
             share = _weights(s, lse[None, :])
@@ -200,12 +200,14 @@ def _backward_bias(q_ptr, k_ptr, v_ptr, d_out_ptr, lse_ptr, delta_ptr, d_bias_pt
                    R: tl.constexpr, S: tl.constexpr, WIDTH: tl.constexpr, PRECISION: tl.constexpr,
                    ONE_ROW: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr,
                    BLOCK_D: tl.constexpr):  # fmt: skip
-    """One tile of a bias [sizes.., K] gathers over what shares it, `times` of sequences, heads, blocks, row tiles."""
+    """Sums one tile of a bias [sizes.., K] over everything that shares it: `times` of sequences, heads, blocks, row
+    tiles.
+    """
     rest = tl.program_id(0)
     p_first, rest = rest % tl.cdiv(K, BLOCK_K) * BLOCK_K, rest // tl.cdiv(K, BLOCK_K)
     tiles = tl.cdiv(sizes[3], BLOCK_Q)
     own_tile, rest = rest % tiles, rest // tiles
-    own = rest.to(tl.int64)  # of sizes[0] * sizes[1] * sizes[2]
+    own = rest.to(tl.int64)  # an index into sizes[0] * sizes[1] * sizes[2]
     own_n, own_h, own_b = own % sizes[2], own // sizes[2] % sizes[1], own // sizes[2] // sizes[1]
     grads = tl.zeros([BLOCK_Q, BLOCK_K], tl.float32)
     for t in range(times[0] * times[1] * times[2] * times[3]):

@@ -1,9 +1,9 @@
-"""Attention over what is near as it is and what is far in compressed form, under one softmax.
+"""Attention over near positions and over compressed far positions, under one softmax.
 
-Zhu et al. 2021, "Long-Short Transformer", https://arxiv.org/abs/2107.02192, section 3. Both ways: the sequence is cut
-into segments of W positions, and a query reads those of its own segment, W / 2 to each side of it, and S vectors that
-stand for the whole sequence. B batch, H heads, T time, S vectors, D width of one head. What a causal query reads are
-bands; see `kernels/sparse_attention/banded_attention.py`.
+Zhu et al. 2021, "Long-Short Transformer", https://arxiv.org/abs/2107.02192, section 3, not causal: the sequence is cut
+into segments of W positions. A query reads its own segment, W / 2 positions to each side of it, and S vectors that
+represent the whole sequence. B batch, H heads, T time, S vectors, D width of one head. A causal query reads bands; see
+`kernels.sparse_attention.banded_attention`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kernels.attention.attention import masked_attention
 
 @dataclass(frozen=True)
 class Segments:
-    """How a sequence is cut: `count` segments of `rows` queries, each reading `columns` keys that lie near."""
+    """How a sequence is cut: `count` segments of `rows` queries, each reading `columns` near keys."""
 
     count: int
     rows: int
@@ -28,8 +28,8 @@ class Segments:
 
 
 def segments(length: int, window: int) -> Segments:
-    """The cut of so many positions; it decides the work: count * rows * (columns + vectors) scores."""
-    if length <= window:  # one segment, which needs no keys beyond those there are
+    """The cut of `length` positions; it decides the work: count * rows * (columns + vectors) scores."""
+    if length <= window:  # one segment, which needs no other keys than those that exist
         return Segments(1, length, length)
     return Segments(-(-length // window), window, 2 * window)
 
@@ -48,7 +48,7 @@ def long_short_attention_reference(
         allowed = torch.cat([real.any(1, keepdim=True).expand(-1, far_k.shape[2]), real[:, near]], dim=1)
         scores = torch.einsum("bhd,bhkd->bhk", q[:, :, i].to(wide), K) / math.sqrt(q.shape[3])
         weights = scores.exp() * allowed[:, None, :]
-        # A denominator of one where there is nothing, so that neither zeros nor their gradients become NaN.
+        # The denominator is one if there is nothing, so that neither zeros nor their gradients become NaN.
         total = weights.sum(2, keepdim=True)
         rows.append(torch.einsum("bhk,bhkd->bhd", weights / torch.where(total > 0, total, 1), V))
     return torch.stack(rows, dim=2).to(q.dtype)
@@ -67,7 +67,8 @@ def long_short_attention(
 ) -> Tensor:
     """q, k and v: [B, H, T, D], far_k and far_v: [B, H, S, D] -> [B, H, T, D].
 
-    window: even. keys: [B, T], True where a key may be read; a sequence without any reads zeros.
+    window: W, even. keys: [B, T], True where a key may be read; a sequence without any gives zeros. dropout: the share
+    of weights set to zero.
     """
     B, H, T, D = q.shape
     cut = segments(T, window)

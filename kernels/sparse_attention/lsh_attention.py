@@ -1,10 +1,10 @@
-"""Attention within chunks of positions that were sorted by a hash, in time and memory of O(T * rounds * chunk).
+"""Attention within chunks of positions sorted by a hash, in time and memory O(T * rounds * chunk).
 
-Kitaev, Kaiser, Levskaya 2020, "Reformer", https://arxiv.org/abs/2001.04451, section 2. In every round the positions are
-sorted by (bucket, position) and cut into chunks; the chunks of all rounds form one ring, and a chunk reads itself and
-the one before it, both ways also the one after it, each once. A query reads itself only where it sees nothing else.
-Rounds are mixed by their normalisers: out = sum_r softmax_r(logsumexp_j s_rij) out_r.
-B batch, H heads, T time, D width of one head, R rounds, N chunks a round, K positions a chunk, M buckets.
+Kitaev, Kaiser, Levskaya 2020, "Reformer", https://arxiv.org/abs/2001.04451, section 2. In each round the positions are
+sorted by (bucket, position) and cut into chunks. The chunks of all rounds form one ring. A chunk reads itself and the
+previous chunk, if not causal also the next one, each once. A query reads itself only if it reads nothing else. Rounds
+are mixed by their normalisers: out = sum_r softmax_r(logsumexp_j s_rij) out_r. B batch, H heads, T time, D width of one
+head, R rounds, N chunks per round, K positions per chunk, M buckets.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from kernels.dispatch.mode import is_plain
 
-# As published: the logit of oneself is below that of any other, and that of what may not be read below both.
+# As published: the logit of the query's own position is below all others, and that of a forbidden position below both.
 ONESELF, NOTHING = -1e5, -1e9
 WORD = 0xFFFFFFFF
 
@@ -34,12 +34,12 @@ class Cut:
 
     @property
     def ring(self) -> int:
-        """Chunks of all rounds."""
+        """The number of chunks of all rounds."""
         return self.rounds * self.chunks
 
 
 def cut(length: int, chunk: int, rounds: int, causal: bool) -> Cut:
-    """A sequence no longer than a chunk is one chunk, read once."""
+    """The cut of a sequence; one that is no longer than a chunk is a single chunk, read once."""
     if length <= chunk:
         return Cut(rounds=1, chunks=1, size=length, views=1)
     chunks = -(-length // chunk)
@@ -47,7 +47,7 @@ def cut(length: int, chunk: int, rounds: int, causal: bool) -> Cut:
 
 
 def gaussians(rows: Tensor, columns: int, seed: int) -> Tensor:
-    """rows: [..] of int64 -> [.., columns], N(0, 1) of float32, each a function of its row, its column and the seed."""
+    """rows: [..] int64 -> [.., columns], N(0, 1) in float32, each a function of its row, its column and the seed."""
     column = torch.arange(columns, device=rows.device)
     key = _mixed(rows + _mixed(torch.full_like(rows, seed)))[..., None] + column * 0x9E3779B9
     first, second = _mixed(key), _mixed(_mixed(key) + 0x5BD1E995)
@@ -56,7 +56,7 @@ def gaussians(rows: Tensor, columns: int, seed: int) -> Tensor:
 
 
 def _mixed(x: Tensor) -> Tensor:
-    """A bijection of the numbers below 2^32 that changes half of the bits when one changes."""
+    """A bijection of the numbers below 2^32 in which one changed bit changes half of the bits."""
     x = x & WORD
     for _ in range(2):
         x = ((x >> 16 ^ x) * 0x45D9F3B) & WORD
@@ -64,9 +64,9 @@ def _mixed(x: Tensor) -> Tensor:
 
 
 def buckets_of(x: Tensor, rotations: Tensor, columns: Tensor | None = None) -> Tensor:
-    """argmax [x R, -x R] of x: [B, H, T, D], rotations: [D, R, M / 2] -> [B, H, R, T] of int64.
+    """argmax [x R, -x R] of x: [B, H, T, D], rotations: [D, R, M / 2] -> [B, H, R, T] int64.
 
-    columns: [B], of which sequence only so many columns count; then M is twice as many.
+    columns: [B], how many columns of M / 2 count for each sequence; the number of buckets is then twice as many.
     """
     scores = (x.flatten(0, 2) @ rotations.flatten(1)).view(*x.shape[:3], *rotations.shape[1:])
     half: Tensor | int = rotations.shape[2]
@@ -93,11 +93,12 @@ def lsh_attention(
     exact_counts: bool = False,
     dropout: float = 0.0,
 ) -> Tensor:
-    """q, k and v: [B, H, T, D], buckets: [B, H, R, T], None where T is no longer than a chunk -> [B, H, T, D].
+    """q, k and v: [B, H, T, D], buckets: [B, H, R, T], None if T is no longer than a chunk -> [B, H, T, D].
 
-    padding: [B, T], True at real positions; the others are sorted behind them, and read zeros. bias: [H, 2 T - 1],
-    added to the scores by the distance j - i, from 1 - T. exact_counts: a key that is shown to a query several times
-    counts once.
+    chunk: positions of a chunk. padding: [B, T], True at real positions; the others are sorted after them and give
+    zeros. bias: [H, 2 T - 1], added to the scores by the distance j - i, from 1 - T. same_bucket: a query reads only
+    keys of its bucket. exact_counts: a key that a query reads several times counts once. dropout: the share of weights
+    set to zero.
     """
     B, H, _, D = q.shape
     layout = _Layout(buckets, padding, q, chunk=chunk, causal=causal, same_bucket=same_bucket)
@@ -108,10 +109,10 @@ def lsh_attention(
     seen = layout.rows(layout.seen)
     Q = F.embedding(layout.rows(layout.slots), q.flatten(0, 2)).view(*chunks, D)
     K = F.embedding(seen, k.flatten(0, 2)).view(*chunks, D)
-    # In place as far as a gradient allows: penalties, scores and weights are the largest tensors.
+    # In place as far as autograd allows: penalties, scores and weights are the largest tensors.
     scores = penalty.flatten(0, 2)
     turned = K.transpose(1, 2)
-    # With `out` and not `baddbmm_`, which torch's counter of FLOPs does not know.
+    # `out=` instead of `baddbmm_`, which torch's FLOP counter does not know.
     scores = torch.baddbmm(scores, Q, turned, out=None if torch.is_grad_enabled() or is_plain() else scores)
     del Q, K, turned, penalty
     largest = scores.detach().amax(2, keepdim=True)
@@ -131,7 +132,7 @@ def _gathered(weights: Tensor, table: Tensor, rows: Tensor) -> Tensor:
 
 
 class _Gathered(torch.autograd.Function):
-    """The product gathers its rows once more on the way back: kept, they would be as large as the weights."""
+    """The backward pass gathers the rows again: kept, they would be as large as the weights."""
 
     @staticmethod
     def forward(weights: Tensor, table: Tensor, rows: Tensor) -> Tensor:
@@ -149,9 +150,10 @@ class _Gathered(torch.autograd.Function):
 
 
 class _Layout:
-    """Which position stands where in the ring, and what it may read there.
+    """The place of each position in the ring, and what it may read there.
 
-    slots: [B, H, R * N, K], the positions in their order; seen: [B, H, R * N, views * K], those that a chunk reads.
+    slots: [B, H, R * N, K], the positions in their order; seen: [B, H, R * N, views * K], the positions that a chunk
+    reads.
     """
 
     def __init__(
@@ -169,7 +171,7 @@ class _Layout:
         self.causal, self.length = causal, T
         self.order = _order(buckets, padding, (B, H, T), q.device)
         counts = torch.full((1,), T, device=q.device) if padding is None else padding.sum(1)
-        self.chunks = (-(-counts // self.cut.size)).clamp(min=1)  # that hold anything real, [B or 1]
+        self.chunks = (-(-counts // self.cut.size)).clamp(min=1)  # chunks that hold a real position, [B or 1]
         self.neighbours = self._ring()
         self.slots = self._slots(self.order)
         self.seen = self._around(self.slots)
@@ -178,11 +180,11 @@ class _Layout:
         self.real = self._around(real.expand(-1, -1, self.cut.rounds, -1, -1).flatten(2, 3))
         self.buckets = None
         if same_bucket and buckets is not None:
-            # Where everything fits into one chunk there is nothing to sort, and all may be read.
+            # If everything fits into one chunk, nothing is sorted and everything may be read.
             self.buckets = buckets.masked_fill((self.chunks == 1)[:, None, None, None], 0)
 
     def _ring(self) -> Tensor:
-        """The chunks that a chunk reads, itself first, [B or 1, R * N, views]; -1 for one that is among them."""
+        """The chunks that a chunk reads, itself first, [B or 1, R * N, views]; -1 for a repeated one."""
         R, N = self.cut.rounds, self.cut.chunks
         own = torch.arange(R * N, device=self.chunks.device)
         turn, place = own // N, own % N
@@ -193,12 +195,14 @@ class _Layout:
         return torch.stack([own.expand_as(before), before, after], dim=2)[:, :, : self.cut.views]
 
     def _slots(self, x: Tensor) -> Tensor:
-        """[B, H, R, T] -> [B, H, R * N, K]; what fills the last chunk is never read."""
+        """[B, H, R, T] -> [B, H, R * N, K]; the padding of the last chunk is never read."""
         x = F.pad(x, (0, self.cut.chunks * self.cut.size - self.length))
         return x.view(*x.shape[:2], self.cut.ring, self.cut.size)
 
     def _around(self, slots: Tensor) -> Tensor:
-        """[B or 1, H or 1, R * N, K] -> [.., R * N, views * K], what a chunk reads; of bools, False where nothing."""
+        """[B or 1, H or 1, R * N, K] -> [.., R * N, views * K], what a chunk reads; for bools False if there is
+        nothing.
+        """
         B = max(len(slots), len(self.neighbours))
         chosen = self.neighbours[:, None, :, :, None].clamp(min=0)
         around = torch.take_along_dim(slots.expand(B, -1, -1, -1)[:, :, :, None], chosen, dim=2)
@@ -207,7 +211,7 @@ class _Layout:
         return around.flatten(3)
 
     def rows(self, positions: Tensor) -> Tensor:
-        """[B, H, ..] of positions -> their rows among those of all sequences and heads."""
+        """Positions [B, H, ..] -> their rows in a table of all sequences and heads."""
         B, H = positions.shape[:2]
         return positions + (torch.arange(B * H, device=positions.device) * self.length).view(B, H, 1, 1)
 
@@ -233,16 +237,16 @@ class _Layout:
         return bias[heads, distance]
 
     def _places(self) -> Tensor:
-        """Where in its round every position stands, [B, H, R, T]."""
+        """The place of each position in its round, [B, H, R, T]."""
         numbers = torch.arange(self.length, device=self.order.device).expand_as(self.order)
         return torch.zeros_like(self.order).scatter(3, self.order, numbers)
 
     def _counts(self) -> Tensor:
-        """How often query i is shown key j in all rounds, [B, H, R * N, K, views * K]."""
+        """How often query i reads key j in all rounds, [B, H, R * N, K, views * K]."""
         R, N = self.cut.rounds, self.cut.chunks
         starts = torch.arange(R, device=self.order.device)[:, None] * N
-        chunks = self._places() // self.cut.size + starts  # of every position in every round
-        shown = []  # (chunks that show a key, chunks where it stands), [B, H, R * N, K] and [.., views * K]
+        chunks = self._places() // self.cut.size + starts  # the chunk of each position in each round
+        shown = []  # (chunks that read a key, chunks that hold it, round), [B, H, R * N, K] and [.., views * K]
         for r in range(R):
             own = chunks[:, :, r]
             for view in range(self.cut.views):
@@ -264,7 +268,9 @@ class _Layout:
         return values.gather(2, positions.flatten(2)).view_as(positions)
 
     def mixed(self, sums: Tensor, largest: Tensor) -> Tensor:
-        """sums: [B * H * R * N, K, D + 1], each round's own, over exp(largest) -> [B, H, T, D + 1] over one factor."""
+        """sums: [B * H * R * N, K, D + 1], per round, relative to exp(largest) -> [B, H, T, D + 1] with one common
+        factor.
+        """
         B, H = self.slots.shape[:2]
         R, T, width = self.cut.rounds, self.length, sums.shape[2]
         stride = self.cut.chunks * self.cut.size
@@ -283,7 +289,7 @@ def _order(buckets: Tensor | None, padding: Tensor | None, shape: tuple[int, int
     positions = torch.arange(T, device=device)
     keys = positions.expand(B, H, 1, T) if buckets is None else buckets * T + positions
     if padding is not None:
-        # A sequence that is one chunk is sorted too, so that its real positions come first.
+        # A sequence of one chunk is sorted too, so that its real positions come first.
         keys = keys.masked_fill(~padding[:, None, None, :], torch.iinfo(torch.int64).max)
         return keys.sort(dim=3, stable=True).indices
     return keys if buckets is None else keys.argsort(dim=3)

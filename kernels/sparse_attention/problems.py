@@ -1,7 +1,7 @@
-"""What block-sparse attention is asked for: sizes and flags, inputs to measure with, who refuses what, tiles.
+"""The problems of block-sparse attention: sizes and flags, inputs to measure with, unsupported cases, tiles.
 
-B batch, H query heads, G key and value heads, Tq queries, Tk keys, D width of one head, N query blocks of R queries,
-M key blocks of S keys, n key blocks that a query block reads, K = n * S.
+B batch, H query heads, G key and value heads, Tq queries, Tk keys, D width of one head, N query blocks of R queries, M
+key blocks of S keys, n key blocks that a query block reads, K = n * S.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from kernels.dispatch.registry import Configuration, Problem
 from kernels.rowwise import rows
 
 SIZES = ("batch", "heads", "groups", "queries", "keys", "width", "rows", "columns", "listed")
-# lists: "shared" by all heads, or each head's "own". allowed: "none", or a mask of a block's "keys" or of its "pairs".
+# lists: "shared" by all heads, or "own" for each head. allowed: "none", or a mask of a block's "keys" or of its
+# "pairs".
 FLAGS = ("lists", "allowed", "padded", "bias", "dropout", "gradients")
-LONGEST = 4096  # keys for which a matrix of all pairs is still made
+LONGEST = 4096  # the largest number of keys for which a matrix of all pairs is made
 
 TOGETHER = {"together": (1, 4, 16, 64, 256)}
 
 
 def sizes(q: Tensor, k: Tensor, blocks: Tensor, R: int, S: int) -> tuple[int, ...]:
-    """Those of a call."""
+    """The sizes of a call, in the order of SIZES; arguments as for `block_sparse_attention`."""
     (B, H, Tq, D), (G, Tk) = q.shape, k.shape[1:3]
     return B, H, G, Tq, Tk, D, R, S, blocks.shape[3]
 
@@ -33,7 +34,7 @@ def flags(
     q: Tensor, k: Tensor, v: Tensor, blocks: Tensor, allowed: Tensor | None, keys: Tensor | None, bias: Tensor | None,
     drops: bool,
 ) -> tuple[Any, ...]:  # fmt: skip
-    """Those of a call."""
+    """The flags of a call, in the order of FLAGS; arguments as for `block_sparse_attention`."""
     lists = "own" if blocks.shape[1] > 1 else "shared"
     masked = "none" if allowed is None else "pairs" if allowed.shape[3] > 1 else "keys"
     biased = "none" if bias is None else "learned" if rows.learns(bias) else "fixed"
@@ -41,7 +42,7 @@ def flags(
 
 
 def suited(problem: Problem) -> Configuration:
-    """The tiles of attention, none larger than what there is of a block or of its keys."""
+    """The tiles of attention, none larger than a block or the keys that it reads."""
     tiles = {**asked.suited(problem)}
     read = problem["listed"] * problem["columns"]
     for name, most in (
@@ -55,7 +56,7 @@ def suited(problem: Problem) -> Configuration:
 
 
 def varies_what_runs(configuration: Configuration, problem: Problem) -> bool:
-    """No tiles of a backward pass that is not asked for are tried, and no precision where numbers have half of it."""
+    """Rules out tiles of a backward pass that is not needed, and a precision setting for half precision."""
     idle = () if problem["gradients"] else asked.BACKWARD
     if problem.dtype in asked.HALF:
         idle = (*idle, "precision")
@@ -64,21 +65,24 @@ def varies_what_runs(configuration: Configuration, problem: Problem) -> bool:
 
 
 def drops(problem: Problem) -> str | None:
-    return "it drops no weights" if problem["dropout"] else None
+    """Why an implementation without dropout cannot run `problem`, or None."""
+    return "it has no dropout" if problem["dropout"] else None
 
 
 def needs_tiles(problem: Problem) -> str | None:
-    """Why the Triton kernels cannot run `problem`."""
+    """Why the Triton kernels cannot run `problem`, or None."""
     return drops(problem) or asked.needs_tiles(problem)
 
 
 def refuses_dense(problem: Problem) -> str | None:
+    """Why a matrix of all pairs cannot be made for `problem`, or None."""
     if max(problem["queries"], problem["keys"]) > LONGEST:
-        return f"a matrix of all pairs is made for at most {LONGEST} positions"
+        return f"it makes a matrix of all pairs, for at most {LONGEST} positions"
     return None
 
 
 def inputs(problem: Problem, seed: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Random arguments of a call for a problem: q, k, v, blocks, then keywords; see `block_sparse_attention`."""
     B, H, G, Tq, Tk, D, R, S, n = (problem[name] for name in SIZES)
     N, M, device = -(-Tq // R), -(-Tk // S), problem.device
     generator = torch.Generator(device).manual_seed(seed)
@@ -87,7 +91,7 @@ def inputs(problem: Problem, seed: int) -> tuple[tuple[Any, ...], dict[str, Any]
         numbers = torch.randn(shape, generator=generator, device=device)
         return numbers.to(getattr(torch, problem.dtype)).requires_grad_(learns)
 
-    # As a projection leaves them: heads side by side at a position.
+    # The layout that a projection gives: the heads of a position next to each other.
     q, k, v = (
         normal(B, length, heads, D, learns=problem["gradients"]).transpose(1, 2)
         for length, heads in ((Tq, H), (Tk, G), (Tk, G))
@@ -98,7 +102,7 @@ def inputs(problem: Problem, seed: int) -> tuple[tuple[Any, ...], dict[str, Any]
     allowed = None
     if problem["allowed"] != "none":
         shape = (1, 1, N, R if problem["allowed"] == "pairs" else 1, n * S)
-        # A list longer than there are blocks begins again, and what it says twice is allowed once.
+        # A list that is longer than the number of blocks starts again; a repeated block is allowed once.
         once = (places < M).repeat_interleave(S)
         allowed = (torch.rand(shape, generator=generator, device=device) < 0.75) & once
     ends = torch.randint(-(-Tk // 2), Tk + 1, (B, 1), generator=generator, device=device)
@@ -108,13 +112,13 @@ def inputs(problem: Problem, seed: int) -> tuple[tuple[Any, ...], dict[str, Any]
         "allowed": allowed,
         "keys": torch.arange(Tk, device=device) < ends if problem["padded"] else None,
         "bias": normal(1, H, N, R, n * S, learns=problem["bias"] == "learned") if problem["bias"] != "none" else None,
-        # So few that nothing is dropped, and the result can be compared, though the way of dropping is taken.
+        # So small that nothing is dropped and results can be compared, but the code for dropout runs.
         "dropout": 1e-12 if problem["dropout"] else 0.0,
     }
 
 
 def problems(device: str) -> dict[str, Problem]:
-    """BigBird's lists, each head's own, and the fixed ones of a Sparse Transformer."""
+    """Lists of BigBird, one per head, and the fixed lists of a Sparse Transformer."""
     gpu = device == "cuda"
     dtype = "bfloat16" if gpu else "float32"
     bigbird = [(8, 16, 4096, 64, 64), (2, 16, 16384, 128, 64)] if gpu else [(4, 4, 256, 16, 8), (4, 4, 1024, 32, 16)]

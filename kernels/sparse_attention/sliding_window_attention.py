@@ -1,11 +1,11 @@
-"""Attention in which a query reads only the keys near it, in time and memory of O(T * window).
+"""Attention in which a query reads only near keys, in time and memory O(T * window).
 
-Beltagy et al. 2020, "Longformer", https://arxiv.org/abs/2004.05150, section 3.1.
-B batch, H query heads, G key and value heads, Tq queries, Tk keys, D width of one head, d dilation.
+Beltagy et al. 2020, "Longformer", https://arxiv.org/abs/2004.05150, section 3.1. B batch, H query heads, G key and
+value heads, Tq queries, Tk keys, D width of one head, d dilation.
 
-Query i reads key j when -left <= (j - i) / d <= right and d divides j - i. Causal: left = window - 1, right = 0, the
-last `window` positions with itself. Both ways: left = right = window // 2. Queries are cut into tiles, and a tile reads
-one stretch of keys; positions with one remainder by d are a sequence of their own.
+Query i reads key j if -left <= (j - i) / d <= right and d divides j - i. Causal: left = window - 1, right = 0, the last
+`window` positions including its own. Otherwise left = right = window // 2. Queries are cut into tiles, and a tile reads
+one stretch of keys. With dilation, the positions with equal remainder by d form a sequence of their own.
 """
 
 from __future__ import annotations
@@ -21,20 +21,22 @@ from kernels.attention.attention import attention_reference, masked_attention
 from kernels.dispatch.mode import is_plain
 from kernels.sparse_attention.gathered import biased_attention, folded, layout
 
-# Queries. Larger tiles make fewer keys be read twice, smaller ones fewer scores outside the window. Forward and
+# Queries. Larger tiles read fewer keys twice, smaller tiles compute fewer scores outside the window. Forward and
 # backward at B 8, T 1024, H 4, D 32, float32, one core of a shared CPU, best of 5: window 64: 109, 127, 102 ms with 16,
-# 32, 64; window 256: 324, 249, 248, 306 ms with 32, 64, 128, 256 (378 with 256 and keys that are copied).
+# 32, 64; window 256: 324, 249, 248, 306 ms with 32, 64, 128, 256 (378 with 256 and copied keys).
 SMALLEST_TILE, LARGE_TILE = 16, 64
 
 
 def reach(window: int, causal: bool) -> tuple[int, int]:
-    """How many keys to the left and to the right of itself a query reads."""
+    """How many keys to the left and to the right of its own position a query reads."""
     return (window - 1, 0) if causal else (window // 2, window // 2)
 
 
 @dataclass(frozen=True)
 class Tiling:
-    """How a sequence is cut: `count` tiles of `rows` queries, each reading `columns` keys, `left` before its first."""
+    """How a sequence is cut: `count` tiles of `rows` queries, each reading `columns` keys, `left` before its first
+    query.
+    """
 
     count: int
     rows: int
@@ -43,19 +45,21 @@ class Tiling:
 
 
 def tiling(queries: int, keys: int, window: int, causal: bool) -> Tiling:
-    """The cut for so many queries and keys; it decides the work: count * rows * columns scores."""
+    """The cut for a number of queries and keys; it decides the work: count * rows * columns scores."""
     left, right = reach(window, causal)
     rows = max(min(window, LARGE_TILE), window // 4, SMALLEST_TILE)
-    if queries <= rows:  # one tile, which needs no keys beyond those there are
+    if queries <= rows:  # one tile, which needs no other keys than those that exist
         return Tiling(count=1, rows=queries, columns=keys, left=keys - queries)
-    columns = -(-(left + right) // rows) * rows + rows  # whole tiles, so that gradients add up tile by tile
+    columns = -(-(left + right) // rows) * rows + rows  # whole tiles, so that gradients are summed tile by tile
     return Tiling(count=-(-queries // rows), rows=rows, columns=columns, left=columns - rows - right)
 
 
 @dataclass(frozen=True)
 class Everywhere:
-    """Keys that every query reads beside its window: k, v: [B, G, g, D], keys: [B, g] or None, which of them may be
-    read; bias: [1 or B, H, Tq, g] or None."""
+    """Keys that all queries read in addition to their window.
+
+    k, v: [B, G, g, D]. keys: [B, g], True where they may be read, or None. bias: [1 or B, H, Tq, g] or None.
+    """
 
     k: Tensor
     v: Tensor
@@ -122,17 +126,19 @@ def sliding_window_attention(
     everywhere: Everywhere | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    """q: [B, H, Tq, D], k and v: [B, G, Tk, D] -> [B, H, Tq, D]; the first Tk - Tq keys are the first query's past.
+    """q: [B, H, Tq, D], k and v: [B, G, Tk, D] -> [B, H, Tq, D]; the first Tk - Tq keys are the past of the first
+    query.
 
     keys: [1 or B, Tk], True where a key may be read in a window. bias: [H, left + 1 + right], added to the scaled
-    scores by the distance (j - i) / d, from -left to right. A query without any key reads zeros.
+    scores by the distance (j - i) / d, from -left to right. dropout: the share of weights set to zero. A query without
+    any key gives zeros.
     """
     if dilation > 1:
         return _dilated(q, k, v, window, causal, dilation, keys, bias, everywhere, dropout)
     (B, H, Tq, D), Tk = q.shape, k.shape[2]
     tiles = tiling(Tq, Tk, window, causal)
     N, R, K = tiles.count, tiles.rows, tiles.columns
-    before = tiles.left - (Tk - Tq)  # keys to add in front; negative: keys beyond reach, to drop
+    before = tiles.left - (Tk - Tq)  # keys to add in front; negative: unreachable keys to drop
     ends = (before, (N - 1) * R + K - before - Tk)
     left, right = reach(window, causal)
     distance = torch.arange(K, device=q.device) - tiles.left - torch.arange(R, device=q.device)[:, None]  # [R, K]
@@ -146,7 +152,7 @@ def sliding_window_attention(
     order, fold = layout(B, H, N, apart=apart)
 
     def stretches(heads: Tensor, more: Tensor | None) -> Tensor:
-        """[B, G, Tk, D] -> [.., g + K, D], the keys of every tile; a view unless there is more in front."""
+        """[B, G, Tk, D] -> [.., g + K, D], the keys of each tile; a view if there are no additional keys."""
         heads = F.pad(heads, (0, 0, *ends))
         tiled = heads[:, :, None] if N == 1 else _stretched(heads, K, R)
         if more is not None:
@@ -168,17 +174,20 @@ def sliding_window_attention(
 
 
 def _stretched(x: Tensor, K: int, R: int) -> Tensor:
-    """[B, G, (N - 1) * R + K, D] -> [B, G, N, K, D], a view: R further on, the next K, which are whole tiles of R."""
-    if is_plain() or torch.compiler.is_compiling():  # dynamo makes an instance of the function, which torch warns of
+    """[B, G, (N - 1) * R + K, D] -> [B, G, N, K, D], a view: each tile begins R further and has K keys, whole tiles of
+    R.
+    """
+    # dynamo makes an instance of the function, and torch warns about that
+    if is_plain() or torch.compiler.is_compiling():
         return x.unfold(2, K, R).transpose(3, 4)
     return _Stretches.apply(x, K, R)
 
 
 class _Stretches(torch.autograd.Function):
-    """What `_stretched` does.
+    """The same as `_stretched`, with a faster backward pass.
 
-    Its backward pass adds K / R tensors of the input's size; torch's own for `unfold` goes number by number. Forward
-    and backward of the attention at B 8, T 1024, H 4, D 32, window 64: 170 ms with unfold's, 102 with this.
+    It adds K / R tensors of the input's size; torch's own for `unfold` goes number by number. Forward and backward of
+    the attention at B 8, T 1024, H 4, D 32, window 64: 170 ms with that of `unfold`, 102 ms with this.
     """
 
     @staticmethod
@@ -199,7 +208,7 @@ class _Stretches(torch.autograd.Function):
 def _with_everywhere(
     everywhere: Everywhere, allowed: Tensor, near: Tensor | None, rest: int
 ) -> tuple[Tensor, Tensor | None]:
-    """The masks and biases [1 or B, 1 or H, N, R, K] with those of the keys that all read in front."""
+    """The masks and biases [1 or B, 1 or H, N, R, K], with those of the keys that all queries read in front."""
     _, _, N, R, _ = allowed.shape
     g, more = everywhere.k.shape[2], everywhere.bias
     some = allowed.new_ones(1, g) if everywhere.keys is None else everywhere.keys
@@ -229,10 +238,10 @@ def _dilated(
     everywhere: Everywhere | None,
     dropout: float,
 ) -> Tensor:
-    """The windows of the positions with one remainder, which are a batch of their own."""
+    """Windows with dilation: the positions with equal remainder are sequences of a larger batch."""
     (B, _, Tq, _), Tk = q.shape, k.shape[2]
     options: dict[str, Any] = {"window": window, "causal": causal, "bias": bias, "dropout": dropout}
-    if Tq == 1:  # of all remainders it reads its own
+    if Tq == 1:  # it reads only the positions with its own remainder
         k, v = (heads[:, :, (Tk - 1) % dilation :: dilation] for heads in (k, v))
         keys = None if keys is None else keys[:, (Tk - 1) % dilation :: dilation]
         return sliding_window_attention(q, k, v, keys=keys, everywhere=everywhere, **options)

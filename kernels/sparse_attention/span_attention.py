@@ -1,12 +1,12 @@
-"""Attention to the positions just before, each weighted by a soft mask that falls with distance: time and memory T * S.
+"""Attention to the previous positions, each weighted by a soft mask that falls with distance, in time and memory T * S.
 
-Sukhbaatar et al. 2019, "Adaptive Attention Span in Transformers", https://arxiv.org/abs/1905.07799, section 2.2:
-a_ij = m_i(x) e_ij / sum_j m_i(x) e_ij with e_ij = exp(q_i (k_j + p_x) / sqrt(D)) and
-m_i(x) = clamp((R + z_i - x) / R, 0, 1); x = i - j - 1 = 0, 1, .., S - 1 is the distance, 0 for the position before. A
-query does not read itself.
-B batch, H heads, Tq queries, Tk keys, D width of one head, S distances, R ramp.
+Sukhbaatar et al. 2019, "Adaptive Attention Span in Transformers", https://arxiv.org/abs/1905.07799, section 2.2: a_ij =
+m_i(x) e_ij / sum_j m_i(x) e_ij with e_ij = exp(q_i (k_j + p_x) / sqrt(D)) and m_i(x) = clamp((R + z_i - x) / R, 0, 1);
+x = i - j - 1 = 0, 1, .., S - 1 is the distance, 0 for the previous position. A query does not read itself. B batch, H
+heads, Tq queries, Tk keys, D width of one head, S distances, R ramp.
 
-Queries are cut into tiles, whose scores are then taken by distance: mask, vectors p and softmax know distances alone.
+Queries are cut into tiles, and their scores are arranged by distance, because mask, vectors p and softmax depend only
+on distances.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ EPSILON = 1e-8  # added to the sum of the masked weights, which are a softmax ov
 
 @dataclass(frozen=True)
 class SpanTiling:
-    """How a sequence is cut: `count` tiles of `rows` queries, each reading `columns` keys, `width` for one query."""
+    """How a sequence is cut: `count` tiles of `rows` queries, each reading `columns` keys, `width` of them for one
+    query.
+    """
 
     count: int
     rows: int
@@ -35,7 +37,7 @@ class SpanTiling:
 
 
 def span_tiling(queries: int, keys: int, span: int, *, zeros: bool) -> SpanTiling:
-    """The cut for so many queries and keys; a query has no more distances than keys before it, but all with `zeros`."""
+    """The cut for a number of queries and keys; without `zeros` a query has no more distances than keys before it."""
     width = span if zeros else max(1, min(span, keys - 1))
     rows = min(queries, max(width, SMALLEST_TILE))
     return SpanTiling(count=-(-queries // rows), rows=rows, columns=rows + width - 1, width=width)
@@ -78,18 +80,19 @@ def span_attention(
     keys: Tensor | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    """q: [B, H, Tq, D], k and v: [B, H, Tk, D], places: [S, D] -> [B, H, Tq, D]; the last query stands at the last key.
+    """q: [B, H, Tq, D], k and v: [B, H, Tk, D], places: [S, D] -> [B, H, Tq, D]; the last query is at the last key.
 
-    z: the spans, [H, 1] or [B, H, Tq], in positions. keys: [B, Tk], True where a key may be read. What lies before the
-    first key is read as keys and values of `zeros`, or not at all; a query that reads nothing gives zeros.
+    z: the spans, [H, 1] or [B, H, Tq], in positions. ramp: R. zeros: whether positions before the first key are read as
+    keys and values of zeros, or not at all. keys: [B, Tk], True where a key may be read. dropout: the share of weights
+    set to zero. A query that reads nothing gives zeros.
     """
     Tq, D, Tk = q.shape[2], q.shape[3], k.shape[2]
     tiles = span_tiling(Tq, Tk, len(places), zeros=zeros)
     N, R, W = tiles.count, tiles.rows, tiles.width
-    before, after = W - (Tk - Tq), N * R - Tq - 1  # the last key is read by no query
+    before, after = W - (Tk - Tq), N * R - Tq - 1  # no query reads the last key
 
     def stretches(heads: Tensor) -> Tensor:
-        """[B, H, Tk, D] -> [B, H, N, K, D], the keys of every tile."""
+        """[B, H, Tk, D] -> [B, H, N, K, D], the keys of each tile."""
         return F.pad(heads, (0, 0, before, after)).unfold(2, tiles.columns, R).transpose(3, 4)
 
     def tiled(rows: Tensor) -> Tensor:
@@ -100,7 +103,8 @@ def span_attention(
     near = by_distance(Q @ stretches(k).transpose(3, 4), W)  # [B, H, N, R, W], the oldest first
     scores = near + Q @ places[:W].flip(0).T
     mask = span_mask(tiled(z[..., None]) if z.dim() == 3 else z[:, :, None, None], W, ramp)
-    nothing = torch.finfo(scores.dtype).min  # finite, so that a row without any key is no NaN; it is dropped below
+    # finite, so that a row without any key is not NaN; its result is dropped below
+    nothing = torch.finfo(scores.dtype).min
     scores = scores.masked_fill(mask == 0, nothing)
     real = _real(keys, Tk, before, zeros=zeros, device=q.device).unfold(1, W, 1)[:, :Tq]  # [B or 1, Tq, W]
     real = F.pad(real, (0, 0, 0, N * R - Tq)).unflatten(1, (N, R))[:, None]
@@ -113,7 +117,7 @@ def span_attention(
 
 
 def span_mask(z: Tensor, width: int, ramp: int) -> Tensor:
-    """m for the distances width - 1, .., 0 of spans z: [.., 1] -> [.., width], in float32 or wider."""
+    """m for the distances width - 1, .., 0 and spans z: [.., 1] -> [.., width], in float32 or wider."""
     z = z.to(torch.promote_types(z.dtype, torch.float32))
     distance = torch.arange(width - 1, -1, -1, device=z.device)
     return ((ramp + z - distance) / ramp).clamp(0, 1)

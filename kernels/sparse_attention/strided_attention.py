@@ -1,12 +1,13 @@
-"""Attention over the last positions and every l-th before them, in time and memory of O(T * (l + T / l)).
+"""Attention over the last l positions and every l-th position before them, in time and memory O(T * (l + T / l)).
 
 Child et al. 2019, "Generating Long Sequences with Sparse Transformers", https://arxiv.org/abs/1904.10509, section 4.2,
-the strided pattern with stride l: position i reads j <= i where i - j < l or i - j is a multiple of l; one softmax over
-the union. A window of l + 1, which the paper's formula has, is the same union: i - l is a multiple too.
-B batch, T time, H query heads, G key and value heads, D width of one head, N = T / l rows of l positions.
+the strided pattern with stride l: position i reads j <= i if i - j < l or i - j is a multiple of l, with one softmax
+over the union. The window of l + 1 in the formula of the paper gives the same union, because i - l is a multiple too. B
+batch, T time, H query heads, G key and value heads, D width of one head, N = T / l rows of l positions.
 
-Rows of l positions one under the other make columns of what is a multiple of l apart. A row reads its own and the row
-before, a column what stands above in it, and the two sets of scores lie side by side under one softmax.
+If rows of l positions are written below each other, the positions at multiples of l form columns. A row reads itself
+and the previous row, a column reads what is above in it. The two sets of scores are next to each other under one
+softmax.
 """
 
 from __future__ import annotations
@@ -50,11 +51,11 @@ def strided_attention(
 ) -> Tensor:
     """q: [B, H, T, D], k and v: [B, G, T, D] -> [B, H, T, D].
 
-    keys: [B, T], True where a key may be read. bias: [H, T], added to the scaled scores by the distance i - j. A query
-    without any key reads zeros.
+    keys: [B, T], True where a key may be read. bias: [H, T], added to the scaled scores by the distance i - j. dropout:
+    the share of weights set to zero. A query without any key gives zeros.
     """
     (_, H, T, D), G = q.shape, k.shape[1]
-    if stride >= T:  # the window holds all
+    if stride >= T:  # the window covers everything
         steps = torch.arange(T, device=q.device)
         pairs = None if bias is None else bias[:, (steps[:, None] - steps).clamp(min=0)]
         return attention(q, k, v, causal=True, keys=keys, bias=pairs, dropout=dropout)
@@ -73,12 +74,12 @@ def strided_attention(
 
 
 def _windows(rows: Tensor) -> Tensor:
-    """[B, H, N, l, D] -> [B, H, N, 2 l, D], every row behind the one before it, zeros before the first."""
+    """[B, H, N, l, D] -> [B, H, N, 2 l, D], each row after the previous one, zeros before the first."""
     return torch.cat([F.pad(rows, (0, 0, 0, 0, 1, 0))[:, :, :-1], rows], dim=3)
 
 
 def _columns(rows: Tensor) -> Tensor:
-    """[B, H, N, l, D] -> [B, H, l, N - 1, D]; the last row stands above none."""
+    """[B, H, N, l, D] -> [B, H, l, N - 1, D]; nothing is below the last row."""
     return rows[:, :, :-1].transpose(2, 3)
 
 
@@ -98,7 +99,7 @@ def _readable(count: int, stride: int, keys: Tensor | None, device: torch.device
     inside = (distance >= 0) & (distance < stride)
     above = (row[:-1] < row[:, None])[:, None].expand(-1, stride, -1)  # [N, l, N - 1]
     if keys is None:
-        begun = (row[:, None] > 0) | (place >= stride)  # [N, 2 l]: before the first row there is nothing
+        begun = (row[:, None] > 0) | (place >= stride)  # [N, 2 l]: nothing is before the first row
         return torch.cat([inside & begun[:, None], above], dim=2)[None, None]
     real = F.pad(keys, (0, count * stride - keys.shape[1])).unflatten(1, (count, stride))[:, None, :, :, None]
     near = inside & _windows(real).transpose(3, 4)  # [B, 1, N, l, 2 l]
@@ -106,7 +107,7 @@ def _readable(count: int, stride: int, keys: Tensor | None, device: torch.device
 
 
 def _softmax(scores: Tensor, read: Tensor, *, may_be_empty: bool) -> Tensor:
-    """Weights that are zero where nothing is read, in float32 or wider."""
+    """Weights that are zero if nothing is read, in float32 or wider; scores and read: [.., keys]."""
     wide = torch.promote_types(scores.dtype, torch.float32)
     # Not -inf: the weights of an empty row, which are dropped, must not be NaN.
     weights = scores.masked_fill(~read, torch.finfo(scores.dtype).min).softmax(dim=4, dtype=wide)

@@ -376,7 +376,7 @@ def test_the_last_query_sees_the_last_key():
 
 def test_refuses_what_makes_no_sense():
     q = _heads(1, 2, 3, 4)
-    with pytest.raises(ValueError, match=r"here 5 numbers a head, but got \[2, 3\]"):
+    with pytest.raises(ValueError, match=r"here 5 numbers per head, but got \[2, 3\]"):
         attention(q, q, q, bias=torch.zeros(2, 3))
     with pytest.raises(ValueError, match=r"two numbers of keys, none below zero, but got \(-1, 2\)"):
         attention(q, q, q, window=(-1, 2))

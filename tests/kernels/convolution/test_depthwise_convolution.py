@@ -61,7 +61,7 @@ def test_refuses_a_picture_that_might_never_be_done():
 def test_says_what_does_not_fit():
     with pytest.raises(ValueError, match="a row of taps for each of the 6 channels of x, but it has 3"):
         depthwise_convolution(torch.zeros(1, 9, 6), torch.zeros(3, 2))
-    with pytest.raises(ValueError, match="x must hold the 4 neighbours of a position, but it has 3"):
+    with pytest.raises(ValueError, match="x must hold 4 neighbours of a position, but has length 3"):
         depthwise_convolution(torch.zeros(1, 3, 6), torch.zeros(6, 5))
     with pytest.raises(ValueError, match="breaks a constraint of triton"):
         problem = OPERATION.problem("cuda", "bfloat16", (8, 64, 64, 4), (False,))

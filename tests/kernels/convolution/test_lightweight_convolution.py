@@ -21,5 +21,5 @@ def test_is_depthwise_with_equal_rows_and_dynamic_with_equal_positions(config):
 def test_says_what_does_not_fit():
     with pytest.raises(ValueError, match="a multiple of the heads of taps, but x has 6, taps 4"):
         lightweight_convolution(torch.zeros(1, 9, 6), torch.zeros(4, 2))
-    with pytest.raises(ValueError, match="x must hold the 4 neighbours of a position, but it has 3"):
+    with pytest.raises(ValueError, match="x must hold 4 neighbours of a position, but has length 3"):
         lightweight_convolution(torch.zeros(1, 3, 6), torch.zeros(2, 5))

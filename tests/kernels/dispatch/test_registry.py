@@ -59,7 +59,7 @@ def test_a_problem_is_made_in_the_operations_order(halving):
 def test_a_problem_answers_by_name_and_reads_as_a_line():
     assert (problem()["rows"], problem()["gradients"]) == (6, False)
     assert str(problem()) == "halving cpu float32 rows=6 gradients=False"
-    with pytest.raises(KeyError, match="has no 'columns'"):
+    with pytest.raises(KeyError, match="has no size or flag 'columns'"):
         problem()["columns"]
 
 

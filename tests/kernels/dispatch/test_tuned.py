@@ -157,7 +157,7 @@ def test_a_lock_file_is_served_and_nothing_else(stepping, tmp_path, monkeypatch)
     tuned.use("cpu", None)
     assert tuned.explain(stepping, problem()).why == "locked"
     assert torch.equal(run(stepping, torch.ones(64, 8)), torch.full((64, 8), 3.0))
-    with pytest.raises(table.LockedMiss, match=r"lock\.json holds nothing that serves stepping cpu float32 rows=1 "):
+    with pytest.raises(table.LockedMiss, match=r"lock\.json has no valid entry for stepping cpu float32 rows=1 "):
         run(stepping, torch.ones(1, 8))
 
 
@@ -196,7 +196,7 @@ def test_a_file_that_is_no_table_says_so(tmp_path, text):
     path = tmp_path / "table.json"
     if text is not None:
         path.write_text(text)
-    with pytest.raises(ValueError, match=r"table\.json is no table of tuned kernels: "):
+    with pytest.raises(ValueError, match=r"table\.json is not a table of tuned kernels: "):
         table.read(path)
 
 

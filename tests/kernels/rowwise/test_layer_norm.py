@@ -71,5 +71,7 @@ def test_the_launchers_give_what_pytorch_gives():
 
 
 def test_summands_must_be_alike():
-    with pytest.raises(ValueError, match=r"must be alike, but got \[2, 8\] of torch.float32 and \[1, 8\]"):
+    with pytest.raises(
+        ValueError, match=r"must have the same shape and dtype, but got \[2, 8\] of torch.float32 and \[1, 8\]"
+    ):
         add_layer_norm(torch.ones(2, 8), torch.ones(1, 8))

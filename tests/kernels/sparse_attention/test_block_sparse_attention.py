@@ -384,8 +384,8 @@ def test_says_who_refuses_what():
     assert reason("triton", width=300) == "a head is at most 256 wide"
     assert reason("triton", device="cpu") == "a Triton kernel needs a GPU"
     assert reason("triton", dtype="float64") == "it computes in float32"
-    assert reason("blocked", dropout=True) == reason("triton", dropout=True) == "it drops no weights"
-    assert reason("dense", length=8192) == "a matrix of all pairs is made for at most 4096 positions"
+    assert reason("blocked", dropout=True) == reason("triton", dropout=True) == "it has no dropout"
+    assert reason("dense", length=8192) == "it makes a matrix of all pairs, for at most 4096 positions"
     assert reason("gathered", length=8192, width=300, dropout=True) is None
 
 

@@ -134,7 +134,7 @@ def test_a_miss_says_why_and_a_lock_refuses_it_as_it_was_told(nas, tuner, quick,
     explain = ["tune", "explain", "faulty", "--problems", far, "--threads", "1", "--json"]
     whys = [row["why"] for row in nas(*explain).json()]
     assert whys == [
-        "default: the nearest that was tuned, rows=16, is 3.75 times as large or small",
+        "default: the nearest tuned problem, rows=16, differs by a factor of 3.75",
         "default: faulty was tuned for other dtypes or flags",
     ]
 

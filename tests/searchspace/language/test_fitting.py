@@ -76,13 +76,13 @@ def test_a_block_that_no_architecture_could_have_is_refused(of: str, where: str,
         ),
         (
             "{attention: {heads: !choice [4, 64]}}", "64", "rotary", "6: body.residual.of.attention.heads",
-            "64 fits {}attention with dim=64, heads=64: Rotary positions turn "
+            "64 fits {}attention with dim=64, heads=64: Rotary positions rotate "
             "pairs, so a head's width must be even, but it is 1. These would fit: 32, 4.",
         ),
         (
             "{attention: {heads: 64}}", "64", "!choice [alibi, rotary]", "4: position",
             "'rotary' fits {}attention with dim=64, heads=64: Rotary positions "
-            "turn pairs, so a head's width must be even, but it is 1. These would fit: 'alibi'.",
+            "rotate pairs, so a head's width must be even, but it is 1. These would fit: 'alibi'.",
         ),
         (
             "{repeat: {times: 2, signal: !choice [none, step], of: !choice [feed_forward, attention]}}", "8", "none",

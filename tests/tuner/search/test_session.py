@@ -305,7 +305,7 @@ def test_the_table_serves_what_lies_between_by_the_bucket(pretended, store, faul
     lock = tables.parent / "lock.json"
     made.lock("cpu", lock, "error")
     lock.write_text(lock.read_text().replace('"loss": 0.0', '"loss": 0.5'))
-    with pytest.raises(ValueError, match="are not those that were locked"):
+    with pytest.raises(ValueError, match="were changed after it was locked"):
         table.read(lock)
 
 
@@ -352,7 +352,7 @@ def test_a_table_keeps_what_it_held_and_a_lock_notices_a_change(pretended, store
     assert made.lock("cpu", lock, "error") == 2
     assert len(table.read(lock).entries) == 2
     lock.write_text(lock.read_text().replace('"block": 16', '"block": 4'))
-    with pytest.raises(ValueError, match="are not those that were locked"):
+    with pytest.raises(ValueError, match="were changed after it was locked"):
         table.read(lock)
     with pytest.raises(ValueError, match="miss must be one of"):
         made.lock("cpu", lock, "never")
