@@ -1,9 +1,9 @@
-"""What the tuner loses when everything breaks: `python -m benchmarks.faults [--count 1000] [--quick] [--json]`.
+"""Checks that the tuner loses nothing if everything breaks: `python -m benchmarks.faults [--count 1000] [--json]`.
 
-Sessions tune an operation of many implementations: some crash their process, hang, raise, run out of memory or give
-wrong numbers, everywhere or in places, and a few are right. Beside that children are killed from outside while
-they measure, and sessions while they run; a killed session is started again. Afterwards the database is read: every
-measurement that a session had reported must be there, none twice, and what serves must be right.
+Sessions tune an operation with many implementations. Some of them crash their process, hang, raise errors, run out of
+memory or give wrong numbers, everywhere or in places; a few are correct. In addition, children are killed while they
+measure and sessions while they run; a killed session is started again. At the end the database must hold every
+measurement that a session reported, none of them twice, and the choices that serve must be correct.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from benchmarks.support.report import report
 from tuner.search.candidates import HOPELESS
 
 FAULTS = ("crash", "segfault", "hang", "raise", "memory", "wrong", "wrong_gradient", "wrong_in_places")
-RIGHT = 3  # implementations a problem that are right
+RIGHT = 3  # correct implementations per problem
 ROWS = 24
 OPERATION = """
 import ctypes, os, time
@@ -76,7 +76,7 @@ register(Operation("injected", reference, {{each.name: each for each in several}
 
 
 def session(folder: Path, problems: int, seed: int) -> None:
-    """One session, in a process of its own: says each measurement that is written, then what serves."""
+    """One session in its own process: prints each measurement that is written, then the choices that serve."""
     from kernels.dispatch.registry import Problem
     from nas.store import open_store
     from tuner.measure.children import Children, Patience
@@ -88,7 +88,7 @@ def session(folder: Path, problems: int, seed: int) -> None:
     write, run = Cache.write, Children.run
     rng = random.Random(f"{seed} {os.getpid()}")
 
-    def told(self: Cache, problem: Any, outcomes: Any, mark: str | None = None) -> str | None:
+    def written(self: Cache, problem: Any, outcomes: Any, mark: str | None = None) -> str | None:
         turns = write(self, problem, outcomes, mark)
         for choice, outcome in outcomes.items():
             row = [str(problem), str(choice), outcome.kind.value, turns is not None]
@@ -102,7 +102,7 @@ def session(folder: Path, problems: int, seed: int) -> None:
             threading.Timer(rng.uniform(0.0, 0.01), process.kill).start()
         return run(self, job)
 
-    Cache.write, Children.run = told, killed  # type: ignore[method-assign]
+    Cache.write, Children.run = written, killed  # type: ignore[method-assign]
     wanted = [Problem("injected", "cpu", "float32", (("rows", ROWS + number),)) for number in range(problems)]
     with open_store(folder / "tuning.db") as store:
         found = tune(
@@ -117,10 +117,10 @@ def session(folder: Path, problems: int, seed: int) -> None:
 
 
 def measure(count: int, seed: int) -> list[dict[str, Any]]:
-    """Sessions until all is decided, killed at random moments -> what became of so many faults."""
+    """Run sessions until all problems are decided, killing them at random -> the outcomes of the faults."""
     problems = max(1, -(-count // (len(FAULTS) * HOPELESS)))
     each = min(HOPELESS, -(-count // (problems * len(FAULTS))))
-    told: list[list[Any]] = []
+    reported: list[list[Any]] = []
     deaths, rng = Counter[str](), random.Random(seed)
     final: dict[str, Any] | None = None
     with tempfile.TemporaryDirectory() as name:
@@ -131,13 +131,13 @@ def measure(count: int, seed: int) -> list[dict[str, Any]]:
             arguments = ["--session", str(folder), "--problems", str(problems), "--seed", str(seed)]
             command = [sys.executable, "-m", "benchmarks.faults", *arguments]
             process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-            # Later deaths are rarer, so that it ends.
+            # Kills become rarer, so that the benchmark ends.
             lives = rng.randrange(60, 240) * (1 + deaths["session"] // 4)
             assert process.stdout is not None
             for line in process.stdout:
                 said = json.loads(line)
                 if "row" in said:
-                    told.append(said["row"])
+                    reported.append(said["row"])
                     lives -= 1
                 elif "killed" in said:
                     deaths["child"] += 1
@@ -146,20 +146,20 @@ def measure(count: int, seed: int) -> list[dict[str, Any]]:
                 if lives == 0:
                     process.send_signal(signal.SIGKILL)
                     deaths["session"] += 1
-                    # What it had said before the signal is still in the pipe, and counts.
+                    # What it printed before the signal is still in the pipe, and counts.
             process.stdout.close()
             process.wait()
             if process.returncode not in (0, -signal.SIGKILL):
                 raise RuntimeError(f"a session ended with exit code {process.returncode}")
-        return _rows(folder, told, deaths, final)
+        return _rows(folder, reported, deaths, final)
 
 
-def _rows(folder: Path, told: list[list[Any]], deaths: Counter[str], final: dict[str, Any]) -> list[dict[str, Any]]:
+def _rows(folder: Path, reported: list[list[Any]], deaths: Counter[str], final: dict[str, Any]) -> list[dict[str, Any]]:
     from nas.store import open_store
 
     with open_store(folder / "tuning.db") as store:
         rows = store.measurements()
-    said = Counter((kind, turns) for _, _, kind, turns in told)
+    said = Counter((kind, turns) for _, _, kind, turns in reported)
     stored = Counter((row.failure or "timed", row.turns is not None) for row in rows)
     lost = sum((said - stored).values())
     singles = Counter((row.problem, row.implementation, row.configuration) for row in rows if row.turns is None)
@@ -181,7 +181,7 @@ def _rows(folder: Path, told: list[list[Any]], deaths: Counter[str], final: dict
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--count", type=int, default=1000, help="faults, about so many")
+    parser.add_argument("--count", type=int, default=1000, help="the approximate number of faults")
     parser.add_argument("--quick", action="store_true", help="40 faults")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true")

@@ -1,11 +1,11 @@
-"""Predicted against measured latency of random architectures of everything that may stand in a language model.
+"""Predicted and measured latency of random architectures, made of all blocks of a language model.
 
     python -m benchmarks.latency [--count 200] [--phase prefill] [--length 64] [--seed 0] [--quick] [--json]
 
-Architectures are drawn from `examples/spaces/everything.yaml` as it is, up to 20 million parameters. Each is first
-predicted, from pieces that are timed alone, then built and measured as a whole, on this CPU with one thread. The factor
-that sums are corrected by, and the error that a search would tell, come from `--check` other architectures, never from
-those that are judged. The bars: a median error of at most 5 %, a rank correlation of at least .98.
+Architectures with up to 20 million parameters are drawn from `examples/spaces/everything.yaml`. Each is predicted from
+pieces that are timed alone, then built and measured as a whole, on this CPU with one thread. The correction factor, and
+the error that a search would report, come from `--check` other architectures. The bars are a median error of at most
+5 % and a rank correlation of at least .98.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ERROR, CORRELATION = 0.05, 0.98  # the bars
 
 @dataclass(frozen=True)
 class Judged:
-    """One architecture: what was said and what was found, and the seconds that each took."""
+    """One architecture: predicted and measured latency, and the seconds that each took."""
 
     predicted: PhaseLatency
     measured: PhaseLatency
@@ -51,7 +51,7 @@ class Judged:
 
     @property
     def is_inside(self) -> bool:
-        """Whether the interval of the prediction holds what was measured."""
+        """Whether the interval of the prediction contains the measurement."""
         return self.predicted.low <= self.measured.milliseconds <= self.predicted.high
 
 
@@ -66,7 +66,7 @@ def drawn(name: str, phase: str, length: int) -> Iterator[Architecture]:
 
 
 def judge(predictor: Predictor, check: CrossCheck, architecture: Architecture) -> Judged:
-    """Predict, then measure. Raises CannotCompose."""
+    """Predict, then measure. Raises CannotCompose if the architecture is not a sum of pieces."""
     start = time.monotonic()
     predicted = predictor.predicted(architecture, check)
     between = time.monotonic()
@@ -75,7 +75,7 @@ def judge(predictor: Predictor, check: CrossCheck, architecture: Architecture) -
 
 
 def run(phase: str, count: int, checked: int, length: int, seed: int) -> tuple[dict[str, Any], list[str]]:
-    """One row of the table, and what else is to be said."""
+    """One row of the table, and notes."""
     predictor = Predictor(Table(), Setting(phase=phase, length=length, threads=1))
     others = drawn(f"check/{seed}", phase, length)
     check = predictor.check(next(others) for _ in range(checked))

@@ -1,7 +1,7 @@
-"""What it costs to find the tuned choice of a call: `python -m benchmarks.lookup [--json] [--quick]`.
+"""The cost of finding the tuned choice of a call: `python -m benchmarks.lookup [--json] [--quick]`.
 
-A table of 300 problems is asked for the same problems again and again, as a training loop does: the choice alone, the
-implementation as the launchers of the operations look it up, and the first time of a problem, exact, near and missed.
+The same problems are looked up again and again in a table of 300 problems, as in a training loop: the choice alone, the
+implementation in the way of the operations' launchers, and the first look-up of a problem, exact and missed.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ BAR = "5 us"
 
 
 def compute(x: torch.Tensor) -> torch.Tensor:
-    """Nothing at all."""
+    """An operation that does nothing."""
     return x
 
 
 def operation() -> Operation:
-    """One of two sizes and a flag, with a block to choose."""
+    """An operation with two sizes, a flag, and a block size to choose."""
     return Operation(
         "looked_up",
         compute,
@@ -42,7 +42,7 @@ def operation() -> Operation:
 
 
 def measure(repeats: int) -> list[dict[str, object]]:
-    """Microseconds of each kind of look-up."""
+    """The microseconds of each kind of look-up."""
     known = operation()
     problems = [known.problem("cpu", "float32", (1000 + number, 64), (True,)) for number in range(PROBLEMS)]
     source = known.implementations["torch"].source

@@ -1,11 +1,11 @@
-"""Every operation, tuned on this CPU, against eager PyTorch and `torch.compile`: `python -m benchmarks.tune_cpu`.
+"""Compares every operation, tuned on this CPU, with eager PyTorch and `torch.compile`: `python -m benchmarks.tune_cpu`.
 
-All operations are tuned first, in a database and a table of their own, unless `--table` names one that is there. Then
-at every named shape what the table serves is timed in turns with two rivals: `eager`, what one would write in PyTorch
-(its own function where it has one, else products of matrices), and the same under `torch.compile`. The figures are
-ratios of samples that were taken next to each other, with their interval. A shape is slower where the whole interval
-lies below 1 though the 5 microseconds that a look-up may take are forgiven; the ratios shown hold them.
-Compilation is not timed. A shape that took longer than `--compile-seconds` to compile has no figure, and says so.
+First all operations are tuned, with a new database and table, unless `--table` names an existing table. Then the tuned
+choice of every named shape is timed in turns with two rivals: `eager`, the usual PyTorch code (PyTorch's own function
+if there is one, else products of matrices), and the same under `torch.compile`. The figures are ratios of samples from
+the same round, with their interval. A shape counts as slower if the whole interval lies below 1 after subtracting the 5
+microseconds that a look-up may take; the printed ratios include them. Compilation is not timed. A shape that takes
+longer than `--compile-seconds` to compile has no figure, and a note says so.
 
     python -m benchmarks.tune_cpu [--effort quick] [--budget SECONDS] [--only softmax,rotary] [--threads N]
 """
@@ -35,7 +35,7 @@ from kernels.dispatch.registry import Operation, Problem
 from tuner.measure.interval import Interval
 from tuner.measure.measure import ProcessorClock, Timing, compare, measure
 
-EAGER = ("torch", "sdpa", "dense", "matmul")  # implementations that are PyTorch's own way
+EAGER = ("torch", "sdpa", "dense", "matmul")  # the implementations with PyTorch's own functions
 ROUNDS, SECONDS, SAMPLE = 31, 0.8, 0.2  # of a comparison; milliseconds of a sample
 EPSILON = 1e-6
 LOOKUP = 0.005  # milliseconds, the bar of benchmarks.lookup
@@ -43,7 +43,7 @@ Call = Callable[..., Any]
 
 
 def linear_attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, state: Tensor | None = None) -> Tensor:
-    """As products of matrices: what one writes for lengths at which T^2 scores fit."""
+    """As products of matrices, the usual code if T^2 scores fit in memory."""
     assert state is None
     weights = q @ k.transpose(2, 3)
     weights = weights.tril() if causal else weights
@@ -53,7 +53,7 @@ def linear_attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, state: Te
 def decayed_linear_attention(
     q: Tensor, k: Tensor, v: Tensor, *, decay: Tensor | None = None, state: Tensor | None = None
 ) -> Tensor:
-    """The same with what is left of each key after the steps between."""
+    """The same with decay: each key counts less after every step."""
     assert state is None
     weights = q @ k.transpose(2, 3)
     if decay is None:
@@ -68,7 +68,7 @@ WRITTEN: dict[str, Call] = {each.__name__: each for each in (linear_attention, d
 
 
 def eager(operation: Operation, problem: Problem) -> tuple[str, Call]:
-    """What one would write, by its name."""
+    """The usual PyTorch code of an operation, with a name."""
     if operation.name in WRITTEN:
         return "products", WRITTEN[operation.name]
     able = operation.choices(problem)
@@ -79,7 +79,7 @@ def eager(operation: Operation, problem: Problem) -> tuple[str, Call]:
 
 
 def served(operation: Operation, problem: Problem) -> Call:
-    """What a launcher of `operation` calls: looked up anew each time."""
+    """The call of an operation's launcher, which looks up the choice every time."""
     dtype = getattr(torch, problem.dtype)
     sizes, flags = (tuple(value for _, value in pairs) for pairs in (problem.sizes, problem.flags))
 
@@ -90,7 +90,7 @@ def served(operation: Operation, problem: Problem) -> Call:
 
 
 def both_ways(call: Call, args: Any, kwargs: Any) -> Callable[[], object]:
-    """One call, and its backward pass from the first output where an input asks for a gradient."""
+    """One call, and its backward pass from the first output if an input requires a gradient."""
     leaves = [each for each in pytree.tree_leaves((args, kwargs)) if isinstance(each, Tensor) and each.requires_grad]
     if not leaves:
         return lambda: call(*args, **kwargs)
@@ -103,7 +103,7 @@ def _first(outputs: Any) -> Tensor:
 
 
 def rivals(operation: Operation, problem: Problem, limit: float) -> tuple[dict[str, Callable[[], object]], str]:
-    """`tuned`, `eager`, and `compiled` where it compiles within `limit` seconds -> calls, and why one lacks."""
+    """The calls `tuned`, `eager`, and `compiled` if it compiles within `limit` seconds; and why one is missing."""
     args, kwargs = operation.inputs(problem, 0)
     _, plain = eager(operation, problem)
     calls = {
@@ -114,12 +114,12 @@ def rivals(operation: Operation, problem: Problem, limit: float) -> tuple[dict[s
             built = both_ways(compiled.compiled(plain).call, args, kwargs)
             built()
         return {**calls, "compiled": built}, ""
-    except Exception as error:  # whatever a compiler says, the other two are compared
+    except Exception as error:  # if the compiler fails, the other two are compared
         return calls, f"{type(error).__name__}: {error}".splitlines()[0][:80]
 
 
 def compared(calls: dict[str, Callable[[], object]], seconds: float) -> dict[str, Timing]:
-    """Timings in turns; short calls are repeated, and all as often."""
+    """Timings in turns; short calls are repeated, all of them equally often."""
     clock = ProcessorClock()
     once = min(min(clock.time(call) for _ in range(3)) for call in calls.values())
     times = math.ceil(SAMPLE / max(once, 1e-4)) if once < SAMPLE else 1
@@ -166,7 +166,7 @@ def slower(rival: Timing, ours: Timing) -> bool:
 
 
 def measured(names: Iterable[str], limit: float, seconds: float) -> Iterator[dict[str, Any]]:
-    """A line for every named shape; a note of each on the terminal."""
+    """One line for every named shape, also printed to the terminal."""
     for name in names:
         operation = registry.operation(name)
         for label, problem in operation.problems("cpu").items():
@@ -228,7 +228,7 @@ def _within(seconds: float) -> Iterator[None]:
 
 
 def tuned_first(folder: Path, names: list[str], effort: str, budget: float | None, threads: int) -> str:
-    """Tune everything into a table in `folder` -> what the session says of it."""
+    """Tune everything into a table in `folder` -> the report of the session."""
     from nas.store import open_store
     from tuner import problems
     from tuner.search import tables
@@ -249,9 +249,9 @@ def tuned_first(folder: Path, names: list[str], effort: str, budget: float | Non
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--effort", default="quick")
-    parser.add_argument("--budget", type=float, help="seconds of tuning; default: that of the effort")
+    parser.add_argument("--budget", type=float, help="seconds of tuning; default: the effort's budget")
     parser.add_argument("--only", help="operations, separated by commas; default: all")
-    parser.add_argument("--table", type=Path, help="a table that is there: nothing is tuned")
+    parser.add_argument("--table", type=Path, help="use this table and tune nothing")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--compile-seconds", type=float, default=40.0)
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of each comparison")

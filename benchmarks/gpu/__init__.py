@@ -1,1 +1,1 @@
-"""What is measured on a GPU beside other libraries."""
+"""Operations on a GPU, compared with other libraries."""

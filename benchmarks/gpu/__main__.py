@@ -1,9 +1,9 @@
-"""Operations on a GPU beside the libraries that are known for them: `python -m benchmarks.gpu [--only PART ...]`.
+"""Compares operations on a GPU with the best libraries for them: `python -m benchmarks.gpu [--only PART ...]`.
 
-Each case is tuned, then measured in turns with PyTorch (every backend), torch.compile, Liger-Kernel, Flash Linear
-Attention and flash-attn where they are installed, and its figure is printed beside its bar. What is measured is kept in
-a JSON file, and the same command goes on with the rest; `--budget` ends it in time. `--device cpu --small` runs the
-same at tiny sizes, where no figure means anything, to see that all of it works.
+Each case is tuned, then timed in turns with PyTorch (every backend), torch.compile, and with Liger-Kernel, Flash Linear
+Attention and flash-attn if they are installed. Its figure is printed next to its target ("bar"). Results are kept in a
+JSON file, and the same command continues with the rest; `--budget` limits its time. `--device cpu --small` runs
+everything at tiny sizes, to check that it works; its figures mean nothing.
 """
 
 from __future__ import annotations
@@ -32,38 +32,38 @@ from tuner.measure.measure import Timing, compare, measure
 from tuner.outcome import of_exception, poisons
 
 OPERATION, TRITON = "operation", "our Triton"
-TUNE = "tune"  # the part that tunes all and compares with the defaults
+TUNE = "tune"  # the part that tunes all operations and compares the choices with the defaults
 UNITS = {"TFLOP/s": 1e12, "GB/s": 1e9}
-SHARE = 0.5  # of the budget that one case may spend on its choice, at most
+SHARE = 0.5  # the largest share of the budget that one case may spend on its choice
 
 
 class Kept:
-    """Rows by key in a JSON file, written after each."""
+    """Rows by key in a JSON file, which is written after each row."""
 
     def __init__(self, path: Path, again: bool) -> None:
         self.path = path
         self.rows: dict[str, dict[str, Any]] = {}
         if path.is_file() and not again:
-            with contextlib.suppress(ValueError):  # cut short: it is measured anew
+            with contextlib.suppress(ValueError):  # a file that was cut short: everything is measured again
                 self.rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
 
     def add(self, key: str, row: dict[str, Any]) -> None:
         self.rows[key] = row
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        beside = self.path.with_name(f".{self.path.name}.{os.getpid()}")
-        beside.write_text(json.dumps({"rows": self.rows}, indent=1) + "\n", encoding="utf-8")
-        beside.replace(self.path)
+        partial = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+        partial.write_text(json.dumps({"rows": self.rows}, indent=1) + "\n", encoding="utf-8")
+        partial.replace(self.path)
 
 
 def key_of(case: Case, device: Device) -> str:
-    """A row is good for one device, one software, one source of every implementation."""
+    """A row is valid for one device with its software, and one source of every implementation."""
     operation = registry.operation(case.problem.operation)
     sources = "".join(each.source[:4] for each in operation.implementations.values())
     return f"{case.part} {case.problem} {device.key} {sources}"
 
 
 def measured(case: Case, device: str, options: argparse.Namespace, seconds: float) -> dict[str, Any]:
-    """Choose, compare in turns, and hold the figures against the bars."""
+    """Find the fastest choice, time it in turns with its peers, and compare the figures with the bars."""
     operation = registry.operation(case.problem.operation)
     run = choice.Run(operation.inputs(case.problem, 0), case.learns)
     times, failed = choice.choose(
@@ -71,13 +71,13 @@ def measured(case: Case, device: str, options: argparse.Namespace, seconds: floa
     )
     best = choice.fastest(times)
     if best is None:
-        raise RuntimeError(f"nothing computes {case.problem}: {next(iter(failed.values()))}")
+        raise RuntimeError(f"no choice computes {case.problem}: {next(iter(failed.values()))}")
     choice.serve(case.problem, best, times[best])
     ours = {OPERATION: partial(tuned.launch, operation, case.problem, None)}
     if (own := choice.fastest(times, "triton")) is not None:
         ours[TRITON] = partial(tuned.launch, operation, case.problem, own)
     calls: dict[str, Callable[[], object]] = {name: partial(run, call) for name, call in ours.items()}
-    peers, refused = _right(case, run, ours[OPERATION])
+    peers, refused = _correct_peers(case, run, ours[OPERATION])
     calls |= {name: partial(run, call) for name, call in peers.items()}
     found = measure(calls, device=device, warmup=2, repeats=options.rounds, budget_seconds=20.0)
     return {
@@ -93,8 +93,8 @@ def measured(case: Case, device: str, options: argparse.Namespace, seconds: floa
     }
 
 
-def _right(case: Case, run: choice.Run, ours: Callable[..., Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """The peers that run and give what the operation gives, and why others do not take part."""
+def _correct_peers(case: Case, run: choice.Run, ours: Callable[..., Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The peers whose results equal those of the operation, and why the others are left out."""
     expected, dtype = run(ours), getattr(torch, case.problem.dtype)
     peers, refused = {}, {}
     for name, call in case.peers(run.arguments).items():
@@ -113,7 +113,7 @@ def _right(case: Case, run: choice.Run, ours: Callable[..., Any]) -> tuple[dict[
 
 
 def judged(bar: Bar, case: Case, found: Mapping[str, Timing], device: str) -> dict[str, Any]:
-    """A bar, its figure, and whether it is reached: None where that cannot be said here."""
+    """A bar, its figure, and whether it is reached; None if this device cannot decide that."""
     value, text, fair = _figure(bar, case, found)
     here = bar.device in device
     if not here:
@@ -123,7 +123,7 @@ def judged(bar: Bar, case: Case, found: Mapping[str, Timing], device: str) -> di
 
 
 def _figure(bar: Bar, case: Case, found: Mapping[str, Timing]) -> tuple[float | None, str, bool]:
-    """(the figure, what it is in words, whether it is not below one beyond the noise of the comparison)."""
+    """(the figure, its meaning in words, whether it is at least one within the noise of the comparison)."""
     own = found[OPERATION]
     if bar.kind == "best_peer":
         peers = [name for name in found if name not in (OPERATION, TRITON) and comparable(case, name)]
@@ -143,7 +143,7 @@ def _figure(bar: Bar, case: Case, found: Mapping[str, Timing]) -> tuple[float | 
 
 
 def tuned_all(device: str, options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
-    """`tune all --effort quick`, and every entry of its table beside its default."""
+    """`tune all --effort quick`, then every entry of its table against its default."""
     from tuner import problems
     from tuner.search import tables
     from tuner.search.session import tune
@@ -171,7 +171,7 @@ def tuned_all(device: str, options: argparse.Namespace) -> Iterator[tuple[str, d
         "tune verify",
         _plain(
             "tune",
-            "beside the defaults",
+            "against the defaults",
             {"problems": len(checked), "worse": worse},
             {"bar": "0 shapes worse than the default", "value": len(worse), "reached": not worse},
         ),
@@ -195,19 +195,19 @@ def printed(rows: Sequence[dict[str, Any]], as_json: bool) -> None:
         for line in table
         for unit in line.keys() & UNITS.keys()
     ]
-    bars = [f"{row['part']}, {row['shape']}: {_told(bar)}" for row in rows for bar in row["bars"]]
+    bars = [f"{row['part']}, {row['shape']}: {_described(bar)}" for row in rows for bar in row["bars"]]
     left_out = [f"left out: {row['part']}, {row['shape']}: {name}: {why}" for row in rows for name, why in _first(row)]
-    report("gpu: operations beside the libraries known for them", lines, as_json=as_json, notes=[*bars, *left_out])
+    report("gpu: operations compared with other libraries", lines, as_json=as_json, notes=[*bars, *left_out])
 
 
-def _told(bar: dict[str, Any]) -> str:
+def _described(bar: dict[str, Any]) -> str:
     reached = {True: "reached", False: "NOT reached", None: "not measured here"}[bar["reached"]]
     value = "" if bar["value"] is None else f" ({bar['value']:.4g})"
     return f"bar {bar['bar']}: {reached}{value}"
 
 
 def _first(row: dict[str, Any]) -> list[tuple[str, str]]:
-    """Of what was refused, the peers, and one configuration."""
+    """Of the failures: all peers, and one configuration."""
     peers = [(name, why) for name, why in row["refused"].items() if "=" not in name]
     return [*peers, *[each for each in row["refused"].items() if "=" in each[0]][:1]]
 
@@ -216,14 +216,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=str(__doc__).splitlines()[0])
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--only", nargs="*", choices=[*PARTS, TUNE], default=[*PARTS, TUNE])
-    parser.add_argument("--small", action="store_true", help="tiny sizes, to see that it works")
+    parser.add_argument("--small", action="store_true", help="tiny sizes, to check that it works")
     parser.add_argument("--out", type=Path, default=Path("runs/gpu/gpu.json"))
     parser.add_argument("--tables", type=Path, default=Path("runs/gpu/tables"), help="where tuned tables are written")
-    parser.add_argument("--budget", type=float, default=560.0, help="seconds; no case begins after them")
-    parser.add_argument("--evaluations", type=int, default=16, help="configurations tried of each implementation")
-    parser.add_argument("--seconds", type=float, default=12.0, help="for the choice of one case")
+    parser.add_argument("--budget", type=float, default=560.0, help="seconds; no case starts after them")
+    parser.add_argument("--evaluations", type=int, default=16, help="configurations measured of each implementation")
+    parser.add_argument("--seconds", type=float, default=12.0, help="for finding the choice of one case")
     parser.add_argument("--rounds", type=int, default=31)
-    parser.add_argument("--again", action="store_true", help="measure what is known anew")
+    parser.add_argument("--again", action="store_true", help="measure known cases again")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     os.environ[tuned.TABLES] = str(options.tables)
@@ -247,20 +247,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         left += _tune_part(options, kept, device, rows, until)
     printed(rows, options.json)
     if left:
-        print(f"{left} cases are left; the same command goes on with them.", file=sys.stderr)
+        print(f"{left} cases are left; the same command continues with them.", file=sys.stderr)
     return 0
 
 
 def _tune_part(
     options: argparse.Namespace, kept: Kept, device: Device, rows: list[dict[str, Any]], until: float
 ) -> int:
-    """Its two rows -> how many are left."""
+    """Add the two rows of this part -> how many are left to measure."""
     keys = [f"{name} {device.key}" for name in ("tune all", "tune verify")]
     if not _has("scipy"):
-        print("tune: left out, for the search of the tuner needs SciPy", file=sys.stderr)
+        print("tune: skipped, because the default search strategy needs SciPy", file=sys.stderr)
         return 0
     if not all(key in kept.rows for key in keys):
-        if not options.small and until - time.monotonic() < 480:  # it takes that long, and is not cut into pieces
+        if not options.small and until - time.monotonic() < 480:  # it takes that long, and cannot be split
             return len(keys)
         for name, row in tuned_all(options.device, options):
             kept.add(f"{name} {device.key}", row)
@@ -277,7 +277,7 @@ def _has(name: str) -> bool:
 
 def _emptied() -> None:
     gc.collect()
-    if "torch._dynamo" in sys.modules:  # what was compiled for the last shape is of no use to the next
+    if "torch._dynamo" in sys.modules:  # code that was compiled for one shape is useless for the next
         torch.compiler.reset()
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()

@@ -1,6 +1,6 @@
-"""What `benchmarks.gpu` measures: operations at published shapes, and who is measured beside each.
+"""The cases of `benchmarks.gpu`: operations at published shapes, and the peers that each is compared with.
 
-Shapes are those of the papers and libraries whose figures are the bars: FlashAttention-2 and -3 (16k tokens, 2,048
+The shapes come from the papers and libraries whose figures are the targets: FlashAttention-2 and -3 (16k tokens, 2,048
 wide, heads of 128), Triton's tutorials (rows of 4k to 32k), Liger-Kernel (SwiGLU, cross-entropy), retention (B8 H32).
 """
 
@@ -26,8 +26,8 @@ Peers = Callable[[Arguments], Mapping[str, Callable[..., Any]]]
 
 @dataclass(frozen=True)
 class Bar:
-    """kind: how a figure is made of the times; see `benchmarks.gpu`. value: what it must reach. against: a peer.
-    device: part of the name of the only device that the bar is for."""
+    """A target. kind: how the figure follows from the times; see `benchmarks.gpu`. value: the target. against: a peer.
+    device: part of the name of the only device that the bar applies to."""
 
     kind: str
     value: float
@@ -37,8 +37,8 @@ class Bar:
 
 @dataclass(frozen=True)
 class Case:
-    """peers: by name, what computes the same from the arguments of the operation. amount: floating point operations
-    or bytes of one call, in `unit`s a second (TFLOP/s or GB/s)."""
+    """peers: by name, calls that compute the same from the operation's arguments. amount: floating point operations
+    or bytes of one call. unit: TFLOP/s or GB/s."""
 
     part: str
     problem: Problem
@@ -50,7 +50,7 @@ class Case:
 
     @property
     def label(self) -> str:
-        """The shape, in words."""
+        """The shape in words."""
         return self.name or " ".join(f"{name}={value}" for name, value in self.problem.sizes)
 
     @property
@@ -64,7 +64,7 @@ def compiled(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def optional(path: str) -> Any | None:
-    """`module:name` where it is installed; None where it is not, or does not load on this machine."""
+    """`module:name`; None if it is not installed, or does not load on this machine."""
     module, _, name = path.partition(":")
     try:
         return getattr(importlib.import_module(module), name)
@@ -232,7 +232,7 @@ def linear_attention(device: str, small: bool) -> list[Case]:
 
 
 def _linear_peers(arguments: Arguments) -> Mapping[str, Callable[..., Any]]:
-    """Exact attention computes something else: it is here for its time alone."""
+    """Exact attention computes another function: only its time is compared."""
     fla = optional("fla.ops.linear_attn:chunk_linear_attn")
 
     def call(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
@@ -253,7 +253,7 @@ def decode(device: str, small: bool) -> list[Case]:
         return F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
 
     def copy(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-        return k.clone()  # reads the keys and writes as much: as many bytes as reading keys and values
+        return k.clone()  # reads the keys and writes them: the same number of bytes as reading keys and values
 
     def peers(arguments: Arguments) -> Mapping[str, Callable[..., Any]]:
         return {"sdpa": sdpa, "compiled": compiled(sdpa), "copy": copy}
@@ -279,9 +279,9 @@ PARTS: dict[str, Callable[[str, bool], list[Case]]] = {
     "linear_attention": linear_attention,
     "decode": decode,
 }
-INCOMPARABLE = {"copy", "sdpa flash of linear_attention"}  # peers whose result is another
+INCOMPARABLE = {"copy", "sdpa flash of linear_attention"}  # peers with another result
 
 
 def comparable(case: Case, peer: str) -> bool:
-    """Whether a peer computes what the operation does."""
+    """Whether a peer computes the same as the operation."""
     return peer not in INCOMPARABLE and f"{peer} of {case.part}" not in INCOMPARABLE

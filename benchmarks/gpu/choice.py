@@ -1,8 +1,8 @@
-"""Finds what serves a case of `benchmarks.gpu`, in this process, and puts it into the table that serves the operation.
+"""Finds the fastest choice for a case of `benchmarks.gpu`, in this process, and writes it into the operation's table.
 
-The tuner's gate computes the definition in float64, which some published shapes are too large for; here a candidate is
-held against PyTorch's own implementation in the dtype of the problem. A `Choice` that is found so is measured and
-right, and the operation is then called as anybody calls it.
+The tuner's correctness check computes the definition in float64, which needs too much memory for some published shapes.
+Here a candidate is compared with the first correct implementation in the dtype of the problem. The operation is then
+called in the normal way, and the table serves the choice.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from tuner.outcome import of_exception, poisons
 from tuner.search import candidates, tables
 
 FIRST = 3  # samples of a candidate
-ROUNDINGS = 16  # of the dtype, in units of what is typical: two computations in it, each rounded
+ROUNDINGS = 16  # the tolerance, in units of the dtype's precision times the typical size: both results are rounded
 
 
 class Run:
-    """Calls on the arguments of one problem, with gradients where it learns: those of outputs are made once."""
+    """Calls on the arguments of one problem; learns: with gradients. The gradients of the outputs are made once."""
 
     def __init__(self, arguments: Any, learns: bool) -> None:
         self.arguments, self.learns = arguments, learns
@@ -39,7 +39,7 @@ class Run:
         self.gradients: list[Tensor] | None = None
 
     def __call__(self, call: Callable[..., Any]) -> Any:
-        """Everything that `call` gives."""
+        """The outputs of `call`, and the gradients if there are any."""
         args, kwargs = self.arguments
         out = call(*args, **kwargs)
         if not self.learns:
@@ -51,7 +51,7 @@ class Run:
 
 
 def differs(found: Any, expected: Any, dtype: torch.dtype) -> str | None:
-    """How two results differ by more than rounding; results beyond those that are expected are not looked at."""
+    """How two results differ by more than rounding; None if they do not. Additional results are ignored."""
     ours, theirs = ([x for x in pytree.tree_leaves(each) if isinstance(x, Tensor)] for each in (found, expected))
     for one, other in zip(ours, theirs):
         if one.shape != other.shape:
@@ -59,16 +59,16 @@ def differs(found: Any, expected: Any, dtype: torch.dtype) -> str | None:
         scale = other.float().square().mean().sqrt().item()
         worst = (one.float() - other.float()).abs().sub_(other.float().abs(), alpha=ROUNDINGS * torch.finfo(dtype).eps)
         if not worst.max().item() <= ROUNDINGS * torch.finfo(dtype).eps * scale:
-            return f"it is off by {worst.max().item():.3g} where values are about {scale:.3g}"
+            return f"it differs by {worst.max().item():.3g} where values are about {scale:.3g}"
     return None
 
 
 def choose(
     problem: Problem, run: Run, device: str, *, evaluations: int, seconds: float
 ) -> tuple[dict[Choice, float], dict[Choice, str]]:
-    """Milliseconds of every candidate that is right, and why others are not among them.
+    """Milliseconds of every correct candidate, and the reason why each other one is not among them.
 
-    evaluations: configurations of each implementation. seconds: for all of them; the defaults are always tried.
+    evaluations: configurations of each implementation. seconds: for all of them; the defaults are always measured.
     """
     operation = registry.operation(problem.operation)
     until = time.monotonic() + seconds
@@ -124,7 +124,7 @@ def choose(
 
 
 def serve(problem: Problem, choice: Choice, milliseconds: float) -> None:
-    """Put `choice` into the table of this machine's device, on disk too."""
+    """Write `choice` into the table file of this machine's device."""
     operation = registry.operation(problem.operation)
     entry = Entry(problem, choice, milliseconds, operation.implementations[choice.implementation].source)
     there = [each for each in tuned.table(problem.device).entries.values() if each.problem != problem]
@@ -136,6 +136,6 @@ def serve(problem: Problem, choice: Choice, milliseconds: float) -> None:
 
 
 def fastest(times: dict[Choice, float], implementation: str | None = None) -> Choice | None:
-    """Of all, or of an implementation."""
+    """The fastest choice of all, or of one implementation; None if there is none."""
     some = {choice: ms for choice, ms in times.items() if implementation in (None, choice.implementation)}
     return min(some, key=lambda choice: some.get(choice, math.inf)) if some else None

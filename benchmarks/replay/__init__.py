@@ -1,1 +1,1 @@
-"""Tuning strategies replayed on recorded spaces, beside other tuners."""
+"""Tuning strategies replayed on recorded spaces, compared with other tuners."""

@@ -1,11 +1,10 @@
 """How soon a tuning strategy finds a fast kernel, on recorded GPU spaces.
 
-Every strategy runs on every recorded space (`NAS_DATA`, folder `kernel_tuning`) with many seeds, as it would live (see
-`tuner.replay.replay`). `--mode warm` leaves one device out and starts from the records of the others; in `--mode
-noisy` a
-measurement is one recorded sample, and what would be served is decided as in a live session. `--peers` runs Kernel
-Tuner's strategies beside, `--cross-validate` chooses settings without the spaces that they are judged on. Runs are kept
-in `--results`; the same command again goes on where it was.
+Every strategy runs on every recorded space (`NAS_DATA`, folder `kernel_tuning`) with many seeds, as in a live session
+(see `tuner.replay.replay`). `--mode warm` leaves one device out and starts from the records of the others. In `--mode
+noisy` a measurement is one recorded sample, and the final choice is decided as in a live session. `--peers` runs Kernel
+Tuner's strategies. `--cross-validate` chooses settings without the spaces that they are evaluated on. Runs are kept in
+`--results`, and the same command continues where it ended.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ OURS = ["surrogate", "random", "local_search", "evolution", "annealing"]
 
 
 def jobs(options: argparse.Namespace) -> list[Job]:
-    """Seed by seed, so that what a killed run leaves is even."""
+    """Seed by seed, so that a killed run leaves the same number of seeds everywhere."""
     return [
         Job(options.mode, strategy, space, seed, options.most)
         for seed in range(options.first_seed, options.first_seed + options.seeds)
@@ -47,7 +46,7 @@ def jobs(options: argparse.Namespace) -> list[Job]:
 
 
 def rows(results: Iterable[Result], budgets: Sequence[int], each: bool) -> Iterator[dict[str, object]]:
-    """Of every strategy: its mean over the spaces, its worst space, and its score against random search."""
+    """For every strategy: its mean over the spaces, its worst space, and its score relative to random search."""
     table: dict[str, dict[str, list[Result]]] = {}
     for result in results:
         table.setdefault(result.job.strategy, {}).setdefault(result.job.space, []).append(result)
@@ -87,7 +86,7 @@ def _mean(runs: Sequence[Result], budget: int) -> float:
 
 
 def _planned(runs: Sequence[Result], budget: int) -> list[Result]:
-    """The runs that were told to end soonest after `budget`: some strategies plan by how many evaluations they have."""
+    """The runs with the smallest number of evaluations that is enough for `budget`: some strategies plan by it."""
     most = min((run.job.evaluations for run in runs if run.job.evaluations >= budget), default=None)
     return [run for run in runs if run.job.evaluations == most]
 
@@ -113,7 +112,7 @@ def _missing(results: Results, wanted: Sequence[Job]) -> int:
 
 
 def _watch(new: Iterator[Result], missing: int, group: int, budgets: Sequence[int]) -> None:
-    """Run all of `new`; after every `group` say on stderr how far it is, and what the last strategy reached so far."""
+    """Run all of `new`; after every `group` print the progress, and the result of the last strategy so far."""
     start, seen = time.monotonic(), list[Result]()
     for count, result in enumerate(new, 1):
         seen.append(result)
@@ -132,10 +131,10 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--most", type=int, default=400, help="evaluations of a run")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
-    parser.add_argument("--peers", nargs="*", help="Kernel Tuner's strategies in place of ours; without names, most")
-    parser.add_argument("--cross-validate", action="store_true", help="settings chosen on other kernels and devices")
-    parser.add_argument("--results", type=Path, default=Path("build/replay.jsonl"), help="where runs are kept")
-    parser.add_argument("--each", action="store_true", help="a row for each kernel and space too")
+    parser.add_argument("--peers", nargs="*", help="Kernel Tuner's strategies instead of ours; default: most")
+    parser.add_argument("--cross-validate", action="store_true", help="choose settings on other kernels and devices")
+    parser.add_argument("--results", type=Path, default=Path("build/replay.jsonl"), help="the file to keep runs in")
+    parser.add_argument("--each", action="store_true", help="also print a row for each kernel and space")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if unknown := set(options.strategies) - set(STRATEGIES.names()):
@@ -155,7 +154,7 @@ def main() -> None:
         wanted = jobs(options)
         _watch(complete(results, wanted, options.processes), _missing(results, wanted), len(spaces()), budgets)
     found = list(rows((results.known[job] for job in wanted if job in results.known), budgets, options.each))
-    title = f"Fraction of the optimum after so many evaluations, {options.mode}"
+    title = f"Fraction of the optimum by number of evaluations, {options.mode}"
     report(title, found, as_json=options.json, notes=[f"Bars, of the default: {BARS[options.mode]}."])
 
 

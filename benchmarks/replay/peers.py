@@ -33,7 +33,7 @@ STRATEGIES = (
 
 
 def jobs(names: Sequence[str], seeds: Iterable[int], budgets: Sequence[int]) -> list[Job]:
-    """One run for each budget, because some plan by it."""
+    """One run for each budget, because some strategies plan by it."""
     return [
         Job("cold", PREFIX + name, space, seed, budget)
         for space in spaces()
@@ -44,7 +44,7 @@ def jobs(names: Sequence[str], seeds: Iterable[int], budgets: Sequence[int]) -> 
 
 
 def complete(results: Results, wanted: Sequence[Job]) -> Iterator[Result]:
-    """Run what is not known of `wanted` and write each result; gives the new ones."""
+    """Run the jobs that have no result and write each result; yields the new results."""
     missing = [job for job in wanted if job not in results.known]
     if not missing:
         return

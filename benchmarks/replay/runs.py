@@ -1,4 +1,4 @@
-"""Replays of tuning strategies, kept a line each in a file, so that a killed benchmark goes on where it was."""
+"""Replays of tuning strategies, kept in a file with one line each, so that a killed benchmark can continue."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ NEAR = 0.95  # fraction of the optimum that counts as near it
 
 @dataclass(frozen=True)
 class Job:
-    """One run. mode: `warm` starts from the other devices' times, the means of recorded samples drawn anew; in
-    `noisy` a measurement is one sample. settings: of the surrogate, where they are not its own."""
+    """One run. mode: `warm` starts from the times on other devices, means of recorded samples drawn at random; in
+    `noisy` a measurement is one sample. settings: of the surrogate, if not its own."""
 
     mode: str
     strategy: str
@@ -44,8 +44,8 @@ class Job:
 
 @dataclass(frozen=True)
 class Result:
-    """steps: (evaluation, fraction of the optimum) wherever it rose. milliseconds, longest: a proposal, on average and
-    at most. served: how many times as long as the optimum what a session would serve takes; regret: as the best tried.
+    """steps: (evaluation, fraction of the optimum) at every rise. milliseconds, longest: of a proposal, on average and
+    at most. served: the time of the final choice relative to the optimum; regret: relative to the best measured one.
     """
 
     job: Job
@@ -56,17 +56,17 @@ class Result:
     regret: float | None = None
 
     def fraction(self, evaluations: int) -> float:
-        """Of the optimum after so many evaluations; 0 where nothing valid was found."""
+        """The fraction of the optimum after `evaluations`; 0 if nothing valid was found."""
         return max((fraction for at, fraction in self.steps if at <= evaluations), default=0.0)
 
     def near(self) -> float:
-        """Evaluations until `NEAR` the optimum; infinite where it was not reached."""
+        """Evaluations until `NEAR` the optimum; infinite if it was not reached."""
         return min((at for at, fraction in self.steps if fraction >= NEAR), default=float("inf"))
 
 
 @lru_cache(maxsize=1)
 def spaces() -> dict[str, Recorded]:
-    """The recorded spaces by name; ends with a message where there are none."""
+    """The recorded spaces by name. Without any, the program ends with a message."""
     folder = Path(os.environ.get("NAS_DATA", "../shared/data")) / "kernel_tuning"
     files = sorted(folder.glob("*.json.gz"))
     if not files:
@@ -75,7 +75,7 @@ def spaces() -> dict[str, Recorded]:
 
 
 class Results:
-    """The file. Lines of another version of the strategies are left there and not used."""
+    """The file of results. Lines of other versions of the strategies stay in it and are not used."""
 
     def __init__(self, path: Path, version: Callable[[Job], str]) -> None:
         self.path, self.version = path, version
@@ -84,7 +84,7 @@ class Results:
         for line in path.read_text().splitlines() if path.exists() else ():
             try:
                 data = json.loads(line)
-            except ValueError:  # the line that a kill cut short
+            except ValueError:  # a line that a killed process cut short
                 continue
             written = data.pop("version")
             result = _result(data)
@@ -106,7 +106,7 @@ def _result(data: dict[str, Any]) -> Result:
 
 
 def version(job: Job) -> str:
-    """A hash of the code that decides what is proposed in a run, without its docstrings."""
+    """A hash of the code that decides the proposals of a run, without its docstrings."""
     return _version(job.strategy, job.mode == "warm")
 
 
@@ -127,7 +127,7 @@ def _version(strategy: str, warm: bool) -> str:
 
 
 def complete(results: Results, jobs: Sequence[Job], processes: int) -> Iterator[Result]:
-    """Run what is not known of `jobs`, in their order, and write each result; gives the new ones."""
+    """Run the jobs that have no result, in their order, and write each result; yields the new results."""
     missing = [job for job in jobs if job not in results.known]
     if processes == 1:
         found: Iterable[Result] = map(run, missing)
@@ -170,7 +170,7 @@ def result_of(
 
 
 def _hints(job: Job) -> Hints | None:
-    """Of the same kernel on every other device."""
+    """The hints from the same kernel on every other device."""
     rng = np.random.default_rng([job.seed, 3])
     return hints(
         spaces()[job.space].space,
@@ -189,10 +189,10 @@ def _drawn(recorded: Recorded, rng: np.random.Generator) -> np.ndarray:
 
 
 def kernel(space: str) -> str:
-    """What was measured in the space."""
+    """The kernel of a space."""
     return space.partition("_")[0]
 
 
 def device(space: str) -> str:
-    """Where it was measured."""
+    """The device of a space."""
     return space.partition("_")[2]

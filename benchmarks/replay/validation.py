@@ -1,4 +1,4 @@
-"""Settings of the default strategy chosen on some spaces and judged on others, which they never saw."""
+"""Settings of the default strategy that are chosen on some spaces and evaluated on others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Setting = tuple[tuple[str, float], ...]
 
 
 def validate(results: Results, seeds: Iterable[int], most: int, processes: int) -> list[dict[str, object]]:
-    """For every kernel, and every device, left out: what the setting that is best elsewhere reaches there.
+    """For every kernel and every device that is left out: the result there of the best setting for the others.
 
     The best is that of the highest mean over budgets and spaces. Beside it, what the setting in use reaches.
     """

@@ -65,7 +65,7 @@ def test_every_case_is_a_problem_of_its_operation_and_its_peers_compute_the_same
             operation.check(operation.default_choice(case.problem), case.problem)
             once = choice.Run(operation.inputs(case.problem, 0), case.learns)
             expected = once(lambda *args, **kwargs: operation.reference(*args, **kwargs))  # noqa: B023
-            peers, _ = __main__._right(case, once, operation.reference)
+            peers, _ = __main__._correct_peers(case, once, operation.reference)
             eager = [name for name in peers if name in ("sdpa", "eager")]
             assert eager or part == "linear_attention"
             assert choice.differs(expected, expected, torch.float32) is None
@@ -109,7 +109,7 @@ def test_a_wrong_peer_takes_no_part():
     run = choice.Run(operation.inputs(case.problem, 0), False)
     wrong = argparse.Namespace(**{**vars(case), "peers": lambda arguments: {"wrong": lambda q, k, v, **_: q * 2}})
 
-    peers, refused = __main__._right(wrong, run, operation.reference)
+    peers, refused = __main__._correct_peers(wrong, run, operation.reference)
 
     assert peers == {}
     assert refused["wrong"].startswith("it is off by ")
