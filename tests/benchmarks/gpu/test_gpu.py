@@ -112,7 +112,7 @@ def test_a_wrong_peer_takes_no_part():
     peers, refused = __main__._correct_peers(wrong, run, operation.reference)
 
     assert peers == {}
-    assert refused["wrong"].startswith("it is off by ")
+    assert refused["wrong"].startswith("it differs by ")
 
 
 BLOCKED = """
