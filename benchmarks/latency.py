@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from scipy.stats import spearmanr
 
 from benchmarks.support.report import report
+from nas.engine.verdict import rank_correlation
 from nas.latency.measured import PhaseLatency
 from nas.latency.pieces import CannotCompose
 from nas.latency.predicted import CrossCheck, Predictor
@@ -93,7 +93,7 @@ def run(phase: str, count: int, checked: int, length: int, seed: int) -> tuple[d
 def _row(phase: str, judged: list[Judged], check: CrossCheck, refused: int) -> dict[str, Any]:
     errors = sorted(each.error for each in judged)
     pairs = [(each.predicted.milliseconds, each.measured.milliseconds) for each in judged]
-    correlation = float(spearmanr(*zip(*pairs, strict=True)).statistic)
+    correlation = rank_correlation(*zip(*pairs, strict=True))
     error = statistics.median(errors)
     loads = [each.measured.load or 1.0 for each in judged]
     return {

@@ -1,14 +1,18 @@
 """What the study database takes: `python -m benchmarks.store [--trials 100000] [--json]`.
 
 Records trials of 25 choices, two objectives and five metrics in SQLite, each as the search does (one transaction to add
-and lease, one to finish), beside the same with Optuna's storage; then times what `status`, `best` and `pareto` read.
+and lease, one to finish), and the same with Optuna's storage. Then it times the queries of `status`, `best`, `pareto`
+and of a page that asks for changes, and the CPU of whole commands in fresh processes.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
+import resource
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -22,6 +26,7 @@ HOLES = 25
 OBJECTIVES = [{"name": "bits_per_byte", "direction": "minimize"}, {"name": "flops", "direction": "minimize"}]
 TEXT = "kind: decoder\nwidth: 64\n" * 20
 OF_OPTUNA = 200
+READ = 100  # trials of the study that commands read in fresh processes
 
 
 def record(store: Store, study: Study, number: int, generator: random.Random) -> None:
@@ -77,15 +82,45 @@ def measure(trials: int, folder: Path) -> list[dict]:
             began = time.perf_counter()
             record(store, study, number, generator)
             laps.append((time.perf_counter() - began) * 1000)
-        some = min(1000, trials)
+        some, mark = min(1000, trials), store.mark(study.id)
         return [
             _row("record a trial, first thousand", statistics.fmean(laps[:some]), "2 ms"),
             _row("record a trial, last thousand", statistics.fmean(laps[-some:]), "2 ms"),
             _row(f"Optuna: record a trial, {OF_OPTUNA} trials", of_optuna(folder), ""),
             _row("status", timed(lambda: reports.status(store, study)), "1000 ms"),
             _row("best", timed(lambda: reports.best(store, study)), "1000 ms"),
+            _row("trials, light", timed(lambda: reports.results(store, study)), ""),
+            _row("trials, whole", timed(lambda: store.trials(study.id)), ""),
+            _row("changes since the last look", timed(lambda: reports.changes(store, study, mark)), "50 ms"),
             _row("pareto", timed(lambda: reports.front(store, study)), "1000 ms"),
         ]
+
+
+def fresh_processes(folder: Path) -> list[dict]:
+    """The CPU, user and system, of commands that only read."""
+    with open_store(folder / "small.db") as store:
+        study = store.create_study("small", {}, "space", 0, OBJECTIVES)
+        generator = random.Random(0)
+        for number in range(READ):
+            record(store, study, number, generator)
+    place = ["--storage", str(folder / "small.db")]
+    rows = [_row("import nas.report: CPU of a fresh process", cpu("-c", "import nas.report"), "400 ms")]
+    for command in ("status", "best", "pareto"):
+        used = cpu("-m", "nas", command, "small", *place)
+        rows.append(_row(f"nas {command}, {READ} trials: CPU of a fresh process", used, "600 ms"))
+    return rows
+
+
+def cpu(*arguments: str) -> float:
+    """Milliseconds of CPU of a Python with these arguments, the least of a few."""
+    return min(_cpu_once(arguments) for _ in range(5))
+
+
+def _cpu_once(arguments: tuple[str, ...]) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) * 1000
 
 
 def _row(what: str, milliseconds: float, bar: str) -> dict:
@@ -98,7 +133,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        rows = measure(arguments.trials, Path(folder))
+        rows = measure(arguments.trials, Path(folder)) + fresh_processes(Path(folder))
     report(f"store, SQLite, {arguments.trials} trials", rows, as_json=arguments.json)
 
 

@@ -1,16 +1,17 @@
-"""Is a candidate better than a baseline? A difference of means, its interval, and the plain word that follows from it.
+"""Is a candidate better than a baseline? The difference of their means, its interval, and a verdict in one word.
 
-Everything here is to be minimised. Welch 1947, "The generalization of 'Student's' problem when several different
+All values are to be minimised. Welch 1947, "The generalization of 'Student's' problem when several different
 population variances are involved", https://doi.org/10.1093/biomet/34.1-2.28; with `paired`, Student's interval of the
-differences seed by seed.
+differences seed by seed. Both come from SciPy.
 """
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, variance
+from statistics import fmean
 from typing import Literal
 
 Word = Literal["better", "worse", "no difference shown"]
@@ -20,8 +21,7 @@ Word = Literal["better", "worse", "no difference shown"]
 class Verdict:
     """`difference`: mean of the candidate minus mean of the baseline, between `low` and `high` with this `confidence`.
 
-    The bounds are infinite when there are too few runs to tell; `reason` then says so.
-    Without runs `difference` is NaN.
+    If there are too few runs to tell, the bounds are infinite and `reason` says so. Without runs `difference` is NaN.
     """
 
     word: Word
@@ -35,7 +35,7 @@ class Verdict:
     def sentence(
         self, what: str = "the metric", candidate: str = "the candidate", baseline: str = "the baseline"
     ) -> str:
-        """The verdict for people, with the number of runs it rests on."""
+        """The verdict for people, with the numbers of runs."""
         head = {"better": "better than", "worse": "worse than"}.get(self.word, "no difference shown from")
         opening = f"{candidate}: {head} {baseline}"
         if self.reason:
@@ -52,10 +52,10 @@ class Verdict:
 def compare(
     candidate: Sequence[float], baseline: Sequence[float], *, confidence: float = 0.95, paired: bool = False
 ) -> Verdict:
-    """Judge the runs of a candidate against those of a baseline; `paired`: run i of both had the same seed.
+    """Compare the runs of a candidate with those of a baseline; `paired`: run i of both had the same seed.
 
-    "better" when the whole interval is below zero, "worse" when it is above, else "no difference shown". A run that
-    ended without a finite value is no number to average, so ValueError; so are paired lists of different lengths.
+    The word is "better" if the whole interval is below zero, "worse" if it is above, else "no difference shown".
+    Raises ValueError if a run has no finite value, if paired lists differ in length, or if confidence is not in (0, 1).
     """
     if not 0 < confidence < 1:
         raise ValueError(f"confidence must lie between 0 and 1, but got {confidence}.")
@@ -68,42 +68,33 @@ def compare(
     if min(runs) < 2:
         reason = f"an interval needs two runs of each, but there are {runs[0]} and {runs[1]}"
         return Verdict("no difference shown", difference, -math.inf, math.inf, confidence, runs, reason)
-    error, freedom = _paired(candidate, baseline) if paired else _welch(candidate, baseline)
-    margin = _quantile(confidence, freedom) * error if error else 0.0
-    low, high = difference - margin, difference + margin
+    low, high = _interval(candidate, baseline, confidence, paired)
     word: Word = "better" if high < 0 else "worse" if low > 0 else "no difference shown"
     return Verdict(word, difference, low, high, confidence, runs)
 
 
 def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float:
-    """Spearman's rank correlation, -1 to 1; NaN when either does not vary or there are fewer than two values."""
-    from scipy.stats import rankdata
+    """Spearman's rank correlation, -1 to 1; NaN if one of them does not vary or there are fewer than two values.
+
+    Raises ValueError if the lengths differ.
+    """
+    from scipy.stats import spearmanr
 
     if len(one) != len(other):
         raise ValueError(f"a correlation needs values in pairs, but got {len(one)} and {len(other)}.")
     if len(set(one)) < 2 or len(set(other)) < 2:
         return math.nan
-    a, b = rankdata(one), rankdata(other)
-    a, b = a - a.mean(), b - b.mean()
-    return float((a @ b) / math.sqrt((a @ a) * (b @ b)))
+    return float(spearmanr(one, other).statistic)
 
 
-def _welch(candidate: Sequence[float], baseline: Sequence[float]) -> tuple[float, float]:
-    """The standard error of the difference, and its degrees of freedom (Welch and Satterthwaite)."""
-    parts = [variance(values) / len(values) for values in (candidate, baseline)]
-    total = sum(parts)
-    if not total:
-        return 0.0, math.inf
-    spread = sum((part / total) ** 2 / (len(values) - 1) for part, values in zip(parts, (candidate, baseline)))
-    return math.sqrt(total), 1 / spread
+def _interval(
+    candidate: Sequence[float], baseline: Sequence[float], confidence: float, paired: bool
+) -> tuple[float, float]:
+    """The confidence interval of the difference of the means: Welch's, or Student's of the pairs."""
+    from scipy.stats import ttest_ind, ttest_rel  # half a second to import, and most commands need no verdict
 
-
-def _paired(candidate: Sequence[float], baseline: Sequence[float]) -> tuple[float, float]:
-    differences = [a - b for a, b in zip(candidate, baseline, strict=True)]
-    return math.sqrt(variance(differences) / len(differences)), len(differences) - 1
-
-
-def _quantile(confidence: float, freedom: float) -> float:
-    from scipy.stats import t  # slow to import, and most of `nas` does not need it
-
-    return float(t.ppf((1 + confidence) / 2, freedom))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # about runs that are (almost) equal: the interval is short
+        test = ttest_rel(candidate, baseline) if paired else ttest_ind(candidate, baseline, equal_var=False)
+        interval = test.confidence_interval(confidence)
+    return float(interval.low), float(interval.high)

@@ -1,6 +1,7 @@
 """The verdict against SciPy's own tests, and its words."""
 
 import math
+from statistics import fmean, variance
 
 import pytest
 from hypothesis import given
@@ -34,6 +35,28 @@ def test_the_paired_interval_is_students(pairs, confidence):
         assert (verdict.low, verdict.high) == pytest.approx((expected.low, expected.high), rel=1e-6, abs=1e-9)
     else:
         assert verdict.high - verdict.low < 1e-6
+
+
+def by_hand(candidate, baseline, confidence, paired):
+    """The interval by the formulas of the papers."""
+    if paired:
+        differences = [a - b for a, b in zip(candidate, baseline, strict=True)]
+        error, freedom = math.sqrt(variance(differences) / len(differences)), len(differences) - 1
+    else:
+        parts = [variance(values) / len(values) for values in (candidate, baseline)]
+        spread = sum(part**2 / (len(values) - 1) for part, values in zip(parts, (candidate, baseline)))
+        error, freedom = math.sqrt(sum(parts)), sum(parts) ** 2 / spread if spread else 1.0
+    margin = float(stats.t.ppf((1 + confidence) / 2, freedom)) * error
+    difference = fmean(candidate) - fmean(baseline)
+    return difference - margin, difference + margin
+
+
+@given(st.lists(st.tuples(numbers, numbers), min_size=2, max_size=8), confidences, st.booleans())
+def test_the_interval_is_that_of_the_formulas(pairs, confidence, paired):
+    candidate, baseline = (list(values) for values in zip(*pairs))
+    verdict = compare(candidate, baseline, confidence=confidence, paired=paired)
+    expected = by_hand(candidate, baseline, confidence, paired)
+    assert (verdict.low, verdict.high) == pytest.approx(expected, rel=1e-6, abs=1e-9)
 
 
 @given(runs, runs)
