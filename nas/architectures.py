@@ -13,7 +13,7 @@ from searchspace.model.architecture import Architecture
 if TYPE_CHECKING:
     from nas.store import Store, Study
 
-HASH_DIGITS = 6  # the fewest that stand for an architecture
+HASH_DIGITS = 6  # the fewest that identify an architecture
 HEXADECIMAL = set("0123456789abcdef")
 FILE_ENDINGS = (".yaml", ".yml")
 
@@ -32,12 +32,12 @@ def as_architecture(given: Architecture | str | Path) -> Architecture:
 def find(reference: str, storage: str | None = None) -> Architecture:
     """The architecture in the file `reference`, of that NAME or NAME:SIZE in the zoo, or of STUDY:TRIAL or STUDY:HASH.
 
-    Raises UsageError saying where it was looked for; SpaceError for a file that holds none.
+    Raises UsageError if there is none, SpaceError if a file is not an architecture.
     """
     if Path(reference).is_file():
         return Architecture.load(reference)
     name, colon, size = reference.partition(":")
-    if name in zoo.names() and (not colon or set(size) - HEXADECIMAL):  # else a trial or a hash of a study called so
+    if name in zoo.names() and (not colon or set(size) - HEXADECIMAL):  # else `name` is a study
         return zoo.load(name, size or zoo.BASE)
     trial = trial_reference(reference)
     if trial:
@@ -50,20 +50,20 @@ def find(reference: str, storage: str | None = None) -> Architecture:
     if Path(reference).suffix in FILE_ENDINGS:
         raise UsageError(f"There is no file {reference!r}.{_near_file(Path(reference))}")
     raise UsageError(
-        f"There is neither a file {reference!r} nor such a name in the zoo.{nearest(reference, zoo.names())} "
+        f"There is no file {reference!r}, and no such name in the zoo.{nearest(reference, zoo.names())} "
         f"The zoo: {', '.join(zoo.names())}. A trial is written STUDY:NUMBER, as in quickstart:17."
     )
 
 
 def trial_reference(reference: str) -> tuple[str, int] | None:
-    """(study, number) where `reference` is written STUDY:NUMBER; None where it is a file or something else."""
+    """(study, number) if `reference` is STUDY:NUMBER; None if it is a file or something else."""
     study, colon, number = reference.rpartition(":")
     looks_so = colon and study and number.isascii() and number.isdigit() and len(number) < HASH_DIGITS * 2
     return (study, int(number)) if looks_so and not Path(reference).exists() else None
 
 
 def of_trial(study: str, number: int, storage: str | None = None) -> Architecture:
-    """The architecture of trial `number` of `study`."""
+    """The architecture of trial `number` of `study`. Raises UsageError or StoreError if there is none."""
     store, found = _open(study, storage)
     with store:
         return Architecture.parse(store.trial(found.id, number).architecture, f"{study}:{number}")

@@ -1,4 +1,4 @@
-"""Is this machine ready? Each check is a function that says what it found, and what to do if something is wrong."""
+"""Checks whether this machine is ready. Each check is a function that returns (ok, what it found and what to do)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Finding:
 
 
 def examine(storage: str | None = None) -> Iterator[Finding]:
-    """All checks in turn; a check that breaks is a finding too."""
+    """The findings of all checks. A check that raises is a finding too."""
     for name, check in CHECKS.items():
         yield _tried(name, check)
     storage = storage or os.environ.get(location.VARIABLE)
@@ -47,7 +47,7 @@ def _tried(name: str, check: Callable[[], tuple[bool, str]]) -> Finding:
         ok, found = check()
     except NasError as error:
         ok, found = False, str(error)
-    except Exception as error:  # a broken installation breaks in ways nobody lists; the report must still come
+    except Exception as error:  # a broken installation may raise anything, and the other checks must still run
         ok, found = False, f"{type(error).__name__}: {error}"
     return Finding(name, ok, found)
 

@@ -1,4 +1,4 @@
-"""Where a study is kept when nobody says, and how an existing one is opened by its name."""
+"""Finds the database of a study, and opens an existing study by its name."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ FOLDER = Path("runs")
 
 
 def storage_of(study: str, storage: str | None = None) -> str:
-    """The URL or path of the database of `study`: as given, else $NAS_STORAGE, else the SQLite file of its name."""
+    """The URL or path of the database of `study`: `storage`, else $NAS_STORAGE, else runs/STUDY.db."""
     return storage or os.environ.get(VARIABLE) or f"sqlite:///{FOLDER}/{study}.db"
 
 
 def storage_for(config: SearchConfig, storage: str | None = None) -> str:
-    """Where a search keeps its study: as given, else as its file says, else as for any study. Always a URL."""
+    """The URL of the database of a search: `storage`, else the one in its search file, else as in `storage_of`."""
     written = config.storage if "storage" in config.model_fields_set else None
     return url(storage or written or storage_of(config.study))
 
 
 def url(storage: str | Path) -> str:
-    """A path becomes the URL of a SQLite file; a URL keeps its meaning. Raises StoreError for what is neither."""
+    """The URL of a database; a path means a SQLite file. Raises StoreError if `storage` is neither."""
     return parse(storage).render_as_string(hide_password=False)
 
 
 def shown(storage: str | Path) -> str:
-    """The URL for people: without its password."""
+    """The URL without its password, for messages."""
     return parse(storage).render_as_string(hide_password=True).replace("+psycopg", "")
 
 
 def open_existing(study: str, storage: str | None = None) -> tuple[Store, Study]:
-    """The store and the study in it. Raises StoreError without a database, UsageError without such a study."""
+    """The store and the study. Raises StoreError if there is no database, UsageError if it has no such study."""
     where = storage_of(study, storage)
     file = file_of(parse(where))
     if file is not None and not file.exists():
@@ -62,6 +62,6 @@ def _missing(study: str, file: Path, *, default: bool) -> str:
     known = known_studies() if default else []
     here = f" {FOLDER}/ holds: {', '.join(known)}.{nearest(study, known)}" if known else ""
     return (
-        f"There is no study database {file}.{here} Name another with --storage or {VARIABLE}, or begin the study "
+        f"There is no study database {file}.{here} Name another with --storage or {VARIABLE}, or start the study "
         "with `nas search FILE`."
     )

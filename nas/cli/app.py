@@ -1,4 +1,4 @@
-"""The application that the commands register with, and how errors end: a message on stderr and an exit code."""
+"""The application with which commands register. An error ends as a message on stderr and an exit code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from searchspace.errors import SpaceError
 
 EXIT_CODES = {
     0: "done",
-    1: "the command could not do it, or found nothing",
+    1: "the command failed, or found nothing",
     2: "bad input: a file, a name or an option",
     3: "the study database",
     130: "interrupted",
@@ -73,7 +73,7 @@ def run(arguments: list[str] | None = None) -> NoReturn:
     except BrokenPipeError:
         _forget_stdout()
     except LookupError as error:
-        if type(error).__name__ != "LockedMiss":  # by its name: `kernels` need not be loaded to say what else is wrong
+        if type(error).__name__ != "LockedMiss":  # by its name, so that an error does not import `kernels`
             raise
         _fail(str(error), 1)
     except OSError as error:
@@ -86,7 +86,7 @@ def run(arguments: list[str] | None = None) -> NoReturn:
 
 
 def _forget_stdout() -> None:
-    """The reader went away, as in `nas best quickstart | head -1`: what is left to write goes nowhere."""
+    """Discard further output: the reader has closed the pipe, as in `nas best quickstart | head -1`."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -1,4 +1,4 @@
-"""The arguments and options that several commands share, and what completes them in a shell."""
+"""The arguments and options that several commands share, and their completion in a shell."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ Storage = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Limit = Annotated[int, typer.Option(min=1, help="How many rows.")]
+Limit = Annotated[int, typer.Option(min=1, help="The largest number of rows.")]
 SearchFile = Annotated[
     Path,
     typer.Argument(metavar="FILE", help="A search file (YAML).", show_default=False, autocompletion=_search_files),
@@ -75,7 +75,7 @@ Length = Annotated[
         min=1, help=f"Sequence length for costs. Default: that of the trial's task, else {LENGTH}.", show_default=False
     ),
 ]
-Batch = Annotated[int, typer.Option(min=1, help="Sequences at once.")]
+Batch = Annotated[int, typer.Option(min=1, help="Sequences in a batch.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")]
 
 

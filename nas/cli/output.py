@@ -12,17 +12,17 @@ from nas.report.tables import rendered, table
 
 
 def note(text: str) -> None:
-    """A line for people, on stderr."""
+    """Print a line for people on stderr."""
     print(text, file=sys.stderr)
 
 
 def print_json(value: Any) -> None:
-    """`value` as JSON; dates and paths as text, and what is no finite number as null, which JSON cannot say."""
+    """Print `value` as JSON: dates and paths as text, numbers that are not finite as null."""
     print(json.dumps(_plain(value), indent=2, default=str, ensure_ascii=False, allow_nan=False))
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], as_json: bool, *, empty: str = "Nothing yet.") -> None:
-    """One row a line: a table, or a JSON list of objects. A file or a pipe gets lines that are not folded."""
+    """Print a table, or a JSON list of objects. Lines are folded only on a terminal. `empty`: the note for no rows."""
     if as_json:
         print_json(list(rows))
     elif not rows:

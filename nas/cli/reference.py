@@ -1,4 +1,4 @@
-"""The page of all commands, from their own help: `python -m nas.cli.reference > docs/commands.md`."""
+"""Writes the page of all commands from their help texts: `python -m nas.cli.reference > docs/commands.md`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from nas.cli.app import EXIT_CODES, app, discover
 HEAD = """\
 # Commands
 
-This page is made from the commands' own help by `python -m nas.cli.reference > docs/commands.md`; a test compares the
-two. Results go to stdout, everything else to stderr, and `--json` prints results as JSON. `nas COMMAND --help` says the
-same in the terminal; `nas --install-completion` teaches your shell to complete commands, studies and architectures.
+`python -m nas.cli.reference > docs/commands.md` writes this page from the help texts of the commands; a test compares
+the two. Results go to stdout, everything else to stderr, and `--json` prints results as JSON. `nas COMMAND --help`
+prints the same text. `nas --install-completion` installs completion of commands, studies and architectures.
 
-`ARCHITECTURE` is a file, a name of the zoo (`nas zoo list`), or `STUDY:TRIAL`, as in `quickstart:17`. A study is looked
-for in the database that `--storage` names, else in `$NAS_STORAGE`, else in `runs/STUDY.db` below the current folder.
-`nas search` and `nas plan` look into the search file before that.
+`ARCHITECTURE` is a file, a name of the zoo (`nas zoo list`), or `STUDY:TRIAL`, as in `quickstart:17`. The database of
+a study is the one that `--storage` names, else `$NAS_STORAGE`, else `runs/STUDY.db` in the current folder. `nas search`
+and `nas plan` prefer the `storage` of the search file to `$NAS_STORAGE`.
 """
 EVERYWHERE = {
     "as_json": "`--json` prints JSON.",
@@ -37,7 +37,7 @@ def page() -> str:
 
 
 def commands() -> Iterator[tuple[str, Any]]:
-    """Every command with its whole name, `nas space size` for one; those that are hidden are left out."""
+    """Every command that is not hidden, with its whole name, such as `nas space size`."""
     discover()
     yield from _below("nas", typer.main.get_command(app))
 

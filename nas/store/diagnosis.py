@@ -1,4 +1,4 @@
-"""From a database's exception to what a user can do, and whether the transaction is worth running again."""
+"""What a user can do about an exception of the database, and whether to retry the transaction."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ CONFLICTS = {"40001", "40P01"}  # serialisation failure, deadlock
 GOING_OR_COMING = {"57P01", "57P02", "57P03", "53300"}  # shut down, crashed, starting up, too many clients
 
 _SQLITE = (
-    ("database is locked", "is locked by another process, which kept it longer than {wait:g} s. See who has it open "
-     "(`fuser` or `lsof`), end it, and run the same command again. On a network file system use PostgreSQL instead."),
-    ("readonly database", "is read-only. Give yourself the right to write to the file and to its folder, or copy it "
-     "elsewhere and name the copy."),
+    ("database is locked", "is locked by another process, for more than {wait:g} s. Find the process (`fuser` or "
+     "`lsof`), end it, and run the same command again. On a network file system use PostgreSQL instead."),
+    ("readonly database", "is read-only. Give yourself write permission for the file and its folder, or copy it to "
+     "another folder and name the copy."),
     ("disk is full", "cannot grow: the disk is full. Free some space and run the same command again; "
      "everything recorded so far is kept."),
     ("not a database", "is not a database. Name another file, or move this one away."),
     ("malformed", "is damaged. Keep a copy, then try `sqlite3 FILE .recover | sqlite3 NEW`, or take your last backup."),
-    ("disk I/O error", "cannot be read or written: the disk reports an error. Look at the disk, then run the same "
+    ("disk I/O error", "cannot be read or written: the disk reports an error. Check the disk, then run the same "
      "command again."),
-    ("unable to open", "cannot be opened. Its folder must exist and be yours to write to."),
+    ("unable to open", "cannot be opened. Its folder must exist, and you must have write permission for it."),
 )  # fmt: skip
 
 _POSTGRESQL_CODES = {
     "28P01": "refused the password of the URL. Correct it, or put it in ~/.pgpass.",
-    "28000": "refuses this user. Look at pg_hba.conf on the server, or name another user in the URL.",
-    "3D000": "has no such database. Make it with `createdb`, or name another one at the end of the URL.",
-    "42501": "does not allow this user to do that. Grant it CREATE on the schema, and the tables' rights.",
+    "28000": "refuses this user. Check pg_hba.conf on the server, or name another user in the URL.",
+    "3D000": "has no such database. Create it with `createdb`, or name another one at the end of the URL.",
+    "42501": "does not allow this user to do that. Grant it CREATE on the schema, and privileges on the tables.",
     "25006": "is read-only (a standby?). Name the primary server in the URL.",
-    "53100": "has no disk space left. Free some there and run the same command again; everything recorded is kept.",
+    "53100": "has no disk space left. Free some space there and run the same command again; everything recorded is kept.",
     "53300": "has no free connection. Raise max_connections, or run fewer searches at once.",
 }
 
-# A connection that was never made has no SQLSTATE; libpq's words are all there is.
+# A connection that failed has no SQLSTATE, only the message of libpq.
 _POSTGRESQL_WORDS = (
     ("password authentication failed", "28P01"),
     ("no password supplied", "28P01"),
@@ -48,7 +48,7 @@ _POSTGRESQL_WORDS = (
 
 
 def sqlstate(error: BaseException) -> str | None:
-    """The code of a PostgreSQL error, guessed from its words when the connection failed."""
+    """The SQLSTATE of a PostgreSQL error; if the connection failed, it is guessed from the message."""
     original = getattr(error, "orig", error)
     code = getattr(original, "sqlstate", None)
     if code is not None or not type(original).__module__.startswith("psycopg"):
@@ -58,19 +58,19 @@ def sqlstate(error: BaseException) -> str | None:
 
 
 def may_pass(error: BaseException) -> bool:
-    """Whether the same transaction may succeed in a moment: a conflict, or a PostgreSQL that went away."""
+    """Whether a retry may succeed: after a conflict, or while a PostgreSQL server restarts."""
     if isinstance(error, PoolTimeout):
         return True
     if not isinstance(error, DBAPIError) or not type(error.orig).__module__.startswith("psycopg"):
         return False
     code = sqlstate(error)
-    if code is None:  # no server said no: the connection failed or broke
+    if code is None:  # no server answered: the connection failed or broke
         return error.connection_invalidated or type(error.orig).__name__ == "OperationalError"
     return code in CONFLICTS | GOING_OR_COMING or code.startswith("08")
 
 
 def explain(error: BaseException, place: str, wait: float) -> StoreError | None:
-    """What a user can do about `error` at the database `place`, or None when it is our own mistake."""
+    """What a user can do about `error` at the database `place`; None if it is a bug of ours."""
     original = getattr(error, "orig", None) or error
     words = " ".join(str(original).split())
     module = type(original).__module__
@@ -84,7 +84,7 @@ def explain(error: BaseException, place: str, wait: float) -> StoreError | None:
             return StoreError(f"{place} {_POSTGRESQL_CODES[code]} ({words})")
         if may_pass(error):
             return StoreError(
-                f"{place} does not answer. Check the host and port in the URL, that the server runs, and the network; "
+                f"{place} does not answer. Check the host and the port in the URL, the server and the network, "
                 f"then run the same command again: nothing recorded is lost. ({words})"
             )
     return None

@@ -1,7 +1,7 @@
-"""A connection to SQLite or PostgreSQL, and transactions that survive the loss of it.
+"""Connections to SQLite or PostgreSQL, and transactions that are retried if the connection is lost.
 
-A transaction is a function of a connection. It may run several times before it has run once, so it must find out by
-itself that an earlier run was committed although the answer was lost (see the tokens and attempts in `models`).
+A transaction is a function of a connection. It may be run several times. If an earlier run was committed but its answer
+was lost, the function must find this out itself; see the tokens and attempts in `models`.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from nas.errors import StoreError
 from nas.store.diagnosis import explain, may_pass
 
 T = TypeVar("T")
-WAIT_SECONDS = 30.0  # how long a lock on a SQLite file is waited for
-RETRY_SECONDS = 60.0  # how long a PostgreSQL that went away is waited for
-FIRST_PAUSE, LONGEST_PAUSE = 0.02, 2.0  # seconds between two tries
+WAIT_SECONDS = 30.0  # how long to wait for a lock on a SQLite file
+RETRY_SECONDS = 60.0  # how long to wait for a PostgreSQL server that went away
+FIRST_PAUSE, LONGEST_PAUSE = 0.02, 2.0  # seconds between two attempts
 
-CACHE_KIB = 64 * 1024  # of a SQLite file in memory, a connection
-LOG_PAGES = 16 * 1024  # of 4 KiB: how long the log of a SQLite file may get
+CACHE_KIB = 64 * 1024  # SQLite cache of each connection
+LOG_PAGES = 16 * 1024  # of 4 KiB: the length of the write-ahead log at which SQLite makes a checkpoint
 
 
 class Database:
-    """An engine whose transactions are retried, and whose errors say what to do."""
+    """An engine that retries its transactions. Its methods raise StoreError, which tells the user what to do."""
 
     def __init__(self, url: URL, *, wait: float = WAIT_SECONDS, retry: float = RETRY_SECONDS):
         self.place = _place(url)
@@ -48,15 +48,15 @@ class Database:
         return self._run(self.engine, work, self.retry)
 
     def write(self, work: Callable[[Connection], T]) -> T:
-        """Run `work` in a transaction; everything it did is there when this returns, or nothing is."""
+        """Run `work` in a transaction: when this returns, all its changes are committed; if it raises, none are."""
         return self._run(self._writer, work, self.retry)
 
     def at_once(self, work: Callable[[Connection], T], *, writes: bool) -> T:
-        """As `read` and `write`, but a database that does not answer is an error now: for the first contact."""
+        """As `read` and `write` without retries: for the first contact, where a wrong URL should fail quickly."""
         return self._run(self._writer if writes else self.engine, work, 0.0)
 
     def migrate(self, work: Callable[[Connection], T]) -> T:
-        """As `write`, tried once, with foreign keys unchecked on SQLite, so that `work` may rebuild a table.
+        """As `write`, without retries and with foreign keys unchecked on SQLite, so that `work` may rebuild a table.
 
         `work` must check them itself before it returns.
         """
@@ -81,12 +81,15 @@ class Database:
                     if explained is None:
                         raise
                     raise explained from error
-            time.sleep(pause * random.uniform(0.5, 1.0))  # apart, so that two who collided do not meet again
+            time.sleep(pause * random.uniform(0.5, 1.0))  # random, so that two processes that collided do not collide again
             pause = min(2 * pause, LONGEST_PAUSE)
 
 
 def parse(where: str | Path) -> URL:
-    """The URL of a database: a path is a SQLite file, postgresql:// is PostgreSQL through psycopg."""
+    """The URL of a database: a path is a SQLite file, postgresql:// is PostgreSQL through psycopg.
+
+    Raises StoreError if `where` is neither, or a database in memory.
+    """
     if isinstance(where, Path) or "://" not in where:
         return URL.create("sqlite", database=str(Path(where).expanduser()))
     try:
@@ -129,20 +132,20 @@ def _engine(url: URL, wait: float) -> Engine:
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, wait: float) -> None:
-    connection.isolation_level = None  # we say BEGIN ourselves: the driver would begin too late and too weakly
+    connection.isolation_level = None  # `_begin_sqlite` sends BEGIN: the driver would send it too late, and without a lock
     cursor = connection.cursor()
     _write_ahead(cursor, wait)
     cursor.execute("PRAGMA synchronous = NORMAL")  # kill -9 loses nothing; a power cut at most the last commits
     cursor.execute("PRAGMA foreign_keys = ON")
-    # A hundred thousand trials: fronts come from memory (2 MB would not hold them), and the log is folded in every
-    # 64 MB instead of 4, for each time waits for the disk.
+    # For studies of 100,000 trials: a front is computed in memory (the default cache of 2 MB is too small), and a
+    # checkpoint, which waits for the disk, is made every 64 MB instead of every 4 MB.
     cursor.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
     cursor.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
     cursor.close()
 
 
 def _write_ahead(cursor: sqlite3.Cursor, wait: float) -> None:
-    """Turn the write-ahead log on. Where another connection is at work SQLite refuses at once, whatever its timeout."""
+    """Turn on the write-ahead log. If another connection works, SQLite refuses at once; its timeout does not apply."""
     deadline = time.monotonic() + wait
     while cursor.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
         try:
@@ -157,6 +160,6 @@ def _begin_sqlite(connection: Connection) -> None:
     options = connection.get_execution_options()
     if options.get("migrates", False):
         connection.exec_driver_sql("PRAGMA foreign_keys = OFF")  # has no effect inside a transaction
-    # A writer takes the lock at once: one that reads first and writes later can only fail where it should wait.
+    # A writer takes the lock at once. If it read first and asked for the lock later, it would fail instead of wait.
     writes = options.get("writes", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -1,4 +1,4 @@
-"""What the tuner measured: rows are added, never changed, and read in the order they came."""
+"""Measurements of the tuner: rows are added, never changed, and read in the order in which they were added."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _KEEP_DEVICE = _KEEP_DEVICE.bindparams(bindparam("fingerprint", type_=Document))
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """One configuration on one problem: milliseconds with their samples, or the kind of failure and its message.
+    """One configuration on one problem: milliseconds with their samples, or the kind of failure with its message.
 
     problem, configuration: canonical JSON. source: hash of the code that ran. turns: equal for measurements whose
-    samples were taken in turns. device: the key of the device, filled in when it is read.
+    samples were taken in turns. device: the key of the device; set only in measurements that were read.
     """
 
     operation: str
@@ -40,7 +40,7 @@ class Measurement:
 
 
 def add(connection: Connection, fingerprint: Mapping[str, Any], measured: Sequence[Measurement], token: str) -> None:
-    """Insert the device, unless it is known, and the measurements; a retry of the same call inserts nothing."""
+    """Insert the measurements, and their device if it is new. A retry of the same call inserts nothing."""
     if connection.execute(select(measurement.c.id).where(measurement.c.token == token).limit(1)).first():
         return
     known = select(device.c.id).where(device.c.hash == fingerprint["key"])
@@ -64,7 +64,7 @@ _COPIED = (
 def known(
     connection: Connection, operation: str | None, device_key: str | None, problem: str | None
 ) -> list[Measurement]:
-    """The measurements of an operation, of a device, of a problem; None is any."""
+    """The measurements of an operation, a device and a problem; None means any."""
     columns = [measurement.c[name] for name in (*_COPIED, "samples", "message")]
     query = select(*columns, device.c.hash.label("device")).join(device, device.c.id == measurement.c.device_id)
     for column, wanted in (

@@ -1,4 +1,4 @@
-"""Brings a database to the tables of this version, once, whoever opens it first."""
+"""Upgrades a database to the tables of this version when it is opened."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from nas.errors import StoreError
 from nas.store.device_models import metadata  # with the tables of `models`
 
 VERSION_TABLE = "tessera_version"
-HEAD = "0004"  # the newest script in migrations/versions; known here so that opening imports no Alembic
+HEAD = "0004"  # the newest script in migrations/versions; a copy, so that opening a database does not import Alembic
 SCRIPTS = Path(__file__).parent / "migrations"
-_LOCK = 7_355_608_017  # of PostgreSQL's advisory locks: any number that is ours
+_LOCK = 7_355_608_017  # any number that no other program uses for an advisory lock of PostgreSQL
 
 
 def version_of(connection: Connection) -> str | None:
@@ -24,7 +24,10 @@ def version_of(connection: Connection) -> str | None:
 
 
 def migrate(connection: Connection, place: str) -> None:
-    """Make or upgrade the tables, in the transaction of `connection`; a newer or a foreign database is left alone."""
+    """Make or upgrade the tables in the transaction of `connection`.
+
+    Raises StoreError, and changes nothing, for a database of a newer version or of another program.
+    """
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
     found = version_of(connection)
@@ -46,7 +49,7 @@ def migrate(connection: Connection, place: str) -> None:
         )
     config.attributes["connection"] = connection
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Alembic's remarks on configuration are not for our users
+        warnings.simplefilter("ignore")  # about Alembic's configuration, which users cannot change
         command.upgrade(config, "head")
     _check_references(connection, place)
 

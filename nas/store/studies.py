@@ -1,4 +1,4 @@
-"""Changes of a study: made once, its configuration replaced, its space grown."""
+"""Writes studies: creates them, replaces their configuration, adds versions of their space."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nas.errors import UsageError
 from nas.store.models import space_version, study
 from nas.store.types import now
 
-# Statements of the hot path are made once: making one costs more than running it.
+# These statements are on the hot path. They are built once, because building one costs more than running it.
 _LOCKED = select(study.c.id).where(study.c.id == bindparam("study")).with_for_update(key_share=True)
 _COUNT_UP = (
     update(study)
@@ -21,7 +21,10 @@ _COUNT_UP = (
 
 
 def create(connection: Connection, values: dict[str, Any], space: str) -> int:
-    """Insert the study and version 0 of its space -> its id. `values` has the call's own `token`."""
+    """Insert the study and version 0 of its space -> its id. `values` include the `token` of the call.
+
+    Raises UsageError if the name is taken.
+    """
     existing = connection.execute(select(study.c.id, study.c.token).where(study.c.name == values["name"])).first()
     if existing is not None:
         if existing.token == values["token"]:
@@ -39,7 +42,7 @@ def change(connection: Connection, study_id: int, values: dict[str, Any]) -> Non
 
 
 def grow_space(connection: Connection, study_id: int, space: str) -> int:
-    """The number of the version with this text: a new one, unless it is what the newest says already."""
+    """The number of the space's version with this text: a new version, unless the newest has the same text."""
     lock(connection, study_id)
     newest = connection.execute(
         select(space_version.c.number, space_version.c.text)
@@ -54,12 +57,12 @@ def grow_space(connection: Connection, study_id: int, space: str) -> int:
 
 
 def lock(connection: Connection, study_id: int) -> None:
-    """Hold the study's row to the end of the transaction. SQLite needs no lock here: its writers come one by one."""
+    """Lock the study's row until the transaction ends. SQLite ignores this: it allows one writer at a time."""
     connection.execute(_LOCKED, {"study": study_id}).one()
 
 
 def next_in_sequence(connection: Connection, study_id: int) -> int:
-    """The next place in the order in which units end. The row is held until the commit, so order is commit order."""
+    """The next place in the sequence of ended units. The row stays locked until the commit, so places follow commits."""
     return connection.execute(_COUNT_UP, {"study": study_id}).scalar_one()
 
 

@@ -1,4 +1,4 @@
-"""Column types that mean the same on SQLite and PostgreSQL: moments, documents, and the database's own clock."""
+"""Column types that work the same on SQLite and PostgreSQL: moments, documents, and the database's own clock."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sqlalchemy.types import TypeDecorator
 
 
 class Moment(TypeDecorator[datetime]):
-    """A time, kept as seconds since 1970-01-01 UTC, so that a lease is a sum and a comparison on every database."""
+    """A time, stored as seconds since 1970-01-01 UTC, so that every database can add and compare it."""
 
     impl = Double
     cache_ok = True
@@ -26,7 +26,7 @@ class Moment(TypeDecorator[datetime]):
 
 
 class Document(TypeDecorator[Any]):
-    """JSON as text. ASCII only: a NUL or half a surrogate pair, which PostgreSQL refuses, is escaped."""
+    """JSON as ASCII text. PostgreSQL refuses NUL and unpaired surrogates, so they are escaped."""
 
     impl = Text
     cache_ok = True
@@ -39,7 +39,7 @@ class Document(TypeDecorator[Any]):
 
 
 class now(FunctionElement[float]):
-    """The database's clock in seconds since 1970-01-01 UTC; it goes on during a transaction."""
+    """The database's clock in seconds since 1970-01-01 UTC. It advances during a transaction."""
 
     type = Double()
     inherit_cache = True
@@ -56,10 +56,10 @@ def _now_on_postgresql(element: now, compiler: Any, **options: Any) -> str:
 
 
 def storable(text: str) -> str:
-    """Text that both databases take: what is not valid UTF-8, and NUL, is written as an escape."""
+    """Text that both databases accept: NUL and invalid UTF-8 are written as escapes."""
     return text.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def canonical(value: Any) -> str:
-    """JSON in one spelling, so that equal values are equal text."""
+    """JSON in a canonical form: equal values give equal text."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))

@@ -1,4 +1,4 @@
-"""nas plan: what a search would do, without doing it."""
+"""nas plan: prints what a search would do, without doing it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nas.cli.output import print_json
 
 @app.command()
 def plan(file: SearchFile, storage: Storage = None, as_json: AsJson = False) -> None:
-    """Check FILE and say what would run: the space's size, the baselines, what a trial costs, how long it may take.
+    """Check FILE and print what would run: the size of the space, the baselines, the cost of a trial, the estimated time.
 
     Example: nas plan examples/quickstart.yaml
     """

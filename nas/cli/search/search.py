@@ -1,4 +1,4 @@
-"""nas search: launch a search, or go on with it."""
+"""nas search: starts a search, or continues it."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def search(
         str | None, typer.Option(help="A Ray cluster, e.g. auto or ray://host:10001.", show_default=False)
     ] = None,
     storage: Storage = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress, only the result.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print the result, but no progress.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Search as FILE says. The same command again resumes; a larger budget continues.
+    """Run the search in FILE. The same command resumes it after a stop; a larger budget continues it.
 
     Example: nas search examples/quickstart.yaml
     """

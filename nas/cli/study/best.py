@@ -1,4 +1,4 @@
-"""nas best: print the best trials of a study."""
+"""nas best: prints the best trials of a study."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from nas.cli.output import print_rows
 @app.command()
 def best(
     study: StudyName,
-    objective: Annotated[str | None, typer.Option(help="Which objective; default: the study's first.")] = None,
+    objective: Annotated[str | None, typer.Option(help="The objective to sort by; default: the study's first.")] = None,
     limit: Limit = 10,
     storage: Storage = None,
     as_json: AsJson = False,
 ) -> None:
-    """The best trials of STUDY, one a row; those of the highest rung first, as a lower one was trained less.
+    """Print the best trials of STUDY, one a row. Trials that were trained longer come first; baselines are marked.
 
     Example: nas best quickstart --limit 3
     """

@@ -1,4 +1,4 @@
-"""nas pareto: the trials that no other trial beats in every objective."""
+"""nas pareto: prints the Pareto front of a study."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nas.cli.output import print_rows
 
 @app.command()
 def pareto(study: StudyName, storage: Storage = None, as_json: AsJson = False) -> None:
-    """The Pareto front of STUDY over its objectives, at the highest rung that was reached, one trial a row.
+    """Print the Pareto front of STUDY, one trial a row, over the trials that were trained longest; baselines are marked.
 
     Example: nas pareto quickstart --json
     """

@@ -1,4 +1,4 @@
-"""nas status: how a study stands."""
+"""nas status: prints the state of a study."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from nas.cli.output import print_json
 
 @app.command()
 def status(study: StudyName, storage: Storage = None, as_json: AsJson = False) -> None:
-    """How STUDY stands: trials by state, who works on it, the best so far. Needs the database alone.
+    """Print the state of STUDY: trials by state, running units, time left, the best trial, the verdict.
+
+    It reads only the database. Running: a process holds the lease. Interrupted: the process is gone. Paused: no process
+    has it.
 
     Example: nas status quickstart --storage postgresql://host/nas
     """

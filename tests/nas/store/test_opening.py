@@ -67,7 +67,7 @@ def test_a_locked_file_says_so_after_the_wait(file):
 
     with open_store(file, wait=0.05) as store:
         assert store.studies() == []  # a reader waits for nobody
-        with pytest.raises(StoreError, match=r"locked by another process, which kept it longer than 0.05 s.*fuser"):
+        with pytest.raises(StoreError, match=r"locked by another process, for more than 0.05 s.*fuser"):
             new_study(store)
         holder.close()
         new_study(store)
@@ -175,7 +175,7 @@ def test_a_postgresql_that_is_not_there_says_so_at_once(where, words):
 
 
 def test_an_unknown_database_or_user_says_so(server):
-    with pytest.raises(StoreError, match=r"has no such database. Make it with `createdb`"):
+    with pytest.raises(StoreError, match=r"has no such database. Create it with `createdb`"):
         open_store(server.url("nowhere"))
     with pytest.raises(StoreError, match="refuses this user"):
         open_store(server.url().replace("postgres:@", "nobody:@"))
