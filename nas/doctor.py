@@ -17,7 +17,10 @@ from nas.errors import NasError
 from nas.store import open_store
 from nas.store.engine import file_of, parse
 
-NEEDED = ("torch", "ray", "optuna", "sqlalchemy", "alembic", "pydantic", "safetensors", "scikit-learn")
+NEEDED = (
+    *("torch", "ray", "optuna", "sqlalchemy", "alembic", "pydantic", "typer", "rich", "safetensors", "scikit-learn"),
+    *("scipy", "psutil", "filelock"),
+)
 OPTIONAL = {"psycopg": "PostgreSQL, tessera-nas[postgres]", "triton": "kernels of our own on a GPU, tessera-nas[gpu]"}
 LEAST_DISK_GIB = 1.0
 
@@ -126,7 +129,7 @@ def _disk() -> tuple[bool, str]:
 
 
 def _database(storage: str | None) -> tuple[bool, str]:
-    """The named database as it is; without one, whether a SQLite file can be made. Makes nothing that stays."""
+    """Open the named database; without a name, try to make a SQLite file in a temporary folder."""
     with tempfile.TemporaryDirectory() as folder:
         file = file_of(parse(storage)) if storage else None
         if file is not None and not file.exists():

@@ -33,7 +33,7 @@ _POSTGRESQL_CODES = {
     "3D000": "has no such database. Create it with `createdb`, or name another one at the end of the URL.",
     "42501": "does not allow this user to do that. Grant it CREATE on the schema, and privileges on the tables.",
     "25006": "is read-only (a standby?). Name the primary server in the URL.",
-    "53100": "has no disk space left. Free some space there and run the same command again; everything recorded is kept.",
+    "53100": "has no disk space left. Free some and run the same command again; everything recorded is kept.",
     "53300": "has no free connection. Raise max_connections, or run fewer searches at once.",
 }
 
@@ -84,7 +84,7 @@ def explain(error: BaseException, place: str, wait: float) -> StoreError | None:
             return StoreError(f"{place} {_POSTGRESQL_CODES[code]} ({words})")
         if may_pass(error):
             return StoreError(
-                f"{place} does not answer. Check the host and the port in the URL, the server and the network, "
+                f"{place} does not answer. Check the host and port in the URL, the server and the network, "
                 f"then run the same command again: nothing recorded is lost. ({words})"
             )
     return None

@@ -81,7 +81,7 @@ class Database:
                     if explained is None:
                         raise
                     raise explained from error
-            time.sleep(pause * random.uniform(0.5, 1.0))  # random, so that two processes that collided do not collide again
+            time.sleep(pause * random.uniform(0.5, 1.0))  # random: two that collided should not collide again
             pause = min(2 * pause, LONGEST_PAUSE)
 
 
@@ -132,7 +132,7 @@ def _engine(url: URL, wait: float) -> Engine:
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, wait: float) -> None:
-    connection.isolation_level = None  # `_begin_sqlite` sends BEGIN: the driver would send it too late, and without a lock
+    connection.isolation_level = None  # `_begin_sqlite` sends BEGIN; the driver would send it too late
     cursor = connection.cursor()
     _write_ahead(cursor, wait)
     cursor.execute("PRAGMA synchronous = NORMAL")  # kill -9 loses nothing; a power cut at most the last commits

@@ -62,7 +62,7 @@ def lock(connection: Connection, study_id: int) -> None:
 
 
 def next_in_sequence(connection: Connection, study_id: int) -> int:
-    """The next place in the sequence of ended units. The row stays locked until the commit, so places follow commits."""
+    """The next place in the sequence of ended units. The row is locked until the commit, so places follow commits."""
     return connection.execute(_COUNT_UP, {"study": study_id}).scalar_one()
 
 

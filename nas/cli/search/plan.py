@@ -9,7 +9,7 @@ from nas.cli.output import print_json
 
 @app.command()
 def plan(file: SearchFile, storage: Storage = None, as_json: AsJson = False) -> None:
-    """Check FILE and print what would run: the size of the space, the baselines, the cost of a trial, the estimated time.
+    """Check FILE and print what would run: the size of the space, the baselines, the cost of a trial, the time.
 
     Example: nas plan examples/quickstart.yaml
     """

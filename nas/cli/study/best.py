@@ -19,7 +19,7 @@ def best(
     storage: Storage = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the best trials of STUDY, one a row. Trials that were trained longer come first; baselines are marked.
+    """Print the best trials of STUDY, one a row. Trials that were trained longer come first. Baselines are marked.
 
     Example: nas best quickstart --limit 3
     """

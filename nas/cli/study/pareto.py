@@ -9,7 +9,7 @@ from nas.cli.output import print_rows
 
 @app.command()
 def pareto(study: StudyName, storage: Storage = None, as_json: AsJson = False) -> None:
-    """Print the Pareto front of STUDY, one trial a row, over the trials that were trained longest; baselines are marked.
+    """Print the Pareto front of STUDY, one trial a row, of the trials that were trained longest. Baselines are marked.
 
     Example: nas pareto quickstart --json
     """

@@ -78,7 +78,7 @@ def test_a_read_only_file_says_so_and_can_still_be_read(file):
         new_study(store)
     with open_store(f"sqlite:///file:{file}?mode=ro&uri=true") as store:
         assert [study.name for study in store.studies()] == ["quick"]
-        with pytest.raises(StoreError, match=r"is read-only. Give yourself the right"):
+        with pytest.raises(StoreError, match=r"is read-only. Give yourself write permission for the file"):
             new_study(store, "second")
 
 
