@@ -103,7 +103,7 @@ class _TooSlow(BaseException):
 
 def read_model(path: Path) -> None:
     """Read an architecture or a space; what is read must print and read back as the same thing."""
-    description = language.load(path)
+    description = language.load(path, given={"vocabulary": 256})  # some spaces leave it to a task
     again = language.parse(language.render(description.root, description.constraints))
     assert again == description, "what was printed is read as something else"
     if has_holes(description.root):
@@ -120,8 +120,8 @@ def files() -> dict[str, tuple[bytes, Reader]]:
         path.name: (path.read_bytes(), read_model) for path in models
     }
     for path in sorted(EXAMPLES.glob("*.yaml")):
-        if path.stem == "own_text":
-            continue  # the text that it names is its reader's to bring
+        if path.stem == "own_text" or path.stem.startswith("everything"):
+            continue  # the first needs a text of the user; the spaces of the others take a second to read
         found[f"examples/{path.name}"] = (path.read_bytes(), searchfile.load)
     found["every part of the language"] = (SPACE.encode(), read_model)
     found["every part of a search"] = (SEARCH.encode(), searchfile.load)

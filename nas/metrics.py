@@ -27,6 +27,9 @@ def on_test(name: str) -> str:
     return f"{TEST}{name}"
 
 
+OF_THE_BLOCKS = ("halting_steps", "attention_span")  # what blocks report about themselves; some models have them
+
+
 def current(metrics: Mapping[str, Value]) -> dict[str, Value]:
     """`metrics` with today's names, whichever version stored them."""
     if any(name.startswith((RUN, TEST)) for name in metrics):
@@ -52,7 +55,12 @@ def lookup(metrics: Mapping[str, float | None], name: str) -> float | None:
 
 def known(name: str, declared: Mapping[str, object]) -> bool:
     """Whether `name` is a metric that a unit may have, if the task returns those that are `declared`."""
-    names = {*declared, *(of_run(each) for each in OF_THE_RUNNER), *(on_test(each) for each in declared)}
+    names = {
+        *declared,
+        *OF_THE_BLOCKS,
+        *(of_run(each) for each in OF_THE_RUNNER),
+        *(on_test(each) for each in declared),
+    }
     return not names.isdisjoint({name, *_spellings(name)})
 
 

@@ -65,7 +65,12 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Limit = Annotated[int, typer.Option(min=1, help="The largest number of rows.")]
 SearchFile = Annotated[
     Path,
-    typer.Argument(metavar="FILE", help="A search file (YAML).", show_default=False, autocompletion=_search_files),
+    typer.Argument(
+        metavar="FILE",
+        help="A search file (YAML), or the name of a study.",
+        show_default=False,
+        autocompletion=_search_files,
+    ),
 ]
 ArchitectureName = Annotated[str, architecture_argument()]
 LENGTH = 1024  # positions that costs are computed for by default

@@ -1,4 +1,4 @@
-"""From the names in a search file to the objects that do the work: one small function a part."""
+"""The factory: from the names in a search file to the objects that they name, one small function a part."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import math
 import traceback
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
-from nas import architectures, tasks
+from nas import tasks
 from nas.config.schema import Named, SearchConfig
 from nas.errors import NasError, UsageError
 from nas.objectives import registry as objective_registry
@@ -21,33 +22,31 @@ from nas.store import Unit, UnitKind
 from nas.strategies import registry as strategy_registry
 from nas.strategies.contract import Evaluate, Strategy
 from nas.tasks.contract import Task
+from nas.tasks.shapes import check_drawn
+from nas.tasks.vocabulary import Vocabulary
 from nas.work import Checkpoint, Work
 from searchspace.cost import Shape
-from searchspace.language.holes import describe
-from searchspace.language.support import fillings
 from searchspace.model.architecture import Architecture
 from searchspace.space.space import Space
-from searchspace.tree import Hole, Scalar, Value, has_holes
 
 CACHE = Path.home() / ".cache" / "tessera-nas"  # data prepared once a node
 
 
 def gather_task(config: SearchConfig, folder: Path) -> SearchConfig:
-    """Take in the user's task file as text, and make paths of data absolute; `folder` is where the search file stands.
+    """Read the user's task file, make paths of data absolute, and prepare the task.
 
-    Raises NasError. Whatever the user's own file raises is told with its traceback.
+    `folder` is the folder of the search file. Raises NasError; an error in the user's own file keeps its traceback.
     """
     try:
         shipped, source = tasks.ship(config.task.written(), folder)
         name, options = next(iter(shipped.items()))
         found = config.model_copy(update={"task": Named(name=name, options=dict(options)), "task_source": source})
-        prepared_task(found)
+        return found.model_copy(update={"vocabulary": vocabulary(found) if prepared_task(found) else None})
     except NasError:
         raise
     except (Exception, SystemExit) as error:
         where = str(folder / config.task.name)
         raise UsageError(f"The task file cannot be used:\n{_own_traceback(error, where)}") from error
-    return found
 
 
 def _own_traceback(error: BaseException, file: str) -> str:
@@ -58,60 +57,57 @@ def _own_traceback(error: BaseException, file: str) -> str:
     return "".join(traceback.format_exception(type(error), error, start)).rstrip()
 
 
-def check_space(config: SearchConfig) -> None:
-    """Raise ValueError when models of the space cannot fit the task, by their kind, say, or their vocabulary."""
-    root, made = _space(config.space, Shape().length).root, prepared_task(config)
-    wrong = [
-        f"{name}: {wanted}, but the space has {name}: {_written(found)}"
-        for name, wanted in made.requires().items()
-        if _other_than(wanted, found := root.name if name == "kind" else root.fields.get(name))
-    ]
-    if wrong:
-        raise ValueError(f"The task {type(made).__name__} needs {'; '.join(wrong)}.")
+_spaces: dict[tuple[str, int], Space] = {}  # by text and length
+SPACES = 8  # how many are kept
 
 
-def _other_than(wanted: Scalar, found: Value) -> bool:
-    """Whether a field can be anything but what is wanted; every value of a hole would be drawn some day."""
-    return found != wanted if not has_holes(found) else any(way.value != wanted for way in fillings(found, {}) or [])
-
-
-def _written(found: Value) -> str:
-    return describe(found) if isinstance(found, Hole) else str(found)
-
-
-def find_baseline(config: SearchConfig, name: str, folder: Path) -> Architecture:
-    """A file beside the search file, or what `architectures.find` knows; it has to fit the task."""
-    beside = folder / name
-    found = Architecture.load(beside) if beside.is_file() else architectures.find(name)
-    tasks.check(prepared_task(config), found.root)
-    return found
-
-
-@lru_cache(maxsize=8)
-def _space(text: str, length: int) -> Space:
-    return Space.parse(text, "space").with_length(length)
+def keep_space(text: str, found: Space) -> None:
+    """Keep a space that was read, so that `space` does not read its text again."""
+    while len(_spaces) >= SPACES:
+        _spaces.pop(next(iter(_spaces)))
+    _spaces[text, found.length] = found
 
 
 def space(config: SearchConfig) -> Space:
-    """The space; its constraints are about sequences as long as the task's."""
-    return _space(config.space, shape(config).length)
+    """The space; its constraints are computed for sequences as long as the task's."""
+    length = shape(config).length
+    if (config.space, length) not in _spaces:
+        keep_space(config.space, Space.parse(config.space, "the space").with_length(length))
+    return _spaces[config.space, length]
+
+
+@lru_cache(maxsize=4)
+def _loaded(spec: str, source: str | None) -> Task:
+    return tasks.load(json.loads(spec), source)
 
 
 def task(config: SearchConfig) -> Task:
-    """The task, not yet prepared."""
-    return tasks.load({config.task.name: config.task.options}, config.task_source)
+    """The task, perhaps not yet prepared. Raises UsageError if it cannot be loaded."""
+    return _loaded(json.dumps({config.task.name: config.task.options}), config.task_source)
 
 
 @lru_cache(maxsize=4)
 def _prepared(spec: str, source: str | None) -> Task:
-    made = tasks.load(json.loads(spec), source)
+    made = _loaded(spec, source)
     made.prepare(CACHE)
+    check_drawn(made)
     return made
 
 
 def prepared_task(config: SearchConfig) -> Task:
-    """The task with its data read."""
+    """The task with its data read. Raises UsageError if it has no data, or draws other shapes than it declares."""
     return _prepared(json.dumps({config.task.name: config.task.options}), config.task_source)
+
+
+def vocabulary(config: SearchConfig) -> dict[str, Any] | None:
+    """The vocabulary of the task as plain data; None if it has no symbols, or its data are not on this machine."""
+    if config.vocabulary is not None:
+        return config.vocabulary
+    try:
+        found = prepared_task(config).vocabulary
+    except NasError:  # a study made before studies kept their vocabulary, on a machine without its data
+        return None
+    return found.to_dict() if isinstance(found, Vocabulary) else None
 
 
 def shape(config: SearchConfig) -> Shape:

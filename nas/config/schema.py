@@ -1,7 +1,7 @@
-"""What a search is: the schema and the defaults of a search file.
+"""The schema of a search file: its keys, their types and their defaults.
 
-A search file says what is searched (`space`), on what (`task`), for what (`objectives`), how (`strategy`, `scheduler`,
-`runner`) and for how long (`budget`, `finals`). `nas.config.searchfile` reads it.
+A search file says what to search (`space`), on which data (`task`), for what (`objectives`), how (`strategy`,
+`scheduler`, `runner`, `recipe`) and for how long (`budget`, `finals`). `nas.config.searchfile` reads it.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ BARE = ""  # the name of an option that was written without one: `optuna: TPESam
 
 
 class Named(BaseModel):
-    """A thing chosen by name with its options: written `name` or `{name: {option: value}}`."""
+    """A part chosen by name with its options: written `name` or `{name: {option: value}}`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     name: str
     options: dict[str, Any] = {}
 
     def written(self) -> Any:
-        """As it stands in a search file."""
+        """As a search file has it."""
         if self.name == "metric":
             return self.options
         options = self.options.get(BARE, self.options)
@@ -67,14 +67,14 @@ class _Section(BaseModel):
 
 
 class Budget(_Section):
-    """When a search ends: after `trials` trials, or once the workers have trained for `minutes` each."""
+    """When a search ends: after `trials` trials, or after each worker has trained for `minutes`."""
 
     trials: Annotated[int, Field(ge=1)]
     minutes: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
 
 
 class Finals(_Section):
-    """Re-training of the `top` architectures, and of a Transformer of the winner's size, with several seeds."""
+    """Train the `top` architectures, and a Transformer of the winner's size, again with several seeds."""
 
     top: Annotated[int, Field(ge=0)] = 0
     seeds: Annotated[int, Field(ge=1)] = 3
@@ -93,14 +93,14 @@ class Arm(_Section):
 
 
 class Limits(_Section):
-    """What one unit may take before it counts as failed, and how often a lost worker is replaced."""
+    """The time limit of a unit, and how many times to try a unit whose worker died."""
 
     unit_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     attempts: Annotated[int, Field(ge=1)] = 4
 
 
 class SearchConfig(_Section):
-    """A search file, checked. `space` is the space's text, wherever it was written."""
+    """A valid search file. `space` is the text of the space, also if the file names another file."""
 
     study: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
     space: str
@@ -120,6 +120,7 @@ class SearchConfig(_Section):
     device: str = "cpu"
     seed: Annotated[int, Field(ge=0, le=2**53)] = 0
     task_source: str | None = None  # the text of the user's own task file, once it is read
+    vocabulary: dict[str, Any] | None = None  # of the task, once its data are read
 
     @field_validator("storage", "checkpoints")
     @classmethod
@@ -136,5 +137,6 @@ class SearchConfig(_Section):
         return arms
 
 
+HIDDEN = ("task_source", "vocabulary")  # filled in when the file is read, and kept with the study
 # What may not change within a study.
 SETTLED = ("task", "objectives", "strategy", "scheduler", "arms", "recipe", "seed")

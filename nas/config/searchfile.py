@@ -1,4 +1,4 @@
-"""Reads a search file, and says everything that is wrong with it at once, each with its line."""
+"""The reader of search files. It reports all mistakes of a file together, each with its line."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from nas.config import factory
-from nas.config.schema import Named, SearchConfig
+from nas.config import checks, factory
+from nas.config.schema import HIDDEN, Named, SearchConfig
 from nas.errors import NasError, UsageError
 from nas.objectives import registry as objectives
+from nas.objectives.contract import Objective
 from nas.store.engine import parse as parse_url
+from nas.tasks.fields import BYTES, decided
 from nas.training.recipe import Recipe
 from searchspace.cost import Shape
 from searchspace.errors import Problem, SpaceError, nearest
@@ -25,7 +27,7 @@ T = TypeVar("T")
 
 
 def load(path: str | Path) -> SearchConfig:
-    """Read a search file. Raises UsageError with every problem in it, or with what stands in the way of reading it."""
+    """Read a search file. Raises UsageError with every mistake in it, or if it cannot be read."""
     path = Path(path)
     try:
         return _read(documents.load(path, tags=language.TAGS), path.parent)
@@ -41,7 +43,7 @@ def parse(text: str, source: str = "<text>", folder: str | Path = ".") -> Search
         raise UsageError(str(error)) from None
 
 
-STAND_INS: dict[str, Any] = {  # for parts that are missing or wrong, so that the others can still be looked at
+STAND_INS: dict[str, Any] = {  # in place of parts that are missing or wrong, so that the others can be checked
     "study": "stand-in",
     "space": "",
     "task": "language_model",
@@ -50,18 +52,30 @@ STAND_INS: dict[str, Any] = {  # for parts that are missing or wrong, so that th
     "budget": {"trials": 1},
 }
 STAND_IN_SPACE = "{kind: decoder, width: 32, vocabulary: 256, body: attention}"
-HIDDEN = "task_source"  # written by us, when a study keeps its search
 
 
 def _read(document: documents.Document, folder: Path) -> SearchConfig:
     if not isinstance(document.data, dict):
         expected = "expected keys such as study, space, task"
         raise SpaceError([Problem(f"{expected}, but found {documents.describe(document.data)}", document.mark())])
+    if "kind" in document.data and not {"study", "space", "task"} & document.data.keys():
+        raise SpaceError([Problem(SPACE_FILE, document.mark(("kind",)))])
     reading = _Reading(document, folder)
     config = reading.parts(reading.schema())
     if reading.problems:
         raise SpaceError(reading.problems)
     return config
+
+
+SPACE_FILE = """\
+this file is a space or an architecture, not a search file. A search file names the space, and says what to train on:
+  study: my_study
+  space: FILE
+  task: language_model
+  objectives: [bits_per_byte, flops]
+  scheduler: {halving: {rungs: [40, 120, 360]}}
+  budget: {trials: 50}
+`nas space check FILE` looks into a space, `nas train FILE` trains an architecture"""
 
 
 class _Reading:
@@ -77,13 +91,13 @@ class _Reading:
         self.wrong.add(str(path[0]))
 
     def schema(self) -> SearchConfig:
-        """Everything as its type wants it, with stand-ins for what is not."""
+        """The file as its types want it, with stand-ins for keys that are missing or wrong."""
         values = dict(self.document.data)
         for path in _holes({key: value for key, value in values.items() if key != "space"}, ()):
             self.problem("a hole cannot stand here, only in the space", path)
         values = {key: value for key, value in values.items() if key not in self.wrong}
         if "space" in values:
-            values["space"] = self.attempt(("space",), self.space) or ""
+            values["space"] = ""  # it is read later, because the task decides some of its fields
         try:
             return SearchConfig(**values)
         except ValidationError as error:
@@ -92,30 +106,21 @@ class _Reading:
         sound = {key: value for key, value in values.items() if key not in self.wrong}
         return SearchConfig(**STAND_INS | sound)
 
-    def space(self) -> str:
-        """The space's text, from the file that is named or from the tree that stands in the search file itself."""
-        written = self.document.data["space"]
-        if isinstance(written, str):
-            description = language.load(self.folder / written)
-        else:
-            description = language.from_data(self.document, ("space",))
-        Space(description.root, description.constraints)
-        return language.render(description.root, description.constraints)
-
     def parts(self, config: SearchConfig) -> SearchConfig:
-        """What the names stand for, and what else has to be read: afterwards a study needs no other file."""
+        """Read what the names stand for, and check that the parts fit each other. A study then needs no other file."""
         task = self.attempt(self.named("task", config.task), lambda: factory.gather_task(config, self.folder))
         config = task or config
-        for index, each in enumerate(config.objectives):
-            self.attempt(("objectives", index), partial(objectives.make, each.written(), Shape()))
-        if "objectives" not in self.wrong:
-            self.attempt(("objectives",), lambda: _check_distinct(config))
-        space = Space.parse(STAND_IN_SPACE if "space" in self.wrong else config.space)
+        space = self.attempt(("space",), lambda: self.space(config)) or Space.parse(STAND_IN_SPACE)
+        if "space" not in self.wrong:
+            config = config.model_copy(update={"space": space.text()})
+            factory.keep_space(config.space, space)
+        self.objectives(config)
         self.attempt(self.named("strategy", config.strategy), lambda: factory.strategy(config, space))
-        self.attempt(("space",), lambda: factory.check_space(config), needs="task")
+        self.attempt(("space",), lambda: checks.check_space(space, factory.prepared_task(config)), needs="task")
         self.attempt(self.named("scheduler", config.scheduler), lambda: factory.scheduler(config))
         self.attempt(self.named("runner", config.runner), lambda: factory.runner_options(config))
-        self.attempt(("recipe",), lambda: Recipe.read(config.recipe))
+        recipe = self.attempt(("recipe",), lambda: Recipe.read(config.recipe)) or Recipe()
+        self.attempt(("recipe",), lambda: recipe.check(factory.task(config)), needs="task")
         self.attempt(("storage",), lambda: parse_url(config.storage))
         found = [
             self.attempt(("baselines", index), partial(self.baseline, config, name), needs="task")
@@ -123,19 +128,52 @@ class _Reading:
         ]
         return config.model_copy(update={"baselines": tuple(text for text in found if text)})
 
+    def space(self, config: SearchConfig) -> Space:
+        """The space, from the file that is named or from the tree in the search file itself.
+
+        Fields that it leaves out and the task decides are filled in.
+        """
+        written = self.document.data["space"]
+        given, length = BYTES, None
+        if "task" not in self.wrong:
+            given, length = decided(factory.prepared_task(config)), factory.shape(config).length
+        if isinstance(written, str):
+            found = language.load(self.folder / written, given)
+        else:
+            found = language.from_data(self.document, ("space",), given)
+        return Space(found.root, found.constraints, length)
+
+    def objectives(self, config: SearchConfig) -> None:
+        """Check that each objective exists, that the task reports its metric, and that no two are the same."""
+        names: list[str] = []
+        for index, written in enumerate(config.objectives):
+            path = ("objectives", index)
+            made = self.attempt(path, partial(objectives.make, written.written(), Shape()))
+            if made is None:
+                continue
+            names.append(made.name)
+            self.attempt(path, partial(self.objective, config, made, written), needs="task")
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            self.problem(f"every objective counts once, but there is more than one {', '.join(twice)}", ("objectives",))
+
+    def objective(self, config: SearchConfig, made: Objective, written: Named) -> None:
+        checks.check_objective(made, written, factory.task(config), Path(config.task.name).name)
+
     def baseline(self, config: SearchConfig, name: str) -> str:
-        return factory.find_baseline(config, name, self.folder).text()
+        return checks.find_baseline(name, self.folder, factory.prepared_task(config)).text()
 
     def named(self, part: str, written: Named) -> documents.Path_:
-        """Where the name of a part stands, with options or without."""
+        """The path of the name of a part, with options or without."""
         return (part, written.name) if isinstance(self.document.data.get(part), dict) else (part,)
 
     def attempt(
         self, path: documents.Path_, action: Callable[[], T], needs: str = "", model: type[BaseModel] = SearchConfig
     ) -> T | None:
-        """What `action` gives; None, with the problem noted, where it is refused, or where what it needs is wrong.
+        """The result of `action`; None if it fails, which is noted as a problem of `path`.
 
-        `model` is what pydantic reads in `action`.
+        It is not called, and None is returned, if `path` or the key that it `needs` is wrong already. `model` is what
+        pydantic reads in `action`.
         """
         if path[0] in self.wrong - {"objectives", "baselines"} or needs in self.wrong:
             return None
@@ -152,13 +190,13 @@ class _Reading:
         return None
 
     def placed(self, problem: Problem, path: documents.Path_) -> Problem:
-        """A problem without a place is one of `path`."""
+        """`problem`, at `path` if it has no place of its own."""
         if problem.mark is not None:
             return problem
         return Problem(problem.message, self.document.mark(path), problem.path or documents.path_text(path))
 
     def invalid(self, item: Any, model: type[BaseModel], above: documents.Path_ = ()) -> None:
-        """One of pydantic's errors, in our words: the line, the path, what came, what was expected."""
+        """Note one of pydantic's errors: the line, the path, what was found, what was expected."""
         path = (*above, *(part for part in item["loc"] if not str(part).startswith("function-")))
         if item["type"] == "missing":
             self.problem(f"{path[-1]!r} is missing", path)
@@ -172,15 +210,8 @@ class _Reading:
             self.problem(f"{message[0].lower()}{message[1:]}, but found {_short(item['input'])}", path)
 
 
-def _check_distinct(config: SearchConfig) -> None:
-    names = [objectives.make(each.written(), Shape()).name for each in config.objectives]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise UsageError(f"every objective counts once, but there is more than one {', '.join(twice)}")
-
-
 def _holes(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[str | int, ...]]:
-    """Where tags stand below `value`."""
+    """The paths of tags below `value`."""
     if isinstance(value, documents.Tagged):
         yield path
     elif isinstance(value, dict | list):
@@ -194,9 +225,9 @@ def _short(value: Any) -> str:
 
 
 def _fields_at(model: Any, location: tuple[Any, ...]) -> list[str]:
-    """The keys that are known where `location` ends."""
+    """The valid keys at the end of `location`."""
     for part in location[:-1]:
         field = model.model_fields.get(part)
         annotation = field.annotation if field else Named
         model = annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else Named
-    return sorted(set(model.model_fields) - {HIDDEN})
+    return sorted(set(model.model_fields) - set(HIDDEN))

@@ -145,10 +145,20 @@ def enter(store: Store, config: SearchConfig) -> Study:
         except UsageError:
             pass  # another process made it a moment ago
     study = store.study(config.study)
-    _check_same(study, config)
-    _grow(store, study, config)
+    if check_continues(store, study, config):
+        store.add_space_version(study.id, config.space)
     store.update_study(study.id, config=_kept(config))
     return study
+
+
+def check_continues(store: Store, study: Study, config: SearchConfig) -> bool:
+    """Whether the space of `config` is larger than that of `study`; writes nothing.
+
+    `nas plan` calls it too, so both commands reject the same files. Raises UsageError if new trials could not be
+    compared with those of the study, SpaceError if the space has lost points.
+    """
+    _check_same(study, config)
+    return _has_grown(store, study, config)
 
 
 def _kept(config: SearchConfig) -> dict[str, Any]:
@@ -209,15 +219,15 @@ def _short(value: Any) -> str:
     return text if len(text) <= 200 else f"{text[:197]}..."
 
 
-def _grow(store: Store, study: Study, config: SearchConfig) -> None:
-    """Note a larger space; refuse one that has lost points that trials may stand on."""
+def _has_grown(store: Store, study: Study, config: SearchConfig) -> bool:
+    """Whether the space is larger than before. Raises SpaceError if it has lost points that trials may have."""
     newest = store.space_versions(study.id)[-1].text
     if newest == config.space:
-        return
-    change = diff(Space.parse(newest, "the study's space"), Space.parse(config.space, "the new space"))
+        return False
+    change = diff(Space.parse(newest, "the study's space"), factory.space(config))
     if not change.larger:
         raise SpaceError(
             f"The space of study {study.name!r} may grow but not shrink; gone: {'; '.join(change.removed)}. "
             "Give the search a new name (study: ...)."
         )
-    store.add_space_version(study.id, config.space)
+    return True

@@ -12,6 +12,7 @@ import yaml
 from nas import location, metrics
 from nas.config import factory
 from nas.config.schema import SearchConfig
+from nas.engine import launch
 from nas.engine.forecast import Forecast, forecast
 from nas.errors import NasError
 from nas.report.tables import duration, short
@@ -93,7 +94,11 @@ class Plan:
 
 
 def plan(config: SearchConfig) -> Plan:
-    """Check everything a search needs, and estimate it. Raises NasError when a sample cannot be trained."""
+    """Check everything that a search checks, and estimate its cost.
+
+    Raises NasError for whatever `nas search` rejects, and if a sample of the space cannot be trained.
+    """
+    found = _found(config)
     space, ahead = factory.space(config), forecast(config)
     shape = factory.shape(config)
     generator = random.Random(config.seed)
@@ -105,7 +110,7 @@ def plan(config: SearchConfig) -> Plan:
     size = space.size()
     return Plan(
         study=config.study,
-        found=_found(config),
+        found=found,
         storage=location.shown(config.storage),
         space=str(size),
         points=size.points,
@@ -167,7 +172,10 @@ def _timed(config: SearchConfig, architecture: str) -> tuple[float, float]:
 
 
 def _found(config: SearchConfig) -> str:
-    """What the database has of this study already. Nothing is made where nothing is."""
+    """What the database has of this study already; a database that does not exist is not created.
+
+    Raises UsageError or SpaceError if the study there is another search.
+    """
     file = file_of(parse(config.storage))
     if file is not None and not file.exists():
         return "new"
@@ -175,6 +183,7 @@ def _found(config: SearchConfig) -> str:
         study = next((each for each in store.studies() if each.name == config.study), None)
         if study is None:
             return "new"
+        launch.check_continues(store, study, config)
         tried = sum(count.trials for count in store.counts(study.id) if count.purpose == "search")
         return f"begun {study.created_at:%Y-%m-%d}: {tried} of {config.budget.trials} trials are there already"
 

@@ -144,6 +144,7 @@ def _header(store: Store, study: Study, trial: Trial, trained: Trial, architectu
     return header | {
         "costs": {"length": shape.length, "parameters": costs["parameters"], "flops": costs["flops"]},
         "task": config.task.written(),
+        **({"vocabulary": vocabulary} if (vocabulary := factory.vocabulary(config)) else {}),
         "data_sha256": study.data_hash,
         "recipe": dict(config.recipe) or "the defaults",
         "environment": _environment(store, study, trained),

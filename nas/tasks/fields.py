@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from nas.tasks.contract import Task
 from searchspace.model.architecture import Architecture
 from searchspace.tree import Block, Scalar
@@ -20,6 +18,9 @@ def check(task: Task, root: Block) -> None:
         raise ValueError(f"The task {type(task).__name__} needs {'; '.join(wrong)}.")
 
 
+BYTES: dict[str, Scalar] = {"vocabulary": 256}  # for a file that leaves its vocabulary to a task, where there is none
+
+
 def decided(task: Task) -> dict[str, Scalar]:
     """The fields that a space or an architecture may leave out, because `task`, which is prepared, decides them."""
     return {name: value for name, value in task.requires().items() if name != "kind"}
@@ -29,16 +30,6 @@ def fitted(architecture: Architecture, task: Task) -> Architecture:
     """`architecture` with the fields that `task`, which is prepared, decides."""
     root = architecture.root
     return Architecture.from_block(Block(root.name, {**root.fields, **decided(task)}))
-
-
-def usual(kind: str, written: Mapping[str, object]) -> dict[str, Scalar]:
-    """Fields for a model of this `kind` that is not trained, to look at a file that leaves them to the task.
-
-    They are those of text in bytes. `written` are the fields that the file has.
-    """
-    if kind not in ("decoder", "encoder_decoder", "encoder") or written.get("features") is not None:
-        return {}
-    return {} if "vocabulary" in written else {"vocabulary": 256}
 
 
 def suited(architecture: Architecture) -> str:

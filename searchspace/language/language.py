@@ -20,7 +20,7 @@ from searchspace.language.documents import Document, Path_, Tagged, describe, pa
 from searchspace.language.printing import render
 from searchspace.language.schema import Accepts, Mismatch
 from searchspace.registry import BlockType, Role
-from searchspace.tree import Block, Choice, Floats, Integers, Same, Value
+from searchspace.tree import Block, Choice, Floats, Integers, Same, Scalar, Value
 
 __all__ = ["QUANTITIES", "TAGS", "Constraint", "Description", "from_data", "load", "parse", "render"]
 
@@ -42,30 +42,41 @@ class Description:
     constraints: tuple[Constraint, ...] = ()
 
 
-def parse(text: str, source: str = "<text>") -> Description:
-    """Read an architecture or a space. Raises SpaceError with every problem."""
-    return from_data(documents.parse(text, source, TAGS))
+Given = Mapping[str, Scalar]  # fields of the model that a file may leave out, because its user decides them
+ALTERNATIVES = {"vocabulary": "features", "features": "vocabulary"}  # a model reads symbols or vectors
 
 
-def load(path: str | Path) -> Description:
-    """Read the file at `path`. Raises SpaceError with every problem."""
-    return from_data(documents.load(path, TAGS))
+def parse(text: str, source: str = "<text>", given: Given | None = None) -> Description:
+    """Read an architecture or a space. `given` fields are filled in if the text leaves them out.
+
+    Raises SpaceError with every problem.
+    """
+    return from_data(documents.parse(text, source, TAGS), given=given)
 
 
-def from_data(data: Document | Any, path: Path_ = ()) -> Description:
-    """Read what stands at `path` of a document (the `space:` of a search file), or plain data with `Tagged` holes."""
+def load(path: str | Path, given: Given | None = None) -> Description:
+    """Read the file at `path`, as `parse` reads a text. Raises SpaceError with every problem."""
+    return from_data(documents.load(path, TAGS), given=given)
+
+
+def from_data(data: Document | Any, path: Path_ = (), given: Given | None = None) -> Description:
+    """Read the part at `path` of a document (the `space:` of a search file), or plain data with `Tagged` holes.
+
+    Raises SpaceError with every problem.
+    """
     document = data if isinstance(data, Document) else Document(data, "<data>")
     data = document.data
     for step in path:
         data = data[step]
-    return _Reading(document).description(data, path)
+    return _Reading(document, given or {}).description(data, path)
 
 
 class _Reading:
     """One pass over the data of one description."""
 
-    def __init__(self, document: Document):
+    def __init__(self, document: Document, given: Given):
         self.document = document
+        self.given = given
         self.problems: list[Problem] = []
         self.paths: dict[int, tuple[object, str]] = {}  # by identity; the node is kept so that its id stays its own
 
@@ -108,7 +119,14 @@ class _Reading:
             near = nearest(kind, models) if isinstance(kind, str) else ""
             message = f"Expected a model, one of {', '.join(models)}, found {describe(kind)}.{near}"
             return self.problem(message, (*path, "kind"))
-        return self.fields(kind, {k: v for k, v in data.items() if k not in ("kind", "constraints")}, path)
+        written = {k: v for k, v in data.items() if k not in ("kind", "constraints")}
+        return self.fields(kind, self.completed(kind, written), path)
+
+    def completed(self, kind: str, written: dict[str, Any]) -> dict[str, Any]:
+        """The fields of a model as `written`, with those that are given and left out."""
+        fields = registry.block_type(kind).fields
+        missing = {name: value for name, value in self.given.items() if name in fields and name not in written}
+        return {k: v for k, v in missing.items() if ALTERNATIVES.get(k) not in written} | written
 
     def block(self, data: Any, path: Path_, role: Role) -> Block:
         """A block as it is written: `name` or `name: fields`."""
@@ -158,7 +176,8 @@ class _Reading:
             if key not in written_as:
                 values[key] = schema.default(known)
                 if values[key] is MISSING and not unknown:  # else it is likely the field that was meant
-                    self.problem(f"{name} needs {key!r} ({schema.accepts(known.type).expected}).", path)
+                    hint = " A search fills it in from its task." if key in ALTERNATIVES else ""
+                    self.problem(f"{name} needs {key!r} ({schema.accepts(known.type).expected}).{hint}", path)
                 continue
             written = data[written_as[key]]
             accepted = schema.accepts(known.type)

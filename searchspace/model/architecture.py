@@ -37,9 +37,12 @@ class Architecture:
         return cls._described(language.parse(text, source))
 
     @classmethod
-    def load(cls, path: str | Path) -> Architecture:
-        """Read the file at `path`. Raises SpaceError with every problem."""
-        return cls._described(language.load(path))
+    def load(cls, path: str | Path, given: language.Given | None = None) -> Architecture:
+        """Read the file at `path`. `given` fields are filled in if the file leaves them out.
+
+        Raises SpaceError with every problem.
+        """
+        return cls._described(language.load(path, given))
 
     @classmethod
     def from_block(cls, block: Block) -> Architecture:

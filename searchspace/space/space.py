@@ -86,14 +86,18 @@ class Space:
         self.outline = Outline(self.root)
 
     @classmethod
-    def parse(cls, text: str, source: str = "<text>") -> Space:
-        """Read the language. Raises SpaceError with everything that is wrong."""
-        description = language.parse(text, source)
+    def parse(cls, text: str, source: str = "<text>", given: language.Given | None = None) -> Space:
+        """Read a space. `given` fields of the model are filled in if the text leaves them out.
+
+        Raises SpaceError with everything that is wrong.
+        """
+        description = language.parse(text, source, given)
         return cls(description.root, description.constraints)
 
     @classmethod
-    def load(cls, path: str | Path) -> Space:
-        description = language.load(path)
+    def load(cls, path: str | Path, given: language.Given | None = None) -> Space:
+        """Read the file at `path`, as `parse` reads a text. Raises SpaceError with everything that is wrong."""
+        description = language.load(path, given)
         return cls(description.root, description.constraints)
 
     def text(self, *, defaults: bool = False) -> str:

@@ -37,8 +37,10 @@ Seed = Annotated[int, typer.Option(min=0, help="Random seed; the same seed gives
 def _load(path: Path, length: int | None = None) -> Space:
     """The space in the file at `path`; constraints are computed for sequences of `length`.
 
-    Raises SpaceError or UsageError if the file is not a space or a search file.
+    A space file that leaves its vocabulary to a task is read with that of bytes. Raises SpaceError or UsageError if the
+    file is not a space or a search file.
     """
+    from nas.tasks.fields import BYTES
     from searchspace.language import documents, language
     from searchspace.space.space import Space
 
@@ -48,7 +50,10 @@ def _load(path: Path, length: int | None = None) -> Space:
 
         space = factory.space(searchfile.load(path))
     else:
-        space = Space.load(path)
+        space = Space.load(path, given=BYTES)
+        filled = [name for name in BYTES if name not in written and space.root.fields.get(name) == BYTES[name]]
+        if filled:
+            note(f"{path} leaves {', '.join(filled)} to a task; it is {BYTES[filled[0]]} here, that of bytes.")
     return space if length is None else space.with_length(length)
 
 

@@ -11,12 +11,12 @@ from nas.cli.output import print_json
 def plan(file: SearchFile, storage: Storage = None, as_json: AsJson = False) -> None:
     """Check FILE and print what would run: the size of the space, the baselines, the cost of a trial, the time.
 
+    It rejects exactly what `nas search` rejects.
+
     Example: nas plan examples/quickstart.yaml
     """
     from nas import location
-    from nas.config import searchfile
-    from nas.engine import launch, planning
+    from nas.engine import planning
 
-    config = searchfile.load(file)
-    made = planning.plan(launch.override(config, storage=location.storage_for(config, storage)))
+    made = planning.plan(location.find_search(file, storage))
     print_json(made.as_dict()) if as_json else print(made.as_text())

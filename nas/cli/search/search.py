@@ -28,17 +28,17 @@ def search(
 ) -> None:
     """Run the search in FILE. The same command resumes it after a stop; a larger budget continues it.
 
+    The name of a study in place of FILE resumes that study as its database has it.
+
     Example: nas search examples/quickstart.yaml
     """
     from nas import location
-    from nas.config import searchfile
     from nas.engine import launch
     from nas.report import finals, summary, trials
 
     if not quiet:
         note(f"Reading {file} and preparing its data")
-    config = searchfile.load(file)
-    config = launch.override(config, storage=location.storage_for(config, storage), address=address)
+    config = launch.override(location.find_search(file, storage), address=address)
     result = launch.search(config, quiet=quiet)
     with result.store:
         verdict = finals.verdict(result.store, result.study) if result.report else None

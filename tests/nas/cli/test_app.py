@@ -7,7 +7,7 @@ import pytest
 
 from nas.cli.app import EXIT_CODES
 from nas.cli.reference import commands, page
-from nas.config.schema import Arm, Budget, Finals, Limits, Named, SearchConfig
+from nas.config.schema import HIDDEN, Arm, Budget, Finals, Limits, Named, SearchConfig
 from nas.criteria.registry import registry as criteria
 from nas.registry import options
 from nas.runners.registry import registry as runners
@@ -128,7 +128,7 @@ def documented_keys():
     """(`key`, default) of every key that a search file may have, as the page should have it."""
     for section in (SearchConfig, Budget, Finals, Limits, Arm):
         for name, field in section.model_fields.items():
-            if name != "task_source":  # written by the reader, not by people
+            if name not in HIDDEN:  # written by the reader, not by people
                 yield f"`{name}`", default_of(field.default, required=field.is_required())
     recipe = {"optimiser": "`adamw`", "schedule": "`cosine`", "criterion": "the task's"}
     yield from ((f"`{name}`", default) for name, default in recipe.items())

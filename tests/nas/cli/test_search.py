@@ -58,6 +58,47 @@ def test_a_plan_as_json_knows_a_study_that_is_there(study, nas):
 
 
 @pytest.mark.parametrize("command", ["plan", "search"])
+def test_a_study_with_other_objectives_is_rejected_by_both_commands(command, study, files, nas):
+    text = (files / "tiny.yaml").read_text()
+    changed = text.replace("[bits_per_byte, ", "[loss, ")
+    assert changed != text
+    (files / "changed.yaml").write_text(changed)
+    ended = nas(command, "changed.yaml")
+
+    assert (ended.code, ended.out) == (2, "")
+    assert "objectives was ['bits_per_byte'" in ended.err
+
+
+@pytest.mark.parametrize("command", ["plan", "search"])
+def test_an_objective_that_the_task_does_not_report_is_rejected_by_both_commands(command, files, nas):
+    text = (files / "tiny.yaml").read_text()
+    (files / "wrong.yaml").write_text(text.replace("bits_per_byte", "error").replace("study: tiny", "study: wrong"))
+    ended = nas(command, "wrong.yaml")
+
+    assert (ended.code, ended.out) == (2, "")
+    assert "objectives[0]: the task language_model reports no metric 'error'" in ended.err
+    assert not (files / "runs" / "wrong.db").exists()
+
+
+def test_the_name_of_a_study_resumes_it(study, nas):
+    again = nas("search", "tiny", "--quiet")
+    assert (again.code, again.err) == (0, "")
+    assert again.out == study.ended.out
+
+    none = nas("search", "tinny")
+    assert (none.code, none.out) == (2, "")
+    assert "neither a search file 'tinny' nor a study" in none.err and "Did you mean 'tiny'?" in none.err
+
+
+def test_a_space_in_place_of_a_search_file_is_explained(files, nas):
+    (files / "space.yaml").write_text("kind: decoder\nwidth: !choice [8, 16]\nbody: attention\n")
+    ended = nas("search", "space.yaml")
+
+    assert ended.code == 2
+    assert "space.yaml:1: this file is a space or an architecture, not a search file" in ended.err
+
+
+@pytest.mark.parametrize("command", ["plan", "search"])
 def test_a_search_file_that_is_not_there_is_bad_input(command, files, nas):
     ended = nas(command, "gone.yaml")
 

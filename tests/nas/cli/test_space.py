@@ -74,3 +74,13 @@ def test_a_file_without_a_space_is_bad_input(command, file, text, files, nas):
     assert (ended.code, ended.out) == (2, "")
     assert file in ended.err
     assert "Traceback" not in ended.err
+
+
+def test_a_space_that_leaves_its_vocabulary_to_a_task_is_read_with_bytes(tmp_path, nas, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "open.yaml").write_text("kind: decoder\nwidth: !choice [8, 16]\nbody: feed_forward\n")
+    ended = nas("space", "sample", "open.yaml")
+    assert ended.code == 0 and "vocabulary: 256" in ended.out
+    assert "leaves vocabulary to a task; it is 256 here" in ended.err
+    built = nas("show", "open.yaml")
+    assert built.code == 2 and "decoder needs 'vocabulary' (a whole number). A search fills it in" in built.err

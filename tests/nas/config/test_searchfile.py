@@ -2,9 +2,10 @@
 
 import pytest
 
-from nas.config import searchfile
+from nas.config import factory, searchfile
 from nas.config.schema import SearchConfig
 from nas.errors import UsageError
+from searchspace.language import documents
 
 GOOD = """\
 study: mine
@@ -40,6 +41,11 @@ MISTAKES = {  # what is written instead, and what is said of it
     "missing.py": ("{language_model: {length: 64}}", "7: task", "missing.py cannot be read"),
     "{learning_rat: 1}": ("{learning_rate: 1e-3}", "8: recipe", "Did you mean 'learning_rate'?"),
     "{warmup: -1}": ("{learning_rate: 1e-3}", "8: recipe", "-1"),
+    "[error, flops]": ("[bits_per_byte, flops]", "9: objectives[0]", "language_model reports no metric 'error'. It"),
+    "[{metric: bits_per_bite}]": ("[bits_per_byte, flops]", "9: objectives[0]", "Did you mean 'bits_per_byte'?"),
+    "{lr: 1e-3}": ("{learning_rate: 1e-3}", "8: recipe", "Did you mean 'learning_rate'?"),
+    "{optimiser: {adamw: {beta: 1}}}": ("{learning_rate: 1e-3}", "8: recipe", "Did you mean 'betas'?"),
+    "vocabulary: 257": ("vocabulary: 256", "2: space", "vocabulary: 256, but the space has vocabulary: 257"),
     "[bits_per_byte, flps]": ("[bits_per_byte, flops]", "9: objectives[1]", "Did you mean 'flops'?"),
     "[flops, flops]": ("[bits_per_byte, flops]", "9: objectives", "more than one flops"),
     "[{metric: a, direction: up}]": ("[bits_per_byte, flops]", "9: objectives[0]", "up"),
@@ -158,3 +164,128 @@ def test_a_study_keeps_all_that_it_needs(tmp_path):
 def test_data_that_are_not_there_are_named(tmp_path):
     text = GOOD.replace("{length: 64}", "{data: 'texts/*.txt'}")
     assert refusal(text, tmp_path).startswith(f"search.yaml:7: task.language_model: data: no file matches '{tmp_path}")
+
+
+OWN = """
+import torch
+from torch.nn import functional as F
+from nas.tasks import Metric, Task
+
+
+class Own(Task):
+    length = 12
+
+    def requires(self):
+        return {"kind": "decoder", "vocabulary": 2}
+
+    def draw(self, split, seed, index):
+        return torch.zeros(16, 12, dtype=torch.int64)
+
+    def loss(self, model, batch, context):
+        return F.cross_entropy(model(batch, context).flatten(0, 1), batch.flatten())
+
+    def metrics(self, model, batches):
+        return {"accuracy": 1.0}
+"""
+
+
+SEQ2SEQ = """\
+study: mine
+space:
+  kind: encoder_decoder
+  width: !choice [32, 64]
+  encoder: {residual: !choice [attention, feed_forward]}
+  decoder: {attention: {over: memory}}
+task: reversal
+objectives: [error]
+scheduler: {full: {steps: 1}}
+budget: {trials: 1}
+"""
+
+
+def own(objectives):
+    text = GOOD.replace("{language_model: {length: 64}}", "own.py").replace("  vocabulary: 256\n", "")
+    return text.replace("[bits_per_byte, flops]", objectives)
+
+
+def test_an_own_task_is_checked_if_it_declares_its_metrics(tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
+    searchfile.parse(own("[error]"), "search.yaml", tmp_path)  # it does not say what it reports
+    declared = OWN.replace("length = 12", "length = 12\n    reports = (Metric('accuracy', 'maximize'),)")
+    (tmp_path / "own.py").write_text(declared)
+    assert "own.py reports no metric 'error'. It reports: accuracy" in refusal(own("[error]"), tmp_path)
+    assert "direction: maximize" in refusal(own("[{metric: accuracy}]"), tmp_path)
+    for written in ("{metric: accuracy, direction: maximize}", "{metric: run/steps}", "{metric: test/accuracy}"):
+        searchfile.parse(own(f"[{written}, parameters]"), "search.yaml", tmp_path)
+    (tmp_path / "own.py").write_text(OWN.replace("    def metrics", "    def other"))
+    searchfile.parse(own("[loss]"), "search.yaml", tmp_path)
+    assert "It reports: loss" in refusal(own("[error]"), tmp_path)
+
+
+def test_a_task_that_draws_other_lengths_than_it_says_is_rejected(tmp_path):
+    (tmp_path / "own.py").write_text(OWN.replace("length = 12", "pass"))
+    said = refusal(own("[error]"), tmp_path)
+    assert said.startswith("search.yaml:6: task: The task Own says length: 128, but it draws sequences of 12 positions")
+
+
+def test_a_criterion_for_a_task_with_its_own_loss_is_rejected(tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
+    text = own("[error]").replace("{learning_rate: 1e-3}", "{criterion: cross_entropy}")
+    assert "search.yaml:7: recipe: criterion is cross_entropy, but the task Own computes" in refusal(text, tmp_path)
+
+
+def test_fields_that_the_task_decides_may_be_left_out():
+    left_out = searchfile.parse(GOOD.replace("  vocabulary: 256\n", ""))
+    assert left_out.space == searchfile.parse(GOOD).space
+    seq2seq = GOOD.replace("language_model", "reversal").replace("[bits_per_byte, flops]", "[error]")
+    seq2seq = seq2seq.replace("decoder", "encoder_decoder").replace(
+        "body: ", "decoder: {attention: {over: memory}}\n  encoder: "
+    )
+    assert "vocabulary: 257" in searchfile.parse(seq2seq.replace("  vocabulary: 256\n", "")).space
+    assert "needs vocabulary: 257" in refusal(seq2seq)
+    images = GOOD.replace("{language_model: {length: 64}}", "digits").replace("[bits_per_byte, flops]", "[error]")
+    images = images.replace("decoder", "encoder")
+    assert "features: 4\nclasses: 10" in searchfile.parse(images.replace("  vocabulary: 256\n", "")).space
+    assert "needs features: 4, but the space has features: None" in refusal(images)
+
+
+def test_baselines_get_the_fields_that_the_task_decides(tmp_path):
+    text = GOOD.replace("language_model", "reversal").replace("[bits_per_byte, flops]", "[error]")
+    text = text.replace("decoder", "encoder_decoder").replace(
+        "body: ", "decoder: {attention: {over: memory}}\n  encoder: "
+    )
+    text = text.replace("  vocabulary: 256\n", "") + "baselines: [transformer:tiny, mine.yaml]\n"
+    (tmp_path / "mine.yaml").write_text(
+        "{kind: encoder_decoder, width: 8, encoder: feed_forward, decoder: {attention: {over: memory}}}"
+    )
+    config = searchfile.parse(text, "search.yaml", tmp_path)
+    assert all("vocabulary: 257" in baseline for baseline in config.baselines)
+
+
+def test_a_space_is_no_search_file_and_the_error_says_what_is(tmp_path):
+    (tmp_path / "space.yaml").write_text("kind: decoder\nwidth: !choice [8, 16]\nbody: attention\n")
+    with pytest.raises(UsageError, match=r"space\.yaml:1: this file is a space .* not a search file") as caught:
+        searchfile.load(tmp_path / "space.yaml")
+    assert "space: FILE" in str(caught.value) and "nas space check FILE" in str(caught.value)
+
+
+def test_a_search_file_and_its_space_are_read_once(tmp_path, monkeypatch):
+    (tmp_path / "space.yaml").write_text(GOOD[GOOD.index("  kind") : GOOD.index("task:")].replace("\n  ", "\n")[2:])
+    inline = GOOD[GOOD.index("space:") : GOOD.index("task:")]
+    (tmp_path / "search.yaml").write_text(GOOD.replace(inline, "space: space.yaml\n"))
+    read = []
+    original = documents.parse
+    monkeypatch.setattr(
+        documents, "parse", lambda text, source, tags: read.append(source) or original(text, source, tags)
+    )
+    config = searchfile.load(tmp_path / "search.yaml")
+    factory.strategy(config, factory.space(config))
+    assert read == [str(tmp_path / "search.yaml"), str(tmp_path / "space.yaml")]
+
+
+def test_a_study_keeps_the_vocabulary_of_its_task():
+    assert searchfile.parse(GOOD).vocabulary == {"kind": "bytes", "size": 256}
+    assert factory.vocabulary(searchfile.parse(GOOD).model_copy(update={"vocabulary": None})) == {
+        "kind": "bytes",
+        "size": 256,
+    }

@@ -11,6 +11,7 @@ from searchspace.space.space import Space
 from searchspace.tree import has_holes
 
 FOLDER = Path("examples/spaces")
+BYTES = {"vocabulary": 256}  # what the task decides, where a space leaves it out
 LENGTH = 64
 # What a task would say of each encoder; those of the zoo read and give what their papers do.
 TASK = {
@@ -31,7 +32,7 @@ POINTS = {
     "efficient_long": ["performer", "linear_transformer", "transformer_xl", "sparse_transformer", "adaptive_span"],
     "recurrent_depth": ["universal_transformer", "universal_transformer_fixed"],
 }
-SPACES = sorted(path.stem for path in FOLDER.glob("*.yaml") if has_holes(Space.load(path).root))
+SPACES = sorted(path.stem for path in FOLDER.glob("*.yaml") if has_holes(Space.load(path, BYTES).root))
 ROWS = [(name, row) for name, kind in KIND.items() for row in zoo.names() if zoo.load(row).root.name == kind]
 _read: dict[str, Space] = {}
 
@@ -39,7 +40,7 @@ _read: dict[str, Space] = {}
 def space(name: str) -> Space:
     """The space called `name`, for sequences of `LENGTH` positions, read once."""
     if name not in _read:
-        _read[name] = Space.load(FOLDER / f"{name}.yaml").with_length(LENGTH)
+        _read[name] = Space.load(FOLDER / f"{name}.yaml", BYTES).with_length(LENGTH)
     return _read[name]
 
 

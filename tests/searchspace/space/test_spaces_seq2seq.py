@@ -39,7 +39,7 @@ final_norm: *norm
 
 @pytest.fixture(scope="module")
 def space() -> Space:
-    return Space.load("examples/spaces/seq2seq.yaml")
+    return Space.load("examples/spaces/seq2seq.yaml", given={"vocabulary": 256})
 
 
 @pytest.mark.parametrize("width", [64, 512])

@@ -1,0 +1,75 @@
+"""Checks of a search file that need its task: the space, the objectives and the baselines must fit it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nas import architectures, metrics, tasks
+from nas.config.schema import Named
+from nas.objectives.contract import MetricObjective, Objective
+from nas.tasks.contract import Task, reported
+from nas.tasks.fields import decided, fitted
+from searchspace import zoo
+from searchspace.errors import nearest
+from searchspace.language.holes import describe
+from searchspace.language.support import fillings
+from searchspace.model.architecture import Architecture
+from searchspace.space.space import Space
+from searchspace.tree import Hole, Scalar, Value, has_holes
+
+
+def check_space(space: Space, task: Task) -> None:
+    """Raise ValueError if models of the space cannot fit `task`, for example by their kind or their vocabulary."""
+    root = space.root
+    wrong = [
+        f"{name}: {wanted}, but the space has {name}: {_written(found)}"
+        for name, wanted in task.requires().items()
+        if _other_than(wanted, found := root.name if name == "kind" else root.fields.get(name))
+    ]
+    if wrong:
+        raise ValueError(f"The task {type(task).__name__} needs {'; '.join(wrong)}.")
+
+
+def _other_than(wanted: Scalar, found: Value) -> bool:
+    """Whether a field can have another value than `wanted`; a search would draw every value of a hole some time."""
+    return found != wanted if not has_holes(found) else any(way.value != wanted for way in fillings(found, {}) or [])
+
+
+def _written(found: Value) -> str:
+    return describe(found) if isinstance(found, Hole) else str(found)
+
+
+def check_objective(objective: Objective, written: Named, task: Task, name: str) -> None:
+    """Raise ValueError if `objective` is a metric that `task`, called `name`, does not report.
+
+    A user's own task that declares no metrics may have any.
+    """
+    declared = reported(task)
+    if declared is None or not isinstance(objective, MetricObjective):
+        return
+    known = {metric.name: metric for metric in declared}
+    if not metrics.known(objective.name, known):
+        near = nearest(objective.name, known)
+        raise ValueError(
+            f"the task {name} reports no metric {objective.name!r}.{near} It reports: {', '.join(known) or 'none'}"
+        )
+    metric = known.get(objective.name)
+    if metric and metric.direction != objective.direction and "direction" not in written.options:
+        raise ValueError(
+            f"the task {name} says that {metric.name} is better when it is higher; write "
+            f"{{metric: {metric.name}, direction: {metric.direction}}}"
+        )
+
+
+def find_baseline(name: str, folder: Path, task: Task) -> Architecture:
+    """The architecture `name`: a file in `folder`, or what `architectures.find` knows.
+
+    A file may leave out the fields that `task` decides; a model of the zoo gets them. Raises UsageError if there is no
+    such architecture, SpaceError for a file that holds none, ValueError if it does not fit the task.
+    """
+    file = next((path for path in (folder / name, Path(name)) if path.is_file()), None)
+    found = Architecture.load(file, given=decided(task)) if file else architectures.find(name)
+    if file is None and name.partition(":")[0] in zoo.names() and found.root.name == task.requires().get("kind"):
+        found = fitted(found, task)
+    tasks.check(task, found.root)
+    return found
