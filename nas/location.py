@@ -36,6 +36,7 @@ def find_search(reference: str | Path, storage: str | None = None) -> SearchConf
     Raises UsageError for a file that is no search file, and if there is neither a file nor a study.
     """
     from nas.config import searchfile
+    from nas.config.schema import SearchConfig
 
     path = Path(reference)
     if path.exists() or path.suffix in SEARCH_FILES or len(path.parts) > 1:

@@ -58,11 +58,11 @@ def test_a_plan_as_json_knows_a_study_that_is_there(study, nas):
 
 
 @pytest.mark.parametrize("command", ["plan", "search"])
-def test_a_study_with_other_objectives_is_rejected_by_both_commands(command, study, files, nas):
-    text = (files / "tiny.yaml").read_text()
-    changed = text.replace("[bits_per_byte, ", "[loss, ")
+def test_a_study_with_other_objectives_is_rejected_by_both_commands(command, study, nas):
+    text = (study.folder / "tiny.yaml").read_text()
+    changed = text.replace("objectives: [bits_per_byte", "objectives: [loss")
     assert changed != text
-    (files / "changed.yaml").write_text(changed)
+    (study.folder / "changed.yaml").write_text(changed)
     ended = nas(command, "changed.yaml")
 
     assert (ended.code, ended.out) == (2, "")
