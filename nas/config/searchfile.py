@@ -116,6 +116,8 @@ class _Reading:
             factory.keep_space(config.space, space)
         self.objectives(config)
         self.attempt(self.named("strategy", config.strategy), lambda: factory.strategy(config, space))
+        for name, arm in config.arms.items():
+            self.attempt(("arms", name, "strategy"), partial(factory.strategy, config, space, arm.strategy))
         self.attempt(("space",), lambda: checks.check_space(space, factory.prepared_task(config)), needs="task")
         self.attempt(self.named("scheduler", config.scheduler), lambda: factory.scheduler(config))
         self.attempt(self.named("runner", config.runner), lambda: factory.runner_options(config))

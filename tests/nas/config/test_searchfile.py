@@ -72,6 +72,11 @@ MISTAKES = {  # what is written instead, and what is said of it
     "budgt: {trials: 8, minutes: 1}": ("budget: {trials: 8, minutes: 1}", "13: budgt", "Did you mean 'budget'?"),
     "top: !choice [1, 2]": ("top: 1", "14: finals.top", "a hole cannot stand here"),
     "{seconds: 60}": ("{unit_seconds: 60}", "15: limits.seconds", "Did you mean 'unit_seconds'?"),
+    "limits: {}\narms: {control: {strategy: randm, share: 0.2}}": (
+        "limits: {unit_seconds: 60}",
+        "16: arms.control.strategy",
+        "Did you mean 'random'?",
+    ),
     "limits: {}\nstorage: mysql://x": ("limits: {unit_seconds: 60}", "16: storage", "not in 'mysql'"),
     "limits: {}\nbaselines: [transformr]": ("limits: {unit_seconds: 60}", "16: baselines[0]", "Did you mean 'transfor"),
     "limits: {}\nbaselines: [transformer]": ("limits: {unit_seconds: 60}", "16: baselines[0]", "kind: decoder"),
