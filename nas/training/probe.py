@@ -22,22 +22,19 @@ def scores(
     """The value of every probe objective among `specs`, which are as in the search file, by name.
 
     All score the same model on the first batch of training; each starts without gradients and from the same seed.
-    Raises WrongReturn if a score is not a number, TooSlow past the deadline, and whatever an objective raises.
+    Raises WrongReturn if the task breaks its contract, TooSlow past the deadline, and what an objective raises.
     """
     made = [registry.make(each, Shape(batch=1, length=task.shape.length)) for each in specs]
-    batch = place(next(task.batches("train", seed)), device)
+    try:
+        batch = place(next(task.batches("train", seed)), device)
+    except StopIteration:
+        raise WrongReturn("batches must not end, but it ended before the first batch.") from None
     model.train()
     found: dict[str, float] = {}
     for objective in made:
         if isinstance(objective, ProbeObjective):
             set_seed(seed, device)
             model.zero_grad(set_to_none=True)
-            value = objective.score(model, batch, task)
-            try:
-                found[objective.name] = float(value)
-            except (TypeError, ValueError):
-                raise WrongReturn(
-                    f"score of {objective.name} must return a number, but it returned {value!r}."
-                ) from None
+            found[objective.name] = float(objective.score(model, batch, task))
             deadline.check(f"while scoring {objective.name}")
     return found

@@ -6,12 +6,14 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 from nas.engine import launch, leases
 from nas.engine.loop import Search
 from nas.report.console import Reporter
 from nas.runners.inline import InlineRunner
 from nas.store import TrialState
+from nas.work import Progress
 
 
 def parts(owner):
@@ -65,6 +67,47 @@ def test_a_unit_that_runs_longer_than_its_lease_keeps_it(describe, table):
     trials = store.trials(study.id)
     store.close()
     assert stolen == [] and [trial.state for trial in trials] == [TrialState.COMPLETE] * 2
+
+
+def test_the_progress_of_a_unit_is_written_with_its_lease(describe, table):
+    config = describe(budget="{trials: 1}")
+    with launch.open_for(config) as store:
+        study = launch.enter(store, config)
+        seen = []
+
+        def slow(work, progress):
+            progress(Progress(step=3, steps=10, loss=2.5, tokens_per_second=100.0, remaining=7.0))
+            end = time.monotonic() + 20
+            while not seen or seen[-1][0] is None:
+                assert time.monotonic() < end
+                time.sleep(0.05)
+                unit = store.units(study.id, 0)[0]
+                seen.append((unit.progress_step, unit.progress_loss, unit.progress_rate))
+            return table(work)
+
+        reporter = Reporter(store, study, budget=1, objective="loss", quiet=True)
+        Search(config, store, study, InlineRunner(slow), reporter, lease_seconds=0.3).run()
+        assert seen[-1] == (3, 2.5, 100.0)
+        assert store.units(study.id, 0)[0].progress_step is None  # it ended
+
+
+def test_owners_are_understood_without_psutil(monkeypatch):
+    host, boot, pid, started, mark = parts(leases.owner_name())
+    child = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True)
+    monkeypatch.setitem(sys.modules, "psutil", None)
+    bare = leases.owner_name()
+    assert parts(bare)[3] == "alive"
+    assert leases.dead([bare, "/".join((host, boot, pid, started, mark))]) == []
+    gone = "/".join((host, boot, child.stdout.strip(), started, mark))
+    assert leases.dead([gone]) == [gone]
+    monkeypatch.undo()
+    assert not leases.is_dead(bare)  # and an owner that was named without it is understood with it
+
+
+def test_the_start_of_a_process_is_the_one_that_earlier_versions_wrote():
+    """Field 22 of /proc/PID/stat: names in old databases have it."""
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    assert parts(leases.owner_name())[3] == fields[19]
 
 
 def test_the_leases_of_another_host_are_taken_over_when_they_run_out(describe, search, record):

@@ -4,9 +4,14 @@ from random import Random
 
 import pytest
 
+from nas.config import factory
+from nas.engine import launch, session
+from nas.engine.replay import replay
 from nas.engine.source import Exhausted, Source, point_of
 from nas.strategies import registry
 from nas.strategies.contract import Result
+from searchspace.cost import Shape
+from searchspace.model import build
 from searchspace.model.architecture import Architecture
 from searchspace.space.space import Space
 
@@ -66,3 +71,94 @@ def test_a_recorded_point_is_found_in_a_space_that_has_grown(space):
     assert point_of(grown, {"nowhere": 1}, text, hash).architecture == point.architecture
     outside = Architecture.parse(BASELINE)
     assert point_of(grown, {}, outside.text(), outside.hash) is None
+
+
+@pytest.fixture
+def shared(describe):
+    """`shared()`: another process's proposer of the same study; with `.store` and `.study`."""
+    config = describe(strategy="{nsga2: {start: 2, population: 4}}", budget="{trials: 12}")
+    with launch.open_for(config) as store:
+        study = launch.enter(store, config)
+
+        def proposer():
+            made = session.proposer(config, store, study, factory.objectives(config))
+            made.absorb()
+            return made
+
+        proposer.store, proposer.study = store, study
+        yield proposer
+
+
+def finish(shared, unit, loss):
+    shared.store.finish(unit.id, unit.owner, unit.attempt, {"loss": loss, "parameters": 1.0}, last=True)
+
+
+def known(shared):
+    return [(trial.known_trials, trial.known_results) for trial in shared.store.trials(shared.study.id)]
+
+
+def test_free_workers_get_one_batch_of_distinct_proposals(shared, monkeypatch):
+    asked, proposer = [], shared()
+    ask = proposer.arms["main"].strategy.ask
+    monkeypatch.setattr(
+        proposer.arms["main"].strategy, "ask", lambda *args: (asked.append(args), ask(*args))[1], raising=True
+    )
+    units = proposer.new_trials(["a", "b", "c"], 60, 12)
+    assert asked == [(0, 3, 0)] and [unit.owner for unit in units] == ["a", "b", "c"]
+    assert len({unit.architecture_hash for unit in units}) == 3
+    assert known(shared) == [(0, 0)] * 3
+    proposer.new_trials(["a"], 60, 12)
+    assert known(shared)[3] == (3, 0)
+
+
+def test_the_budget_cuts_a_batch_short(shared):
+    proposer = shared()
+    assert len(proposer.new_trials(["me"] * 5, 60, 3)) == 3
+    assert proposer.new_trials(["me"], 60, 3) == [] and proposer.exhausted is None
+
+
+def test_a_trial_that_another_process_added_is_pending_before_the_next_proposal(shared):
+    one, other = shared(), shared()
+    (first,) = one.new_trials(["one"], 60, 12)
+    (second,) = other.new_trials(["other"], 60, 12)  # number 0 is taken: it reads, and asks again
+    assert (second.number, second.architecture_hash != first.architecture_hash) == (1, True)
+    assert known(shared) == [(0, 0), (1, 0)]
+
+
+def test_arms_are_built_again_when_another_process_knew_fewer_results(shared):
+    one, other = shared(), shared()
+    units = one.new_trials(["one"] * 2, 60, 12)
+    other.absorb()
+    finish(shared, units[0], 1.0)
+    one.absorb()
+    strategy = one.arms["main"].strategy
+    (third,) = other.new_trials(["other"], 60, 12)  # it does not know the result yet
+    (fourth,) = one.new_trials(["one"], 60, 12)
+    assert one.arms["main"].strategy is not strategy
+    assert known(shared) == [(0, 0), (0, 0), (2, 0), (3, 1)]
+    for unit, loss in ((units[1], 3.0), (third, 2.0), (fourth, 4.0)):
+        finish(shared, unit, loss)
+    for proposer in (one, other):
+        proposer.absorb()
+        proposer.new_trials(["me"] * 2, 60, 12)
+    report = replay(shared.store, shared.study)
+    assert report.same and report.trials == 8, report.as_text()
+
+
+def test_a_process_that_starts_later_proposes_what_the_first_one_would(shared):
+    one = shared()
+    for loss in (3.0, 1.0, 2.0):
+        (unit,) = one.new_trials(["one"], 60, 12)
+        finish(shared, unit, loss)
+        one.absorb()
+    one.new_trials(["one"] * 2, 60, 12)
+    later = shared()
+    proposals = [arm.propose(5, 2) for arm in (one.arms["main"], later.arms["main"])]
+    assert proposals[0] == proposals[1]
+
+
+def test_a_strategy_can_evaluate_what_needs_no_training(shared):
+    proposer = shared()
+    point = proposer.space.sample(Random(0))
+    loss, parameters = proposer.arms["main"].strategy.evaluate(point)
+    assert loss is None and parameters == build.cost(point.architecture, Shape(batch=1, length=128)).parameters
