@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 FAILURES = 1000  # failed trials whose kind of failure is read
 LISTED = 5  # trials that are named for each kind
+LISTED_UNITS = 16  # units that are shown to people
 PHASES = {
     Activity.INTERRUPTED: "interrupted: its process is gone; the same `nas search` command continues it",
     Activity.PAUSED: "paused: no process works on it; `nas search` or `nas ask` continues it",
@@ -85,7 +86,9 @@ class Status:
             lines.append(("finals", counted(self.finals)))
         lines.append(("trained", f"{duration(self.trained_seconds)} over all workers"))
         lines += [("at work", _worker(owner)) for owner in self.owners]
-        lines += [("unit", _unit(unit)) for unit in self.units]
+        lines += [("unit", _unit(unit)) for unit in self.units[:LISTED_UNITS]]
+        if len(self.units) > LISTED_UNITS:
+            lines.append(("", f"and {len(self.units) - LISTED_UNITS} more units"))
         if self.eta:
             lines.append(("eta", eta_text(self.eta)))
         lines += [("failed", f"{kind}: {len(failed)} ({_names(failed)})") for kind, failed in self.failures.items()]

@@ -17,14 +17,14 @@ def to_dict(store: Store, study: Study, finals: FinalsResult | None) -> dict[str
     """The result of a search as plain data; `finals`: None if it had none."""
     return {
         "study": study.name,
-        "pareto": [trials.row(trial) for trial in trials.front(store, study)],
+        "pareto": trials.rows(store, study, trials.front(store, study)),
         "finals": finals and finals.to_dict(),
     }
 
 
 def to_text(store: Store, study: Study, finals: FinalsResult | None, draw: Callable[[Entrant], str]) -> str:
     """The result of a search for people. draw: draws the winner."""
-    front = [trials.row(trial) for trial in trials.front(store, study)]
+    front = trials.rows(store, study, trials.front(store, study))
     if not front:
         return "No trial has finished, so there is nothing to show; `nas status` says why."
     parts = ["Pareto front of the search (validation data)", rendered(trials.shown(front))]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nas.latency import evidence
-from nas.report.activity import UnitProgress, by_trial, progress
+from nas.report.activity import Activity, UnitProgress, by_trial, progress
 from nas.report.tables import reason
 from nas.store import TrialState
 
@@ -84,13 +84,21 @@ def row(trial: Trial) -> dict[str, Any]:
     }
 
 
+def rows(store: Store, study: Study, some: Sequence[Trial]) -> list[dict[str, Any]]:
+    """Trials as plain data, with their activity."""
+    going = any(trial.state is TrialState.RUNNING for trial in some)
+    found = by_trial(progress(store, study)) if going else {}
+    return [row(trial) | {"activity": _activity(trial, found)} for trial in some]
+
+
 def shown(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows for people: a column for arms if there are several, and a mark for baselines if there is one."""
     arms = len({each["arm"] for each in rows}) > 1
     marked = any(each["baseline"] for each in rows)
-    hidden = {"steps", "final", "baseline", *(() if arms else ("arm",))}
+    hidden = {"steps", "final", "baseline", "activity", *(() if arms else ("arm",))}
     return [
         {name: value for name, value in each.items() if name not in hidden}
+        | {"state": each["activity"] or each["state"]}
         | ({"note": "baseline" if each["baseline"] else ""} if marked else {})
         for each in rows
     ]
@@ -130,11 +138,11 @@ def story(store: Store, study: Study, number: int) -> dict[str, Any]:
     }
 
 
-def _activity(trial: Trial, found: Mapping[int, Any]) -> str | None:
+def _activity(trial: Trial, found: Mapping[int, Activity]) -> str | None:
     """running, interrupted or paused; None for a trial that has ended or was never started."""
     if trial.state is not TrialState.RUNNING:
         return None
-    return str(found.get(trial.number, "paused"))
+    return found.get(trial.number, Activity.PAUSED).value
 
 
 def story_text(told: Mapping[str, Any]) -> str:

@@ -96,12 +96,6 @@ def trained_seconds(connection: Connection, study_id: int, purpose: str | None) 
     return connection.execute(statement).scalar() or 0.0
 
 
-def architecture_hashes(connection: Connection, study_id: int, purpose: str) -> set[str]:
-    """The architectures of all trials of this purpose, also of those that failed."""
-    statement = select(trial.c.architecture_hash).where(trial.c.study_id == study_id, trial.c.purpose == purpose)
-    return set(connection.execute(statement).scalars())
-
-
 def next_number(connection: Connection, study_id: int) -> int:
     """The lowest number above all trials."""
     highest = connection.execute(select(func.max(trial.c.number)).where(trial.c.study_id == study_id)).scalar()

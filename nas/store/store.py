@@ -340,10 +340,6 @@ class Store:
         """The time spent in the units (of this purpose) that ended, summed over the workers."""
         return self._read(queries.trained_seconds, study_id, purpose)
 
-    def architecture_hashes(self, study_id: int, purpose: str) -> set[str]:
-        """Every architecture that a trial of this purpose has."""
-        return self._read(queries.architecture_hashes, study_id, purpose)
-
     def next_number(self, study_id: int) -> int:
         return self._read(queries.next_number, study_id)
 

@@ -28,5 +28,5 @@ def best(
 
     store, found = location.open_existing(study, storage)
     with store:
-        rows = [trials.row(trial) for trial in trials.best(store, found, objective, limit)]
+        rows = trials.rows(store, found, trials.best(store, found, objective, limit))
     print_rows(rows if as_json else trials.shown(rows), as_json, empty="No trial has finished yet.")

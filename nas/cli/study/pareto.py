@@ -18,5 +18,5 @@ def pareto(study: StudyName, storage: Storage = None, as_json: AsJson = False) -
 
     store, found = location.open_existing(study, storage)
     with store:
-        rows = [trials.row(trial) for trial in trials.front(store, found)]
+        rows = trials.rows(store, found, trials.front(store, found))
     print_rows(rows if as_json else trials.shown(rows), as_json, empty="No trial has finished yet.")

@@ -75,7 +75,7 @@ def test_a_curve_goes_over_all_rungs(opened):
 
 def row(**changes):
     values = {"trial": 0, "loss": 1.0, "rung": 0, "state": "complete", "architecture": "abc", "steps": 2}
-    return values | {"arm": "main", "baseline": False, "final": None} | changes
+    return values | {"arm": "main", "baseline": False, "final": None, "activity": None} | changes
 
 
 def test_a_table_marks_baselines_and_names_arms_where_there_are_several():
@@ -84,3 +84,12 @@ def test_a_table_marks_baselines_and_names_arms_where_there_are_several():
     assert list(trials.shown([row()])[0]) == plain
     assert [each["note"] for each in trials.shown([row(), row(trial=1, baseline=True)])] == ["", "baseline"]
     assert list(trials.shown([row(), row(arm="random")])[0]) == [*plain, "arm"]
+
+
+def test_a_trial_that_waits_for_its_next_rung_is_paused_in_tables_too(opened):
+    first, _ = opened.ask(2)
+    opened.tell(first, {"loss": 1.0})
+    rows = trials.rows(opened.store, opened.record, report.results(opened.store, opened.record))
+
+    assert [(each["state"], each["activity"]) for each in rows] == [("running", "paused"), ("running", "running")]
+    assert [each["state"] for each in trials.shown(rows)] == ["paused", "running"]

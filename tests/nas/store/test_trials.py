@@ -221,7 +221,6 @@ def test_results_come_in_the_order_in_which_they_ended(store, study, add):
     assert store.results_since(study.id, 2) == results[2:]
     assert store.results_since(study.id, 1, limit=2) == results[1:3]
     assert store.trained_seconds(study.id, "search") == 9.0
-    assert store.architecture_hashes(study.id, "search") == {f"{number:04x}" for number in range(5)}
 
 
 def test_an_architecture_is_found_by_the_start_of_its_hash(store, study, add):
