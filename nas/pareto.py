@@ -1,8 +1,9 @@
 """Comparing by several objectives at once, all of them minimised: fronts, crowding, hypervolume.
 
-A row of `values` is one trial, a column one objective: [N, M]. Deb et al. 2002, "A fast and elitist multiobjective
-genetic algorithm: NSGA-II", https://doi.org/10.1109/4235.996017; with two objectives the fronts come from one sorted
-sweep in O(N log N) (Jensen 2003, https://doi.org/10.1109/TEVC.2003.817234).
+A row of `values` is one trial, a column one objective: [N, M]. A row dominates another if it is nowhere worse and
+somewhere better, so equal rows are on one front. Deb et al. 2002, "A fast and elitist multiobjective genetic algorithm:
+NSGA-II", https://doi.org/10.1109/4235.996017; with two objectives the fronts come from one sorted sweep in O(N log N)
+(Jensen 2003, https://doi.org/10.1109/TEVC.2003.817234).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 Rows = NDArray[np.float64]
 Indices = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 
 def dominates(a: Sequence[float], b: Sequence[float]) -> bool:
@@ -23,7 +25,10 @@ def dominates(a: Sequence[float], b: Sequence[float]) -> bool:
 
 
 def ranks(values: ArrayLike) -> Indices:
-    """The front each row belongs to: 0 for those nothing dominates, 1 for those only front 0 dominates, ...; [N]."""
+    """The front of each row: 0 for the rows that no row dominates, 1 for those that only front 0 dominates, ...; [N].
+
+    Raises ValueError if `values` is not [N, M] or holds NaN.
+    """
     rows = _rows(values)
     if not len(rows):
         return np.zeros(0, dtype=np.int64)
@@ -38,22 +43,62 @@ def ranks(values: ArrayLike) -> Indices:
 
 
 def front(values: ArrayLike) -> Indices:
-    """The indices of the rows that no other row dominates, ascending. Equal rows are on the front together.
+    """The indices of the rows that no other row dominates, ascending.
 
-    O(N log N) for one or two objectives (Kung, Luccio, Preparata 1975, "On finding the maxima of a set of vectors",
-    https://doi.org/10.1145/321906.321910); O(N log N + N F M) beyond, F the size of the front.
+    O(N log N) for one or two objectives (Kung, Luccio, Preparata 1975, "On finding the maxima of a set of vectors"),
+    O(N log N + N F) with more, F the size of the front. Raises ValueError if `values` is not [N, M] or holds NaN.
     """
     rows = _rows(values)
     if not len(rows):
         return np.zeros(0, dtype=np.int64)
+    order = np.lexsort(rows.T[::-1])
+    return np.sort(order[first_front(rows[order])])
+
+
+def first_front(rows: Rows) -> Mask:
+    """Which rows no other row dominates, for `rows` [N, M] in lexicographic order; [N]."""
     if rows.shape[1] == 1:
-        return np.flatnonzero(rows[:, 0] == rows[:, 0].min())
-    return np.sort(_front_of_two(rows) if rows.shape[1] == 2 else _front_of_many(rows))
+        return rows[:, 0] == rows[0, 0]
+    if rows.shape[1] == 2:
+        return _first_of_two(rows)
+    mask = np.zeros(len(rows), dtype=bool)
+    left = _likeliest_first(rows)
+    columns = rows.T[:, left]
+    while left.size:  # the first row that is left is on the front: keep it, drop what it dominates
+        best = columns[:, :1]
+        mask[left[(columns == best).all(axis=0)]] = True
+        stays = (columns < best).any(axis=0)
+        left, columns = left[stays], columns[:, stays]
+    return mask
+
+
+def _likeliest_first(rows: Rows) -> Indices:
+    """An order in which each row comes after all that dominate it: by the sum of the columns, scaled to one range.
+
+    So the first rows dominate many others. `rows` [N, M] are in lexicographic order, which decides between equal sums.
+    """
+    if not np.isfinite(rows).all():
+        return np.arange(len(rows))
+    low, high = rows.min(axis=0), rows.max(axis=0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        sums = ((rows - low) / np.where(high > low, high - low, 1)).sum(axis=1)
+    return np.argsort(sums, kind="stable") if np.isfinite(sums).all() else np.arange(len(rows))
+
+
+def _first_of_two(rows: Rows) -> Mask:
+    """From left to right, a row is on the front if its second value is below those of all rows before it."""
+    differs = np.append(True, (rows[1:] != rows[:-1]).any(axis=1))  # equal rows are one group
+    distinct = rows[differs, 1]
+    lower = np.append(True, distinct[1:] < np.minimum.accumulate(distinct)[:-1])
+    return lower[np.cumsum(differs) - 1]
 
 
 def crowding(values: ArrayLike, fronts: Indices | None = None) -> Rows:
-    """How lonely each row is within its front: the sum of the gaps between its neighbours, each objective scaled to the
-    front's span; infinite at the ends. `fronts`: from `ranks`; None when all rows are of one front. [N]."""
+    """The crowding distance of each row within its front: the sum over the objectives of the gap between its two
+    neighbours, divided by the span of the front; infinite at the ends. [N].
+
+    fronts: from `ranks`; None if all rows are on one front. Raises ValueError if `values` is not [N, M] or holds NaN.
+    """
     rows = _rows(values)
     fronts = np.zeros(len(rows), dtype=np.int64) if fronts is None else fronts
     distance = np.zeros(len(rows))
@@ -71,7 +116,10 @@ def crowding(values: ArrayLike, fronts: Indices | None = None) -> Rows:
 
 
 def order(values: ArrayLike) -> Indices:
-    """The rows from best to worst: by front, then the lonelier first, then as they came; [N]."""
+    """The indices of the rows from best to worst: by front, then the less crowded first, then as they came; [N].
+
+    Raises ValueError if `values` is not [N, M] or holds NaN.
+    """
     rows = _rows(values)
     fronts = ranks(rows)
     return np.lexsort((-crowding(rows, fronts), fronts))
@@ -81,7 +129,8 @@ def hypervolume(values: ArrayLike, reference: Sequence[float]) -> float:
     """The volume between the rows and `reference`, which bounds it from above: exact, for any number of objectives.
 
     Rows that are not better than the reference in every objective add nothing. O(N log N) for two objectives; with
-    more, the space is cut into slabs along the last one, so it is meant for some hundreds of rows.
+    more, the space is cut into slabs along the last one, so it is meant for some hundreds of rows. Raises ValueError if
+    `reference` does not have one number per objective.
     """
     rows = _rows(values)
     corner = np.asarray(reference, dtype=np.float64)
@@ -105,27 +154,6 @@ def _volume(rows: Rows, corner: Rows) -> float:
         slab = rows[:count, :-1]
         volume += float(thickness[count - 1]) * _volume(slab[front(slab)], corner[:-1])
     return volume
-
-
-def _front_of_two(rows: Rows) -> Indices:
-    """Left to right, a row [N, 2] is on the front if its second value is lower than those of all rows before it."""
-    order = np.lexsort((rows[:, 1], rows[:, 0]))
-    ordered = rows[order]
-    differs = np.append(True, (ordered[1:] != ordered[:-1]).any(axis=1))  # from the row before it
-    distinct = ordered[differs, 1]
-    lower = np.append(True, distinct[1:] < np.minimum.accumulate(distinct)[:-1])
-    return order[lower[np.cumsum(differs) - 1]]
-
-
-def _front_of_many(rows: Rows) -> Indices:
-    """The lexicographically least of the remaining rows [N, M] is on the front: keep it, drop what it dominates."""
-    left = np.lexsort(rows.T[::-1])
-    kept: list[Indices] = []
-    while left.size:
-        best, rest = rows[left[0]], rows[left]
-        kept.append(left[(rest == best).all(axis=1)])
-        left = left[(rest < best).any(axis=1)]
-    return np.concatenate(kept)
 
 
 def _sweep(rows: Rows) -> Indices:

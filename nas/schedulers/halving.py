@@ -14,8 +14,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from nas import pareto
 from nas.schedulers.contract import Level, Promotion
+from nas.schedulers.order import Fronts, Line, Order
 from nas.schedulers.registry import scheduler
 
 
@@ -23,33 +23,38 @@ class Rung:
     """The results at one level, and which of its trials were promoted."""
 
     def __init__(self) -> None:
-        self.results: dict[int, tuple[float, ...] | None] = {}
-        self.promoted: set[int] = set()
-        self._best: list[int] | None = None  # the candidates, best first; None if it has to be computed again
+        self._results: dict[int, tuple[float, ...] | None] = {}
+        self._promoted: set[int] = set()
+        self._order: Order | None = None  # of the trials with values; None while there are none
 
     def tell(self, number: int, values: tuple[float, ...] | None) -> None:
-        finite = values is not None and all(map(math.isfinite, values))
-        self.results[number] = values if finite else None
-        self._best = None
+        finite = values if values is not None and all(map(math.isfinite, values)) else None
+        is_new = number not in self._results
+        self._results[number] = finite
+        if is_new:
+            self._add(number, finite)
+        else:
+            self._order = None
+            for each in self._results.items():
+                self._add(*each)
 
     def promote(self, number: int) -> None:
-        self.promoted.add(number)
-        if self._best is not None and number in self._best:
-            self._best.remove(number)
+        self._promoted.add(number)
+        if self._order is not None:
+            self._order.promote(number)
 
     def candidate(self, factor: float) -> int | None:
-        """The best unpromoted trial among the best 1/factor of the finished ones."""
-        if self._best is None:
-            self._best = [number for number in self._top(factor) if number not in self.promoted]
-        return self._best[0] if self._best else None
+        """The best unpromoted trial, if it is among the best 1/factor of the finished ones."""
+        return None if self._order is None else self._order.candidate(int(len(self._results) / factor))
 
-    def _top(self, factor: float) -> list[int]:
-        count = int(len(self.results) / factor)
-        if not count:
-            return []
-        finished = sorted((number, values) for number, values in self.results.items() if values is not None)
-        best = pareto.order([values for _, values in finished])[:count]
-        return [finished[index][0] for index in best]
+    def _add(self, number: int, values: tuple[float, ...] | None) -> None:
+        if values is None:
+            return
+        if self._order is None:
+            self._order = Line() if len(values) == 1 else Fronts()
+        if number in self._promoted:
+            self._order.promote(number)
+        self._order.add(number, values)
 
 
 @scheduler("halving")

@@ -1,4 +1,4 @@
-"""Who goes on, by asynchronous successive halving."""
+"""Which trials asynchronous successive halving promotes."""
 
 import math
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nas import pareto
 from nas.errors import UsageError
-from nas.schedulers.contract import Promotion
+from nas.schedulers.contract import Level, Promotion
 from nas.schedulers.registry import make, schedulers
 
 RUNGS = [10, 30, 90]
@@ -21,8 +21,8 @@ def halving(**options):
 
 
 def run(scheduler, events):
-    """Play `events`: (ask for a promotion, the value of what runs next); yields every promotion with the rung's results
-    at that moment, and who had gone on from it."""
+    """Play `events`: (ask for a promotion, the values of the next unit). Yields every promotion with the rung's results
+    at that moment, and the trials promoted from it before."""
     results = [{} for _ in RUNGS]
     promoted = [set() for _ in RUNGS]
     fresh = 0
@@ -41,9 +41,9 @@ def run(scheduler, events):
 
 
 @given(events)
-def test_only_the_best_part_of_a_rung_goes_on_and_each_once(events):
+def test_only_the_best_part_of_a_rung_is_promoted_and_each_trial_once(events):
     for (number, _), rung, gone, _ in run(halving(), events):
-        assert rung[number] is not None, "a failure went on"
+        assert rung[number] is not None, "a failure was promoted"
         assert number not in gone
         finished = [n for n in sorted(rung) if rung[n] is not None]
         best = [finished[i] for i in pareto.order([rung[n] for n in finished])][: len(rung) // 3]
@@ -51,14 +51,14 @@ def test_only_the_best_part_of_a_rung_goes_on_and_each_once(events):
 
 
 @given(events)
-def test_nobody_goes_on_before_one_that_dominates_it(events):
+def test_no_trial_is_promoted_before_one_that_dominates_it(events):
     for (number, _), rung, gone, _ in run(halving(), events):
         better = {n for n, v in rung.items() if v is not None and pareto.dominates(v, rung[number])}
         assert better <= gone
 
 
 @given(events)
-def test_the_highest_rung_that_can_goes_first(events):
+def test_the_highest_rung_with_a_candidate_goes_first(events):
     for (_, chosen), _, _, results in run(halving(), events):
         alone = halving()
         for rung, told in enumerate(results):
@@ -127,7 +127,7 @@ def test_the_last_rung_leads_nowhere():
     assert scheduler.promotion() is None
 
 
-def test_full_training_has_one_rung_and_promotes_nobody():
+def test_full_training_has_one_rung_and_no_promotion():
     scheduler = make("full", steps=300)
     scheduler.started(0, 0, 300)
     scheduler.tell(0, 0, (1.0,), 300)
@@ -159,3 +159,27 @@ def test_says_what_is_wrong_with_a_description(name, options, message):
 
 def test_finds_every_scheduler_by_itself():
     assert schedulers() == ["full", "halving"]
+
+
+@given(events)
+def test_a_result_that_is_told_again_replaces_the_earlier_one(events):
+    replaced, fresh = halving(), halving()
+    for number, (_, value) in enumerate(events):
+        replaced.tell(number, 0, (float(number % 7), 1.0), 10)
+        fresh.tell(number, 0, value, 10)
+    for number, (_, value) in enumerate(events):
+        replaced.tell(number, 0, value, 10)
+    assert replaced.promotion() == fresh.promotion()
+
+
+def test_the_forecast_divides_by_the_factor_and_keeps_one():
+    assert halving(factor=4).forecast(30) == (Level(30, 0, 10), Level(7, 10, 30), Level(1, 30, 90))
+    assert halving(factor=4).forecast(1)[-1] == Level(1, 30, 90)
+
+
+def test_a_unit_belongs_to_the_level_that_it_trains_to():
+    scheduler = halving()
+    assert [scheduler.is_last(0, 5, steps) for steps in (10, 30, 90)] == [False, False, True]
+    for number in range(3):
+        scheduler.tell(number, 1, (float(number),), 10)  # rung 0 was a probe
+    assert scheduler.promotion() == Promotion(0, 2, 30)

@@ -1,0 +1,218 @@
+"""The finished trials of one level of successive halving, kept in order while results arrive one by one.
+
+The order is that of `nas.pareto.order` over the trials sorted by number: by Pareto front, then by crowding distance,
+then the older trial first. A level asks for one thing only: the first trial in that order that is not promoted, if it is
+among the first `count`. So only the fronts up to that trial are kept. All other points wait in a pool; the next
+fronts are taken out of it when they are needed.
+
+A new point joins the first front that does not dominate it and displaces the members that it dominates. These move to
+the next front and displace others there, and so on (Li et al. 2017, "Efficient Nondomination Level Update Method for
+Steady-State Evolutionary Multiobjective Optimization", https://doi.org/10.1109/TCYB.2016.2621008).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from heapq import heappop, heappush
+from typing import Protocol
+
+import numpy as np
+
+from nas import pareto
+from nas.schedulers.crowd import Crowd
+from nas.schedulers.fronts import Cloud, Front, Staircase, Values
+
+SLACK = 0.25  # the fronts hold this share of `count` more than needed, so that the pool is seldom sorted
+
+
+class Order(Protocol):
+    """The order of one level."""
+
+    def add(self, number: int, values: Values) -> None:
+        """Trial `number` finished with `values`, all minimised and finite. Each trial is added once."""
+
+    def promote(self, number: int) -> None:
+        """Trial `number` is promoted, whether it was added before or not."""
+
+    def candidate(self, count: int) -> int | None:
+        """The first trial in the order that is not promoted, if it is among the first `count`."""
+
+
+class Line:
+    """The order with one objective: a front holds the trials of one value. O(log N) comparisons for each call.
+
+    The crowding distance of equal values is infinite for the oldest and the newest trial and 0 for the others.
+    """
+
+    def __init__(self) -> None:
+        self._values: list[float] = []  # of all trials, sorted
+        self._groups: dict[float, list[int]] = {}  # value -> its trials, sorted
+        self._open: dict[float, list[int]] = {}  # value -> a heap of its trials; promoted ones leave it late
+        self._lowest: list[float] = []  # a heap of the values in `_open`
+        self._promoted: set[int] = set()
+
+    def add(self, number: int, values: Values) -> None:
+        (value,) = values
+        insort(self._values, value)
+        insort(self._groups.setdefault(value, []), number)
+        if value not in self._open:
+            self._open[value] = []
+            heappush(self._lowest, value)
+        heappush(self._open[value], number)
+
+    def promote(self, number: int) -> None:
+        self._promoted.add(number)
+
+    def candidate(self, count: int) -> int | None:
+        while self._lowest:
+            value = self._lowest[0]
+            waiting = self._open[value]
+            while waiting and waiting[0] in self._promoted:
+                heappop(waiting)
+            if waiting:
+                number, place = self._first(self._groups[value], waiting[0])
+                return number if bisect_left(self._values, value) + place < count else None
+            heappop(self._lowest)
+            del self._open[value]
+        return None
+
+    def _first(self, group: list[int], oldest: int) -> tuple[int, int]:
+        """The first unpromoted trial of a group and its place; `oldest` is the oldest unpromoted one."""
+        if oldest == group[0]:
+            return oldest, 0
+        if group[-1] not in self._promoted:
+            return group[-1], 1
+        return oldest, bisect_left(group, oldest) + 1
+
+
+class Tier:
+    """One front with its trials. Open trials are those that are not promoted."""
+
+    def __init__(self, points: list[Values]) -> None:
+        self.front: Front = Staircase(points) if len(points[0]) == 2 else Cloud(points)
+        self.open: set[int] = set()
+        self._crowd: Crowd | None = None  # as it was before `_joined` and `_left`
+        self._joined: dict[int, Values] = {}
+        self._left: list[int] = []
+
+    def change(self, joined: dict[int, Values], left: list[int]) -> None:
+        """Trials join and leave."""
+        if self._crowd is None:
+            return
+        for number in left:
+            if self._joined.pop(number, None) is None:
+                self._left.append(number)
+        self._joined.update(joined)
+        if len(self._joined) + len(self._left) > 3 + len(self._crowd) // 40:  # to start again is cheaper
+            self._crowd = None
+
+    def first(self, trials: dict[Values, list[int]]) -> tuple[int, int]:
+        """The first open trial in the order of the front, and its place there. trials: of each point."""
+        if self._crowd is None:
+            self._crowd = Crowd({number: point for point in self.front.points() for number in trials[point]})
+        elif self._joined or self._left:
+            self._crowd.update(self._joined, self._left)
+        self._joined, self._left = {}, []
+        return self._crowd.first(self.open)
+
+
+class Fronts:
+    """The order with several objectives."""
+
+    def __init__(self) -> None:
+        self._points: dict[int, Values] = {}
+        self._trials: dict[Values, list[int]] = {}  # point -> its trials, sorted
+        self._promoted: set[int] = set()
+        self._tiers: list[Tier] = []
+        self._sizes: list[int] = []  # how many trials each tier has
+        self._is_open = bytearray()  # whether each tier has an open trial: searched faster than a list
+        self._lowest = 0  # the tier of the last candidate
+        self._tier: dict[Values, Tier] = {}  # of the points on a tier
+        self._pool: set[Values] = set()  # the other points: each is dominated by the last tier
+
+    def add(self, number: int, values: Values) -> None:
+        point = tuple(map(float, values))
+        self._points[number] = point
+        trials = self._trials.setdefault(point, [])
+        insort(trials, number)
+        if len(trials) == 1:
+            self._join(point)
+        elif tier := self._tier.get(point):
+            self._change(self._tiers.index(tier), [number], [])
+
+    def promote(self, number: int) -> None:
+        self._promoted.add(number)
+        point = self._points.get(number)
+        if point is not None and (tier := self._tier.get(point)):
+            tier.open.discard(number)
+            index = self._lowest
+            if index >= len(self._tiers) or self._tiers[index] is not tier:
+                index = self._tiers.index(tier)
+            self._is_open[index] = bool(tier.open)
+
+    def candidate(self, count: int) -> int | None:
+        while (index := self._is_open.find(1)) < 0:
+            if not self._pool or sum(self._sizes) >= count:
+                return None
+            self._extend(count)
+        self._lowest = index
+        tier, before = self._tiers[index], sum(self._sizes[:index])
+        if before >= count:
+            return None
+        if len(tier.open) == 1 and before + self._sizes[index] <= count:
+            return next(iter(tier.open))
+        number, place = tier.first(self._trials)
+        return number if before + place < count else None
+
+    def _join(self, point: Values) -> None:
+        """Put a new point on its tier, and move what it displaces."""
+        if not self._tiers or self._tiers[-1].front.dominates(point):
+            self._pool.add(point)
+            return
+        index = bisect_left(self._tiers, True, key=lambda tier: not tier.front.dominates(point))
+        joining = [point]
+        while joining and index < len(self._tiers):
+            leaving = self._tiers[index].front.join(joining)
+            if leaving is None:  # the whole front moves back, and with it every front behind it
+                self._insert(index, joining)
+                return
+            for each in joining:
+                self._tier[each] = self._tiers[index]
+            self._change(index, self._of(joining), self._of(leaving))
+            index, joining = index + 1, leaving
+        for each in joining:
+            del self._tier[each]
+        self._pool.update(joining)
+
+    def _of(self, points: list[Values]) -> list[int]:
+        return [number for point in points for number in self._trials[point]]
+
+    def _change(self, index: int, joined: list[int], left: list[int]) -> None:
+        """Trials join and leave the tier."""
+        tier = self._tiers[index]
+        tier.change({number: self._points[number] for number in joined}, left)
+        self._sizes[index] += len(joined) - len(left)
+        tier.open.difference_update(left)
+        tier.open.update(number for number in joined if number not in self._promoted)
+        self._is_open[index] = bool(tier.open)
+
+    def _insert(self, index: int, points: list[Values]) -> None:
+        """A new tier of these points."""
+        tier = Tier(points)
+        self._tiers.insert(index, tier)
+        self._sizes.insert(index, 0)
+        self._is_open.insert(index, 0)
+        self._tier.update(dict.fromkeys(points, tier))
+        self._change(index, self._of(points), [])
+
+    def _extend(self, count: int) -> None:
+        """Take fronts out of the pool until the tiers hold `count` trials and some more."""
+        enough = count * (1 + SLACK)
+        rows = np.array(list(self._pool))
+        rows = rows[np.lexsort(rows.T[::-1])] if len(rows) else rows
+        while len(rows) and sum(self._sizes) < enough:
+            mask = pareto.first_front(rows)
+            points = list(map(tuple, rows[mask].tolist()))
+            self._insert(len(self._tiers), points)
+            self._pool.difference_update(points)
+            rows = rows[~mask]

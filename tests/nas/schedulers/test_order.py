@@ -1,0 +1,97 @@
+"""The order that is kept while results arrive, against the computation from all results at once."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nas import pareto
+from nas.schedulers.order import Fronts, Line
+
+
+def expected(results, promoted, count):
+    """The definition: all results sorted by front, crowding and number."""
+    trials = sorted(results)
+    best = pareto.order([results[number] for number in trials])[:count] if trials else []
+    return next((trials[index] for index in best if trials[index] not in promoted), None)
+
+
+@st.composite
+def histories(draw):
+    """[(what, number, values, count)], of 1 to 4 objectives, with many ties or with few, related to each other or not."""
+    objectives, ties = draw(st.integers(1, 4)), draw(st.sampled_from([2, 5, 40]))
+    related = draw(st.booleans())
+    numbers = draw(st.permutations(range(draw(st.integers(1, 60)))))
+    generator = np.random.default_rng(draw(st.integers(0, 2**32)))
+    base = generator.integers(0, ties, (len(numbers), 1)) if related else 0
+    values = base + generator.integers(0, 3 if related else ties, (len(numbers), objectives))
+    factor = draw(st.sampled_from([1.1, 1.5, 2.0, 3.0, 5.0]))
+    return list(zip(numbers, map(tuple, values.astype(float).tolist()))), factor, generator
+
+
+@settings(max_examples=80)
+@given(histories())
+def test_each_candidate_is_that_of_all_results_sorted_again(history):
+    trials, factor, generator = history
+    order = Line() if len(trials[0][1]) == 1 else Fronts()
+    results, promoted = {}, set()
+
+    def promote(number):
+        order.promote(number)
+        promoted.add(number)
+
+    for number, values in trials:
+        if generator.random() < 0.03:
+            promote(number)  # before its result is known
+        order.add(number, values)
+        results[number] = values
+        while generator.random() < 0.8:
+            count = int(len(results) / factor)
+            candidate = order.candidate(count)
+            assert candidate == expected(results, promoted, count)
+            if generator.random() < 0.1:
+                promote(int(generator.choice(list(results))))
+            elif candidate is None:
+                break
+            elif generator.random() < 0.8:
+                promote(candidate)
+
+
+@pytest.mark.parametrize("objectives", [1, 2, 3])
+def test_many_results_at_once_are_promoted_in_the_order_of_the_definition(objectives):
+    generator = np.random.default_rng(objectives)
+    results = {number: tuple(row) for number, row in enumerate(generator.random((600, objectives)).tolist())}
+    order = Line() if objectives == 1 else Fronts()
+    for number, values in results.items():
+        order.add(number, values)
+    promoted = []
+    while (number := order.candidate(200)) is not None:
+        promoted.append(number)
+        order.promote(number)
+    assert promoted == pareto.order(list(results.values()))[:200].tolist()
+
+
+@pytest.mark.parametrize("objectives", [2, 3])
+def test_trials_of_one_front_are_kept_by_crowding(objectives):
+    """No trial dominates another, so the crowding distances alone decide, and each result changes some of them."""
+    generator = np.random.default_rng(objectives)
+    rows = generator.exponential(size=(300, objectives))
+    rows /= rows.sum(axis=1, keepdims=True)
+    order, results, promoted = Fronts(), {}, set()
+    for number, values in enumerate(map(tuple, rows.tolist())):
+        order.add(number, values)
+        results[number] = values
+        candidate = order.candidate(len(results) // 3)
+        if number % 20 == 0 or number < 30:
+            assert candidate == expected(results, promoted, len(results) // 3)
+        if candidate is not None:
+            order.promote(candidate)
+            promoted.add(candidate)
+
+
+def test_a_new_best_moves_every_front_back():
+    order, results = Fronts(), {}
+    for number in range(30):
+        results[number] = (float(-number), float(-number))
+        order.add(number, results[number])
+        assert order.candidate(1) == expected(results, set(), 1) == number
