@@ -12,7 +12,7 @@ from operator import or_
 from typing import Protocol
 
 Values = tuple[float, ...]
-FEW = 16  # members in a block of a small front: fewer make a new member dearer, more make a question dearer
+FEW = 16  # members in a block of a small front: smaller blocks make `add` slower, larger ones `up_to`
 
 
 class Front(Protocol):
@@ -64,7 +64,7 @@ class Cloud:
     """A front of any number of objectives. A set of members is an integer with one bit for each member.
 
     The members that are nowhere above a point are the intersection of one set for each objective: those up to the
-    point's value. Members that left stay in these sets until they are built again. They do no harm to `dominates`, because
+    point's value. Members that left stay in these sets until they are built again. They do not change `dominates`:
     whatever such a member dominates, the member that displaced it dominates too.
     """
 
@@ -120,7 +120,7 @@ class Cloud:
 
 
 class Column:
-    """The members of a `Cloud` sorted by one objective, in blocks. Each block knows the set of all members before it."""
+    """The members of a `Cloud` sorted by one objective, in blocks. Each block has the set of all members before it."""
 
     def __init__(self, values: tuple[float, ...]) -> None:
         order = sorted(range(len(values)), key=values.__getitem__)

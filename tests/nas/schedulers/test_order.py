@@ -18,7 +18,7 @@ def expected(results, promoted, count):
 
 @st.composite
 def histories(draw):
-    """[(what, number, values, count)], of 1 to 4 objectives, with many ties or with few, related to each other or not."""
+    """[(number, values)] of 1 to 4 objectives, with many ties or few, related to each other or not; a factor; chance."""
     objectives, ties = draw(st.integers(1, 4)), draw(st.sampled_from([2, 5, 40]))
     related = draw(st.booleans())
     numbers = draw(st.permutations(range(draw(st.integers(1, 60)))))
