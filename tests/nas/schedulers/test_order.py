@@ -18,7 +18,7 @@ def expected(results, promoted, count):
 
 @st.composite
 def histories(draw):
-    """[(number, values)] of 1 to 4 objectives, with many ties or few, related to each other or not; a factor; chance."""
+    """[(number, values)] of 1 to 4 objectives, with many ties or few, related or not; a factor; a generator."""
     objectives, ties = draw(st.integers(1, 4)), draw(st.sampled_from([2, 5, 40]))
     related = draw(st.booleans())
     numbers = draw(st.permutations(range(draw(st.integers(1, 60)))))
