@@ -92,6 +92,7 @@ class Halting(Composite, Primitive):
         self.hands_over = hands_over(config.of)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
+        """x: [B, T, C] -> [B, T, C]."""
         config = self.config
         real = (
             torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if context.padding is None else context.padding

@@ -98,6 +98,7 @@ class Hourglass(Composite, Primitive):
         self.decoder = Stack(config.decoder)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
+        """x: [B, T, C] -> [B, T, C]. Raises ValueError if the context is streaming."""
         context.slot(causal=False)
         first = short = self.stages[0](x, context)
         inner = context

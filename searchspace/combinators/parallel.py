@@ -48,6 +48,7 @@ class Parallel(Composite, Primitive):
             self.output = nn.Linear(len(config.of) * config.dim, config.dim)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
+        """x: [B, T, C] -> [B, T, C]."""
         branches = [branch(x, context) for branch in self.of]
         if self.combine == "concatenate":
             return self.output(torch.cat(branches, dim=-1))

@@ -80,6 +80,7 @@ class Repeat(Composite, Primitive):
         self.signal = StepSignal(config.signal, config.dim)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
+        """x: [B, T, C] -> [B, T, C]."""
         for step in range(self.times):
             x = self.of[step % len(self.of)](self.signal(x, step, context), context)
         return x

@@ -51,6 +51,7 @@ class Residual(Composite, Primitive):
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
+        """x: [B, T, C] -> [B, T, C]."""
         if self.order == "post":
             return self.norm(x + self.dropout(self.of(x, context)), context)
         normed = self.norm(x, context)

@@ -75,6 +75,7 @@ class Branch(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
+        """x: [B, T, C] -> [B, T, C]."""
         return self.dropout(self.of(self.norm(x, context), context))
 
 

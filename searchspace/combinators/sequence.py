@@ -45,6 +45,7 @@ class Sequence(Composite, Primitive):
         self.of = Stack(config.of)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
+        """x: [B, T, C] -> [B, T, C]."""
         return self.of(x, context)
 
     @classmethod

@@ -1,1 +1,1 @@
-"""The blocks: one a file, grouped by what they do."""
+"""All blocks, one per file, in folders by what they do."""

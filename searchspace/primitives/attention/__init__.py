@@ -1,1 +1,1 @@
-"""Blocks in which positions read other positions by content."""
+"""Attention blocks: each position reads other positions, weighted by their content."""

@@ -1,11 +1,14 @@
-"""Additive attention: a small network, not a product, says how well a key fits a query.
+"""Additive attention: a small network, not a dot product, scores how well a key fits a query.
+
+Formula: e_ij = v . tanh(W s_i + U h_j), then sum_j softmax_j(e_ij) h_j
 
 Bahdanau et al. 2015, "Neural Machine Translation by Jointly Learning to Align and Translate",
-https://arxiv.org/abs/1409.0473, section 3.1: e_ij = v . tanh(W s_i + U h_j), a softmax over j, and the sum of the h_j.
-There s is a decoder's state and h the encoder's; here s is the input, and h the input or the memory. `values` states:
-the h_j as they are, each head a slice of them, and no map behind, as in the paper; projected: values and output are
-maps of their own, as in multi-head attention. Scores are no products, so rotary positions and ALiBi do not reach them.
-B batch, T time, S positions of the memory, H heads, A width of the network of one head, C model width.
+https://arxiv.org/abs/1409.0473, section 3.1. In the paper, s is the state of the decoder and h the state of the
+encoder. Here s is the input, and h is the input or the memory. With `values: states`, the values are the h_j
+themselves, each head takes a slice of them, and no output map follows, as in the paper. With `values: projected`,
+values and output are linear maps, as in multi-head attention. Scores are not dot products, so rotary positions and
+ALiBi have no effect. B batch, T time, S positions of the memory, H heads, A width of the network of one head, C model
+width.
 """
 
 from __future__ import annotations
@@ -30,6 +33,9 @@ class AdditiveAttentionConfig:
     """`alignment`: A, the width of the scoring network; null takes the width of a head.
     `over`: "self" reads the sequence itself, "memory" the encoder's output.
     `values`: whether the values are the states themselves, as published, or projected.
+
+    Raises ValueError if heads does not divide dim, the alignment is below 1, or the block reads a memory in a model
+    without an encoder.
     """
 
     dim: int = given()
@@ -49,13 +55,15 @@ class AdditiveAttentionConfig:
 
     @property
     def scored(self) -> int:
-        """H * A, the numbers of a query and of a key."""
+        """H * A, the width of a query and of a key."""
         return self.heads * (self.alignment or self.dim // self.heads)
 
 
 @primitive("additive_attention", AdditiveAttentionConfig)
 class AdditiveAttention(Primitive):
-    """Additive attention over the sequence or the memory; streaming keeps U h and the values of all that was read."""
+    """Additive attention over the sequence or the memory. Streaming keeps U h and the values of all
+    positions so far.
+    """
 
     capabilities = Capabilities(cross=True)
 
@@ -64,7 +72,7 @@ class AdditiveAttention(Primitive):
         self.config = config
         width = config.scored // config.heads
         self.query = nn.Linear(config.dim, config.scored, bias=config.bias)  # W
-        self.key = nn.Linear(config.dim, config.scored, bias=False)  # U; one bias inside of tanh is enough
+        self.key = nn.Linear(config.dim, config.scored, bias=False)  # U; one bias inside tanh is enough
         self.score = nn.Parameter(torch.empty(config.heads, width))  # v
         nn.init.uniform_(self.score, -(width**-0.5), width**-0.5)
         projected = config.values == "projected"
@@ -72,6 +80,7 @@ class AdditiveAttention(Primitive):
         self.output = nn.Linear(config.dim, config.dim, bias=config.bias) if projected else None
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
+        """x: [B, T, C] -> [B, T, C]. Raises ValueError if it reads the memory and the context has none."""
         over_self = self.config.over == "self"
         slot = context.slot(causal=self.config.causal or not over_self)
         k, v, keys = self._self(x, context, slot) if over_self else self._memory(context, slot)
@@ -93,7 +102,9 @@ class AdditiveAttention(Primitive):
         return k, v, context.padding
 
     def _memory(self, context: Context, slot: dict[str, Tensor] | None) -> tuple[Tensor, Tensor, Tensor | None]:
-        """U h and the values are computed once while streaming, and kept with the padding of the memory."""
+        """U h and the values of the memory. In streaming they are computed once and kept, with the padding of the
+        memory.
+        """
         if slot:
             return slot["k"], slot["v"], slot.get("padding")
         if context.memory is None:
@@ -110,7 +121,9 @@ class AdditiveAttention(Primitive):
 
     @classmethod
     def cost(cls, config: AdditiveAttentionConfig, shape: Shape) -> Cost:
-        """Scores are counted for every pair, the masked ones too; the tanh of a pair is no product, and is not."""
+        """Scores are counted for every pair, including masked ones. The tanh of a pair is not a product and is not
+        counted.
+        """
         C, W, H = config.dim, config.scored, config.heads
         over_self, projected = config.over == "self", config.values == "projected"
         keys = shape.length if over_self else shape.memory
@@ -122,7 +135,7 @@ class AdditiveAttention(Primitive):
         if projected:
             products += matmul(rows, C, C) + linear(shape, C, C, bias=config.bias, rows=0) + matmul(shape.rows, C, C)
             products += Cost(parameters=C * C + (C if config.bias else 0))
-            held += shape.rows * C if H > 1 else 0  # with one head the last map reads the result itself
+            held += shape.rows * C if H > 1 else 0  # with one head the output map reads the result itself
         if not over_self:
             held += rows * C  # the memory
         streamed = rows * (W + C) if config.causal or not over_self else 0

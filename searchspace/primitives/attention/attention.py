@@ -1,9 +1,10 @@
-"""Multi-head attention: every position reads others by how well its query fits their keys.
+"""Multi-head attention: each position reads others, weighted by how well its query fits their keys.
 
-Vaswani et al. 2017, "Attention Is All You Need", https://arxiv.org/abs/1706.03762, section 3.2:
-softmax(Q K^T / sqrt(D)) V per head, Q = x Wq, K = y Wk, V = y Wv, the heads side by side times Wo. Groups of queries
-share a key and value head: Ainslie et al. 2023, "GQA", https://arxiv.org/abs/2305.13245, section 2.2.
-B batch, T time, S positions of the memory, H heads, G key and value heads, D width of one head, C = H * D model width.
+Formula: softmax(Q K^T / sqrt(D)) V per head, Q = x Wq, K = y Wk, V = y Wv, then Wo on the concatenated heads
+
+Vaswani et al. 2017, "Attention Is All You Need", https://arxiv.org/abs/1706.03762, section 3.2. Groups of queries share
+a key and value head: Ainslie et al. 2023, "GQA", https://arxiv.org/abs/2305.13245, section 2.2. B batch, T time, S
+positions of the memory, H heads, G key and value heads, D width of one head, C = H * D model width.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ from searchspace.registry import primitive
 class AttentionConfig:
     """`key_value_heads`: number of key and value heads; null takes as many as heads.
     `over`: "self" reads the sequence itself, "memory" the encoder's output.
+
+    Raises ValueError if the numbers of heads do not divide the width, the dropout is not a probability, or the block
+    reads a memory in a model without an encoder.
     """
 
     dim: int = given()
@@ -45,18 +49,18 @@ class AttentionConfig:
 
     @property
     def groups(self) -> int:
-        """Heads of keys and values."""
+        """The number of key and value heads."""
         return self.key_value_heads or self.heads
 
     @property
     def key_value_width(self) -> int:
-        """Numbers that a position's keys have in all heads; its values have as many."""
+        """The width of the keys of all heads at one position; the values have the same width."""
         return self.groups * (self.dim // self.heads)
 
 
 @primitive("attention", AttentionConfig)
 class Attention(Primitive):
-    """Attention over the sequence or over the memory; streaming keeps the keys and values of all that was read."""
+    """Attention over the sequence or the memory. Streaming keeps the keys and values of everything read so far."""
 
     capabilities = Capabilities(cross=True, source=True, turned=True)
 
@@ -68,6 +72,7 @@ class Attention(Primitive):
         self.output = nn.Linear(config.dim, config.dim, bias=config.bias)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
+        """x: [B, T, C] -> [B, T, C]. Raises ValueError if it reads the memory and the context has none."""
         if self.config.over == "memory":
             return self.output(merge(self._memory(x, context)))
         source = context.take_source()
@@ -87,7 +92,7 @@ class Attention(Primitive):
         return attention(q, k, v, causal=self.config.causal, keys=context.padding, bias=bias, dropout=self._dropout)
 
     def _source(self, x: Tensor, source: Source, context: Context) -> Tensor:
-        """Queries of the pooled x, keys and values of what it was pooled from."""
+        """Queries of the pooled x; keys and values of the sequence before pooling."""
         context.slot(causal=False)
         q, (k, v) = split(self.query(x), self.config.heads), self._keys_values(source.x)
         bias = None
@@ -98,7 +103,9 @@ class Attention(Primitive):
         return attention(q, k, v, keys=source.padding, bias=bias, dropout=self._dropout)
 
     def _memory(self, x: Tensor, context: Context) -> Tensor:
-        """The keys and values of the memory are computed once while streaming, with its padding, and kept."""
+        """Attention over the memory. In streaming, its keys and values are computed once and kept, together with its
+        padding.
+        """
         slot = context.slot()
         q = split(self.query(x), self.config.heads)
         if slot:
@@ -122,7 +129,7 @@ class Attention(Primitive):
 
     @classmethod
     def cost(cls, config: AttentionConfig, shape: Shape) -> Cost:
-        """Scores are counted for every pair, the masked ones too; activations as a fused kernel keeps them."""
+        """Scores are counted for every pair, including masked ones. Activations are those that a fused kernel keeps."""
         C, W = config.dim, config.key_value_width
         over_self = config.over == "self"
         keys = (shape.source or shape.length) if over_self else shape.memory

@@ -1,20 +1,23 @@
-"""Compressive attention: what falls out of the memory is not forgotten but compressed, and still read.
+"""Compressive attention: inputs that leave the memory are compressed, and later positions still read them.
 
 Formula: relative_attention over [compressed, memory, x], compressed = f(the oldest `rate` inputs of the memory)
 
-Rae et al. 2020, "Compressive Transformers", https://arxiv.org/abs/1911.05507, algorithm 1. To the segments, memory and
-relative scores of `relative_attention` it adds a compressed memory: keys and values are made of [compressed, memory,
-x], and distances count along that row. After each segment the oldest inputs that the memory has no room for are
-compressed, `rate` to one, and the newest `compressed` results are kept. No gradient of the task reaches the
-compression. It learns from its own loss, |A(h, old) - A(h, compressed(old))|^2, the mean over all numbers, A(h, y) =
-softmax(h Wq (y Wk)^T / sqrt(D)) y Wv per head without positions, h the segment that just ended, and everything but the
-compression constant. What is compressed depends on inputs alone, so all segments of a long input are read at once.
+Rae et al. 2020, "Compressive Transformers", https://arxiv.org/abs/1911.05507, algorithm 1. It extends
+`relative_attention` (segments, memory, relative scores) by a compressed memory. Keys and values are computed from
+[compressed, memory, x], and distances are counted along this concatenation. After each segment, the oldest inputs that
+no longer fit into the memory are compressed, `rate` to one. The newest `compressed` results are kept.
 
-The loss, times `reconstruction_weight`, joins the context's wherever gradients are recorded; of streams only in those
-begun in training. They keep inputs, as the paper does; one begun in evaluation keeps keys and values, and compresses
-as soon as it has read `rate` inputs, so that no step is slower than others. Places are distances alone: the position of
-the model does not reach this block. Behind a pre-norm it remembers and compresses what the norm gives.
-B batch, T time, S segment, M memory, c rate, H heads, D width of one head, C = H * D model width.
+The loss of the task gives the compression no gradient. The compression learns from its own loss, |A(h, old) - A(h,
+compressed(old))|^2, averaged over all elements, where A(h, y) = softmax(h Wq (y Wk)^T / sqrt(D)) y Wv per head without
+positions and h is the segment that just ended. Everything except the compression is constant in it. The compressed
+vectors depend only on the inputs, so all segments of a long input are computed at once.
+
+The loss, times `reconstruction_weight`, is added to the losses of the context if gradients are recorded. In streaming
+this holds only for streams that started in training mode. These keep the inputs, as the paper does. A stream that
+started in evaluation mode keeps keys and values. It compresses as soon as it has read `rate` inputs, so that no step is
+slower than the others. Positions enter only as distances: the model's position encoding has no effect on this block. In
+a pre-norm residual, the block remembers and compresses the output of the norm. B batch, T time, S segment, M memory, c
+rate, H heads, D width of one head, C = H * D model width.
 """
 
 from __future__ import annotations
@@ -58,6 +61,9 @@ class CompressiveAttentionConfig:
     `compression`: the function that compresses.
     `reconstruction_weight`: weight of the reconstruction loss of the compression.
     `share_biases`: whether all blocks of a model share u and v.
+
+    Raises ValueError if a length is not a multiple of the rate, the reconstruction weight is negative, or a convolution
+    has a weight of 0, because it has no other loss to learn from.
     """
 
     dim: int = given()
@@ -80,40 +86,44 @@ class CompressiveAttentionConfig:
         for name, length in (("segment", self.segment), ("memory", self.memory)):
             if length % self.rate:
                 raise ValueError(
-                    f"{name} must be a multiple of rate, so that all that falls out of the memory is compressed, "
+                    f"{name} must be a multiple of rate, so that everything that leaves the memory is compressed, "
                     f"but got {name}={length}, rate={self.rate}."
                 )
         if self.reconstruction_weight < 0:
             raise ValueError(f"reconstruction_weight must not be negative, but got {self.reconstruction_weight}.")
         if self.compression == "convolution" and not self.reconstruction_weight:
             raise ValueError(
-                "reconstruction_weight must be above 0: it is all that a compression by convolution learns from. "
-                "With compression: mean there is nothing to learn."
+                "reconstruction_weight must be above 0: a compression by convolution learns only from this loss. "
+                "Use compression: mean if nothing should be learned."
             )
 
     @property
     def reconstructs(self) -> bool:
-        """Whether there is something to learn for the compression."""
+        """Whether the compression has parameters to learn."""
         return self.compression == "convolution"
 
     def fallen(self, length: int) -> int:
-        """How many of `length` positions have fallen out of the memory: all segments that ended, but its M newest."""
+        """How many of the first `length` positions have left the memory: all ended segments except the newest M
+        positions.
+        """
         return max(0, length - length % self.segment - self.memory)
 
     def readable(self, length: int) -> int:
-        """How many results of the compression the next position reads."""
+        """The number of compressed vectors that the next position reads."""
         return min(self.compressed, self.fallen(length) // self.rate)
 
     def held(self, length: int) -> int:
-        """How many positions are in the memory and in the segment that goes on."""
+        """The number of positions in the memory and in the current segment."""
         return length - self.fallen(length)
 
     def alone(self, length: int) -> bool:
-        """Whether there is no more than one segment, and nothing falls out when it ends."""
+        """Whether there is at most one segment and nothing leaves the memory when it ends."""
         return length <= self.segment and not self.losses(0, length)
 
     def losses(self, past: int, length: int) -> int:
-        """How many segments that end within `length` positions, with `past` before them, let something fall out."""
+        """The number of segments that end within `length` positions, after `past` earlier ones, and push inputs out of
+        the memory.
+        """
         return max(0, length // self.segment - (self.memory - past) // self.segment)
 
 
@@ -122,6 +132,8 @@ Pair = tuple[Tensor, Tensor]  # keys and values, each [B, H, positions, D]
 
 @primitive("compressive_attention", CompressiveAttentionConfig)
 class CompressiveAttention(Primitive):
+    """Attention over the segment, the memory and the compressed memory. Streaming keeps all three."""
+
     capabilities = Capabilities(bidirectional=False)
 
     def __init__(self, config: CompressiveAttentionConfig) -> None:
@@ -134,13 +146,14 @@ class CompressiveAttention(Primitive):
         self.output = nn.Linear(config.dim, config.dim, bias=False)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
+        """x: [B, T, C] -> [B, T, C]. It adds the reconstruction loss to `context.losses`, see the module."""
         slot = context.slot()
         q = split(self.query(x), self.config.heads)
         heads = self._whole(q, x, context) if slot is None else self._piece(q, x, slot, context)
         return self.output(merge(heads))
 
     def _heads(self, y: Tensor) -> Pair:
-        """[B, T, 2 * C] -> keys and values."""
+        """y: [B, T, 2 * C] -> keys and values, [B, H, T, D] each."""
         k, v = (split(half, self.config.heads) for half in y.chunk(2, dim=2))
         return k, v
 
@@ -166,7 +179,9 @@ class CompressiveAttention(Primitive):
         return out.unflatten(0, (q.shape[0], -1)).transpose(1, 2).flatten(2, 3)[:, :, :T]
 
     def _windows(self, present: Tensor, remembered: Tensor, packed: Tensor) -> Tensor:
-        """What every segment reads, [compressed, memory, x]: [B * N, H, K, D], zeros where there is nothing."""
+        """The keys or values that each segment reads, [compressed, memory, x]: [B * N, H, K, D], zeros where there are
+        none.
+        """
         config, S = self.config, self.config.segment
         N = segments(present.shape[2], S)
         compressed = newest(packed, config.compressed, S // config.rate, N)
@@ -174,7 +189,7 @@ class CompressiveAttention(Primitive):
         return torch.cat([compressed, memory, cut(present, S)], dim=3).flatten(0, 1)
 
     def _readable(self, q: Tensor, padding: Tensor | None, fallen: int) -> Tensor:
-        """[G, 1, S, K], True where there is a key, it is real, and it is no later than the query."""
+        """[G, 1, S, K], True where a key exists, is real, and is not after the query."""
         (B, _, T, _), S = q.shape, self.config.segment
         real = q.new_ones(1, T, dtype=torch.bool) if padding is None else padding
         packed = self.compression.readable(real[:, :fallen])
@@ -183,7 +198,7 @@ class CompressiveAttention(Primitive):
         return allowed if padding is not None else allowed.repeat(B, 1, 1, 1)
 
     def _scored(self, q: Tensor, k: Tensor, v: Tensor, r: Tensor, real: Tensor | None) -> Tensor:
-        """real: [G, 1, 1 or n, K]; the causal mask is added where it is for keys alone."""
+        """real: [G, 1, 1 or n, K]. If it only describes keys, the causal mask is added."""
         n, K = q.shape[2], k.shape[2]
         allowed = real
         if n > 1 and (real is None or real.shape[2] == 1):
@@ -193,9 +208,9 @@ class CompressiveAttention(Primitive):
         return self.scores(q, k, v, r, allowed, dropout=dropout, may_be_empty=real is not None)
 
     def _relearn(self, q: Tensor, k: Tensor, v: Tensor, packed: Tensor, context: Context, *, past: int) -> None:
-        """Add the loss of the segments that end in q, k and v, [B, H, past + T, D], and make something fall out.
+        """Add the reconstruction loss of the segments that end in q, k and v, [B, H, past + T, D], and push inputs out.
 
-        packed: [B, E, C], what the first of them became.
+        packed: [B, E, C], the compressed vectors of the oldest inputs.
         """
         config, S, c = self.config, self.config.segment, self.config.rate
         N = config.losses(past, q.shape[2] - past)
@@ -203,14 +218,14 @@ class CompressiveAttention(Primitive):
         fallen = end - config.memory
 
         def each(y: Tensor, size: int) -> Tensor:
-            """[B, H, so many, D] -> [B * N, H, size, D], the last of them for each segment."""
+            """y: [B, H, n, D] -> [B * N, H, size, D], the last `size` entries of each segment."""
             return newest(y, size, size, N).flatten(0, 1)
 
         k, v = (each(y[:, :, :fallen], S) for y in (k, v))
         results = F.linear(packed[:, : fallen // c], self.key_value.weight.detach())
         K, V = (each(y, S // c) for y in self._heads(results))
         real = None
-        if context.padding is not None or (config.memory - past) % S:  # the first of these drops less than a segment
+        if context.padding is not None or (config.memory - past) % S:  # the first segment pushes out less than S inputs
             there = q.new_ones(q.shape[0], q.shape[2], dtype=torch.bool) if context.padding is None else context.padding
             lost = there[:, None, :fallen, None]
             left = self.compression.readable(there[:, :fallen])[:, None, :, None]
@@ -220,7 +235,7 @@ class CompressiveAttention(Primitive):
         context.losses.append(config.reconstruction_weight * loss)
 
     def _piece(self, q: Tensor, x: Tensor, slot: dict[str, Tensor], context: Context) -> Tensor:
-        """Segment after segment, as far as the piece goes."""
+        """Read a piece of a stream, segment by segment."""
         config, begin = self.config, context.streams.length if context.streams else 0
         keeps_inputs = "inputs" in slot if slot else self.training
         within = self._within_inputs if keeps_inputs else self._within_keys
@@ -237,7 +252,7 @@ class CompressiveAttention(Primitive):
         return torch.cat(outs, dim=2)
 
     def _relearn_inputs(self, inputs: Tensor, context: Context, past: int) -> None:
-        """As `_relearn`, of inputs."""
+        """The same as `_relearn`, but starts from inputs instead of queries, keys and values."""
         fallen = inputs.shape[1] - (inputs.shape[1] - past) % self.config.segment - self.config.memory
         q = split(F.linear(inputs, self.query.weight.detach()), self.config.heads)
         k, v = self._heads(F.linear(inputs, self.key_value.weight.detach()))
@@ -248,7 +263,7 @@ class CompressiveAttention(Primitive):
         return self.config.reconstructs and torch.is_grad_enabled()
 
     def _within_inputs(self, q: Tensor, x: Tensor, slot: dict[str, Tensor], start: int) -> Tensor:
-        """Read positions of one segment, after `start`; the slot keeps inputs, and what became of others."""
+        """Read positions of one segment, after `start`. The slot keeps inputs and compressed vectors."""
         config, stop = self.config, start + x.shape[1]
         nothing = x[:, :0].detach()
         inputs, packed = slot.get("inputs", nothing), slot.get("packed", nothing)
@@ -264,7 +279,9 @@ class CompressiveAttention(Primitive):
         return self._scored(q, k, v, self._distances(q, k, fresh=True), None)
 
     def _within_keys(self, q: Tensor, x: Tensor, slot: dict[str, Tensor], start: int) -> Tensor:
-        """The same with keys and values, of [compressed, memory, x] and of results that wait to be among these."""
+        """The same, but the slot keeps keys and values of [compressed, memory, x], and of compressed vectors not yet
+        readable.
+        """
         c, fresh, begun, stop = self.config.rate, not slot, x.detach(), start + x.shape[1]
         if not fresh:
             begun = torch.cat([slot["begun"], begun], dim=1)
@@ -279,7 +296,9 @@ class CompressiveAttention(Primitive):
         return self._scored(q, k, v, self._distances(q, k, fresh), None)
 
     def _turned(self, slot: dict[str, Tensor], name: str, new: Tensor, results: Tensor | None, start: int) -> Tensor:
-        """All that may be read; where a segment ends, the slot keeps what the next one may read."""
+        """All keys (or values) that may be read. At the end of a segment, the slot keeps those that the next segment
+        may read.
+        """
         config, stop, wait = self.config, start + new.shape[2], f"waiting_{name}"
         row = torch.cat([slot.get(name, new[:, :, :0]), new], dim=2)
         slot[name] = row.detach()
@@ -299,7 +318,9 @@ class CompressiveAttention(Primitive):
 
     @classmethod
     def cost(cls, config: CompressiveAttentionConfig, shape: Shape) -> Cost:
-        """Every key of a window is counted, the masked ones too; the loss as well, which only training computes."""
+        """Every key of a window is counted, including masked ones. The loss, which only training computes, is counted
+        too.
+        """
         B, T, C, S, c = shape.batch, shape.length, config.dim, config.segment, config.rate
         N = segments(T, S)
         queries, keys = (T, T) if config.alone(T) else (S, config.compressed + config.memory + S)
@@ -321,7 +342,7 @@ class CompressiveAttention(Primitive):
 
 
 def _loss_cost(config: CompressiveAttentionConfig, shape: Shape) -> Cost:
-    """What `_relearn` adds: no gradient goes to the queries, nor to what the old attention reads."""
+    """The cost of `_relearn`. Queries and the keys and values of the old attention get no gradient."""
     B, C, S, E = shape.batch, config.dim, config.segment, config.segment // config.rate
     D, N = C // config.heads, config.losses(0, shape.length)
     results = B * config.fallen(shape.length) // config.rate if N else 0
@@ -336,5 +357,5 @@ def _loss_cost(config: CompressiveAttentionConfig, shape: Shape) -> Cost:
 
 
 def _last(y: Tensor, length: int, dim: int) -> Tensor:
-    """The last `length` positions; a copy, where a slice would hold on to more."""
+    """The last `length` positions, copied if a slice would keep more in memory."""
     return y if y.shape[dim] == length else y.narrow(dim, y.shape[dim] - length, length).clone()

@@ -1,9 +1,12 @@
-"""What relative scorings share: waves of the distance between a query and a key, and the shift that lines them up.
+"""Helpers for scores that depend on the distance between query and key: the waves of distances, and the relative shift.
 
-Dai et al. 2019, "Transformer-XL", https://arxiv.org/abs/1901.02860, section 3.3 and appendix B. Its waves are
-R_t = [sin(t f) | cos(t f)], f_m = 10000^(-2m/C), in two halves; Funnel-Transformer's, whose formula writes -m/(C/2),
-are the same. A score that depends on the distance alone is computed once for a query and a distance, in columns of
-falling distance, and then shifted so that it stands below its key. C width, n queries, K keys, R columns.
+Dai et al. 2019, "Transformer-XL", https://arxiv.org/abs/1901.02860, section 3.3 and appendix B. The wave of distance t
+is R_t = [sin(t f) | cos(t f)] with f_m = 10000^(-2m/C): first all sines, then all cosines. Funnel-Transformer writes
+the exponent as -m/(C/2), which is the same.
+
+A score that depends only on the distance is computed once per query and distance. The columns are ordered by falling
+distance. `relative_shift` then moves each row so that every score is in the column of its key. C width, n queries, K
+keys, R columns.
 """
 
 from __future__ import annotations
@@ -15,12 +18,12 @@ FREQUENCY_BASE = 10000.0
 
 
 def falling(largest: int, columns: int, device: torch.device | None = None) -> Tensor:
-    """The distances largest, largest - 1, ...: [columns] of int64; positive ones lie in the past."""
+    """The distances largest, largest - 1, ...: [columns] of int64. Positive distances are in the past."""
     return torch.arange(largest, largest - columns, -1, device=device)
 
 
 def waves(distances: Tensor, width: int, dtype: torch.dtype) -> Tensor:
-    """distances: [R] of any sign -> [R, width], the sines and then the cosines."""
+    """distances: [R], of any sign -> [R, width], first the sines, then the cosines."""
     precise = torch.promote_types(dtype, torch.float32)
     pairs = torch.arange(width // 2, device=distances.device, dtype=precise)
     angles = distances.to(precise)[:, None] * FREQUENCY_BASE ** (-2 * pairs / width)  # [R, width / 2]
@@ -28,29 +31,33 @@ def waves(distances: Tensor, width: int, dtype: torch.dtype) -> Tensor:
 
 
 def columns(queries: int, keys: int, *, causal: bool, step: int = 1) -> int:
-    """How many distances `relative_shift` needs, from that of the last query to the first key down.
+    """The number of distances that `relative_shift` needs, from the largest (last query to first key) downwards.
 
-    Causal leaves out the distances that no query may read but for the `step` that the shift itself needs.
+    If `causal`, distances that no query may read are left out, except for the `step` columns that the shift itself
+    needs.
     """
     return keys + step * (1 if causal else queries)
 
 
 def relative_shift(scores: Tensor, keys: int, step: int = 1) -> Tensor:
-    """scores: [..., n, R] by falling distance -> [..., n, K] by key; a view, nothing is copied.
+    """scores: [..., n, R] by falling distance -> [..., n, K] by key. It returns a view and copies nothing.
 
-    Column r of row i holds the score of the distance d0 - r, d0 that of the last query to the first key. A query lies
-    `step` positions beyond the one before it, so key j of row i is column step * (n - 1 - i) + j. With the columns of
-    `columns(..., causal=True)` what lies in a query's future is whatever the shift finds there, to be masked.
+    Column r of every row holds the score of distance d0 - r. d0 is the distance from the last query to the first key.
+    Each query is `step` positions after the previous one, so the score of row i and key j is in column step * (n - 1 -
+    i) + j. With the columns of `columns(..., causal=True)`, entries in a query's future hold arbitrary scores and must
+    be masked.
+
+    Raises ValueError if there are fewer than keys + step columns.
     """
     *batch, n, R = scores.shape
     if keys + step > R:
         raise ValueError(f"relative_shift needs keys + step columns or more, but got {R} for {keys} keys, step {step}.")
-    # Rows shorter by `step`, counted from where the first one begins: each row starts `step` columns before the last.
+    # View the memory as rows that are `step` shorter: each row then starts `step` columns earlier than the one before.
     flat = scores.flatten(-2).narrow(-1, step * (n - 1), n * (R - step))
     return flat.view(*batch, n, R - step)[..., :keys]
 
 
 def check_waves(dim: int) -> None:
-    """Raise ValueError unless `dim` splits into sines and cosines."""
+    """Raises ValueError if `dim` is odd: it must split into sines and cosines."""
     if dim % 2:
         raise ValueError(f"Waves of distances are pairs of sine and cosine, so dim must be even, but got {dim}.")

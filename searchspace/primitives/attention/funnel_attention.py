@@ -1,14 +1,13 @@
-"""Funnel attention: scores of content, of distance and of segment, where the queries may be a pooled sequence's.
+"""Funnel attention: scores from content, distance and segment; the queries may come from a pooled sequence.
 
-Dai et al. 2020, "Funnel-Transformer", https://arxiv.org/abs/2006.03236, section 2.2 and appendix A; the relative scores
-are those of Transformer-XL, looking both ways:
+Formula: score_ij = [(q_i + u) . k_j + (q_i + v) . (R_{p_i - p_j} W_r) + (q_i + w) . e_{same(i, j)}] / sqrt(D)
 
-score_ij = [(q_i + u) . k_j + (q_i + v) . (R_{p_i - p_j} W_r) + (q_i + w) . e_{same(i, j)}] / sqrt(D)
-
-R_t = [sin(t f) | cos(t f)]; e has a vector for different and one for equal segments. The class token is nowhere: the
-terms of distance and of segment are zero in its row and its column. Queries have no bias; keys, values and output do.
-Positions come from the context, evenly spaced; where a source is set its keys lie twice as close as the queries.
-B batch, T queries, S keys (T without a source), H heads, D width of one head, R distances, C = H * D model width.
+Dai et al. 2020, "Funnel-Transformer", https://arxiv.org/abs/2006.03236, section 2.2 and appendix A. The relative scores
+are those of Transformer-XL, in both directions. R_t = [sin(t f) | cos(t f)]. e has one vector for different segments
+and one for equal segments. The class token has no position: the terms of distance and segment are zero in its row and
+its column. Queries have no bias; keys, values and output do. The positions come from the context and must be evenly
+spaced. If `context.source` is set, its keys are twice as dense as the queries. B batch, T queries, S keys (T without a
+source), H heads, D width of one head, R distances, C = H * D model width.
 """
 
 from __future__ import annotations
@@ -26,13 +25,15 @@ from searchspace.primitives.attention.heads import check_heads, merge, places, s
 from searchspace.registry import primitive
 
 INITIAL_STD = 0.1  # of the biases and of the segments
-POOLED = 2  # queries lie so many keys apart, where they are pooled from a source
+POOLED = 2  # the distance between two queries, in keys, if the queries are pooled from a source
 
 
 @dataclass(frozen=True, kw_only=True)
 class FunnelAttentionConfig:
     """`separate_first`: whether the first position is a class token, outside of all distances.
     `segments`: whether the score depends on whether two positions are in the same segment.
+
+    Raises ValueError if heads does not divide dim, dim is odd, or the dropout is not a probability.
     """
 
     dim: int = given()
@@ -50,7 +51,7 @@ class FunnelAttentionConfig:
 
 @primitive("funnel_attention", FunnelAttentionConfig)
 class FunnelAttention(Primitive):
-    """Relative attention that looks both ways; it reads its keys from `context.source` where that is set."""
+    """Bidirectional relative attention. If `context.source` is set, keys and values come from it."""
 
     capabilities = Capabilities(causal=False, streaming=False, source=True)
 
@@ -69,6 +70,7 @@ class FunnelAttention(Primitive):
             self.segment = nn.Parameter(INITIAL_STD * torch.randn(2, config.heads, head[2]))  # e: different, equal
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
+        """x: [B, T, C] -> [B, T, C]. Raises ValueError if positions are not evenly spaced."""
         context.slot(causal=False)
         queries, step = places(x, context), POOLED
         source = context.take_source()
@@ -78,7 +80,7 @@ class FunnelAttention(Primitive):
         q = split(self.query(x), self.config.heads)
         k, v = (split(half, self.config.heads) for half in self.key_value(source.x).chunk(2, dim=2))
         relations = self._relations(q, queries, source, step, context)
-        # One product that adds up: every pass over all pairs that is saved is felt.
+        # One product that also adds, because each pass over all pairs costs noticeable time.
         content = self._scaled(q, self.content_bias).flatten(0, 1)
         scores = torch.baddbmm(relations.flatten(0, 1), content, k.transpose(2, 3).flatten(0, 1))
         return self.output(merge(self._read(scores.unflatten(0, q.shape[:2]), v, source.padding)))
@@ -88,7 +90,7 @@ class FunnelAttention(Primitive):
         return (q + bias) * q.shape[3] ** -0.5
 
     def _relations(self, q: Tensor, queries: Tensor, source: Source, step: int, context: Context) -> Tensor:
-        """[B, H, T, S], the terms of distance and of segment: zero for the class token."""
+        """The terms of distance and segment, [B, H, T, S]; zero for the class token."""
         T, S = len(queries), len(source.positions)
         unit = source.positions[1] - source.positions[0] if S > 1 else 1
         falling = torch.arange(columns(T, S, causal=False, step=step), device=q.device)
@@ -103,7 +105,9 @@ class FunnelAttention(Primitive):
         return terms
 
     def _segments(self, q: Tensor, queries: Tensor | None, keys: Tensor | None) -> Tensor:
-        """[B, H, T, S], or [B, H, T, 1] where nobody says which segment is whose: all are one."""
+        """The term of the segments: [B, H, T, S], or [B, H, T, 1] if no segments are given. All positions then share
+        one.
+        """
         different, equal = torch.einsum("bhid,nhd->nbhi", self._scaled(q, self.segment_bias), self.segment)
         if queries is None or keys is None:
             return equal[..., None]
@@ -112,7 +116,7 @@ class FunnelAttention(Primitive):
         return torch.where(same[:, None], equal[..., None], different[..., None])
 
     def _read(self, scores: Tensor, v: Tensor, keys: Tensor | None) -> Tensor:
-        """scores: [B, H, T, S], v: [B, H, S, D], keys: [B, S] -> [B, H, T, D]; zeros where there is no key."""
+        """scores: [B, H, T, S], v: [B, H, S, D], keys: [B, S] -> [B, H, T, D]; zeros where no key is real."""
         if keys is not None:
             scores = scores.masked_fill(~keys[:, None, None, :], torch.finfo(scores.dtype).min)
         weights = torch.dropout(scores.softmax(3), self.config.dropout, self.training)
@@ -132,19 +136,19 @@ class FunnelAttention(Primitive):
             + linear(shape, C, C, bias=False)
             + linear(shape, C, 2 * C, rows=read)
             + matmul(T, C // H, 2 * S + R, count=states)
-            + matmul(R, C, C, backward=1)  # waves are no parameters
+            + matmul(R, C, C, backward=1)  # the waves get no gradient
             + kept(shape, states * T * S + 2 * R * C + 2 * shape.rows * C + read * 2 * C)
             + linear(shape, C, C)
         )
 
 
 def _check_spacing(queries: Tensor, keys: Tensor, step: int) -> None:
-    """Raises ValueError unless keys are evenly spaced, and queries `step` keys apart."""
+    """Raises ValueError if keys are not evenly spaced, or queries are not `step` keys apart."""
     if torch.compiler.is_compiling() or len(keys) < 2:
-        return  # a compiled graph cannot look at values
+        return  # a compiled graph cannot read values
     unit = int(keys[1] - keys[0])
     if (keys.diff() != unit).any() or (queries.diff() != step * unit).any():
         raise ValueError(
-            "funnel_attention needs evenly spaced positions, those of a pooled sequence twice as far apart as those it "
-            f"was pooled from, but got {queries.tolist()} that read {keys.tolist()}."
+            "funnel_attention needs evenly spaced positions. Positions of a pooled sequence must be twice as far apart "
+            f"as those of its source, but got {queries.tolist()} that read {keys.tolist()}."
         )

@@ -1,4 +1,4 @@
-"""What the attention blocks share: heads, their check, and the places of the positions in front of them.
+"""Helpers of the attention blocks: split and merge heads, check their number, number the positions.
 
 B batch, T time, H heads, D width of one head, C = H * D model width.
 """
@@ -12,18 +12,22 @@ from searchspace.contract import Context
 
 
 def split(x: Tensor, heads: int) -> Tensor:
-    """[B, T, H * D] -> [B, H, T, D]; head h owns the slice from h * D to (h + 1) * D."""
+    """x: [B, T, H * D] -> [B, H, T, D]. Head h takes the channels from h * D up to (h + 1) * D."""
     B, T, width = x.shape
     return x.view(B, T, heads, width // heads).transpose(1, 2)
 
 
 def merge(heads: Tensor) -> Tensor:
-    """[B, H, T, D] -> [B, T, H * D]."""
+    """heads: [B, H, T, D] -> [B, T, H * D], the inverse of `split`."""
     return heads.transpose(1, 2).flatten(2)
 
 
 def places(x: Tensor, context: Context) -> Tensor:
-    """The positions of x: [B, T, C] in its sequence, [T]; counted on while streaming, unless the context says them."""
+    """x: [B, T, C] -> [T], the positions of x in its sequence.
+
+    They come from the context if it has them. Otherwise they count from 0, or from the end of the last piece if
+    streaming.
+    """
     if context.positions is not None:
         return context.positions
     start = context.streams.length if context.streams else 0
@@ -31,7 +35,10 @@ def places(x: Tensor, context: Context) -> Tensor:
 
 
 def check_heads(dim: int, heads: int, key_value_heads: int | None = None) -> None:
-    """Raise ValueError unless `dim` splits into `heads`, and these into groups that share keys and values."""
+    """Check the number of heads.
+
+    Raises ValueError if `dim` is not a multiple of `heads`, or `heads` is not a multiple of `key_value_heads`.
+    """
     if heads < 1 or dim % heads:
         raise ValueError(f"dim must be a multiple of heads, but got dim={dim}, heads={heads}.")
     if key_value_heads is not None and (key_value_heads < 1 or heads % key_value_heads):

@@ -1,10 +1,10 @@
-"""The keys and values that a stream keeps of all it has read, and how a query of the next piece reads them.
+"""The cache of keys and values in streaming, and attention over it.
 
-Every step adds one position. To copy all keys beside the new one at every step would cost more than to attend to them,
-so the newest lie apart in `k_new` and `v_new`, and join the others in `k` and `v` when they are many: a step copies
-T / MANY + MANY / 2 positions instead of T, and no tensor has spare room. What was read stays as it is, so a slot may be
-copied, reordered, or differentiated.
-B batch, T time, G key and value heads, D width of one head.
+Every step adds one position. If each step appended to one tensor, it would copy all keys, which costs more than the
+attention itself. So the newest keys and values are kept separately in `k_new` and `v_new`. When there are enough of
+them, they are appended to `k` and `v`. A step then copies T / MANY + MANY / 2 positions on average instead of T, and no
+tensor has unused space. Tensors are never changed in place, so a slot can be copied, reordered or differentiated. B
+batch, T time, G key and value heads, D width of one head.
 """
 
 from __future__ import annotations
@@ -16,12 +16,16 @@ from kernels.attention.attention import attention
 from kernels.attention.attention_step import Pair, attention_step
 from searchspace.contract import Context
 
-# A CPU step of 12 heads of 64 at 16,384 positions: 50 ms of copies without, 0.3 with it, beside 6 ms of attention.
+# One step on a CPU, 12 heads of 64, 16,384 positions: copies take 50 ms without this and 0.3 ms with it; the attention
+# itself takes 6 ms.
 MANY = 256
 
 
 def remember(slot: dict[str, Tensor], k: Tensor, v: Tensor) -> list[Pair]:
-    """Add the keys and values of a piece, [B, G, T, D] each; gives all there are, in order, in one part or two."""
+    """Append the keys and values of a piece, [B, G, T, D] each, to the slot.
+
+    Returns all keys and values so far, in order, as one or two parts.
+    """
     if k.shape[2] > 1 or "k" not in slot:
         _join(slot, [*_pairs(slot), (k, v)])
     else:
@@ -34,7 +38,10 @@ def remember(slot: dict[str, Tensor], k: Tensor, v: Tensor) -> list[Pair]:
 def attend_to_kept(
     q: Tensor, parts: list[Pair], *, bias: Tensor | None = None, dropout: float = 0.0, scale: float | None = None
 ) -> Tensor:
-    """q: [B, H, T, D], the queries of the newest T positions -> [B, H, T, D]; bias: [H, T, keys]."""
+    """Attention of the newest T positions over all cached keys.
+
+    q: [B, H, T, D], bias: [H, T, keys] or None -> [B, H, T, D]. parts: the result of `remember`.
+    """
     if q.shape[2] == 1:
         return attention_step(q, parts, bias=bias, dropout=dropout, scale=scale)
     k, v = _joined(parts) if len(parts) > 1 else parts[0]
@@ -42,7 +49,10 @@ def attend_to_kept(
 
 
 def bias_of_kept(context: Context, heads: int, queries: Tensor, parts: list[Pair]) -> Tensor | None:
-    """What the model's position adds to the scores of `queries`, [T] the newest positions: [heads, T, keys] or None."""
+    """The bias that the position encoding adds to the scores of the newest positions: [heads, T, keys], or None.
+
+    queries: [T], the positions of the queries.
+    """
     if context.position is None:
         return None
     keys = queries[-1] + torch.arange(1 - count(parts), 1, device=queries.device)
@@ -50,7 +60,7 @@ def bias_of_kept(context: Context, heads: int, queries: Tensor, parts: list[Pair
 
 
 def count(parts: list[Pair]) -> int:
-    """Of the keys."""
+    """The number of cached keys."""
     return sum(k.shape[2] for k, _ in parts)
 
 
@@ -65,6 +75,6 @@ def _join(slot: dict[str, Tensor], parts: list[Pair]) -> None:
 
 
 def _joined(parts: list[Pair]) -> Pair:
-    """Copies, position after position: what was read is a slice of a projection, which would be kept with it."""
+    """Concatenate the parts along time. It copies, because a slice would keep the whole projection in memory."""
     k, v = (torch.cat(tensors, dim=2).contiguous() for tensors in zip(*parts, strict=True))
     return k, v

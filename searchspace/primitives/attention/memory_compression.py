@@ -1,9 +1,9 @@
-"""How old memories become fewer: every `rate` of them, one after another in time, become one.
+"""Compression of old memories: `rate` consecutive inputs become one.
 
-Rae et al. 2020, "Compressive Transformers", https://arxiv.org/abs/1911.05507, section 3.2. "convolution":
-a convolution of kernel and stride `rate`, which is a linear map of `rate` inputs side by side, the oldest first;
-"mean" and "max", of every channel, learn nothing. Padding counts as zero in the convolution and not at all in the
-others. B batch, E results, c rate, C width.
+Rae et al. 2020, "Compressive Transformers", https://arxiv.org/abs/1911.05507, section 3.2. "convolution" has kernel and
+stride `rate`. It is one linear map of `rate` concatenated inputs, the oldest first. "mean" and "max" work on each
+channel and have no parameters. Padding counts as zero in the convolution; the other two leave it out. B batch, E
+results, c rate, C width.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ CompressionKind = Literal["convolution", "mean", "max"]
 
 
 class Compression(nn.Module):
+    """Compresses each group of `rate` consecutive inputs to one vector."""
+
     def __init__(self, kind: CompressionKind, rate: int, dim: int) -> None:
         super().__init__()
         self.kind, self.rate = kind, rate
@@ -40,7 +42,7 @@ class Compression(nn.Module):
         return blocks.masked_fill(masked, -math.inf).amax(2).masked_fill(masked.all(2), 0)
 
     def readable(self, real: Tensor) -> Tensor:
-        """real: [B, E * c] -> [B, E], True where any of the inputs is real."""
+        """real: [B, E * c] -> [B, E], True if any of the inputs is real."""
         return real.unflatten(1, (real.shape[1] // self.rate, self.rate)).any(2)
 
 
@@ -49,8 +51,8 @@ def reconstruction(
 ) -> Tensor:
     """The mean of |A(h, old) - A(h, packed)|^2, a scalar; section 3.2, algorithm 2.
 
-    q: [G, H, S, D], keys and values `old` and `packed`: [G, H, so many, D]; all but `packed` constant. real: where each
-    of the three is, [G, S] and the like; None when they all are.
+    q: [G, H, S, D]. `old` and `packed` are keys and values, [G, H, n, D] each; only `packed` gets a gradient. real:
+    three masks, of the queries, old keys and packed keys, [G, n] each; None if all are real.
     """
     queries, keys, results = (None, None, None) if real is None else real
     with torch.no_grad():
@@ -64,7 +66,7 @@ def reconstruction(
 
 
 def compression_cost(kind: CompressionKind, rate: int, dim: int, shape: Shape, results: int) -> Cost:
-    """`results` in the whole batch; no gradient goes on to the inputs."""
+    """The cost of `results` compressed vectors in the whole batch. The inputs get no gradient."""
     if kind != "convolution":
         return Cost()
     own = Cost(parameters=rate * dim * dim + dim)

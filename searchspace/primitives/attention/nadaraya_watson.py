@@ -1,13 +1,17 @@
-"""Nadaraya-Watson attention: a mean of the values, weighted by how near their keys are to the query.
+"""Nadaraya-Watson attention: a mean of the values, weighted by how close their keys are to the query.
 
-Nadaraya 1964, "On Estimating Regression", https://doi.org/10.1137/1109020; Watson 1964, "Smooth Regression Analysis":
-f(q) = sum_j K((q - k_j) / h) v_j / sum_j K((q - k_j) / h), a head's K a function of the length u of its argument:
-gaussian exp(-u^2 / 2), and for u up to 1 boxcar 1, epanechnikov 1 - u^2, triangular 1 - u; zeros where nothing is near.
-The bandwidth h is a number, or `learned` as w = 1 / h, one a head or one a dimension of a head. Without `project`
-queries, keys and values are the input itself, each head a slice of it: no parameters, the regression as it was
-published. With it they are maps of the input, and a map follows, as in multi-head attention. A boxcar's weights do not
-change with what they depend on, so it can learn neither. Rotary positions and ALiBi do not reach a distance.
-B batch, T time, S positions of the memory, H heads, D width of one head, C = H * D model width.
+Formula: f(q) = sum_j K((q - k_j) / h) v_j / sum_j K((q - k_j) / h)
+
+Nadaraya 1964, "On Estimating Regression", https://doi.org/10.1137/1109020; Watson 1964, "Smooth Regression Analysis".
+The kernel K of a head depends on the length u of its argument: gaussian exp(-u^2 / 2), and for u <= 1 boxcar 1,
+epanechnikov 1 - u^2, triangular 1 - u. If no key is within reach, the result is zero. The bandwidth h is a number. With
+`learned`, w = 1 / h is a parameter, one per head or one per dimension of a head.
+
+Without `project`, queries, keys and values are the input itself, and each head takes a slice of it: no parameters, the
+regression as published. With `project` they are linear maps of the input, and an output map follows, as in multi-head
+attention. The weights of a boxcar have no gradient, so it allows neither `learned` nor `project`. Rotary positions and
+ALiBi have no effect, because there are distances instead of scores. B batch, T time, S positions of the memory, H
+heads, D width of one head, C = H * D model width.
 """
 
 from __future__ import annotations
@@ -34,6 +38,9 @@ class NadarayaWatsonConfig:
     `learned`: whether 1 / h is learned: not, one per head, or one per dimension of a head.
     `project`: whether queries, keys, values and output are linear maps; otherwise they are the input itself.
     `over`: "self" reads the sequence itself, "memory" the encoder's output.
+
+    Raises ValueError if heads does not divide dim, the bandwidth is not above 0, a boxcar would have to learn, or the
+    block reads a memory in a model without an encoder.
     """
 
     dim: int = given()
@@ -66,7 +73,7 @@ class NadarayaWatsonConfig:
 
 @primitive("nadaraya_watson", NadarayaWatsonConfig, former=["kernel_attention"])
 class NadarayaWatson(Primitive):
-    """Kernel regression over the sequence or the memory; streaming keeps the keys, and the values where they differ."""
+    """Kernel regression over the sequence or the memory. Streaming keeps the keys, and the values if they differ."""
 
     capabilities = Capabilities(cross=True)
 
@@ -82,6 +89,7 @@ class NadarayaWatson(Primitive):
         self.inverse = nn.Parameter(torch.full((H, 1, width), 1 / config.h)) if learned else None
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
+        """x: [B, T, C] -> [B, T, C]. Raises ValueError if it reads the memory and the context has none."""
         over_self = self.config.over == "self"
         slot = context.slot(causal=self.config.causal or not over_self)
         read, keys = self._self(x, context, slot) if over_self else self._memory(context, slot)
@@ -113,7 +121,9 @@ class NadarayaWatson(Primitive):
         return read, context.padding
 
     def _memory(self, context: Context, slot: dict[str, Tensor] | None) -> tuple[list[Tensor], Tensor | None]:
-        """The keys and values of the memory are computed once while streaming, with its padding, and kept."""
+        """Keys and values of the memory. In streaming they are computed once and kept, together with the padding of the
+        memory.
+        """
         if slot:
             return [slot[name] for name in ("k", "v") if name in slot], slot.get("padding")
         if context.memory is None:
@@ -125,12 +135,12 @@ class NadarayaWatson(Primitive):
         return read, context.memory_padding
 
     def _keys_values(self, y: Tensor) -> list[Tensor]:
-        """The keys and the values, or what is both."""
+        """The keys and the values, or one tensor if they are the same."""
         return [y] if self.key_value is None else list(self.key_value(y).chunk(2, dim=2))
 
     @classmethod
     def cost(cls, config: NadarayaWatsonConfig, shape: Shape) -> Cost:
-        """Weights are counted for every pair, the masked ones too; a distance as the product it could be."""
+        """Weights are counted for every pair, including masked ones; a distance counts as a matrix product."""
         C, H, wide = config.dim, config.heads, max(4, shape.element_bytes)
         over_self, width = config.over == "self", _width(config)
         keys = shape.length if over_self else shape.memory
@@ -148,18 +158,18 @@ class NadarayaWatson(Primitive):
 
 
 def _width(config: NadarayaWatsonConfig) -> int:
-    """Of a head in the products: a Gaussian's have one column more, those of the values too."""
+    """The width of a head in the products. A Gaussian adds one column to keys and queries, and one to the values."""
     return config.dim // config.heads + (1 if config.kernel == "gaussian" else 0)
 
 
 def _kept(config: NadarayaWatsonConfig, rows: int, keys: int) -> int:
-    """Numbers that the backward pass needs, for so many queries and keys."""
+    """The number of elements that the backward pass needs, for `rows` queries and `keys` keys."""
     C, learned, wide = config.dim, config.learned != "none", config.heads * _width(config)
     held = rows * (2 * wide + config.heads) + keys * wide  # scaled queries, results, normalisers; scaled keys
     if config.kernel == "gaussian":
-        held += keys * (wide + C)  # the values with their column more, and the keys of |k|^2
+        held += keys * (wide + C)  # the values with one more column, and the keys of |k|^2
     entered = rows if config.over == "self" else rows + keys
-    raw = learned or config.kernel != "gaussian"  # unscaled keys and values are read, not only their copies
+    raw = learned or config.kernel != "gaussian"  # then the unscaled keys and values are kept too
     if config.project:  # the input, what the last map reads, [k; v], and the queries for the gradient of w
         return held + (entered + rows + 2 * raw * keys + learned * rows) * C
     return held + (raw * keys if config.over == "self" else learned * rows + raw * keys) * C

@@ -1,12 +1,13 @@
-"""Primer's attention: queries, keys and values each see the neighbours of their position before they meet.
+"""Primer attention: a short convolution over time mixes queries, keys and values with their neighbours before
+attention.
 
 Formula: softmax(Q K^T / sqrt(D)) V Wo, q_{i,c} = sum_k W_{c,k} (x Wq)_{i+k-left,c}, k and v alike
 
-So et al. 2021, "Primer", https://arxiv.org/abs/2109.08668, section 3, "multi-dconv-head attention": as `attention`, but
-after the projections every channel of every head runs through a convolution over time by taps of its own, q_{i,c} =
-sum_k W_{c,k} (x Wq)_{i+k-left,c}, and so do keys and values. left = K - 1 when causal, as published, else K // 2. What
-lies beyond the ends is zero, and so is padding. Taps start at 0.5 for the position itself and 0.5 / K for the others.
-B batch, T time, H heads, G key and value heads, K taps (`kernel`), D width of one head, C = H * D model width.
+So et al. 2021, "Primer", https://arxiv.org/abs/2109.08668, section 3, "multi-dconv-head attention". It is `attention`
+with one more step: after the projections, each channel of each head is convolved over time with its own taps. Queries,
+keys and values all are. left = K - 1 if causal, as published, else K // 2. Beyond the ends the input is zero, and so is
+padding. Taps start at 0.5 for the position itself and 0.5 / K for the others. B batch, T time, H heads, G key and value
+heads, K taps (`kernel`), D width of one head, C = H * D model width.
 """
 
 from __future__ import annotations
@@ -46,23 +47,23 @@ class PrimerAttentionConfig:
 
     @property
     def groups(self) -> int:
-        """Heads of keys and values."""
+        """The number of key and value heads."""
         return self.key_value_heads or self.heads
 
     @property
     def key_value_width(self) -> int:
-        """Numbers that a position's keys have in all heads; its values have as many."""
+        """The width of the keys of all heads at one position; the values have the same width."""
         return self.groups * (self.dim // self.heads)
 
     @property
     def width(self) -> int:
-        """Of queries, keys and values side by side."""
+        """The width of concatenated queries, keys and values."""
         return self.dim + 2 * self.key_value_width
 
 
 @primitive("primer_attention", PrimerAttentionConfig)
 class PrimerAttention(Primitive):
-    """Streaming keeps the last K - 1 projections, and the keys and values of all that was read."""
+    """Convolved multi-head attention. Streaming keeps the last K - 1 projections and all keys and values so far."""
 
     capabilities = Capabilities(turned=True)
 
@@ -76,9 +77,11 @@ class PrimerAttention(Primitive):
         self.output = nn.Linear(config.dim, config.dim, bias=config.bias)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
+        """x: [B, T, C] -> [B, T, C]. Raises ValueError if it is not causal and the context is streaming."""
         config = self.config
         projected = with_neighbours(self.query_key_value(x), config.kernel, context, causal=config.causal)
-        # Channels side by side again, as fused attention wants them: else it would keep a matrix of all pairs.
+        # Make each position's channels contiguous, which fused attention needs. Otherwise the plain path is taken, and
+        # it keeps a matrix of all pairs.
         q, k, v = self._heads(depthwise_convolution(projected, self.taps).contiguous())
         slot, queries = context.slot(causal=config.causal), places(x, context)
         if context.position is not None:

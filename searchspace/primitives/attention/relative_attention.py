@@ -1,16 +1,19 @@
-"""Relative attention with segment recurrence: a segment reads itself and, as a memory, what came just before it.
+"""Relative attention with segment recurrence: a segment reads itself and, as its memory, the inputs just before it.
 
 Formula: softmax([(q_i + u) . k_j + (q_i + v) . (R_{i-j} Wr)] / sqrt(D)) V, keys and values of [memory, x]
 
-Dai et al. 2019, "Transformer-XL", https://arxiv.org/abs/1901.02860, sections 3.2 and 3.3: keys and values are made of
-[sg(memory), x], queries of x, all without bias, and scored by content and distance (see `relative_scores`). The memory
-is the newest `memory` inputs before the segment; it is empty at first, and no gradient reaches its inputs, though it
-reaches Wk and Wv. T positions are cut in segments of `segment` from the start of the sequence, so one long input is the
-paper's recurrence, and so is a `Streams` fed segment after segment. Both ways, all of the input is one segment and
-there is no memory. Places are distances alone: the position of the model, rotary or other, does not reach this block.
+Dai et al. 2019, "Transformer-XL", https://arxiv.org/abs/1901.02860, sections 3.2 and 3.3. Keys and values are linear
+maps of [sg(memory), x] and queries of x, all without bias. Scores depend on content and distance (see
+`relative_scores`). The memory holds the newest `memory` inputs before the segment and is empty at first. Its inputs get
+no gradient, but Wk and Wv do.
 
-A stream begun in training keeps inputs, as the paper does; one begun in evaluation keeps keys and values, which give
-the same numbers and are projected once. B batch, T time, S segment, M memory, H heads, D width of one head, C = H * D.
+The T positions are cut into segments of length `segment` from the start of the sequence. So one long input gives the
+paper's recurrence, and so does a `Streams` fed segment by segment. A bidirectional block treats the whole input as one
+segment and has no memory. Positions enter only as distances: the model's position encoding has no effect on this block.
+
+A stream that started in training mode keeps inputs, as the paper does. One that started in evaluation mode keeps keys
+and values: the results are the same, and each input is projected only once. B batch, T time, S segment, M memory, H
+heads, D width of one head, C = H * D.
 """
 
 from __future__ import annotations
@@ -67,13 +70,14 @@ class RelativeAttentionConfig:
         at_least(0, memory=self.memory)
 
     def read(self, length: int) -> int:
-        """How many positions of its segment have been read after `length` positions; 0 at the start of one."""
+        """The number of positions of the current segment after `length` positions; 0 at the start of a segment."""
         return length if self.segment is None else length % self.segment
 
     def left(self, length: int, more: int) -> int:
-        """How many of `more` positions, after `length`, end a segment that has begun or make one of their own.
+        """How many of the next `more` positions, after `length`, complete the current segment or are alone in a new
+        one.
 
-        The others are in segments that begin among them.
+        The others belong to segments that start among them.
         """
         if not self.causal or self.segment is None:
             return more
@@ -81,16 +85,20 @@ class RelativeAttentionConfig:
         return more if more <= room else room % self.segment
 
     def held(self, length: int) -> int:
-        """How many positions a stream keeps after `length`: those of its segment and of the memory before it."""
+        """The number of positions that a stream keeps after `length`: those of the current segment and the memory
+        before it.
+        """
         return min(length, self.memory if self.same_length else self.memory + self.read(length))
 
 
 Pair = Sequence[Tensor]  # keys and values, each [B, H, positions, D]
-Distances = Callable[[int, int], Tensor]  # of so many queries and keys: [H, D, R]
+Distances = Callable[[int, int], Tensor]  # number of queries, number of keys -> [H, D, R]
 
 
 @primitive("relative_attention", RelativeAttentionConfig)
 class RelativeAttention(Primitive):
+    """Attention with relative positions over segments. Streaming keeps the current segment and the memory."""
+
     def __init__(self, config: RelativeAttentionConfig) -> None:
         super().__init__()
         self.config = config
@@ -100,6 +108,7 @@ class RelativeAttention(Primitive):
         self.output = nn.Linear(config.dim, config.dim, bias=False)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
+        """x: [B, T, C] -> [B, T, C]. Raises ValueError if it is not causal and the context is streaming."""
         config, T = self.config, x.shape[1]
         slot = context.slot(causal=config.causal)
         start = 0 if context.streams is None else context.streams.length
@@ -117,12 +126,14 @@ class RelativeAttention(Primitive):
         return self.output(merge(self._read(q, whole, remembered, left, distances, context.padding)))
 
     def _heads(self, y: Tensor) -> Pair:
-        """[B, T, 2 * C] -> keys and values."""
+        """y: [B, T, 2 * C] -> keys and values, [B, H, T, D] each."""
         k, v = (split(half, self.config.heads) for half in y.chunk(2, dim=2))
         return k, v
 
     def _remembered(self, slot: dict[str, Tensor], x: Tensor, new: Pair, start: int) -> Pair:
-        """The keys and values of what the stream kept and of this piece; the slot keeps what the next one may read."""
+        """The keys and values of the stream so far and of this piece. The slot keeps those that the next piece may
+        read.
+        """
         keeps_inputs = "inputs" in slot if slot else self.training
         if keeps_inputs:
             past = slot.get("inputs", x[:, :0])
@@ -140,7 +151,7 @@ class RelativeAttention(Primitive):
     def _read(
         self, q: Tensor, whole: Pair, remembered: Pair, left: int, distances: Distances, padding: Tensor | None = None
     ) -> Tensor:
-        """q: [B, H, T, D]. whole: keys and values of the past and of these T; remembered: of these, as a memory."""
+        """q: [B, H, T, D]. whole: keys and values of the past and of these T; remembered: of these T, as a memory."""
         T = q.shape[2]
         past = whole[0].shape[2] - T
         if left == T:
@@ -158,11 +169,11 @@ class RelativeAttention(Primitive):
         return torch.cat([self._segment(q[:, :, :left], begun, distances), rest], dim=2)
 
     def _segment(self, q: Tensor, whole: Pair, distances: Distances, padding: Tensor | None = None) -> Tensor:
-        """Queries of one segment; the keys end with their own."""
+        """Queries of one segment. The last keys are those of the queries themselves."""
         n, K = q.shape[2], whole[0].shape[2]
         allowed = None if padding is None else padding[:, None, None, :]
         if self.config.causal and (n > 1 or self.config.same_length):
-            within = padding is None and not self.config.same_length  # then all before these are read
+            within = padding is None and not self.config.same_length  # then all earlier keys are read
             near = self._near(n, n if within else K, q.device)[None, None]
             allowed = near if allowed is None else allowed & near
         return self._scored(q, whole[0], whole[1], distances(n, K), allowed, padding)
@@ -170,7 +181,7 @@ class RelativeAttention(Primitive):
     def _segments(
         self, q: Tensor, memory: Pair, present: Pair, remembered: Pair, distances: Distances, padding: Tensor | None
     ) -> Tensor:
-        """Queries of segments from the start of the first, all of them at once; see `windows`."""
+        """Queries of several segments at once, from the start of the first; see `windows`."""
         B, T, S, M = q.shape[0], q.shape[2], self.config.segment, self.config.memory
         assert S is not None
         read = partial(windows, segment=S, memory=M)
@@ -190,13 +201,13 @@ class RelativeAttention(Primitive):
         return self.scores(q, k, v, r, allowed, dropout=dropout, may_be_empty=padding is not None)
 
     def _near(self, queries: int, keys: int, device: torch.device) -> Tensor:
-        """[n, K], True where the key is no later than the query, nor too far with `same_length`."""
+        """[n, K], True where the key is not after the query and, with `same_length`, not too far before it."""
         back = reach_back(queries, keys, device)
         return (back >= 0) & (back <= self.config.memory) if self.config.same_length else back >= 0
 
     @classmethod
     def cost(cls, config: RelativeAttentionConfig, shape: Shape) -> Cost:
-        """Every key of a window is counted, the masked ones too."""
+        """Every key of a window is counted, including masked ones."""
         B, T, C = shape.batch, shape.length, config.dim
         whole = config.left(0, T) == T
         S, M = (T, 0) if whole or config.segment is None else (config.segment, config.memory)
@@ -213,6 +224,6 @@ class RelativeAttention(Primitive):
 
 
 def _kept(y: Tensor, length: int, dim: int) -> Tensor:
-    """The last `length` positions; a copy where a slice would hold on to more."""
+    """The last `length` positions, copied if a slice would keep more in memory."""
     y = y.detach()
     return y if y.shape[dim] == length else y.narrow(dim, y.shape[dim] - length, length).clone()

@@ -1,9 +1,9 @@
-"""Attention whose scores add what a key says and how far away it is: Transformer-XL's, with the segments it reads.
+"""Transformer-XL attention: scores from content and distance, and helpers that cut a sequence into segments.
 
-Dai et al. 2019, "Transformer-XL", https://arxiv.org/abs/1901.02860, section 3.3:
-score_ij = [(q_i + u) . k_j + (q_i + v) . (W_r R_(i-j))] / sqrt(D), then a softmax over the keys that may be read.
-B batch, T time, N segments of S positions, M positions of memory, G groups of queries with keys of their own (the
-segments of all sequences), n queries and K keys of a group, R distances, H heads, D width of one head, C = H * D.
+Dai et al. 2019, "Transformer-XL", https://arxiv.org/abs/1901.02860, section 3.3: score_ij = [(q_i + u) . k_j + (q_i +
+v) . (W_r R_(i-j))] / sqrt(D), then a softmax over the keys that may be read. B batch, T time, N segments of S
+positions, M positions of memory, G groups of queries with their own keys (the segments of all sequences), n queries and
+K keys of a group, R distances, H heads, D width of one head, C = H * D.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from searchspace.primitives.attention.distances import columns, falling, relativ
 from searchspace.sharing import shared
 
 INITIAL_STD = 0.02  # of u and v, as in the released code
-# Scores at a time, so that they stay in the cache. B 4, T 4096, H 4, D 32, segment and memory 128, float32, one core:
-# evaluation 134 ms, 152 with four times as many, 295 with all at once; training 407, 413 and 634.
+# Number of scores computed at a time, so that they stay in the CPU cache. B 4, T 4096, H 4, D 32, segment and memory
+# 128, float32, one core: evaluation takes 134 ms, 152 ms with four times as many, 295 ms with all at once; training
+# takes 407, 413 and 634 ms.
 CPU_SCORES = 2**18
 
 
 class RelativeScores(nn.Module):
-    """u, v and W_r of one block. With `share` all blocks of a model have one u and one v."""
+    """The parameters u, v and W_r of one block. With `share`, all blocks of a model have the same u and v."""
 
     def __init__(self, dim: int, heads: int, *, clamp: int | None, share: bool) -> None:
         super().__init__()
@@ -44,8 +45,9 @@ class RelativeScores(nn.Module):
     ) -> Tensor:
         """q: [G, H, n, D], k and v: [G, H, K, D], r: [H, D, R] of `distances` -> [G, H, n, D].
 
-        allowed: [G or 1, 1, n, K], or of the newest keys alone where every query reads all before them; None where it
-        reads every key. `may_be_empty`: some query may have none, and reads zeros; then it is of all keys.
+        allowed: [G or 1, 1, n, K], True where a query may read a key; None if every query reads every key. It may cover
+        only the newest keys if every query reads all keys before these. may_be_empty: whether a query may have no key
+        at all; it then gives zeros, and `allowed` must cover all keys.
         """
         G, H, n, _ = q.shape
         together = max(1, CPU_SCORES // (H * n * k.shape[2]))
@@ -59,9 +61,10 @@ class RelativeScores(nn.Module):
     def _by_heads(
         self, q: Tensor, k: Tensor, v: Tensor, r: Tensor, allowed: Tensor | None, dropout: float, may_be_empty: bool
     ) -> Tensor:
-        """`_read`, without gradients for so many heads at a time that their scores stay in the cache.
+        """The same as `_read`. Without gradients it computes only a few heads at a time, so that the scores stay in the
+        cache.
 
-        A segment of 128, memory 3800, 10 heads of 41, float32, one core: 33 ms a layer, 68 with all heads at once.
+        A segment of 128, memory 3800, 10 heads of 41, float32, one core: 33 ms per layer, 68 ms with all heads at once.
         """
         together = max(1, CPU_SCORES // (q.shape[2] * k.shape[2]))
         if torch.is_grad_enabled() or together >= self.heads:
@@ -91,18 +94,19 @@ class RelativeScores(nn.Module):
         by_distance = torch.bmm(heads_first.flatten(1, 2), r).view(H, G, n, -1)
         scores = relative_shift(by_distance, K).transpose(0, 1)  # [G, H, n, K]
         content = torch.add(u * scale, q, alpha=scale)
-        # A segment of 128, memory 3800, 10 heads of 41, float32, one core: content added by its product takes 3.1 ms
-        # less, and values times weights, whose rows are long, 1.6 ms less. One query, or with gradients: more.
+        # A segment of 128, memory 3800, 10 heads of 41, float32, one core: adding the content scores inside the matrix
+        # product saves 3.1 ms, and multiplying values by weights in this order, with long rows, saves 1.6 ms. With one
+        # query or with gradients both are slower.
         lone = G == 1 and n > 1 and not torch.is_grad_enabled() and not torch.compiler.is_compiling()
         if lone:
             one = scores[0]
             torch.baddbmm(one, content[0].to(k.dtype), k[0].transpose(1, 2), out=one)
         else:
-            # In place: a product keeps its factors for the backward pass and not its result.
+            # In place is safe: the backward pass of a product needs its factors, not its result.
             scores = (content @ k.transpose(2, 3)).add_(scores)
         if allowed is not None:
             late = scores if allowed.shape[3] == K else scores[..., K - allowed.shape[3] :]
-            # Finite, so that a row without any key has no NaN in it or in its gradient.
+            # A finite minimum, so that a row without any key has no NaN in its values or its gradient.
             late.masked_fill_(~allowed, torch.finfo(scores.dtype).min)
         weights = F.dropout(scores.softmax(3), dropout).to(v.dtype)
         out = (v.transpose(2, 3) @ weights.transpose(2, 3)).transpose(2, 3) if lone else weights @ v
@@ -111,13 +115,15 @@ class RelativeScores(nn.Module):
         return out
 
     def distances(self, queries: int, keys: int, like: Tensor, *, causal: bool = True) -> Tensor:
-        """W_r R for the distances of a group whose last query stands at its last key: [H, D, R], falling."""
+        """W_r R for the distances of a group whose last query is at its last key: [H, D, R], falling."""
         return self._projected(keys - 1, columns(queries, keys, causal=causal), like.device)
 
     def remembered_distances(self, _queries: int, keys: int, like: Tensor, *, most: int | None, fresh: bool) -> Tensor:
-        """The same while reading in pieces, of causal groups of at most `most` keys, from a table.
+        """The same for streaming, from a cached table: [H, D, keys + 1]. Groups are causal and have at most `most`
+        keys.
 
-        It is made anew where the stream makes its keys anew (`fresh`), at its beginning at least, and when it is short.
+        The table is rebuilt if `fresh` is set (the stream rebuilds its keys; at least at its start) or if it is too
+        short.
         """
         most = most or 1 << keys.bit_length()
         if torch.compiler.is_compiling():
@@ -142,7 +148,7 @@ def _key(bias: str, dim: int, heads: int) -> Hashable:
 
 
 def parameters_cost(dim: int, heads: int, *, share: bool) -> Cost:
-    """u, v and W_r."""
+    """The parameters u, v and W_r."""
     biases = Cost(parameters=2 * dim)
     if share:
         biases = common(_key("content", dim, heads), dim) + common(_key("position", dim, heads), dim)
@@ -152,7 +158,9 @@ def parameters_cost(dim: int, heads: int, *, share: bool) -> Cost:
 def reading_cost(
     dim: int, heads: int, shape: Shape, *, groups: int, queries: int, keys: int, causal: bool = True
 ) -> Cost:
-    """One call of `RelativeScores` with its distances: `groups` of so many queries and keys."""
+    """The cost of one call of `RelativeScores`, distances included. groups: number of groups with `queries` and `keys`
+    each.
+    """
     R, D = columns(queries, keys, causal=causal), dim // heads
     rows, pairs = groups * queries, groups * queries * keys
     return (
@@ -160,20 +168,21 @@ def reading_cost(
         + kept(shape, 2 * R * dim)  # the waves and their projection
         + matmul(rows, D, R, count=heads)
         + matmul(queries, D, 2 * keys, count=groups * heads)
-        + kept(shape, 2 * rows * dim + heads * pairs)  # queries with either bias; weights
+        + kept(shape, 2 * rows * dim + heads * pairs)  # queries with each bias; weights
         + Cost(activation_bytes=pairs)  # the mask
     )
 
 
 def segments(T: int, segment: int) -> int:
-    """How many segments of so many positions T positions take."""
+    """The number of segments of length `segment` that T positions need."""
     return -(-T // segment)
 
 
 def newest(y: Tensor, size: int, step: int, count: int) -> Tensor:
-    """The last `size` entries of y before each of `count` places, `step` entries apart, the last of them y's end.
+    """The last `size` entries before each of `count` places, which are `step` entries apart; the last place is the end
+    of y.
 
-    y: [B, H, L, D] -> [B, count, H, size, D]; where y has not begun it is zero.
+    y: [B, H, L, D] -> [B, count, H, size, D], zeros before the start of y.
     """
     B, H, L, D = y.shape
     if size == 0:
@@ -183,16 +192,16 @@ def newest(y: Tensor, size: int, step: int, count: int) -> Tensor:
 
 
 def cut(y: Tensor, segment: int) -> Tensor:
-    """[B, H, T, D] -> [B, N, H, S, D], zeros behind the end."""
+    """y: [B, H, T, D] -> [B, N, H, S, D], zeros after the end."""
     N = segments(y.shape[2], segment)
     return F.pad(y, (0, 0, 0, N * segment - y.shape[2])).unflatten(2, (N, segment)).transpose(1, 2)
 
 
 def windows(present: Tensor, past: Tensor, remembered: Tensor, *, segment: int, memory: int) -> Tensor:
-    """What the segments of a sequence may read, their own positions after the newest of the memory: [B * N, H, K, D].
+    """The keys (or values) that each segment may read, the newest of the memory and then its own: [B * N, H, K, D].
 
-    present: [B, H, T, D]; past: [B, H, p, D], p <= memory, what came before it; remembered: as present, but as the
-    memory of later segments. K = memory + segment; where there is nothing it is zero.
+    present: [B, H, T, D]. past: [B, H, p, D] with p <= memory, the positions before. remembered: like present, but as
+    later segments see it in their memory. K = memory + segment; entries without a position are zero.
     """
     N = segments(present.shape[2], segment)
     before = torch.cat([past, remembered[:, :, : (N - 1) * segment]], dim=2)
@@ -200,5 +209,5 @@ def windows(present: Tensor, past: Tensor, remembered: Tensor, *, segment: int, 
 
 
 def reach_back(queries: int, keys: int, device: torch.device) -> Tensor:
-    """How far each key lies behind each query, the last query at the last key: [n, K]."""
+    """How far each key is behind each query if the last query is at the last key: [n, K]."""
     return torch.arange(keys - queries, keys, device=device)[:, None] - torch.arange(keys, device=device)

@@ -1,10 +1,11 @@
-"""Attention with relative positions: keys and values carry a learned vector for how far they are from the query.
+"""Attention with relative positions: keys and values get a learned vector for their distance from the query.
 
-Shaw et al. 2018, "Self-Attention with Relative Position Representations", https://arxiv.org/abs/1803.02155, eq. 3-5:
-score_ij = q_i (k_j + a_{clip(j - i)}) / sqrt(D), out_i = sum_j w_ij (v_j + b_{clip(j - i)}), clip to [-c, c]; a and b
-are one pair of tables [2 c + 1, D] for all heads of a layer. In causal attention their last c rows are never read.
-These are its positions; rotary positions and ALiBi do not reach it.
-B batch, T time, H heads, D width of one head, c clip, C = H * D model width.
+Formula: score_ij = q_i (k_j + a_{clip(j - i)}) / sqrt(D), out_i = sum_j w_ij (v_j + b_{clip(j - i)}), clip to [-c, c]
+
+Shaw et al. 2018, "Self-Attention with Relative Position Representations", https://arxiv.org/abs/1803.02155, eq. 3-5.
+The tables a and b have shape [2 c + 1, D]. All heads of a layer share them. Causal attention never reads their last c
+rows. Rotary positions and ALiBi have no effect on this block. B batch, T time, H heads, D width of one head, c clip, C
+= H * D model width.
 """
 
 from __future__ import annotations
@@ -24,7 +25,11 @@ from searchspace.registry import primitive
 
 @dataclass(frozen=True, kw_only=True)
 class ShawAttentionConfig:
-    """`clip`: the distance from which on all are alike. `values`: values carry vectors too, not keys alone."""
+    """`clip`: c; all larger distances share one vector.
+    `values`: whether values get a vector too, and not only keys.
+
+    Raises ValueError if heads does not divide dim, the clip is below 1, or the dropout is not a probability.
+    """
 
     dim: int = given()
     causal: bool = given(False)
@@ -41,12 +46,13 @@ class ShawAttentionConfig:
 
     @property
     def tables(self) -> int:
+        """The number of tables."""
         return 2 if self.values else 1
 
 
 @primitive("shaw_attention", ShawAttentionConfig)
 class ShawAttention(Primitive):
-    """Attention with relative positions; streaming keeps the keys and values of all that was read."""
+    """Attention with relative positions. Streaming keeps the keys and values of everything read so far."""
 
     def __init__(self, config: ShawAttentionConfig) -> None:
         super().__init__()
@@ -54,10 +60,11 @@ class ShawAttention(Primitive):
         D = config.dim // config.heads
         self.query_key_value = nn.Linear(config.dim, 3 * config.dim, bias=config.bias)
         self.output = nn.Linear(config.dim, config.dim, bias=config.bias)
-        # As wide as the projected keys and values that they are added to.
+        # Initialised at the scale of the projected keys and values to which they are added.
         self.tables = nn.Parameter(torch.randn(config.tables, 2 * config.clip + 1, D) * config.dim**-0.5)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
+        """x: [B, T, C] -> [B, T, C]. Raises ValueError if it is not causal and the context is streaming."""
         slot = context.slot(causal=self.config.causal)
         q, k, v = (split(part, self.config.heads) for part in self.query_key_value(x).chunk(3, dim=2))
         if slot is not None:
@@ -77,12 +84,14 @@ class ShawAttention(Primitive):
 
     @classmethod
     def cost(cls, config: ShawAttentionConfig, shape: Shape) -> Cost:
-        """The plain form, which keeps the weights of every pair; each query meets every row of a table once."""
+        """The plain path, which keeps the weights of every pair. Each query is multiplied with every row of a table
+        once.
+        """
         C, D, T = config.dim, config.dim // config.heads, shape.length
         rows, states = 2 * config.clip + 1, shape.batch * config.heads
         read = config.clip + 1 if config.causal else rows
         streamed = 2 * shape.rows * C if config.causal else 0
-        masks = T * T * (2 if config.causal else 1 + config.tables)  # of the clipped sides, and of the future
+        masks = T * T * (2 if config.causal else 1 + config.tables)  # clipped distances of each side; the future
         return (
             linear(shape, C, 3 * C, bias=config.bias)
             + matmul(T, D, 2 * T, count=states)

@@ -1,12 +1,14 @@
-"""T5 attention: each head adds a learned number to a score by how far apart query and key are, in coarsening buckets.
+"""T5 attention: each head adds a learned bias that depends on the bucket of the distance between query and key.
 
-Raffel et al. 2020, "Exploring the Limits of Transfer Learning", https://arxiv.org/abs/1910.10683, section 2.1:
-softmax(q_i k_j + b_{bucket(j - i)}) v_j, without 1 / sqrt(D), b of [buckets, heads] one for all layers of a stack. Half
-the buckets hold one distance each, the others ever more, growing as a power up to `max_distance`; what lies beyond
-shares the last. Both ways each direction has half of all buckets, the future the second. The first e distances are
-exact: n goes to e + floor(log(n / e) / log(max_distance / e) (N - e)), in whole numbers here, so nothing is rounded.
-These are its positions; rotary positions and ALiBi do not reach it.
-B batch, T time, H heads, D width of one head, N buckets of one direction, C = H * D model width.
+Formula: softmax(q_i k_j + b_{bucket(j - i)}) v_j, without 1 / sqrt(D)
+
+Raffel et al. 2020, "Exploring the Limits of Transfer Learning", https://arxiv.org/abs/1910.10683, section 2.1. The
+table b has shape [buckets, heads] and is shared by all layers of a stack. Half of the buckets hold one distance each.
+The others hold ranges that grow as a power, up to `max_distance`; all larger distances share the last bucket. A
+bidirectional block uses half of all buckets for each direction, the second half for the future. The first e distances
+are exact. A larger distance n is in bucket e + floor(log(n / e) / log(max_distance / e) (N - e)). This is computed in
+integers, so nothing is rounded. Rotary positions and ALiBi have no effect on this block. B batch, T time, H heads, D
+width of one head, N buckets of one direction, C = H * D model width.
 """
 
 from __future__ import annotations
@@ -32,6 +34,9 @@ class T5AttentionConfig:
     `max_distance`: the distance from which all share the last bucket.
     `scale`: whether scores are divided by sqrt(D); as published they are not.
     `share`: whether all layers that look in the same direction share one table.
+
+    Raises ValueError if heads does not divide dim, the number of buckets does not suit the direction, the maximum
+    distance has a bucket of its own, or the dropout is not a probability.
     """
 
     dim: int = given()
@@ -52,24 +57,24 @@ class T5AttentionConfig:
             raise ValueError(f"buckets must be {needed}, but got {self.buckets}.")
         if self.max_distance <= self.one_way // 2:
             raise ValueError(
-                f"max_distance must lie beyond the {self.one_way // 2} distances that have a bucket of their own, "
+                f"max_distance must be beyond the {self.one_way // 2} distances that have their own bucket, "
                 f"but got max_distance={self.max_distance}, buckets={self.buckets}."
             )
 
     @property
     def one_way(self) -> int:
-        """Buckets of one direction."""
+        """The number of buckets of one direction."""
         return self.buckets if self.causal else self.buckets // 2
 
     @property
     def table(self) -> tuple[str, bool, int, int]:
-        """What layers must have in common to share a table."""
+        """The key of the table: layers share a table if their keys are equal."""
         return ("t5_attention", self.causal, self.buckets, self.heads)
 
 
 @primitive("t5_attention", T5AttentionConfig)
 class T5Attention(Primitive):
-    """Attention with a bias by distance; streaming keeps the keys and values of all that was read."""
+    """Attention with a bias by distance. Streaming keeps the keys and values of everything read so far."""
 
     def __init__(self, config: T5AttentionConfig) -> None:
         super().__init__()
@@ -78,7 +83,7 @@ class T5Attention(Primitive):
         self.output = nn.Linear(config.dim, config.dim, bias=config.bias)
         self.starts = _starts(config.one_way, config.max_distance)
         self.table = shared(config.table, self._table) if config.share else self._table()
-        if not config.scale:  # the factor that the scores lack stands in the queries at the start, as in the paper
+        if not config.scale:  # the initial queries contain the factor 1 / sqrt(D) instead, as in the paper
             with torch.no_grad():
                 self.query_key_value.weight[: config.dim] *= (config.dim // config.heads) ** -0.5
 
@@ -86,6 +91,7 @@ class T5Attention(Primitive):
         return nn.Parameter(torch.randn(self.config.buckets, self.config.heads) * self.config.dim**-0.5)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
+        """x: [B, T, C] -> [B, T, C]. Raises ValueError if it is not causal and the context is streaming."""
         config = self.config
         slot = context.slot(causal=config.causal)
         q, k, v = (split(part, config.heads) for part in self.query_key_value(x).chunk(3, dim=2))
@@ -100,13 +106,17 @@ class T5Attention(Primitive):
         return self.output(merge(out))
 
     def _bias(self, queries: int, keys: int) -> Tensor:
-        """[H, Tq, Tk]; the last query stands at the last key. One look-up a distance, and every query's row a part."""
+        """[H, Tq, Tk], with the last query at the last key. Each distance is looked up once; every row is a view of the
+        result.
+        """
         distance = torch.arange(1 - keys, queries, device=self.table.device)  # key - query
         line = self.table[self.buckets(distance)].T  # [H, Tq + Tk - 1]
         return line.unfold(1, keys, 1).flip(1)
 
     def buckets(self, distance: Tensor) -> Tensor:
-        """The bucket of every distance key - query; causal, all of the future shares that of the query itself."""
+        """distance: key - query, any shape -> the bucket of each, same shape. If causal, all future distances share
+        bucket 0.
+        """
         config = self.config
         starts = torch.tensor(self.starts, device=distance.device)
         if config.causal:
@@ -115,7 +125,7 @@ class T5Attention(Primitive):
 
     @classmethod
     def cost(cls, config: T5AttentionConfig, shape: Shape) -> Cost:
-        """Scores are counted for every pair. The bias takes the plain path, which keeps the weights of every pair."""
+        """Scores are counted for every pair. The bias uses the plain path, which keeps the weights of every pair."""
         C, T, states = config.dim, shape.length, shape.batch * config.heads
         numbers = config.buckets * config.heads
         streamed = 2 * shape.rows * C * shape.element_bytes if config.causal else 0
@@ -123,7 +133,7 @@ class T5Attention(Primitive):
             linear(shape, C, 3 * C, bias=config.bias)
             + matmul(T, C // config.heads, 2 * T, count=states)
             + kept(shape, 3 * shape.rows * C + states * T * T)
-            + Cost(activation_bytes=8 * (2 * T - 1) + (T * T if config.causal else 0))  # buckets, and the mask
+            + Cost(activation_bytes=8 * (2 * T - 1) + (T * T if config.causal else 0))  # the buckets and the mask
             + linear(shape, C, C, bias=config.bias)
             + (common(config.table, numbers) if config.share else Cost(parameters=numbers))
             + Cost(state_bytes=streamed)
@@ -131,7 +141,7 @@ class T5Attention(Primitive):
 
 
 def _starts(buckets: int, max_distance: int) -> tuple[int, ...]:
-    """The smallest distance of every bucket but the first: n is in bucket e + k if (n / e)^(N - e) >= (m / e)^k."""
+    """The smallest distance of every bucket except the first: n is in bucket e + k if (n / e)^(N - e) >= (m / e)^k."""
     exact = buckets // 2
     rest = buckets - exact
     starts, n = list(range(1, exact + 1)), exact

@@ -1,1 +1,1 @@
-"""Blocks in which positions read their neighbours by place."""
+"""Convolution blocks: each position reads the positions near it."""

@@ -1,15 +1,18 @@
-"""Branched convolution: two operations of different width and reach side by side, combined, and a third one after them.
+"""Branched convolution: two parallel operations of different width and kernel, combined, then a third operation.
 
-So et al. 2019, "The Evolved Transformer", https://arxiv.org/abs/1901.11117, figure 3 and appendix A:
-z = LN(combine(f_L(L y), f_R(R y))), out = pad(f_O(O z)); L, R and O are each one of the operations of `operations`.
-The defaults are the encoder's cell: L a dense layer of 4 C with relu, R a convolution of 3 taps and C / 2 with relu,
-their sum, O a separable convolution of 9 taps and C / 2. The decoder's has separable convolutions of 11 taps and 2 C
-with relu, of 7 taps and C / 2, and of 7 taps and C. Widths are multiples of C.
-add, multiply: of branches of unequal width the narrower is padded on the right with what changes nothing, 0 and 1, as
-in the search's own code. concatenate: side by side. A branch that is `none` leaves the other alone. identity keeps C
-channels, whatever its width. Dropout falls on each branch. y and z are zero at padding and beyond the ends, and out is
-padded with zeros to C.
-B batch, T time, K taps (the widest of the two branches), C model width, W width of z.
+Formula: z = LN(combine(f_L(L y), f_R(R y))), out = pad(f_O(O z))
+
+So et al. 2019, "The Evolved Transformer", https://arxiv.org/abs/1901.11117, figure 3 and appendix A. L, R and O are
+each one of the operations of `operations`; f_L, f_R and f_O are their activations. The defaults are the encoder's cell:
+L is a dense layer of 4 C with relu, R a convolution of 3 taps and C / 2 with relu, the branches are added, and O is a
+separable convolution of 9 taps and C / 2. The decoder's cell has separable convolutions of 11 taps and 2 C with relu,
+of 7 taps and C / 2, and of 7 taps and C. Widths are multiples of C.
+
+add, multiply: if the branches have different widths, the narrower one is padded on the right with the neutral element,
+0 or 1, as in the released search code. concatenate: the branches are concatenated. If a branch is `none`, only the
+other one is used. identity keeps C channels whatever its width says. Dropout is applied to each branch. y and z are
+zero at padding and beyond the ends. The output is padded with zeros to C channels. B batch, T time, K taps (the larger
+of the two branches), C model width, W width of z.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ from searchspace.primitives.convolution.operations import (
 from searchspace.primitives.feedforward.hidden import dropped
 from searchspace.registry import primitive
 
-EPS = 1e-6  # of the norm between
+EPS = 1e-6  # of the norm of z
 NEUTRAL = {"add": 0.0, "multiply": 1.0}
 
 
@@ -58,6 +61,9 @@ class BranchedConvolutionConfig:
     `output_width`: width of the output operation, as a multiple of C.
     `output_activation`: activation of the output operation.
     `heads`: number of heads of lightweight operations.
+
+    Raises ValueError if a width is not a whole number of channels, the output is wider than the model, both branches
+    are none, the heads do not divide a width, or the dropout is not a probability.
     """
 
     dim: int = given()
@@ -93,12 +99,12 @@ class BranchedConvolutionConfig:
         if self.output_width > 1:
             raise ValueError(f"output_width must be at most 1, the width of the model, but got {self.output_width}.")
         if not self.branches:
-            raise ValueError("left and right must not both be 'none': nothing would be left.")
-        _ = self.last  # it checks its heads
+            raise ValueError("left and right must not both be 'none': the block would compute nothing.")
+        _ = self.last  # checks the heads of the operation
 
     @property
     def branches(self) -> tuple[OperationConfig, ...]:
-        """The operations on y, without a dead one."""
+        """The operations on y, without branches that are `none`."""
         sides = [self._operation(side, self.dim) for side in ("left", "right") if getattr(self, side) != "none"]
         return tuple(sides)
 
@@ -109,13 +115,13 @@ class BranchedConvolutionConfig:
 
     @property
     def combined(self) -> int:
-        """Channels of z."""
+        """W, the number of channels of z."""
         widths = [branch.outputs for branch in self.branches]
         return sum(widths) if self.combine == "concatenate" else max(widths)
 
     @property
     def taps(self) -> int:
-        """Positions of y that one reads, in the branch that reads most."""
+        """K, the number of positions of y that an output position reads, in the branch that reads more."""
         return max(branch.taps for branch in self.branches)
 
     def _operation(self, side: str, inputs: int) -> OperationConfig:
@@ -129,7 +135,9 @@ class BranchedConvolutionConfig:
 
 @primitive("branched_convolution", BranchedConvolutionConfig)
 class BranchedConvolution(Primitive):
-    """Streaming keeps the last K - 1 of y, for both branches at once, and those of z that the last operation reads."""
+    """Two branches and an output operation. Streaming keeps the last K - 1 positions of y and those of z that O still
+    reads.
+    """
 
     def __init__(self, config: BranchedConvolutionConfig) -> None:
         super().__init__()
@@ -140,6 +148,7 @@ class BranchedConvolution(Primitive):
         self.last = Operation(config.last)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
+        """x: [B, T, C] -> [B, T, C]. Raises ValueError if it is not causal and the context is streaming."""
         config = self.config
         padded = with_neighbours(x, config.taps, context, causal=config.causal)
         branches = [
@@ -151,7 +160,7 @@ class BranchedConvolution(Primitive):
         return _widened(out, config.dim)
 
     def _near(self, padded: Tensor, taps: int) -> Tensor:
-        """padded: [B, T + K - 1, C] -> what a branch of fewer taps reads of it, [B, T + taps - 1, C]."""
+        """padded: [B, T + K - 1, C] -> [B, T + taps - 1, C], the part that a branch with fewer taps reads."""
         most, causal = self.config.taps, self.config.causal
         start = before(most, causal=causal) - before(taps, causal=causal)
         return padded.narrow(1, start, padded.shape[1] - most + taps)
@@ -179,18 +188,18 @@ class BranchedConvolution(Primitive):
 
 
 def _widened(x: Tensor, width: int, value: float = 0.0) -> Tensor:
-    """x: [B, T, M] -> [B, T, width], the new channels on the right."""
+    """x: [B, T, M] -> [B, T, width], with the new channels on the right."""
     return x if x.shape[2] == width else F.pad(x, (0, width - x.shape[2]), value=value)
 
 
 def _padded(operations: tuple[OperationConfig, ...], width: int, taps: int, shape: Shape) -> Cost:
-    """What operations over time keep of their common input."""
+    """The memory that operations over time keep of their common input."""
     over_time = any(operation.kind in OVER_TIME for operation in operations)
     return kept(shape, shape.batch * (shape.length + taps - 1) * width if over_time else 0)
 
 
 def _between(config: BranchedConvolutionConfig, shape: Shape) -> Cost:
-    """The combination and its norm: a product keeps its factors (a relu has kept its own), the norm keeps z."""
+    """The combination and its norm. A product keeps its factors (relu already keeps its own); the norm keeps z."""
     W, branches = config.combined, config.branches
     factors = 0
     if config.combine == "multiply" and len(branches) == 2:

@@ -1,10 +1,11 @@
-"""Convolution over time: a position reads its neighbours by their place.
+"""Convolution over time: each position reads its neighbours, weighted by their relative position.
 
-Depthwise, every channel by its own taps: Chollet 2017, "Xception", https://arxiv.org/abs/1610.02357; Wu et al. 2019,
-"Pay Less Attention", https://arxiv.org/abs/1901.10430, eq. 1: out_{i,c} = sum_k W_{c,k} x_{i+k-left,c}. Full, every
-channel from all: Gehring et al. 2017, https://arxiv.org/abs/1705.03122: out_i = sum_k W_k x_{i+k-left}.
-left = K - 1 when causal, else K // 2; what lies beyond the ends is zero. Depthwise alone does not mix channels.
-B batch, T time, K taps (`kernel`), C model width.
+Formula: depthwise: out_{i,c} = sum_k W_{c,k} x_{i+k-left,c}, full: out_i = sum_k W_k x_{i+k-left}
+
+Depthwise, each channel has its own taps: Chollet 2017, "Xception", https://arxiv.org/abs/1610.02357; Wu et al. 2019,
+"Pay Less Attention", https://arxiv.org/abs/1901.10430, eq. 1. Full, each output channel reads all channels: Gehring et
+al. 2017, https://arxiv.org/abs/1705.03122. left = K - 1 if causal, else K // 2. Beyond the ends the input is zero. A
+depthwise convolution does not mix channels. B batch, T time, K taps (`kernel`), C model width.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ from searchspace.registry import primitive
 
 @dataclass(frozen=True, kw_only=True)
 class ConvolutionConfig:
-    """`kind`: depthwise: each channel has its own taps; full: each output reads all channels."""
+    """`kind`: depthwise: each channel has its own taps; full: each output reads all channels.
+
+    Raises ValueError if the kernel is below 1.
+    """
 
     dim: int = given()
     causal: bool = given(False)
@@ -39,22 +43,23 @@ class ConvolutionConfig:
 
     @property
     def inputs(self) -> int:
-        """Channels that a channel reads."""
+        """The number of input channels that one output channel reads."""
         return 1 if self.kind == "depthwise" else self.dim
 
 
 @primitive("convolution", ConvolutionConfig)
 class Convolution(Primitive):
-    """Convolution over time; streaming keeps the last K - 1 inputs, zeros before the first."""
+    """Convolution over time. Streaming keeps the last K - 1 inputs, zeros before the first."""
 
     def __init__(self, config: ConvolutionConfig) -> None:
         super().__init__()
         self.config = config
-        bound = (config.inputs * config.kernel) ** -0.5  # the outputs vary as the inputs do, at any K
+        bound = (config.inputs * config.kernel) ** -0.5  # the outputs have the scale of the inputs for any K
         self.weight = nn.Parameter(torch.empty(config.dim, config.inputs, config.kernel).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.zeros(config.dim)) if config.bias else None
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
+        """x: [B, T, C] -> [B, T, C]. Raises ValueError if it is not causal and the context is streaming."""
         padded = with_neighbours(x, self.config.kernel, context, causal=self.config.causal)
         if self.config.kind == "depthwise":
             out = depthwise_convolution(padded, self.weight[:, 0])

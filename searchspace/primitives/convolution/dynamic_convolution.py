@@ -1,12 +1,14 @@
-"""Dynamic convolution: a gate, then neighbours averaged by taps that every position computes from itself.
+"""Dynamic convolution: a gate, then an average of neighbours with taps that each position computes from itself.
+
+Formula: u = a * sigmoid(g), [a; g] = W1 x + b1, w_{i,h} = softmax_k(W_h u_i), o_{i,c} = sum_k w_{i,h,k} u_{i+k-left,c},
+out = W2 o + b2
 
 Wu et al. 2019, "Pay Less Attention with Lightweight and Dynamic Convolutions", https://arxiv.org/abs/1901.10430,
-section 4 and figure 2c: u = a * sigmoid(g) with [a; g] = W1 x + b1 (the gate is the SECOND half, as in
-`torch.nn.functional.glu`), w_{i,h} = softmax_k(W_h u_i), o_{i,c} = sum_k w_{i,h,k} u_{i+k-left,c}, h = c // (C / H),
-out = W2 o + b2. The softmax runs over all K taps, those that fall off the sequence too, or with `renormalise` over
-those that meet a real position; DropConnect (`dropout`) falls on the normalised taps. left = K - 1 when causal, else
-K // 2; beyond the ends u is zero, and so it is at padding.
-B batch, T time, H heads, K taps (`kernel`), D channels of a head, C = H * D model width.
+section 4 and figure 2c. The gate g is the SECOND half, as in `torch.nn.functional.glu`. Channel c belongs to head h = c
+// (C / H). The softmax runs over all K taps, including those beyond the ends; with `renormalise` it runs only over taps
+at real positions. DropConnect (`dropout`) is applied to the normalised taps. left = K - 1 if causal, else K // 2. At
+padding and beyond the ends u is zero. B batch, T time, H heads, K taps (`kernel`), D channels of a head, C = H * D
+model width.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ from searchspace.registry import primitive
 class DynamicConvolutionConfig:
     """`channel_bias`: whether each channel has a bias after the convolution.
     `renormalise`: whether the softmax runs only over taps that meet a real position.
+
+    Raises ValueError if the kernel is below 1, heads does not divide dim, or the dropout is not a probability.
     """
 
     dim: int = given()
@@ -48,7 +52,7 @@ class DynamicConvolutionConfig:
 
 @primitive("dynamic_convolution", DynamicConvolutionConfig)
 class DynamicConvolution(Primitive):
-    """Gate, taps of each position, output map; streaming keeps the last K - 1 gated inputs, zeros before the first."""
+    """Gate, taps of each position, output map. Streaming keeps the last K - 1 gated inputs, zeros before the first."""
 
     def __init__(self, config: DynamicConvolutionConfig) -> None:
         super().__init__()
@@ -59,6 +63,7 @@ class DynamicConvolution(Primitive):
         self.output = nn.Linear(config.dim, config.dim)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
+        """x: [B, T, C] -> [B, T, C]. Raises ValueError if it is not causal and the context is streaming."""
         gated = F.glu(self.input(x), dim=2)
         padded = with_neighbours(gated, self.config.kernel, context, causal=self.config.causal)
         scores = self.taps(gated).unflatten(2, (self.config.heads, -1))  # [B, T, H, K]
@@ -69,7 +74,7 @@ class DynamicConvolution(Primitive):
         return self.output(out if self.bias is None else out + self.bias)
 
     def _real(self, x: Tensor, context: Context) -> Tensor:
-        """[1 or B, T, K]: whether a tap meets a position of the sequence that is no padding."""
+        """[1 or B, T, K], True where a tap is at a position of the sequence that is not padding."""
         K, T = self.config.kernel, x.shape[1]
         left = before(K, causal=self.config.causal)
         if context.padding is not None:
@@ -82,13 +87,13 @@ class DynamicConvolution(Primitive):
     def cost(cls, config: DynamicConvolutionConfig, shape: Shape) -> Cost:
         C, K, H = config.dim, config.kernel, config.heads
         taps = shape.rows * H * K
-        real = Cost(activation_bytes=shape.rows * K if config.renormalise else 0)  # a mask, one byte each
+        real = Cost(activation_bytes=shape.rows * K if config.renormalise else 0)  # a mask of one byte per element
         drop = kept(shape, taps) + Cost(activation_bytes=taps) if config.dropout else Cost()
         return (
             linear(shape, C, 2 * C)
-            + kept(shape, 2 * shape.rows * C)  # what the gate reads again
+            + kept(shape, 2 * shape.rows * C)  # kept for the gradient of the gate
             + linear(shape, C, H * K, bias=False)
-            + kept(shape, taps)  # what the softmax reads again
+            + kept(shape, taps)  # kept for the gradient of the softmax
             + real
             + drop
             + matmul(shape.rows, K, C)

@@ -1,11 +1,13 @@
-"""Lightweight convolution: a gate, then neighbours averaged by softmax-normalised taps that heads of channels share.
+"""Lightweight convolution: a gate, then an average of neighbours with softmax-normalised taps that the channels of a
+head share.
+
+Formula: u = a * sigmoid(g), [a; g] = W1 x + b1, o_{i,c} = sum_k softmax_k(V_{h,k}) u_{i+k-left,c}, out = W2 o + b2
 
 Wu et al. 2019, "Pay Less Attention with Lightweight and Dynamic Convolutions", https://arxiv.org/abs/1901.10430,
-section 3 and figure 2b: u = a * sigmoid(g) with [a; g] = W1 x + b1 (the gate is the SECOND half, as in
-`torch.nn.functional.glu`), o_{i,c} = sum_k softmax_k(V_{h,k}) u_{i+k-left,c}, h = c // (C / H), out = W2 o + b2. The
-softmax runs over all K taps, those that fall off the sequence too; DropConnect (`dropout`) falls on the normalised
-taps. left = K - 1 when causal, else K // 2; beyond the ends u is zero, and so it is at padding.
-B batch, T time, H heads, K taps (`kernel`), C model width.
+section 3 and figure 2b. The gate g is the SECOND half, as in `torch.nn.functional.glu`. Channel c belongs to head h = c
+// (C / H). The softmax runs over all K taps, including those beyond the ends. DropConnect (`dropout`) is applied to the
+normalised taps. left = K - 1 if causal, else K // 2. At padding and beyond the ends u is zero. B batch, T time, H
+heads, K taps (`kernel`), C model width.
 """
 
 from __future__ import annotations
@@ -27,7 +29,10 @@ from searchspace.registry import primitive
 
 @dataclass(frozen=True, kw_only=True)
 class LightweightConvolutionConfig:
-    """`channel_bias`: whether each channel has a bias after the convolution."""
+    """`channel_bias`: whether each channel has a bias after the convolution.
+
+    Raises ValueError if the kernel is below 1, heads does not divide dim, or the dropout is not a probability.
+    """
 
     dim: int = given()
     causal: bool = given(False)
@@ -44,7 +49,7 @@ class LightweightConvolutionConfig:
 
 @primitive("lightweight_convolution", LightweightConvolutionConfig)
 class LightweightConvolution(Primitive):
-    """Gate, H x K normalised taps, output map; streaming keeps the last K - 1 gated inputs, zeros before the first."""
+    """Gate, H x K normalised taps, output map. Streaming keeps the last K - 1 gated inputs, zeros before the first."""
 
     def __init__(self, config: LightweightConvolutionConfig) -> None:
         super().__init__()
@@ -56,6 +61,7 @@ class LightweightConvolution(Primitive):
         self.output = nn.Linear(config.dim, config.dim)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
+        """x: [B, T, C] -> [B, T, C]. Raises ValueError if it is not causal and the context is streaming."""
         gated = F.glu(self.input(x), dim=2)
         padded = with_neighbours(gated, self.config.kernel, context, causal=self.config.causal)
         taps = F.dropout(self.taps.softmax(1), self.config.dropout, self.training)  # [H, K]
@@ -68,7 +74,7 @@ class LightweightConvolution(Primitive):
         drop = kept(shape, taps) + Cost(activation_bytes=taps) if config.dropout else Cost()
         return (
             linear(shape, C, 2 * C)
-            + kept(shape, 2 * shape.rows * C + taps)  # what the gate and the softmax read again
+            + kept(shape, 2 * shape.rows * C + taps)  # for the gradients of gate and softmax
             + drop
             + matmul(shape.rows, K, C)
             + kept(shape, shape.batch * (shape.length + K - 1) * C + C * K)

@@ -1,7 +1,7 @@
-"""What convolutions over time share: the neighbours of a piece, and the tail that streaming keeps.
+"""Helpers of convolutions over time: pad a piece with its neighbours, and the cost of the state that streaming keeps.
 
-B batch, T time, K taps (`kernel`), C channels. A causal position reads the K - 1 before it; else K // 2 of the K - 1
-others lie before it. What lies beyond the ends is zero, and so is padding.
+B batch, T time, K taps (`kernel`), C channels. A causal position reads the K - 1 positions before it. Otherwise K // 2
+of the K - 1 neighbours are before it. Beyond the ends the input is zero, and so is padding.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from searchspace.cost import Cost, Shape
 
 
 def with_neighbours(x: Tensor, kernel: int, context: Context, *, causal: bool) -> Tensor:
-    """x: [B, T, C] -> [B, T + K - 1, C]: while streaming what came before is in front, else zeros are at both ends.
+    """x: [B, T, C] -> [B, T + K - 1, C], with zeros at the ends; in streaming, the previous inputs are in front.
 
-    Padding is zeroed. Takes this call's slot of the stream, so a block calls it once. Raises ValueError when reading in
-    pieces what is not `causal`.
+    Padding is set to zero. It takes this call's slot of the stream, so a block calls it only once.
+
+    Raises ValueError if the context is streaming and the block is not `causal`.
     """
     slot = context.slot(causal=causal)
     if context.padding is not None:
@@ -26,16 +27,16 @@ def with_neighbours(x: Tensor, kernel: int, context: Context, *, causal: bool) -
     left = before(kernel, causal=causal)
     padded = torch.cat([slot["tail"], x], dim=1) if slot else F.pad(x, (0, 0, left, kernel - 1 - left))
     if slot is not None:
-        # A copy: a slice would hold on to the whole piece.
+        # A copy, because a slice would keep the whole piece in memory.
         slot["tail"] = padded.narrow(1, padded.shape[1] - left, left).clone()
     return padded
 
 
 def before(kernel: int, *, causal: bool) -> int:
-    """How many of the K - 1 neighbours lie before a position."""
+    """How many of the K - 1 neighbours are before a position."""
     return kernel - 1 if causal else kernel // 2
 
 
 def tail_cost(kernel: int, dim: int, shape: Shape, *, causal: bool) -> Cost:
-    """What streaming keeps: the last K - 1 inputs."""
+    """The state that streaming keeps: the last K - 1 inputs."""
     return Cost(state_bytes=shape.batch * (kernel - 1) * dim * shape.element_bytes if causal else 0)

@@ -1,9 +1,9 @@
-"""What a branch of a cell may compute from a position and its neighbours, each operation at any width.
+"""The operations of a branch of a cell. Each reads a position and its neighbours and can have any output width.
 
-dense: a linear map of the position. convolution: one of all K neighbours. separable: every channel over time by taps of
-its own, then a linear map; Chollet 2017, https://arxiv.org/abs/1610.02357. lightweight: the same with taps that heads
-of channels share and a softmax normalises; Wu et al. 2019, https://arxiv.org/abs/1901.10430, eq. 2. identity: none.
-B batch, T time, K taps (`kernel`), H heads of taps, N channels read, M channels written.
+dense: a linear map of the position. convolution: a linear map of all K neighbours. separable: a convolution of each
+channel with its own taps, then a linear map; Chollet 2017, https://arxiv.org/abs/1610.02357. lightweight: the same, but
+the channels of a head share softmax-normalised taps; Wu et al. 2019, https://arxiv.org/abs/1901.10430, eq. 2. identity:
+the input unchanged. B batch, T time, K taps (`kernel`), H heads of taps, N input channels, M output channels.
 """
 
 from __future__ import annotations
@@ -28,6 +28,11 @@ OVER_TIME = ("convolution", "separable", "lightweight")
 
 @dataclass(frozen=True, kw_only=True)
 class OperationConfig:
+    """One operation. `heads` is only used by the lightweight one.
+
+    Raises ValueError if the operation is lightweight and heads does not divide its inputs.
+    """
+
     kind: Kind
     kernel: int
     inputs: int
@@ -41,17 +46,17 @@ class OperationConfig:
 
     @property
     def taps(self) -> int:
-        """Positions that one reads."""
+        """The number of positions that one output position reads."""
         return self.kernel if self.kind in OVER_TIME else 1
 
     @property
     def parameters_over_time(self) -> int:
-        """Of the taps alone, where they are not those of a whole convolution."""
+        """The number of parameters of the taps alone; 0 for a full convolution, which has no separate taps."""
         return {"separable": self.inputs, "lightweight": self.heads}.get(self.kind, 0) * self.kernel
 
 
 class Operation(nn.Module):
-    """[B, T + K - 1, N], the neighbours already in front and behind -> [B, T, M]."""
+    """One operation: [B, T + K - 1, N] -> [B, T, M]. The input already contains the neighbours on both sides."""
 
     def __init__(self, config: OperationConfig) -> None:
         super().__init__()
@@ -59,7 +64,7 @@ class Operation(nn.Module):
         self.activation = ACTIVATIONS[config.activation]
         if config.parameters_over_time:
             self.taps = nn.Parameter(torch.empty(config.parameters_over_time // config.kernel, config.kernel))
-            bound = config.kernel**-0.5  # the outputs vary as the inputs do, at any K
+            bound = config.kernel**-0.5  # the outputs have the scale of the inputs for any K
             nn.init.uniform_(self.taps, -bound, bound)
         if config.kind == "convolution":
             self.map: nn.Module = nn.Conv1d(config.inputs, config.outputs, config.kernel)
@@ -67,6 +72,7 @@ class Operation(nn.Module):
             self.map = nn.Linear(config.inputs, config.outputs)
 
     def forward(self, x: Tensor) -> Tensor:
+        """x: [B, T + K - 1, N] -> [B, T, M]."""
         return self.activation(self._mapped(x))
 
     def _mapped(self, x: Tensor) -> Tensor:
@@ -83,7 +89,9 @@ class Operation(nn.Module):
 
 
 def operation_cost(config: OperationConfig, shape: Shape) -> Cost:
-    """Of all but the padded input of what runs over time: branches share it, so the block counts it."""
+    """The cost without the padded input of an operation over time. Branches share that input, so the block
+    counts it.
+    """
     N, M, K = config.inputs, config.outputs, config.taps
     active = 0 if config.activation == "identity" else shape.rows * M
     normalised = config.parameters_over_time + N * K if config.kind == "lightweight" else 0

@@ -1,10 +1,11 @@
-"""Separable convolution: first every channel over time, then the channels at every position, and an activation.
+"""Separable convolution: each channel over time, then a linear map over channels, then an activation.
 
-Chollet 2017, "Xception", https://arxiv.org/abs/1610.02357; as in So et al. 2019, "The Evolved Transformer",
-https://arxiv.org/abs/1901.11117, section 3.2: y_i = f(P o_i + b), o_{i,c} = sum_k W_{c,k} x_{i+k-left,c}. The
-depthwise half has no bias, and nothing stands between the halves. left = K - 1 when causal, else K // 2; what lies
-beyond the ends is zero, and so is padding.
-B batch, T time, K taps (`kernel`), C model width.
+Formula: y_i = f(P o_i + b), o_{i,c} = sum_k W_{c,k} x_{i+k-left,c}
+
+Chollet 2017, "Xception", https://arxiv.org/abs/1610.02357, in the form of So et al. 2019, "The Evolved Transformer",
+https://arxiv.org/abs/1901.11117, section 3.2. The depthwise part has no bias, and there is no activation between the
+two parts. left = K - 1 if causal, else K // 2. Beyond the ends the input is zero, and so is padding. B batch, T time, K
+taps (`kernel`), C model width.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from searchspace.registry import primitive
 
 @dataclass(frozen=True, kw_only=True)
 class SeparableConvolutionConfig:
+    """Raises ValueError if the kernel is below 1."""
+
     dim: int = given()
     causal: bool = given(False)
     kernel: int = 7
@@ -30,17 +33,17 @@ class SeparableConvolutionConfig:
     bias: bool = True
 
     def __post_init__(self) -> None:
-        _ = self.depthwise  # it checks the kernel
+        _ = self.depthwise  # checks the kernel
 
     @property
     def depthwise(self) -> ConvolutionConfig:
-        """The half that runs over time."""
+        """The part that runs over time."""
         return ConvolutionConfig(dim=self.dim, causal=self.causal, kernel=self.kernel)
 
 
 @primitive("separable_convolution", SeparableConvolutionConfig)
 class SeparableConvolution(Primitive):
-    """Depthwise, pointwise, activation; streaming keeps the last K - 1 inputs, zeros before the first."""
+    """Depthwise, pointwise, activation. Streaming keeps the last K - 1 inputs, zeros before the first."""
 
     def __init__(self, config: SeparableConvolutionConfig) -> None:
         super().__init__()
@@ -49,11 +52,12 @@ class SeparableConvolution(Primitive):
         self.activation = ACTIVATIONS[config.activation]
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
+        """x: [B, T, C] -> [B, T, C]. Raises ValueError if it is not causal and the context is streaming."""
         return self.activation(self.pointwise(self.depthwise(x, context)))
 
     @classmethod
     def cost(cls, config: SeparableConvolutionConfig, shape: Shape) -> Cost:
-        """An activation keeps its input, or its result, from which relu's derivative is read off."""
+        """An activation keeps its input. Relu keeps its result instead, which is enough for its gradient."""
         active = 0 if config.activation == "identity" else shape.rows * config.dim
         return (
             Convolution.cost(config.depthwise, shape)

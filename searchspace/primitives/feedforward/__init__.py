@@ -1,1 +1,1 @@
-"""Blocks that treat every position alone."""
+"""Feed-forward blocks: each position is computed independently of the others."""

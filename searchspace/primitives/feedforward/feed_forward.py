@@ -1,14 +1,14 @@
-"""Feed-forward: every position alone goes through one wide hidden layer.
+"""Feed-forward block: two linear maps with an activation between them, applied to each position independently.
 
 Formula: W2 f(W1 x + b1) + b2
 
-Vaswani et al. 2017, "Attention Is All You Need", https://arxiv.org/abs/1706.03762, eq. 2: W2 f(W1 x + b1) + b2.
-f was relu there; here the default is gelu, as in GPT and BERT. Squared relu: So et al. 2021, "Primer",
-https://arxiv.org/abs/2109.08668. With `inner_norm` it is W2 LN(f(W1 x + b1)) + b2, as in the released decoder of the
-Evolved Transformer, https://arxiv.org/abs/1901.11117. With `chunks` the positions go through in so many parts, and what
-is inside a part is computed again in the backward pass, so that the hidden layer never stands in memory for all of
-them: Kitaev et al. 2020, "Reformer", https://arxiv.org/abs/2001.04451, section 3. The numbers are the same.
-B batch, T time, C model width, E hidden width: `hidden`, else expand * C.
+Vaswani et al. 2017, "Attention Is All You Need", https://arxiv.org/abs/1706.03762, eq. 2. There f is relu; the default
+here is gelu, as in GPT and BERT. Squared relu: So et al. 2021, "Primer", https://arxiv.org/abs/2109.08668. With
+`inner_norm` the formula is W2 LN(f(W1 x + b1)) + b2, as in the released decoder of the Evolved Transformer,
+https://arxiv.org/abs/1901.11117. With `chunks` the positions are computed in that many parts, and the backward pass
+computes each part again. The hidden layer is then never in memory for all positions at once: Kitaev et al. 2020,
+"Reformer", https://arxiv.org/abs/2001.04451, section 3. The results are the same. B batch, T time, C model width, E
+hidden width: `hidden`, else expand * C.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ EPS = 1e-6  # of the inner norm
 class FeedForwardConfig:
     """`inner_norm`: whether the hidden layer is normalised.
     `chunks`: number of parts in which the positions are computed, to save memory in training.
+
+    Raises ValueError if a width or the number of chunks is below 1, or the dropout is not a probability.
     """
 
     dim: int = given()
@@ -50,13 +52,13 @@ class FeedForwardConfig:
 
     @property
     def width(self) -> int:
-        """Of the hidden layer."""
+        """E, the width of the hidden layer."""
         return self.expand * self.dim if self.hidden is None else self.hidden
 
 
 @primitive("feed_forward", FeedForwardConfig)
 class FeedForward(Primitive):
-    """Two linear maps with an activation between; dropout falls on the hidden layer, before its norm."""
+    """Two linear maps with an activation between them. Dropout is applied to the hidden layer, before its norm."""
 
     capabilities = Capabilities(pointwise=True)
 
@@ -70,6 +72,7 @@ class FeedForward(Primitive):
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
+        """x: [B, T, C] -> [B, T, C]."""
         if self.chunks == 1:
             return self._every(x)
         parts = x.chunk(self.chunks, dim=1)
@@ -97,7 +100,9 @@ class FeedForward(Primitive):
 
 
 def _hidden(config: FeedForwardConfig, shape: Shape) -> Cost:
-    """Relu's derivative is read off its result, which what follows keeps anyway; the others keep their input."""
+    """Relu computes its gradient from its result, which the next layer keeps anyway. Other activations keep their
+    input.
+    """
     inner = 0 if config.activation == "relu" else shape.rows * config.width
     return kept(shape, inner) + dropped(config.dropout, shape, config.width)
 

@@ -1,12 +1,12 @@
-"""Gated feed-forward: one half of the hidden layer decides how much of the other passes.
+"""Gated feed-forward: one half of the hidden layer controls how much of the other half passes.
 
 Formula: W2 (g(x W) * x V)
 
-Shazeer 2020, "GLU Variants Improve Transformer", https://arxiv.org/abs/2002.05202, eq. 5-6: W2 (g(x W) * x V).
-g sigmoid is GLU (Dauphin et al. 2017), relu ReGLU, gelu GEGLU, silu SwiGLU, identity the bilinear layer.
-W and V are one map whose FIRST half is the gate, as the paper writes it; `torch.nn.functional.glu` takes the second.
-B batch, T time, C model width, E hidden width: `hidden`, else 2/3 * expand * C, which keeps the parameters of a
-feed-forward block with the same `expand`, rounded to the nearest multiple of 8 and at least 8.
+Shazeer 2020, "GLU Variants Improve Transformer", https://arxiv.org/abs/2002.05202, eq. 5-6. g sigmoid is GLU (Dauphin
+et al. 2017), relu ReGLU, gelu GEGLU, silu SwiGLU, identity the bilinear layer. W and V are one map whose FIRST half is
+the gate, as in the paper; `torch.nn.functional.glu` uses the second half. B batch, T time, C model width, E hidden
+width: `hidden`, else 2/3 * expand * C, rounded to the nearest multiple of 8 and at least 8. It then has as many
+parameters as a feed-forward block with the same `expand`.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ from searchspace.cost import Cost, Shape, kept, linear
 from searchspace.primitives.feedforward.hidden import dropped
 from searchspace.registry import primitive
 
-MULTIPLE = 8  # what matrix units of GPUs want of a width in half precision
+MULTIPLE = 8  # widths that the matrix units of GPUs process efficiently in half precision
 
 
 @dataclass(frozen=True, kw_only=True)
 class GatedFeedForwardConfig:
     """`hidden`: the width of each half of the hidden layer; null takes 2/3 of `expand` times the width.
     `gate`: g, the activation of the gate.
+
+    Raises ValueError if a width is below 1 or the dropout is not a probability.
     """
 
     dim: int = given()
@@ -45,7 +47,7 @@ class GatedFeedForwardConfig:
 
     @property
     def width(self) -> int:
-        """Of each half of the hidden layer; in integers, so that it is the same everywhere."""
+        """E, the width of each half of the hidden layer. Integer arithmetic gives the same width on every machine."""
         if self.hidden is not None:
             return self.hidden
         return max(1, (4 * self.expand * self.dim + 3 * MULTIPLE) // (6 * MULTIPLE)) * MULTIPLE
@@ -53,7 +55,7 @@ class GatedFeedForwardConfig:
 
 @primitive("gated_feed_forward", GatedFeedForwardConfig)
 class GatedFeedForward(Primitive):
-    """A gated hidden layer; dropout falls on the gated product."""
+    """A gated hidden layer. Dropout is applied to the gated product."""
 
     capabilities = Capabilities(pointwise=True)
 
@@ -65,6 +67,7 @@ class GatedFeedForward(Primitive):
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
+        """x: [B, T, C] -> [B, T, C]."""
         return self.output(self.dropout(gated_activation(self.inner(x), self.gate)))
 
     @classmethod

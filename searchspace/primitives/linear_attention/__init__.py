@@ -1,1 +1,1 @@
-"""Attention blocks whose cost grows linearly with the length."""
+"""Attention blocks whose cost grows linearly with the sequence length."""

@@ -1,12 +1,13 @@
-"""FAVOR+ attention (Performer): random positive features stand for the softmax, so the cost grows as T.
+"""FAVOR+ attention (Performer): random positive features approximate the softmax, so the cost grows as T.
 
-Choromanski et al. 2021, "Rethinking Attention with Performers", https://arxiv.org/abs/2009.14794, sections 2.2-2.4:
-exp(q k / sqrt(D)) = E[phi(q) phi(k)], phi(x) = M^-1/2 exp(W x' - |x'|^2 / 2), x' = x / D^(1/4), and then the sums of
-linear attention; M^-1/2 cancels. As in the released code phi(x) = exp(.. - c) + epsilon, c the largest exponent of the
-query, or of all the keys that it may read: when causal this is a running maximum, where the released code takes the
-largest of the whole sequence and so looks ahead. Kernel "relu": phi(x) = relu(W x') + 1e-3, generalised attention.
-There are no scores, so rotary positions and ALiBi do not reach it.
-B batch, T time, H heads, D width of one head, M random features, C = H * D model width.
+Formula: exp(q k / sqrt(D)) = E[phi(q) phi(k)], phi(x) = M^-1/2 exp(W x' - |x'|^2 / 2), x' = x / D^(1/4)
+
+Choromanski et al. 2021, "Rethinking Attention with Performers", https://arxiv.org/abs/2009.14794, sections 2.2-2.4. The
+sums are those of linear attention, and M^-1/2 cancels. As in the released code, phi(x) = exp(.. - c) + epsilon. For a
+query, c is its largest exponent. For keys, c is the largest exponent of all keys that the query may read. If causal,
+this is a running maximum. The released code takes the maximum of the whole sequence instead and so looks ahead. With
+the kernel "relu", phi(x) = relu(W x') + 1e-3 (generalised attention). Rotary positions and ALiBi have no effect,
+because there are no scores. B batch, T time, H heads, D width of one head, M random features, C = H * D model width.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from searchspace.primitives.linear_attention.random_features import gaussian_row
 from searchspace.registry import primitive
 from searchspace.sharing import numbered
 
-# Below every exponent, and still finite: the maximum of no key at all.
+# The maximum if there is no key: smaller than every exponent, but finite.
 NOTHING = -1e30
-# exp(-200) is zero in float32 and too small to be seen beside one in float64; a larger jump would cost digits.
+# exp(-200) is zero in float32 and negligible next to 1 in float64; a larger jump would lose digits.
 FORGOTTEN = -200.0
 
 
@@ -45,6 +46,8 @@ class FavorAttentionConfig:
     `epsilon`: number that is added to every feature.
     `redraw_every`: number of training steps between new random features; 0 never draws new ones.
     `seed`: seed of the random features; each layer of a model draws its own from it.
+
+    Raises ValueError if heads does not divide dim, features is below 1, or another number is negative.
     """
 
     dim: int = given()
@@ -68,7 +71,7 @@ class FavorAttentionConfig:
 
 @primitive("favor_attention", FavorAttentionConfig)
 class FavorAttention(Primitive):
-    """Performer attention; streaming keeps the sums and the running maximum, in float32 or wider."""
+    """Performer attention. Streaming keeps the sums and the running maximum, in float32 or wider."""
 
     projection: Tensor
     steps: Tensor
@@ -82,30 +85,31 @@ class FavorAttention(Primitive):
         self.layer = numbered("favor_attention")
         self.register_buffer("projection", self._draw(0))  # [M, D], the same for all heads
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
-        # Weights that no optimiser has seen: every comparison with NaN says that they differ.
+        # NaN marks that no optimiser step has been seen yet: every comparison with NaN is unequal.
         self.register_buffer("seen", torch.full((config.dim,), math.nan), persistent=False)
 
     def _draw(self, number: int) -> Tensor:
-        """The `number`-th random matrix of this block, [M, D]."""
+        """Random matrix number `number` of this block, [M, D]."""
         draw = orthogonal_rows if self.config.orthogonal else gaussian_rows
         return draw(self.config.features, self.config.dim // self.config.heads, (self.config.seed, self.layer, number))
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
+        """x: [B, T, C] -> [B, T, C]. Raises ValueError if it is not causal and the context is streaming."""
         if self.training and self.config.redraw_every:
-            torch.compiler.disable(self._count)()  # as a decorator it would load the compiler wherever a space is read
+            torch.compiler.disable(self._count)()  # a decorator would import the compiler with this module
         slot = context.slot(causal=self.config.causal)
         q, k, v = (split(part, self.config.heads) for part in self.query_key_value(x).chunk(3, dim=2))
         wide = torch.promote_types(q.dtype, torch.float32)
-        # Rounding in the features would be magnified, and sums over a long past would stop growing.
+        # In half precision, rounding errors of the features would be magnified, and long sums would stop growing.
         with without_autocast(x.device.type):
             out = self._attend(q, k, F.pad(v.to(wide), (0, 1), value=1.0), context.padding, slot)
         return self.output(merge(out.to(v.dtype)))
 
     def _count(self) -> None:
-        """One more training step, if the weights have changed, and a new random matrix when its time has come.
+        """Count a training step if the weights have changed since the last call, and draw a new matrix if it is due.
 
-        What runs again within a step (a block that stands in a model twice, one that is recomputed for the backward
-        pass, batches that add up) finds the weights as they were, and so the same matrix.
+        Within one step the block may run several times: because it is used twice in the model, is recomputed for the
+        backward pass, or gradients are accumulated. The weights are then unchanged, so it uses the same matrix.
         """
         weights = self.query_key_value.weight.detach()[0]
         if not bool((weights != self.seen).any()):
@@ -121,7 +125,7 @@ class FavorAttention(Primitive):
     ) -> Tensor:
         """q and k: [B, H, T, D], v: [B, H, T, D + 1] with ones in the last column, float32 or wider -> [B, H, T, D]."""
         if padding is not None:
-            v = v * padding[:, None, :, None]  # the ones too, so that neither sum nor normaliser sees the key
+            v = v * padding[:, None, :, None]  # the ones too: the key enters neither sum nor normaliser
         if self.config.kernel == "relu":
             out = self._sums(self._rectified(q, v), self._rectified(k, v), v, None, slot)
         else:
@@ -130,17 +134,18 @@ class FavorAttention(Primitive):
         return out[..., :-1] / torch.where(total > 0, total, 1)
 
     def _rectified(self, x: Tensor, v: Tensor) -> Tensor:
-        """[B, H, T, D] -> [B, H, T, M], relu(W x') + 1e-3 in the dtype of v."""
+        """x: [B, H, T, D] -> [B, H, T, M], relu(W x') + 1e-3 in the dtype of v."""
         x = x.to(v.dtype) * x.shape[3] ** -0.25
         return F.relu(F.linear(x, self.projection.to(x.dtype))) + 1e-3
 
     def _stabilised(
         self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, slot: dict[str, Tensor] | None
     ) -> Tensor:
-        """The sums of exp(exponent - maximum) + epsilon; the epsilon of the keys is a sum of values beside them.
+        """The sums of exp(exponent - maximum) + epsilon. The epsilon of the keys adds a plain sum of the values.
 
-        Features of keys come with the maximum of each key by itself. To those of all keys it is a factor for each key,
-        at most one, which its values take: they are the smaller.
+        The features of each key are computed with the maximum of that key alone. Rescaling to the common maximum
+        multiplies each key by a factor of at most one. The factor is applied to the values, which are smaller than the
+        features.
         """
         epsilon, scale = self.config.epsilon, q.shape[3] ** -0.25
         Q, _ = favor_features(q, self.projection, scale=scale)
@@ -158,7 +163,7 @@ class FavorAttention(Primitive):
                 slot["maximum"] = largest[:, :, -1].clone()
         else:
             largest = largest.amax(2, keepdim=True)
-        # A masked key may lie above the maximum; its value is zero, but infinity times it not.
+        # A masked key may be above the maximum. Its value is zero, but infinity times zero is not.
         V = v * (own - largest).clamp(max=0).exp()[..., None]
         if not self.config.causal:
             whole = K.transpose(2, 3) @ V + epsilon * self._values(v, slot)  # [B, H, M, D + 1]
@@ -177,7 +182,7 @@ class FavorAttention(Primitive):
         return out
 
     def _values(self, v: Tensor, slot: dict[str, Tensor] | None) -> Tensor:
-        """The sum of the values a position may read: [B, H, T, D + 1], or [B, H, 1, D + 1] both ways."""
+        """The sum of the values that each position may read: [B, H, T, D + 1], or [B, H, 1, D + 1] if bidirectional."""
         if not self.config.causal:
             return v.sum(2, keepdim=True)
         summed = v.cumsum(2)
@@ -204,7 +209,7 @@ class FavorAttention(Primitive):
 
 
 def _products(config: FavorAttentionConfig, shape: Shape) -> Cost:
-    """The features of queries and keys, a factor of each key, and their sums, one column more than the values have."""
+    """The features of queries and keys, a factor per key, and their sums; the values have one more column."""
     M, D, states = config.features, config.dim // config.heads, shape.batch * config.heads
     rows = states * shape.length
     softmax = config.kernel == "softmax"
@@ -213,7 +218,7 @@ def _products(config: FavorAttentionConfig, shape: Shape) -> Cost:
         sums = matmul(M, shape.length, D + 1, count=states) + matmul(shape.length, M, D + 1, count=states)
         return mapped + sums + kept(shape, rows * ((0 if softmax else 2 * M) + D + 1) + states * M * (D + 1))
     N, T = chunks(shape.length)
-    # The first chunk has nothing before it, and nothing reads what the last one leaves.
+    # The first chunk has no state before it, and the state after the last chunk is never read.
     near = matmul(T, M, T, count=states * N) + matmul(T, T, D + 1, count=states * N)
     far = matmul(M, T, D + 1, count=states * N, backward=2 if N > 1 else 0)
     far += matmul(T, M, D + 1, count=states * N, backward=2 if N > 1 else 1)

@@ -1,9 +1,11 @@
-"""Gated random feature attention: random feature attention that learns how much of the past to keep at every step.
+"""Gated random feature attention: a learned gate decides at every step how much of the past to keep.
 
-Peng et al. 2021, "Random Feature Attention", https://arxiv.org/abs/2103.02143, section 3.2, eq. 6, per head:
-g_t = sigmoid(w_g x_t + b_g), S_t = g_t S_{t-1} + (1 - g_t) phi(k_t)^T v_t, z_t = g_t z_{t-1} + (1 - g_t) phi(k_t), read
-with phi(q_t); so key j weighs (1 - g_j) prod_{j < t <= i} g_t at i. It reads only the past, in an encoder too.
-B batch, T time, H heads, D width of one head, F features, C = H * D model width.
+Formula: S_t = g_t S_{t-1} + (1 - g_t) phi(k_t)^T v_t, z_t = g_t z_{t-1} + (1 - g_t) phi(k_t), out_t = phi(q_t) S_t /
+(phi(q_t) z_t), g_t = sigmoid(w_g x_t + b_g)
+
+Peng et al. 2021, "Random Feature Attention", https://arxiv.org/abs/2103.02143, section 3.2, eq. 6, per head. At
+position i, key j has the weight (1 - g_j) prod_{j < t <= i} g_t. The block reads only the past, in an encoder too. B
+batch, T time, H heads, D width of one head, F features, C = H * D model width.
 """
 
 from __future__ import annotations
@@ -29,12 +31,12 @@ from searchspace.registry import primitive
 
 @dataclass(frozen=True, kw_only=True)
 class GatedRandomFeatureAttentionConfig(RandomFeatureAttentionConfig):
-    """As without a gate; where it is not told to be `causal` it still reads only the past, but keeps no state."""
+    """The same options as without a gate. If it is not `causal`, it still reads only the past, but keeps no state."""
 
 
 @primitive("gated_random_feature_attention", GatedRandomFeatureAttentionConfig)
 class GatedRandomFeatureAttention(RandomFeatureBlock):
-    """Random feature attention with a gate; streaming keeps the gated sums, in float32 or wider."""
+    """Random feature attention with a gate. Streaming keeps the gated sums, in float32 or wider."""
 
     capabilities = Capabilities(bidirectional=False)
 
@@ -45,10 +47,14 @@ class GatedRandomFeatureAttention(RandomFeatureBlock):
     def summed(
         self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, context: Context, slot: dict[str, Tensor] | None
     ) -> Tensor:
+        """The gated sums of v weighted by q . k: [B, H, T, D + 1].
+
+        q and k: [B, H, T, F]. v: [B, H, T, D + 1] with ones in its last column. x: [B, T, C] -> the gate.
+        """
         weight, bias = self.gate.weight.to(q.dtype), self.gate.bias.to(q.dtype)
         gate = F.linear(x.to(q.dtype), weight, bias).transpose(1, 2)  # [B, H, T]
         decay, added = F.logsigmoid(gate), torch.sigmoid(-gate)
-        if context.padding is not None:  # nothing is forgotten at a position that is not there
+        if context.padding is not None:  # padding forgets nothing
             decay = decay.masked_fill(~context.padding[:, None, :], 0)
         v = v * added[..., None]
         out, state = decayed_linear_attention(q, k, v, decay=decay, state=slot.get("state") if slot else None)

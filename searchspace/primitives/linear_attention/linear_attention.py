@@ -1,10 +1,10 @@
-"""Linear attention: a feature map in place of the softmax, so the cost grows as T and the state stays one matrix.
+"""Linear attention: a feature map replaces the softmax, so the cost grows as T and the state is one matrix.
 
-Katharopoulos et al. 2020, "Transformers are RNNs", https://arxiv.org/abs/2006.16236, eq. 5 and 8-12:
-out_i = phi(q_i) S / (phi(q_i) z + 1e-6), S = sum_j phi(k_j)^T v_j, z = sum_j phi(k_j), over j <= i when causal.
-phi(x) = elu(x) + 1, or relu(x). There are no scores, so rotary positions and ALiBi do not reach it: it reads only
-positions that are added to the input.
-B batch, T time, H heads, D width of one head, C = H * D model width.
+Formula: out_i = phi(q_i) S / (phi(q_i) z + 1e-6), S = sum_j phi(k_j)^T v_j, z = sum_j phi(k_j), over j <= i if causal
+
+Katharopoulos et al. 2020, "Transformers are RNNs", https://arxiv.org/abs/2006.16236, eq. 5 and 8-12. phi(x) is elu(x) +
+1, or relu(x). Rotary positions and ALiBi have no effect, because there are no scores: positions must be added to the
+input. B batch, T time, H heads, D width of one head, C = H * D model width.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ from searchspace.registry import primitive
 
 @dataclass(frozen=True, kw_only=True)
 class LinearAttentionConfig:
-    """`feature_map`: phi, the feature map."""
+    """`feature_map`: phi, the feature map.
+
+    Raises ValueError if heads does not divide dim.
+    """
 
     dim: int = given()
     causal: bool = given(False)
@@ -40,7 +43,7 @@ class LinearAttentionConfig:
 
 @primitive("linear_attention", LinearAttentionConfig)
 class LinearAttention(Primitive):
-    """Linear attention; streaming keeps S and z, in float32 or wider."""
+    """Linear attention. Streaming keeps S and z, in float32 or wider."""
 
     def __init__(self, config: LinearAttentionConfig) -> None:
         super().__init__()
@@ -49,6 +52,7 @@ class LinearAttention(Primitive):
         self.output = nn.Linear(config.dim, config.dim, bias=config.bias)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
+        """x: [B, T, C] -> [B, T, C]. Raises ValueError if it is not causal and the context is streaming."""
         slot = context.slot(causal=self.config.causal)
         both, v = self._projected(x)
         q, k, v = (split(part, self.config.heads) for part in (*both.chunk(2, dim=2), v))
@@ -61,12 +65,14 @@ class LinearAttention(Primitive):
         return self.output(merge(out))
 
     def _projected(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries and keys as features, [B, T, 2C], and values. Two products, so that two gradients are never one."""
+        """The features of queries and keys, [B, T, 2C], and the values. Two products keep their gradients in separate
+        tensors.
+        """
         both, values = (F.linear(x, *part) for part in self._parts())
         return (elu_features(both) if self.config.feature_map == "elu" else F.relu(both, inplace=True)), values
 
     def _parts(self) -> Iterator[tuple[Tensor, ...]]:
-        """Weight, and bias where there is one, of queries and keys, then of values."""
+        """The weight, and the bias if there is one, of queries and keys, then of values."""
         parameters = (p for p in (self.query_key_value.weight, self.query_key_value.bias) if p is not None)
         return zip(*(p.split((2 * self.config.dim, self.config.dim)) for p in parameters), strict=True)
 
@@ -84,15 +90,15 @@ class LinearAttention(Primitive):
 
 
 def _products(config: LinearAttentionConfig, shape: Shape) -> Cost:
-    """What lies between the projections: the sums and their normalisers, one column more than the values have."""
+    """The cost between the projections: the sums with their normalisers, which are one more column of the values."""
     D, states = config.dim // config.heads, shape.batch * config.heads
     rows = states * shape.length
     if not config.causal:
         products = matmul(D, shape.length, D, count=states) + matmul(shape.length, D, D + 1, count=states)
-        # Features and values, a normaliser beside; the products copy what lies between other sequences.
+        # Features and values with a column for the normaliser. The products copy inputs that are not contiguous.
         numbers = 3 * D if shape.batch == 1 else 4 * D
         return products + kept(shape, rows * (numbers + 1) + states * D * (D + 1))
-    inputs = kept(shape, rows * (2 * D + 1))  # features, and one normaliser a row
+    inputs = kept(shape, rows * (2 * D + 1))  # features, and one normaliser per row
     N, C = chunks(shape.length)
     near = matmul(C, D, C, count=states * N) + matmul(C, C, D + 1, count=states * N)
     far = matmul(D, C, D + 1, count=states * N) + matmul(C, D, D + 1, count=states * N)

@@ -2,12 +2,12 @@
 
 Formula: softmax(Q (E K)^T / sqrt(D)) (F V)
 
-Wang et al. 2020, "Linformer", https://arxiv.org/abs/2006.04768, eq. 7: softmax(Q (E K)^T / sqrt(D)) (F V), E and F of
-[slots, length]; sharing as in its section 4: "none", E and F for every head; "headwise", one E and one F a layer;
-"key_value", one matrix for both; "layerwise", that one in all layers of the model. A shorter sequence uses the first
-columns; padded keys are zeroed before E. Positions after one another are mixed before they are read, so there is no
-causal form, and rotary positions and ALiBi do not reach it.
-B batch, T time, N the longest length, K slots, H heads, D width of one head, C = H * D model width.
+Wang et al. 2020, "Linformer", https://arxiv.org/abs/2006.04768, eq. 7. E and F have shape [slots, length]. They are
+shared as in section 4 of the paper. "none": each head has its own E and F. "headwise": one E and one F per layer.
+"key_value": one matrix for both. "layerwise": one matrix for both in all layers of the model. A shorter sequence uses
+the first columns. Padded keys are set to zero before E. There is no causal form, because earlier and later positions
+are mixed before they are read. Rotary positions and ALiBi have no effect for the same reason. B batch, T time, N the
+longest length, K slots, H heads, D width of one head, C = H * D model width.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ class LinformerAttentionConfig:
     """`slots`: K, number of slots that the keys and values are mixed into.
     `length`: N, the longest sequence; E and F have one column per position.
     `sharing`: which heads and layers share E and F.
+
+    Raises ValueError if heads does not divide dim, the length is below the number of slots, or the dropout is not a
+    probability.
     """
 
     dim: int = given()
@@ -53,23 +56,23 @@ class LinformerAttentionConfig:
 
     @property
     def longest(self) -> int:
-        """The longest sequence it can read."""
+        """The length of the longest sequence that it can read."""
         return self.length
 
     @property
     def matrices(self) -> int:
-        """How many matrices of [slots, length] there are."""
+        """The number of matrices of [slots, length]."""
         return {"none": 2 * self.heads, "headwise": 2, "key_value": 1, "layerwise": 1}[self.sharing]
 
     @property
     def layerwise(self) -> tuple[str, int, int]:
-        """What layers must have in common to share their matrix."""
+        """The key of the matrix: layers share a matrix if their keys are equal."""
         return ("linformer_attention", self.slots, self.length)
 
 
 @primitive("linformer_attention", LinformerAttentionConfig)
 class LinformerAttention(Primitive):
-    """Attention over slots that the whole sequence is mixed into; it looks both ways, always."""
+    """Attention over slots that mix the whole sequence. It is always bidirectional."""
 
     capabilities = Capabilities(causal=False, streaming=False)
 
@@ -82,12 +85,14 @@ class LinformerAttention(Primitive):
         self.mixing = shared(config.layerwise, self._mixing) if config.sharing == "layerwise" else self._mixing()
 
     def _mixing(self) -> nn.Parameter:
-        """The theory's N(0, 1 / K): a slot keeps the products of a query with the keys, up to noise."""
+        """N(0, 1 / K), as in the paper's theory: a slot preserves the products of a query with the keys, up
+        to noise.
+        """
         config = self.config
         return nn.Parameter(torch.randn(config.matrices, config.slots, config.length) * config.slots**-0.5)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
-        """Raises ValueError for a sequence longer than E and F."""
+        """x: [B, T, C] -> [B, T, C]. Raises ValueError if T is larger than `length` or the context is streaming."""
         context.slot(causal=False)
         matrices = self._matrices(x.shape[1])
         q, K, V = (self._by_head if self.config.sharing == "none" else self._at_once)(x, matrices, context.padding)
@@ -95,9 +100,10 @@ class LinformerAttention(Primitive):
         return self.output(merge(out))
 
     def _at_once(self, x: Tensor, matrices: tuple[Tensor, Tensor], padding: Tensor | None) -> tuple[Tensor, ...]:
-        """Queries [B, T, C], then K and V, [B, H, slots, D], where all heads mix alike.
+        """Queries [B, T, C], then K and V, [B, H, slots, D], if all heads share their matrices.
 
-        E (x W) is (E x) W: the slots alone are projected, not all positions. A bias has the weights of its slot.
+        E (x W) is computed as (E x) W, so only the slots are projected, not all positions. A bias is weighted by the
+        sum of the slot's row.
         """
         W, b = self.query_key_value.weight.chunk(3), self.query_key_value.bias
         real = x if padding is None else x.masked_fill(~padding[:, :, None], 0)
@@ -112,20 +118,20 @@ class LinformerAttention(Primitive):
         return functional.linear(x, W[0], first), *(split(slot, self.config.heads) for slot in slots)
 
     def _by_head(self, x: Tensor, matrices: tuple[Tensor, Tensor], padding: Tensor | None) -> tuple[Tensor, ...]:
-        """The same where every head mixes by matrices of its own."""
+        """The same if each head has its own matrices."""
         q, *parts = self.query_key_value(x).chunk(3, dim=2)
         if padding is not None:
             parts = [part.masked_fill(~padding[:, :, None], 0) for part in parts]
         return q, *(self._mixed(matrix, part) for matrix, part in zip(matrices, parts, strict=True))
 
     def _mixed(self, matrix: Tensor, y: Tensor) -> Tensor:
-        """matrix: [H, slots, T], y: [B, T, C] -> [B, H, slots, D]; never a copy of the matrix a sequence."""
+        """matrix: [H, slots, T], y: [B, T, C] -> [B, H, slots, D], without a copy of the matrix for each sequence."""
         B, T, _ = y.shape
         columns = y.view(B, T, self.config.heads, -1).permute(2, 1, 0, 3).flatten(2)  # [H, T, B * D]
         return (matrix @ columns).unflatten(2, (B, -1)).permute(2, 0, 1, 3)
 
     def _matrices(self, length: int) -> tuple[Tensor, Tensor]:
-        """E and F, [1 or H, slots, T]; one tensor where they are one matrix."""
+        """E and F, [1 or H, slots, T]; the same tensor if they share one matrix."""
         if length > self.config.length:
             raise ValueError(
                 f"linformer_attention was built for at most {self.config.length} positions, but got {length}. "
@@ -152,7 +158,7 @@ class LinformerAttention(Primitive):
 
 
 def _keys_and_values(config: LinformerAttentionConfig, shape: Shape) -> Cost:
-    """Queries, and the slots' keys and values."""
+    """Queries, and the keys and values of the slots."""
     C, K, B = config.dim, config.slots, shape.batch
     if config.sharing == "none":
         products = matmul(K, shape.length, C // config.heads, count=2 * B * config.heads)

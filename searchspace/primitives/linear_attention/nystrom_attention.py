@@ -1,15 +1,17 @@
-"""Nystrom attention: the softmax's matrix is rebuilt from a few landmarks, so the cost grows as T.
+"""Nystrom attention: the softmax matrix is approximated from a few landmarks, so the cost grows as T.
 
 Formula: F A^+ (B V), F = softmax(Q K'^T s), A = softmax(Q' K'^T s), B = softmax(Q' K^T s), s = D^-1/2
 
-Xiong et al. 2021, "Nystromformer", https://arxiv.org/abs/2102.03902, eq. 13-14: F A^+ (B V), F = softmax(Q K'^T s),
-A = softmax(Q' K'^T s), B = softmax(Q' K^T s), s = D^-1/2, Q' and K' the means of contiguous segments, A^+ by iteration,
-and a depthwise convolution of V beside it. The iteration starts from A^T / |A|_1 of each matrix itself. Where M does
-not divide the length, segments are as even as can be ("balanced") or of one length but for the last, as if the end were
-padded to a multiple of M, and empty landmarks are dropped ("padded"); only real positions count, so padding changes
-nothing. The released code (`released: true`) takes one maximum over the batch and all heads, which couples samples, and
-hides padding from the softmax of B alone. There are no scores of pairs: rotary positions and ALiBi do not reach it.
-B batch, T time, H heads, D width of one head, M landmarks, C = H * D model width.
+Xiong et al. 2021, "Nystromformer", https://arxiv.org/abs/2102.03902, eq. 13-14. The landmarks Q' and K' are means of
+contiguous segments. The pseudoinverse A^+ is computed by an iteration that starts from A^T / |A|_1, per matrix. A
+depthwise convolution of V is added to the result.
+
+If M does not divide the length, "balanced" makes the segments as equal as possible. "padded" gives all segments except
+the last one the same length, as if the end were padded to a multiple of M, and drops empty landmarks. Only real
+positions count, so padding has no effect. The released code (`released: true`) starts the iteration from one maximum
+over the batch and all heads, which couples samples, and masks padding only in the softmax of B. Rotary positions and
+ALiBi have no effect, because there are no scores of pairs. B batch, T time, H heads, D width of one head, M landmarks,
+C = H * D model width.
 """
 
 from __future__ import annotations
@@ -38,6 +40,9 @@ class NystromAttentionConfig:
     `kernel`: taps of the depthwise convolution of the values, odd; 0 for none.
     `segments`: how segments are formed if M does not divide the length.
     `released`: whether it follows the released code, which couples the samples of a batch.
+
+    Raises ValueError if heads does not divide dim, there are no landmarks or iterations, or the kernel is even and not
+    0.
     """
 
     dim: int = given()
@@ -59,18 +64,18 @@ class NystromAttentionConfig:
 
     @property
     def hides_padding(self) -> bool:
-        """Whether real positions are as they would be without any padding after them."""
+        """Whether padding after the end leaves the results of real positions unchanged."""
         return not self.released
 
     def used(self, length: int) -> int:
-        """The landmarks of so many positions."""
+        """The number of landmarks of a sequence with `length` positions."""
         most = min(self.landmarks, length)
         return most if self.segments == "balanced" else -(-length // -(-length // most))
 
 
 @primitive("nystrom_attention", NystromAttentionConfig)
 class NystromAttention(Primitive):
-    """Attention through landmarks of the whole sequence; it looks both ways, always."""
+    """Attention through landmarks of the whole sequence. It is always bidirectional."""
 
     capabilities = Capabilities(causal=False, streaming=False)
 
@@ -84,10 +89,11 @@ class NystromAttention(Primitive):
         self.taps = nn.Parameter(taps) if config.kernel else None
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
+        """x: [B, T, C] -> [B, T, C]. Raises ValueError if the context is streaming."""
         context.slot(causal=False)
         projected = self.query_key_value(x)
         wide = torch.promote_types(projected.dtype, torch.float32)
-        # The iteration would magnify what half precision rounds away.
+        # The iteration would magnify rounding errors of half precision.
         with without_autocast(x.device.type):
             out = self._attend(projected.to(wide), context.padding)
         return self.output(merge(out.to(projected.dtype)))
@@ -102,7 +108,7 @@ class NystromAttention(Primitive):
         scale = q.shape[3] ** -0.5
         if padding is not None and not released:
             v = v.masked_fill(~padding[:, None, :, None], 0)
-        Ql, Kl = Ql * scale, Kl.transpose(2, 3)  # landmarks are scaled in place of positions: there are fewer
+        Ql, Kl = Ql * scale, Kl.transpose(2, 3)  # landmarks are scaled, not positions: there are fewer
         F = _softmax(q @ (Kl * scale), real)
         A = _softmax(Ql @ Kl, real)
         if real is not None:
@@ -111,12 +117,14 @@ class NystromAttention(Primitive):
         out = F @ (pseudo_inverse(A, self.config.iterations, coupled=released) @ (B @ v))
         if self.taps is None:
             return out
-        # Not with `padding` of conv2d: its gradients write beyond their memory where the taps are longer than x.
+        # Padded explicitly: with `padding` of conv2d, gradients write out of bounds if the taps are longer than x.
         around = functional.pad(merge(v), (0, 0, self.config.kernel // 2, self.config.kernel // 2))
         return out + split(lightweight_convolution(around, self.taps.to(v.dtype).flatten(1)), H)
 
     def _segments(self, x: Tensor, padding: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """The matrices that take the means of the segments, [B or 1, M, T], and which of them hold anything, [B, M]."""
+        """The matrices that average the segments, [B or 1, M, T], and a mask of the segments that are not empty, [B,
+        M].
+        """
         T = x.shape[1]
         M = self.config.used(T) if padding is None else min(self.config.landmarks, T)
         numbers = torch.arange(M, device=x.device)
@@ -131,7 +139,7 @@ class NystromAttention(Primitive):
         return member.to(x.dtype) / sizes.clamp(min=1), None if padding is None else sizes[:, :, 0] > 0
 
     def _segment(self, rank: Tensor, landmarks: int, count: Any) -> Tensor:
-        """Which of so many landmarks each of `count` positions belongs to."""
+        """The landmark of each of `count` positions."""
         if self.config.segments == "balanced":
             return rank * landmarks // count
         return rank // -(-count // landmarks)
@@ -142,7 +150,7 @@ class NystromAttention(Primitive):
         M, states = config.used(T), shape.batch * config.heads
         numbers = states * (T * (2 * M + 4 * D) + M * (4 * D + M * (6 * config.iterations + 2))) + M * T
         if config.kernel:
-            numbers += shape.batch * (T + config.kernel - 1) * C + C * config.kernel  # what the taps read again
+            numbers += shape.batch * (T + config.kernel - 1) * C + C * config.kernel  # for the gradient of the taps
         return (
             linear(shape, C, 3 * C, bias=config.bias)
             + matmul(M, T, 2 * C, count=shape.batch, backward=1)
@@ -157,11 +165,11 @@ class NystromAttention(Primitive):
 
 
 def _softmax(scores: Tensor, columns: Tensor | None) -> Tensor:
-    """Over the last dimension of [B, H, R, N], where `columns` [B, N] allows; zeros where it allows nothing."""
+    """scores: [B, H, R, N] -> softmax over N where `columns` [B, N] is True; zeros in rows without any."""
     if columns is None:
         return scores.softmax(3)
     allowed = columns[:, None, None, :]
-    # A row of nothing reads everything and is then dropped, so that no gradient becomes NaN.
+    # A row without columns reads all of them and is then set to zero, so that no gradient becomes NaN.
     empty = ~allowed.any(3, keepdim=True)
     return scores.masked_fill(~(allowed | empty), -math.inf).softmax(3).masked_fill(empty, 0)
 

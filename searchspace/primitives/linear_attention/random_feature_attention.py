@@ -1,13 +1,13 @@
-"""Random feature attention: sines and cosines of random projections stand for the softmax, so the cost grows as T.
+"""Random feature attention: random sines and cosines approximate the softmax, so the cost grows as T.
 
 Formula: out_i = phi(q_i) sum_j phi(k_j)^T v_j / (phi(q_i) sum_j phi(k_j)), phi(x) = M^-1/2 [sin w_m x, cos w_m x]
 
-Peng et al. 2021, "Random Feature Attention", https://arxiv.org/abs/2103.02143, sections 3.1, 3.3: q and k have length
-one in every head, so exp(q k / tau^2) is exp(-|q - k|^2 / 2 tau^2) up to a constant, which is E[phi(q) phi(k)] with
-phi(x) = M^-1/2 [sin w_m x, cos w_m x], w = sigma * w' / tau, w' from N(0, I), sigma learned. Kernel "arc_cosine":
-phi(x) = M^-1/2 relu(w_m x). The estimated normaliser may come near zero or below; its size is kept above 1e-3.
-There are no scores, so rotary positions and ALiBi do not reach it.
-B batch, T time, H heads, D width of one head, M random vectors, F features (2 M or M), C = H * D model width.
+Peng et al. 2021, "Random Feature Attention", https://arxiv.org/abs/2103.02143, sections 3.1, 3.3. In each head, q and k
+are normalised to length one, so exp(q k / tau^2) equals exp(-|q - k|^2 / 2 tau^2) up to a constant. This equals
+E[phi(q) phi(k)] with w = sigma * w' / tau, w' from N(0, I) and sigma learned. With the kernel "arc_cosine", phi(x) =
+M^-1/2 relu(w_m x). The estimated normaliser may be close to zero or negative; its absolute value is kept above 1e-3.
+Rotary positions and ALiBi have no effect, because there are no scores. B batch, T time, H heads, D width of one head, M
+random vectors, F features (2 M or M), C = H * D model width.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from searchspace.registry import primitive
 from searchspace.sharing import numbered
 
 SMALLEST = 1e-3
-# With fewer vectors the normaliser is so often near zero that the output is mostly noise.
+# With fewer vectors the normaliser is near zero so often that the output is mostly noise.
 FEWEST = 8
 
 
@@ -43,6 +43,9 @@ class RandomFeatureAttentionConfig:
     `temperature`: tau, the temperature of the softmax.
     `pool`: number of random matrices; training picks one per head and step, evaluation uses the first.
     `seed`: seed of the random matrices; each layer of a model draws its own from it.
+
+    Raises ValueError if heads does not divide dim, there are fewer than 8 features, the pool is empty, the seed is
+    negative, or the temperature is not above 0.
     """
 
     dim: int = given()
@@ -65,12 +68,12 @@ class RandomFeatureAttentionConfig:
 
     @property
     def mapped(self) -> int:
-        """F, features of one query or key."""
+        """F, the number of features of one query or key."""
         return self.features * (2 if self.kernel == "gaussian" else 1)
 
 
 class RandomFeatureBlock(Primitive):
-    """Projections and features; a subclass sums the features up."""
+    """Projections and features. A subclass sums the features."""
 
     projections: Tensor
 
@@ -88,19 +91,23 @@ class RandomFeatureBlock(Primitive):
     def summed(
         self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, context: Context, slot: dict[str, Tensor] | None
     ) -> Tensor:
-        """The sums of v, ones in its last column, weighted by q . k: [B, H, T, D + 1]; x: [B, T, C] is for a gate."""
+        """The sums of v weighted by q . k: [B, H, T, D + 1].
+
+        q and k: [B, H, T, F]. v: [B, H, T, D + 1] with ones in its last column. x: [B, T, C], for a gate.
+        """
         raise NotImplementedError
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
+        """x: [B, T, C] -> [B, T, C]. Raises ValueError if it is not causal and the context is streaming."""
         slot = context.slot(causal=self.config.causal)
         q, k, v = (split(part, self.config.heads) for part in self.query_key_value(x).chunk(3, dim=2))
         wide = torch.promote_types(q.dtype, torch.float32)
-        # Rounded angles and sums over a long past would cost more than the features themselves.
+        # In half precision, the rounding of angles and of long sums would be worse than the error of the features.
         with without_autocast(x.device.type):
             W = self._projection().to(wide)
             V = F.pad(v.to(wide), (0, 1), value=1.0)
             if context.padding is not None:
-                V = V * context.padding[:, None, :, None]  # the ones too: neither sum nor normaliser sees the key
+                V = V * context.padding[:, None, :, None]  # the ones too: the key enters neither sum nor normaliser
             summed = self.summed(self._features(q.to(wide), W), self._features(k.to(wide), W), V, x, context, slot)
             total = summed[..., -1:]
             bounded = torch.where(total < 0, total.clamp(max=-SMALLEST), total.clamp(min=SMALLEST))
@@ -108,9 +115,9 @@ class RandomFeatureBlock(Primitive):
         return self.output(merge(out.to(v.dtype)))
 
     def _projection(self) -> Tensor:
-        """[H, M, D]: in training one of the pool for every head, else the first.
+        """[H, M, D]: in training a random matrix of the pool for each head, otherwise the first.
 
-        The choice is torch's random state, as dropout is: what replays that state chooses the same again.
+        The choice uses PyTorch's random state, as dropout does. If that state is restored, the choice is the same.
         """
         if not self.training or self.config.pool == 1:
             return self.projections[0]
@@ -118,7 +125,7 @@ class RandomFeatureBlock(Primitive):
         return self.projections[torch.randint_like(heads, self.config.pool), heads]
 
     def _features(self, heads: Tensor, W: Tensor) -> Tensor:
-        """[B, H, T, D] -> [B, H, T, F]."""
+        """heads: [B, H, T, D] -> [B, H, T, F]."""
         x = F.normalize(heads, dim=3) * (self.scale.to(heads.dtype) / self.config.temperature)
         if self.config.kernel == "gaussian":
             return favor_features(x, W, kind="periodic")[0]
@@ -127,7 +134,7 @@ class RandomFeatureBlock(Primitive):
 
 @primitive("random_feature_attention", RandomFeatureAttentionConfig)
 class RandomFeatureAttention(RandomFeatureBlock):
-    """Random feature attention without a gate; streaming keeps the sums, in float32 or wider."""
+    """Random feature attention without a gate. Streaming keeps the sums, in float32 or wider."""
 
     def summed(
         self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, context: Context, slot: dict[str, Tensor] | None
@@ -147,7 +154,7 @@ class RandomFeatureAttention(RandomFeatureBlock):
 
 
 def around(config: RandomFeatureAttentionConfig, shape: Shape) -> Cost:
-    """The projections, and the features of queries and keys."""
+    """The cost of the projections and of the features of queries and keys."""
     C, D, M = config.dim, config.dim // config.heads, config.features
     rows = shape.rows * config.heads
     mapped = kept(shape, config.pool * config.heads * M * D + 2 * rows * (M + 2 * D + 1) + rows * 2 * (D + 2))
@@ -161,7 +168,7 @@ def around(config: RandomFeatureAttentionConfig, shape: Shape) -> Cost:
 
 
 def _sums(config: RandomFeatureAttentionConfig, shape: Shape) -> Cost:
-    """The products of features and values, one column more than the values have."""
+    """The products of features and values; the values have one more column, for the normaliser."""
     if config.causal:
         return causal_sums(config, shape)
     M, D, states = config.mapped, config.dim // config.heads, shape.batch * config.heads
@@ -170,10 +177,10 @@ def _sums(config: RandomFeatureAttentionConfig, shape: Shape) -> Cost:
 
 
 def causal_sums(config: RandomFeatureAttentionConfig, shape: Shape) -> Cost:
-    """The same where no position reads a later one, chunk by chunk."""
+    """The same for causal attention, chunk by chunk."""
     M, D, states = config.mapped, config.dim // config.heads, shape.batch * config.heads
     N, T = chunks(shape.length)
-    # The first chunk has nothing before it, and nothing reads what the last one leaves.
+    # The first chunk has no state before it, and the state after the last chunk is never read.
     near = matmul(T, M, T, count=states * N) + matmul(T, T, D + 1, count=states * N)
     far = matmul(M, T, D + 1, count=states * N, backward=2 if N > 1 else 0)
     far += matmul(T, M, D + 1, count=states * N, backward=2 if N > 1 else 1)

@@ -1,1 +1,1 @@
-"""Normalisations."""
+"""Normalisation layers."""

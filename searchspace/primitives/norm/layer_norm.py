@@ -1,7 +1,9 @@
-"""Layer normalisation: every position has mean zero and variance one over its channels, then a gain and a bias.
+"""Layer normalisation: mean zero and variance one over the channels of each position, then a gain and a bias.
 
-Ba et al. 2016, "Layer Normalization", https://arxiv.org/abs/1607.06450, eq. 4: (x - mean) / sqrt(var + eps) * g + b,
-the variance divided by C, eps inside the root. Statistics are taken in float32 when x is in half precision.
+Formula: (x - mean) / sqrt(var + eps) * g + b
+
+Ba et al. 2016, "Layer Normalization", https://arxiv.org/abs/1607.06450, eq. 4. The variance is divided by C, and eps is
+inside the root. If x is in half precision, the statistics are computed in float32.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from searchspace.registry import primitive
 
 @dataclass(frozen=True, kw_only=True)
 class LayerNormConfig:
+    """Raises ValueError if eps is not above 0."""
+
     dim: int = given()
     eps: float = 1e-5
     bias: bool = True
@@ -30,6 +34,8 @@ class LayerNormConfig:
 
 @primitive("layer_norm", LayerNormConfig, role="norm")
 class LayerNorm(Primitive):
+    """Layer normalisation over the last dimension."""
+
     capabilities = Capabilities(pointwise=True)
 
     def __init__(self, config: LayerNormConfig) -> None:
@@ -39,6 +45,7 @@ class LayerNorm(Primitive):
         self.bias = nn.Parameter(torch.zeros(config.dim)) if config.bias else None
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
+        """x: [B, T, C] -> [B, T, C]."""
         return layer_norm(x, self.gain, self.bias, self.config.eps)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""No normalisation: x as it is, for spaces that ask whether a norm is needed at all.
+"""No normalisation. It lets a search decide whether a norm is needed at all.
 
 Formula: y = x
 """
@@ -27,6 +27,7 @@ class NoNorm(Primitive):
         super().__init__()
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
+        """x: [B, T, C] -> [B, T, C]."""
         return x
 
     @classmethod

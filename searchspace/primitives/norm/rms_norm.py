@@ -1,7 +1,9 @@
-"""Root-mean-square normalisation: every position has a mean square of one over its channels, then a gain.
+"""Root-mean-square normalisation: mean square one over the channels of each position, then a gain.
 
-Zhang & Sennrich 2019, https://arxiv.org/abs/1910.07467, eq. 4: x / sqrt(mean(x^2) + eps) * g. Statistics are taken in
-float32 when x is in half precision.
+Formula: x / sqrt(mean(x^2) + eps) * g
+
+Zhang & Sennrich 2019, https://arxiv.org/abs/1910.07467, eq. 4. If x is in half precision, the statistics are computed
+in float32.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from searchspace.registry import primitive
 
 @dataclass(frozen=True, kw_only=True)
 class RmsNormConfig:
+    """Raises ValueError if eps is not above 0."""
+
     dim: int = given()
     eps: float = 1e-6
 
@@ -29,6 +33,8 @@ class RmsNormConfig:
 
 @primitive("rms_norm", RmsNormConfig, role="norm")
 class RmsNorm(Primitive):
+    """Root-mean-square normalisation over the last dimension."""
+
     capabilities = Capabilities(pointwise=True)
 
     def __init__(self, config: RmsNormConfig) -> None:
@@ -37,6 +43,7 @@ class RmsNorm(Primitive):
         self.gain = nn.Parameter(torch.ones(config.dim))
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
+        """x: [B, T, C] -> [B, T, C]."""
         return rms_norm(x, self.gain, self.config.eps)
 
     @classmethod

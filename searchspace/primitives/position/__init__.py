@@ -1,1 +1,1 @@
-"""How positions enter a model."""
+"""Position encodings."""

@@ -1,8 +1,10 @@
-"""ALiBi: attention scores fall linearly with distance, at a rate of its own for every head; nothing is learned.
+"""ALiBi: attention scores fall linearly with distance, with a different fixed slope for each head.
 
-Press et al. 2022, "Train Short, Test Long", https://arxiv.org/abs/2108.12409, section 3: add -slope_h |i - j| after the
-scaling, slope_h = 2^(-8 (h + 1) / H). When H is no power of two: the slopes of the next lower power P, then the 1st,
-3rd, ... of those of 2 P, as its released code does. |i - j| is i - j in causal attention, alike both ways elsewhere.
+Formula: add -slope_h |i - j| after the scaling, slope_h = 2^(-8 (h + 1) / H)
+
+Press et al. 2022, "Train Short, Test Long", https://arxiv.org/abs/2108.12409, section 3. If H is not a power of two,
+the slopes are those of the next lower power P, followed by the 1st, 3rd, ... of the slopes of 2 P, as in the released
+code. In causal attention |i - j| is i - j. In bidirectional attention both directions are treated alike.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ class AlibiConfig:
 
 
 def slopes(heads: int) -> list[float]:
-    """How fast the scores of every head fall, a position."""
+    """The slope of each head: how much its scores fall per position."""
     power = 1 << (heads.bit_length() - 1)
     own = [2.0 ** (-8 * (h + 1) / power) for h in range(power)]
     between = [2.0 ** (-8 * (h + 1) / (2 * power)) for h in range(0, 2 * power, 2)]
@@ -32,8 +34,10 @@ def slopes(heads: int) -> list[float]:
 
 @primitive("alibi", AlibiConfig, role="position")
 class Alibi(NoPosition):
+    """A bias of the scores by distance, without parameters."""
+
     def bias(self, heads: int, queries: Tensor, keys: Tensor) -> Tensor:
-        """queries: [Tq], keys: [Tk] -> [H, Tq, Tk] of float32."""
+        """queries: [Tq], keys: [Tk], their positions -> [H, Tq, Tk] of float32."""
         rates = torch.tensor(slopes(heads), device=queries.device)
         distance = (queries[:, None] - keys[None, :]).abs()
         return -rates[:, None, None] * distance

@@ -1,10 +1,12 @@
-"""Axial positions: a learned vector for the row and one for the column of a position, so that long tables stay small.
+"""Axial positions: one learned vector per row and one per column of a grid, so that the tables of long sequences stay
+small.
 
 Formula: x_p + [R_{p // columns}; C_{p % columns}], or x_p + R_{p // columns} + C_{p % columns}
 
 Kitaev, Kaiser, Levskaya 2020, "Reformer", https://arxiv.org/abs/2001.04451, after Ho et al. 2019, "Axial Attention",
-https://arxiv.org/abs/1912.12180: position p stands in row p // columns and column p % columns of a grid. "concatenate"
-gives the first `row_share` of the channels to the row and the others to the column, "sum" adds two whole vectors.
+https://arxiv.org/abs/1912.12180. Position p is in row p // columns and column p % columns of the grid. "concatenate"
+gives the first `row_share` of the channels to the row and the others to the column. "sum" adds two vectors of full
+width.
 """
 
 from __future__ import annotations
@@ -27,6 +29,9 @@ from searchspace.registry import primitive
 class AxialConfig:
     """`combine`: whether the two vectors are concatenated or added.
     `row_share`: share of the channels for the row, if concatenated.
+
+    Raises ValueError if the grid is empty, the share is not between 0 and 1, or it leaves no channels for rows or
+    columns.
     """
 
     dim: int = given()
@@ -46,12 +51,12 @@ class AxialConfig:
 
     @property
     def longest(self) -> int:
-        """The longest sequence it has positions for."""
+        """The length of the longest sequence that it has positions for."""
         return self.rows * self.columns
 
     @property
     def widths(self) -> tuple[int, int]:
-        """Channels of the two tables."""
+        """The number of channels of the two tables."""
         if self.combine == "sum":
             return self.dim, self.dim
         first = round(self.row_share * self.dim)
@@ -60,6 +65,8 @@ class AxialConfig:
 
 @primitive("axial", AxialConfig, role="position")
 class Axial(NoPosition):
+    """The sum or concatenation of a row table and a column table, added to the input."""
+
     def __init__(self, config: AxialConfig) -> None:
         super().__init__(config)
         first, second = config.widths
@@ -67,13 +74,13 @@ class Axial(NoPosition):
         self.columns = nn.Parameter(0.02 * torch.randn(config.columns, second))
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        """x: [B, T, C], positions: [T] -> [B, T, C]. Raises ValueError beyond the grid."""
+        """x: [B, T, C], positions: [T] -> [B, T, C]. Raises ValueError if a position is beyond the grid."""
         config = self.config
-        # A compiled graph cannot look at values; there the look-up itself fails.
+        # A compiled graph cannot read values; there the look-up itself fails.
         last = 0 if torch.compiler.is_compiling() else int(positions.max())
         if last >= config.rows * config.columns:
             raise ValueError(
-                f"Position {last} (counted from 0) lies beyond the {config.rows} x {config.columns} axial positions. "
+                f"Position {last} (counted from 0) is beyond the {config.rows} x {config.columns} axial positions. "
                 f"Set position: axial: {{rows: ..., columns: ...}} to hold the longest sequence."
             )
         row = F.embedding(positions // config.columns, self.rows)

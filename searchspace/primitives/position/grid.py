@@ -1,12 +1,12 @@
-"""Positions on a grid, for the patches of an image: what a position's row adds, and what its column does.
+"""Positions on a grid, for the patches of an image: a vector for the row plus one for the column.
 
 Formula: x_p + R_{p // columns} + C_{p % columns}, or [waves of the row; waves of the column]
 
-learned: a trained vector for each row and one for each column, added up, as in Kitaev et al. 2020, "Reformer",
-https://arxiv.org/abs/2001.04451, section 2. sinusoidal: half of the channels are the waves of the row and half those of
-the column, as in Carion et al. 2020, "End-to-End Object Detection with Transformers",
-https://arxiv.org/abs/2005.12872, appendix A.4; nothing is learned. Position p stands in row p // columns, column
-p % columns; where a class token is `first`, it has none, and the grid begins after it.
+learned: one trained vector per row and one per column are added, as in Kitaev et al. 2020, "Reformer",
+https://arxiv.org/abs/2001.04451, section 2. sinusoidal: half of the channels are the waves of the row and half are
+those of the column, as in Carion et al. 2020, "End-to-End Object Detection with Transformers",
+https://arxiv.org/abs/2005.12872, appendix A.4; nothing is learned. Position p is in row p // columns and column p %
+columns. If the first position is a class token (`first`), it gets no vector, and the grid starts after it.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from searchspace.registry import primitive
 class GridConfig:
     """`kind`: learned vectors, or sinusoidal ones.
     `first`: whether position 0 is a class token.
+
+    Raises ValueError if the grid is empty, or the positions are sinusoidal and dim is not a multiple of 4.
     """
 
     dim: int = given()
@@ -48,12 +50,14 @@ class GridConfig:
 
     @property
     def longest(self) -> int:
-        """The longest sequence it has positions for."""
+        """The length of the longest sequence that it has positions for."""
         return self.rows * self.columns + self.first
 
 
 @primitive("grid", GridConfig, role="position")
 class Grid(NoPosition):
+    """Vectors of rows and columns, added to the input."""
+
     def __init__(self, config: GridConfig) -> None:
         super().__init__(config)
         if config.kind == "learned":
@@ -61,7 +65,7 @@ class Grid(NoPosition):
             self.columns = nn.Parameter(0.02 * torch.randn(config.columns, config.dim))
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        """x: [B, T, C], positions: [T] -> [B, T, C]. Raises ValueError beyond the grid."""
+        """x: [B, T, C], positions: [T] -> [B, T, C]. Raises ValueError if a position is beyond the grid."""
         places = positions - int(self.config.first)
         self._check(places)
         on_grid = places.clamp(min=0)
@@ -75,17 +79,19 @@ class Grid(NoPosition):
 
     def _check(self, places: Tensor) -> None:
         rows, columns = self.config.rows, self.config.columns
-        # A compiled graph cannot look at values; there the look-up itself fails.
+        # A compiled graph cannot read values; there the look-up itself fails.
         last = 0 if torch.compiler.is_compiling() else int(places.max())
         if last >= rows * columns:
             raise ValueError(
-                f"Position {last} of the grid (counted from 0) lies beyond its {rows} rows of {columns} columns. "
+                f"Position {last} of the grid (counted from 0) is beyond its {rows} rows of {columns} columns. "
                 "Set position: grid: {rows: ..., columns: ...} to those of the largest image."
             )
 
     @classmethod
     def cost(cls, config: GridConfig, shape: Shape) -> Cost:
-        """Learned: rows and columns of the positions are kept, eight bytes each, and which one is the class token."""
+        """If learned, the row and column of each position are kept, eight bytes each, and the mask of the
+        class token.
+        """
         if config.kind == "sinusoidal":
             return Cost()
         look_ups = shape.length * (16 + config.first)

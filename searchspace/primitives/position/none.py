@@ -1,4 +1,5 @@
-"""No positions: the model knows order only through what its blocks do with it. The others start from this.
+"""No positions: the model sees the order only through blocks that depend on it. The base of all other position
+encodings.
 
 Formula: y = x
 """
@@ -23,23 +24,28 @@ class NoPositionConfig:
 
 @primitive("none", NoPositionConfig, role="position")
 class NoPosition(Primitive):
-    """The three places where positions may enter, all left alone; see `searchspace.contract.PositionModule`."""
+    """The three places where positions can enter, without effect; see `searchspace.contract.PositionModule`."""
 
     def __init__(self, config: Any) -> None:
         super().__init__()
         self.config = config
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
+        """x: [B, T, C], positions: [T] -> [B, T, C], added to the input."""
         return x
 
     def rotate(self, heads: Tensor, positions: Tensor) -> Tensor:
+        """heads: [B, H, T, D], positions: [T] -> [B, H, T, D], queries or keys."""
         return heads
 
     def bias(self, heads: int, queries: Tensor, keys: Tensor) -> Tensor | None:
+        """queries: [Tq], keys: [Tk], their positions -> [H, Tq, Tk] to add to the scores, or None."""
         return None
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
-        """x: [B, T, C], the input with its positions, counted from 0 unless the context says."""
+        """x: [B, T, C] -> [B, T, C], the input with its positions. They count from 0 unless the context has
+        positions.
+        """
         positions = context.positions
         return self.embed(x, torch.arange(x.shape[1], device=x.device) if positions is None else positions)
 

@@ -1,10 +1,10 @@
-"""Rotary positions: queries and keys are turned by angles that grow with their place, so scores see distances.
+"""Rotary positions: queries and keys are rotated by angles that grow with the position, so scores depend on distances.
 
 Formula: pair m of a head's query or key turns by the angle p * base^(-2m/D)
 
-Su et al. 2021, "RoFormer", https://arxiv.org/abs/2104.09864, eq. 34: pair m of a head of width D turns by
-p * base^(-2m/D). Layout "interleaved" pairs (2m, 2m + 1), as the paper does; "halves" pairs (m, m + D/2), as Llama and
-GPT-NeoX do. The two differ by a permutation of the rows of Wq and Wk.
+Su et al. 2021, "RoFormer", https://arxiv.org/abs/2104.09864, eq. 34. D is the width of a head. The layout "interleaved"
+pairs dimensions (2m, 2m + 1), as the paper does. "halves" pairs (m, m + D/2), as Llama and GPT-NeoX do. The two differ
+by a permutation of the rows of Wq and Wk.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from searchspace.registry import primitive
 class RotaryConfig:
     """`layout`: which dimensions form a pair.
     `base`: the base of the angles.
+
+    Raises ValueError if the base is not above 0.
     """
 
     dim: int = given()
@@ -37,6 +39,11 @@ class RotaryConfig:
 
 @primitive("rotary", RotaryConfig, role="position")
 class Rotary(NoPosition):
+    """A rotation of queries and keys by position, without parameters."""
+
     def rotate(self, heads: Tensor, positions: Tensor) -> Tensor:
-        """heads: [B, H, T, D], positions: [T]. Raises ValueError when D is odd. Angles are in float32 or wider."""
+        """heads: [B, H, T, D], positions: [T] -> [B, H, T, D]. Angles are computed in float32 or wider.
+
+        Raises ValueError if D is odd.
+        """
         return rotary(heads, positions, self.config.base, self.config.layout)

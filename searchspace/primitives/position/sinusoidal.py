@@ -1,8 +1,10 @@
-"""Sinusoidal positions: waves of many lengths are added to the input.
+"""Sinusoidal positions: sine and cosine waves of different lengths are added to the input.
 
-Vaswani et al. 2017, "Attention Is All You Need", https://arxiv.org/abs/1706.03762, section 3.5.
-"interleaved", the paper: pe[p, 2m] = sin(p w_m), pe[p, 2m+1] = cos(p w_m), w_m = 10000^(-2m/C).
-"halves", its first released code: [sin | cos], w_m = 10000^(-m/(C/2 - 1)): other frequencies, not another order.
+Formula: x_p + pe[p], pe[p, 2m] = sin(p w_m), pe[p, 2m+1] = cos(p w_m), w_m = 10000^(-2m/C)
+
+Vaswani et al. 2017, "Attention Is All You Need", https://arxiv.org/abs/1706.03762, section 3.5. "interleaved" is the
+paper's formula, above. "halves" is that of its first released code: pe[p] = [sin | cos] with w_m = 10000^(-m/(C/2 -
+1)). The frequencies differ too, not only the order.
 """
 
 from __future__ import annotations
@@ -22,7 +24,10 @@ Layout = Literal["interleaved", "halves"]
 
 @dataclass(frozen=True, kw_only=True)
 class SinusoidalConfig:
-    """`layout`: whether sines and cosines are interleaved or in two halves."""
+    """`layout`: whether sines and cosines are interleaved or in two halves.
+
+    Raises ValueError if dim is odd.
+    """
 
     dim: int = given()
     layout: Layout = "interleaved"
@@ -36,6 +41,8 @@ class SinusoidalConfig:
 
 @primitive("sinusoidal", SinusoidalConfig, role="position")
 class Sinusoidal(NoPosition):
+    """Fixed waves, added to the input."""
+
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         """x: [B, T, C], positions: [T] -> [B, T, C]."""
         wide = torch.promote_types(x.dtype, torch.float32)
@@ -45,9 +52,9 @@ class Sinusoidal(NoPosition):
 def sinusoid(
     positions: Tensor, dim: int, layout: Layout = "interleaved", *, dtype: torch.dtype = torch.float32
 ) -> Tensor:
-    """positions: [T] -> [T, dim], the waves at those places."""
+    """positions: [T] -> [T, dim], the waves at these positions."""
     m = torch.arange(dim // 2, device=positions.device, dtype=dtype)
-    # Two channels are a single wave in either layout; the maximum keeps its exponent from being 0 / 0.
+    # With two channels there is one wave in both layouts; the maximum avoids the exponent 0 / 0.
     exponents = m / (dim / 2) if layout == "interleaved" else m / max(dim / 2 - 1, 1)
     angles = positions.to(dtype)[:, None] * 10000.0**-exponents  # [T, dim / 2]
     return torch.stack([angles.sin(), angles.cos()], dim=2 if layout == "interleaved" else 1).flatten(1)

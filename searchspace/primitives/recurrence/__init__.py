@@ -1,1 +1,1 @@
-"""Blocks that carry a state from position to position."""
+"""Recurrent blocks: a state is passed from one position to the next."""

@@ -1,17 +1,20 @@
-"""A recurrent decoder that looks at the encoder's output in every step, through additive attention.
+"""A recurrent decoder that reads the encoder's output at every step through additive attention.
 
 Formula: s_i = GRU(s_{i-1}, [x_i; c_i]), c_i = sum_j softmax_j(v . tanh(W s_{i-1} + U h_j)) h_j
 
-Bahdanau et al. 2015, "Neural Machine Translation by Jointly Learning to Align and Translate",
-https://arxiv.org/abs/1409.0473, appendix A.2: c_i is read with the state before, s_i = GRU(s_{i-1}, [x_i; c_i]), and
-what leaves the block is the larger of each pair of U_o s_{i-1} + V_o x_i + C_o c_i, twice as wide (`order` paper).
-Luong et al. 2015, "Effective Approaches to Attention-based Neural Machine Translation",
-https://arxiv.org/abs/1508.04025, section 3.3, feeds its output back: s_i = GRU(s_{i-1}, [x_i; o_{i-1}]), c_i is read
-with the NEW state, o_i = tanh(W [s_i; c_i]) leaves the block, o_0 = 0 (`order` luong; there with an LSTM and products
-for scores). In both c_i = sum_j a_ij h_j with a = softmax_j v . tanh(W s + U h_j), the gated unit is that of Cho et al.
-2014 (`gru: {variant: cho}`), and s_0 = tanh(W_s b_1), b_1 the second half of the first h: the backward state of an
-encoder that ends with a recurrent block of two directions.
-B batch, T time, S positions of the memory, A width of the scores' network, C width of x, s, h and o.
+`order: paper`: Bahdanau et al. 2015, "Neural Machine Translation by Jointly Learning to Align and Translate",
+https://arxiv.org/abs/1409.0473, appendix A.2. The context c_i is read with the previous state, s_i = GRU(s_{i-1}, [x_i;
+c_i]), and the output is a maxout: the larger of each pair of U_o s_{i-1} + V_o x_i + C_o c_i, which is twice as wide.
+
+`order: luong`: Luong et al. 2015, "Effective Approaches to Attention-based Neural Machine Translation",
+https://arxiv.org/abs/1508.04025, section 3.3. The output is fed back: s_i = GRU(s_{i-1}, [x_i; o_{i-1}]), c_i is read
+with the NEW state, and the output is o_i = tanh(W [s_i; c_i]), with o_0 = 0. The paper uses an LSTM and scores by
+products.
+
+In both, c_i = sum_j a_ij h_j with a = softmax_j v . tanh(W s + U h_j). The gated unit is that of Cho et al. 2014 (`gru:
+{variant: cho}`). The first state is s_0 = tanh(W_s b_1), where b_1 is the second half of the first h: the backward
+state of an encoder that ends with a bidirectional recurrent block. B batch, T time, S positions of the memory, A width
+of the scoring network, C width of x, s, h and o.
 """
 
 from __future__ import annotations
@@ -33,8 +36,10 @@ from searchspace.registry import primitive
 
 @dataclass(frozen=True, kw_only=True)
 class AttendingGRUConfig:
-    """`order`: which publication it follows: `paper` is Bahdanau et al., `luong` is Luong et al..
+    """`order`: the publication to follow, Bahdanau et al. (paper) or Luong et al. (luong).
     `alignment`: A, the width of the scoring network; null takes the width of the model.
+
+    Raises ValueError if the model has no encoder, dim is odd, or the alignment is below 1.
     """
 
     dim: int = given()
@@ -46,24 +51,25 @@ class AttendingGRUConfig:
         at_least(1, alignment=self.alignment)
         if not self.memory:
             raise ValueError(
-                "attending_gru reads an encoder's output in every step, but this model has no encoder; use gru."
+                "attending_gru reads the encoder's output at every step, but this model has no encoder; use gru."
             )
         if self.dim % 2:
-            raise ValueError(f"dim must be even: the state starts from the second half of it, but got dim={self.dim}.")
+            raise ValueError(f"dim must be even: the state starts from its second half, but got dim={self.dim}.")
 
     @property
     def scored(self) -> int:
-        """A."""
+        """A, the width of the scoring network."""
         return self.alignment or self.dim
 
     @property
     def paper(self) -> bool:
+        """Whether it follows Bahdanau et al."""
         return self.order == "paper"
 
 
 @primitive("attending_gru", AttendingGRUConfig)
 class AttendingGRU(Primitive):
-    """One layer of a decoder; streaming keeps the memory with U h, s in float32 or wider, and o where it is fed."""
+    """One layer of a decoder. Streaming keeps the memory with U h, s in float32 or wider, and o if it is fed back."""
 
     capabilities = Capabilities(bidirectional=False, cross=True)
 
@@ -83,6 +89,7 @@ class AttendingGRU(Primitive):
             nn.init.uniform_(weight, -(C**-0.5), C**-0.5)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
+        """x: [B, T, C] -> [B, T, C]. Raises ValueError if the context has no memory."""
         C, paper = self.config.dim, self.config.paper
         slot = context.slot()
         keys, memory, real, s, o = self._read(slot) if slot else self._entered(context)
@@ -106,16 +113,16 @@ class AttendingGRU(Primitive):
         return torch.maximum(first, second).to(x.dtype)
 
     def _read(self, slot: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor]:
-        """U h, h, its padding, s and o as the piece before left them."""
+        """U h, h, its padding, s and o after the previous piece."""
         return slot["keys"], slot["memory"], slot.get("real"), slot["s"], slot.get("o", slot["s"])
 
     def _entered(self, context: Context) -> tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor]:
-        """The same in front of the first position."""
+        """The same before the first position."""
         memory, real = context.memory, context.memory_padding
         if memory is None:
             raise ValueError("attending_gru needs the encoder's output in the context, but context.memory is None.")
         first = memory[:, 0]
-        if real is not None:  # the first that is real, and zeros where none is
+        if real is not None:  # the first real position; zeros if there is none
             rows = torch.arange(len(memory), device=memory.device)
             first = memory[rows, real.int().argmax(1)] * real.any(1, keepdim=True)
         s = self.start(first[:, self.config.dim // 2 :]).tanh()
@@ -123,7 +130,7 @@ class AttendingGRU(Primitive):
 
     @classmethod
     def cost(cls, config: AttendingGRUConfig, shape: Shape) -> Cost:
-        """The memory is projected once; its scores have C * A and A products, and the tanh between is none."""
+        """The memory is projected once. Its scores have C * A and A products; the tanh between them is not counted."""
         C, A, B, S = config.dim, config.scored, shape.batch, shape.memory
         wide, paper = max(4, shape.element_bytes), config.paper
         looped = A * C + 3 * C * 2 * C + (0 if paper else 2 * C * C)  # numbers of the matrices in the loop
@@ -144,5 +151,5 @@ class AttendingGRU(Primitive):
 
 
 def _mask(context: Context) -> Tensor | None:
-    """[T, B, 1], False where the state passes by."""
+    """[T, B, 1], False at padding, where the state does not change."""
     return None if context.padding is None else context.padding.mT[:, :, None]

@@ -1,15 +1,14 @@
-"""What recurrent blocks share: one direction or two, where the state starts and ends, padding that leaves it alone.
+"""Helpers of recurrent blocks: one or two directions, where states start and end, and padding.
 
-Both ways, after Schuster & Paliwal 1997, "Bidirectional Recurrent Neural Networks", https://doi.org/10.1109/78.650093:
-a second recurrence with weights of its own reads from the end, each has half the width, and the halves stand side by
-side, [forward; backward], as in Bahdanau et al. 2015. The state passes by padded positions unchanged, so the backward
-one starts at the last real position, as with packed sequences.
+A bidirectional block follows Schuster & Paliwal 1997, "Bidirectional Recurrent Neural Networks",
+https://doi.org/10.1109/78.650093. A second recurrence with its own weights reads from the end. Each recurrence has half
+of the width, and the output is [forward; backward], as in Bahdanau et al. 2015. Padding does not change the state, so
+the backward recurrence starts at the last real position, as with packed sequences.
 
-A decoder may start where the encoder ended, as in Sutskever et al. 2014, "Sequence to Sequence Learning with Neural
-Networks", https://arxiv.org/abs/1409.3215: the k-th of its blocks that `start` from the memory from the last states of
-the k-th block of the encoder, of both of its directions side by side.
-B batch, T time, N directions, G numbers an input brings a direction, H width of a direction's state, C = N * H model
-width.
+A decoder may start from the final states of the encoder, as in Sutskever et al. 2014, "Sequence to Sequence Learning
+with Neural Networks", https://arxiv.org/abs/1409.3215. The k-th block of the decoder with `start: memory` starts from
+the last states of the k-th recurrent block of the encoder, both directions concatenated. B batch, T time, N directions,
+G width of the inputs of one direction, H width of the state of one direction, C = N * H model width.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ Start = Literal["zeros", "memory"]
 
 
 def directions(dim: int, *, forward: bool) -> tuple[int, int]:
-    """(N, H) of a block of width `dim`. Raises ValueError when two directions do not share it evenly."""
+    """(N, H) of a block of width `dim`. Raises ValueError if there are two directions and `dim` is odd."""
     if forward:
         return 1, dim
     if dim % 2:
@@ -36,25 +35,28 @@ def directions(dim: int, *, forward: bool) -> tuple[int, int]:
 
 
 def check_start(start: Start, memory: bool) -> None:
-    """Raises ValueError when there is no encoder to start from."""
+    """Raises ValueError if the block starts from the encoder, but the model has none."""
     if start == "memory" and not memory:
-        raise ValueError("start='memory' is where an encoder ended, but this model has no encoder; use start='zeros'.")
+        raise ValueError("start='memory' needs the encoder's states, but this model has no encoder; use start='zeros'.")
 
 
 class Ends:
-    """Where a block's states start and end; `number` counts the blocks of a model that start, or end, in its way."""
+    """The first and last states of a block. `number` counts the blocks of the model that start from, or leave, final
+    states.
+    """
 
     def __init__(self, *, start: Start, causal: bool, memory: bool) -> None:
         self.starts = start == "memory"
-        self.ends = not causal and not memory  # it stands in an encoder
+        self.ends = not causal and not memory  # the block is part of an encoder
         self.number = numbered("recurrence that starts from a memory" if self.starts else "recurrence that ends")
 
     def first(
         self, names: tuple[str, ...], zeros: Tensor, context: Context, slot: dict[str, Tensor] | None
     ) -> list[Tensor]:
-        """The states in front of the first position, [N, B, H] each, as `zeros` are.
+        """The states before the first position, like `zeros`: [N, B, H] each.
 
-        What the piece before left, or what the encoder's block of this number left; a block by itself has no encoder.
+        They come from the previous piece of a stream, or from the encoder's block with the same number. A block outside
+        of a model has no encoder and starts from zeros.
         """
         if slot:
             return [slot[name][None] for name in names]
@@ -64,8 +66,8 @@ class Ends:
         return [final[name].to(zeros.dtype).unflatten(1, (len(zeros), -1)).transpose(0, 1) for name in names]
 
     def last(self, context: Context, slot: dict[str, Tensor] | None, **states: Tensor) -> None:
-        """The states after the last position, [N, B, H], stay for the next piece, or for the decoder."""
-        if slot is not None:  # copies: slices would hold on to all
+        """Keep the states after the last position, [N, B, H], for the next piece or for the decoder."""
+        if slot is not None:  # copies, because slices would keep all states in memory
             slot |= {name: state[0].clone() for name, state in states.items()}
         if self.ends:
             missing = self.number + 1 - len(context.finals)
@@ -74,9 +76,9 @@ class Ends:
 
 
 def by_time(inputs: Tensor, padding: Tensor | None, count: int) -> tuple[Tensor, Tensor | None]:
-    """inputs: [B, T, N * G], padding: [B, T] -> [T, N, B, G] in float32 or wider, and mask [T, N, B, 1] or None.
+    """inputs: [B, T, N * G], padding: [B, T] -> [T, N, B, G] in float32 or wider, and a mask [T, N, B, 1] or None.
 
-    The second direction runs from the end.
+    The second direction is in reversed order.
     """
     wide = torch.promote_types(inputs.dtype, torch.float32)
     steps = inputs.to(wide).unflatten(2, (count, -1)).permute(1, 2, 0, 3)
@@ -85,10 +87,10 @@ def by_time(inputs: Tensor, padding: Tensor | None, count: int) -> tuple[Tensor,
 
 
 def by_batch(states: Tensor, dtype: torch.dtype) -> Tensor:
-    """[T, N, B, H] -> [B, T, N * H] in `dtype`, both directions in the order of time."""
+    """states: [T, N, B, H] -> [B, T, N * H] in `dtype`, with both directions in the order of time."""
     return _turned(states).permute(2, 0, 1, 3).flatten(2).to(dtype)
 
 
 def _turned(steps: Tensor) -> Tensor:
-    """[T, N, ...] with the second direction's time turned round."""
+    """steps: [T, N, ...] -> the same shape, with the time of the second direction reversed."""
     return steps if steps.shape[1] == 1 else torch.stack([steps[:, 0], steps[:, 1].flip(0)], dim=1)

@@ -1,11 +1,13 @@
-"""Gated recurrent unit: one gate mixes the old state with a new one, another says what the new one reads of the old.
+"""Gated recurrent unit: one gate mixes the old state with a new one, another gate decides how the new one uses the old.
+
+Formula: r = sigmoid(W_r x + b_r + U_r h), z = sigmoid(W_z x + b_z + U_z h), h_t = (1 - z) n + z h, h the state before
 
 Cho et al. 2014, "Learning Phrase Representations using RNN Encoder-Decoder", https://arxiv.org/abs/1406.1078, section
-2.3, eq. 5-8: r = sigmoid(W_r x + b_r + U_r h), z = sigmoid(W_z x + b_z + U_z h), h_t = (1 - z) n + z h, h the state
-before. `variant` torch: n = tanh(W_n x + b_n + r * (U_n h + b')), as `torch.nn.GRU` (whose other biases are here their
-sums); cho: n = tanh(W_n x + b_n + U_n (r * h)), as in the paper. The order is r, z, n. When not causal a second one
-reads from the end and each has half the width (see `directions`). Layers are written as a list of blocks.
-B batch, T time, N directions, H = C / N width of each one's state, C model width.
+2.3, eq. 5-8. The new state n depends on the variant. torch: n = tanh(W_n x + b_n + r * (U_n h + b')), as in
+`torch.nn.GRU`; the other biases are the sums of its pairs. cho: n = tanh(W_n x + b_n + U_n (r * h)), as in the paper.
+The order of the gates is r, z, n. A bidirectional block has a second recurrence that reads from the end, and each has
+half of the width (see `directions`). Several layers are written as a list of blocks. B batch, T time, N directions, H =
+C / N width of the state of one direction, C model width.
 """
 
 from __future__ import annotations
@@ -39,6 +41,9 @@ class GRUConfig:
     `start`: whether the first state is zeros or the last state of the encoder (memory).
     `dropout`: probability of dropout on the output, not on the state (Zaremba et al. 2014,
     https://arxiv.org/abs/1409.2329).
+
+    Raises ValueError if two directions cannot share dim, the dropout is not a probability, or the block starts from an
+    encoder that the model does not have.
     """
 
     dim: int = given()
@@ -56,13 +61,13 @@ class GRUConfig:
 
     @property
     def layout(self) -> tuple[int, int]:
-        """(N, H)."""
+        """(N, H), the directions and the width of each."""
         return directions(self.dim, forward=self.causal or self.directions == "forward")
 
 
 @primitive("gru", GRUConfig)
 class GRU(Primitive):
-    """A GRU in one direction, or two; streaming keeps h, in float32 or wider."""
+    """A GRU with one or two directions. Streaming keeps h, in float32 or wider."""
 
     def __init__(self, config: GRUConfig) -> None:
         super().__init__()
@@ -77,6 +82,7 @@ class GRU(Primitive):
             nn.init.uniform_(weight, -(H**-0.5), H**-0.5)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
+        """x: [B, T, C] -> [B, T, C]. Raises ValueError if it is not causal and the context is streaming."""
         N, H = self.config.layout
         slot = context.slot(causal=N == 1)
         projected = self.input(x)
@@ -94,7 +100,7 @@ class GRU(Primitive):
         return (
             linear(shape, config.dim, N * 3 * H)
             + matmul(shape.batch, H, 3 * H, count=N * shape.length)
-            + Cost(activation_bytes=shape.rows * config.dim if config.dropout else 0)  # a mask, one byte an element
+            + Cost(activation_bytes=shape.rows * config.dim if config.dropout else 0)  # a mask of one byte per element
             + Cost(
                 parameters=N * (3 * H * H + (H if torchs else 0)),
                 activation_bytes=shape.rows * N * (5 if torchs else 4) * H * wide,  # r, z, n, h; U_n h + b'

@@ -1,13 +1,14 @@
-"""Long short-term memory: gates decide what a cell keeps, takes in and shows.
+"""Long short-term memory: gates decide what a cell keeps, what it adds and what it outputs.
+
+Formula: [i; f; g; o] = W x_t + b + U h_{t-1}, c_t = sigmoid(f) c_{t-1} + sigmoid(i) tanh(g), h_t = sigmoid(o) tanh(c_t)
 
 Hochreiter & Schmidhuber 1997, "Long Short-Term Memory", https://doi.org/10.1162/neco.1997.9.8.1735, with the forget
-gate of Gers, Schmidhuber & Cummins 2000, "Learning to Forget", https://doi.org/10.1162/089976600300015015, and no
-peepholes: [i; f; g; o] = W x_t + b + U h_{t-1}, c_t = sigmoid(f) c_{t-1} + sigmoid(i) tanh(g), h_t = sigmoid(o)
-tanh(c_t). The gates stand in this order, as in `torch.nn.LSTM`, whose two biases are here their sum. b starts at zero,
-that of f at `forget_bias` (Jozefowicz et al. 2015, https://proceedings.mlr.press/v37/jozefowicz15.html: 1). When not
-causal a second one reads from the end and each has half the width (see `directions`). Layers are written as a list of
-blocks.
-B batch, T time, N directions, H = C / N width of each one's state, C model width.
+gate of Gers, Schmidhuber & Cummins 2000, "Learning to Forget", https://doi.org/10.1162/089976600300015015, and without
+peepholes. The gates have the order of `torch.nn.LSTM`; b is the sum of its two biases. b starts at zero, except that of
+f, which starts at `forget_bias` (Jozefowicz et al. 2015, https://proceedings.mlr.press/v37/jozefowicz15.html: 1). A
+bidirectional block has a second recurrence that reads from the end, and each has half of the width (see `directions`).
+Several layers are written as a list of blocks. B batch, T time, N directions, H = C / N width of the state of one
+direction, C model width.
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ class LSTMConfig:
     `start`: whether the first state is zeros or the last state of the encoder (memory).
     `dropout`: probability of dropout on the output, not on the state (Zaremba et al. 2014,
     https://arxiv.org/abs/1409.2329).
+
+    Raises ValueError if two directions cannot share dim, the dropout is not a probability, or the block starts from an
+    encoder that the model does not have.
     """
 
     dim: int = given()
@@ -57,13 +61,13 @@ class LSTMConfig:
 
     @property
     def layout(self) -> tuple[int, int]:
-        """(N, H)."""
+        """(N, H), the directions and the width of each."""
         return directions(self.dim, forward=self.causal or self.directions == "forward")
 
 
 @primitive("lstm", LSTMConfig)
 class LSTM(Primitive):
-    """An LSTM in one direction, or two; streaming keeps h and c, in float32 or wider."""
+    """An LSTM with one or two directions. Streaming keeps h and c, in float32 or wider."""
 
     def __init__(self, config: LSTMConfig) -> None:
         super().__init__()
@@ -79,6 +83,7 @@ class LSTM(Primitive):
             self.input.bias.zero_().view(N, 4, H)[:, 1] = config.forget_bias
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
+        """x: [B, T, C] -> [B, T, C]. Raises ValueError if it is not causal and the context is streaming."""
         N, H = self.config.layout
         slot = context.slot(causal=N == 1)
         zeros = x.new_zeros(N, len(x), H, dtype=torch.promote_types(x.dtype, torch.float32))
@@ -94,7 +99,7 @@ class LSTM(Primitive):
         return self.dropout(out)
 
     def _fuses(self, x: Tensor, context: Context) -> bool:
-        """Whether torch's own layer does the same, and faster."""
+        """Whether PyTorch's own LSTM computes the same, only faster."""
         if torch.compiler.is_compiling():
             return False
         plain = x.device.type == "cpu" and not torch.is_autocast_enabled("cpu") and context.padding is None
@@ -105,14 +110,14 @@ class LSTM(Primitive):
     def cost(cls, config: LSTMConfig, shape: Shape) -> Cost:
         N, H = config.layout
         wide = max(4, shape.element_bytes)
-        if shape.element_bytes == 4 and shape.length > 1:  # as a CPU has it, which keeps more than the loop does
+        if shape.element_bytes == 4 and shape.length > 1:  # the fused CPU kernel, which keeps more than the loop
             numbers = workspace(shape.rows, config.dim, H, N)
         else:
             numbers = shape.rows * N * 6 * H  # four gates, c and h
         return (
             linear(shape, config.dim, N * 4 * H)
             + matmul(shape.batch, H, 4 * H, count=N * shape.length)
-            + Cost(activation_bytes=shape.rows * config.dim if config.dropout else 0)  # a mask, one byte an element
+            + Cost(activation_bytes=shape.rows * config.dim if config.dropout else 0)  # a mask of one byte per element
             + Cost(
                 parameters=N * 4 * H * H,
                 activation_bytes=numbers * wide,

@@ -1,1 +1,1 @@
-"""Attention blocks that read a part of the positions."""
+"""Attention blocks in which each position reads only some of the other positions."""

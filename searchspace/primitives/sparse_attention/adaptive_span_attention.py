@@ -1,21 +1,21 @@
-"""Adaptive attention span: every head learns how far back it reads, up to S positions, by a mask that falls softly.
+"""Adaptive attention span: each head learns how far back it reads, up to S positions, with a soft mask.
 
 Formula: a_ij = m(x) e_ij / sum_j m(x) e_ij, e_ij = exp(q_i (k_j + p_x) / sqrt(D)), x = i - j - 1, m(x) = clamp((R + z
 - x) / R, 0, 1)
 
-Sukhbaatar et al. 2019, "Adaptive Attention Span in Transformers", https://arxiv.org/abs/1905.07799, section 2.2:
-position i reads x = i - j - 1 = 0, .., S - 1, not itself, with a_ij = m(x) e_ij / sum_j m(x) e_ij, e_ij =
-exp(q_i (k_j + p_x) / sqrt(D)), m(x) = clamp((R + z - x) / R, 0, 1); p is one table [S, D] for all heads and layers. The
-loss gets lambda times the mean of z. z is S times a ratio of each head, or, dynamic, S sigmoid(v x_i + b). As in the
-released code, a softmax over what m leaves is masked and divided by its sum plus 1e-8. It reads only the past, in an
-encoder too, and p are its positions: rotary positions and ALiBi do not reach it.
+Sukhbaatar et al. 2019, "Adaptive Attention Span in Transformers", https://arxiv.org/abs/1905.07799, section 2.2.
+Position i reads the positions x = i - j - 1 = 0, .., S - 1, but not itself. p is one table [S, D] for all heads and
+layers. The loss gets lambda times the mean of z. The span z is S times a learned ratio per head, or, if dynamic, S
+sigmoid(v x_i + b). As in the released code, the softmax over the positions within reach is multiplied by the mask and
+divided by its sum plus 1e-8. The block reads only the past, in an encoder too. p are its positions: rotary positions
+and ALiBi have no effect.
 
-A ratio lies in [0, 1]: as published it is cut off there after every step of the optimiser, which is here at the start
-of the next forward pass in training. So no gradient is bent, and one that points back inside is followed at once.
+A ratio must be in [0, 1]. The paper clamps it after every optimiser step; here it is clamped at the start of the next
+forward pass in training. The gradient is not changed, so a gradient that points back inside takes effect immediately.
 
-What lies before the first position is left out, so that a sequence reads alike alone and behind padding. The released
-code starts from S states of zeros instead, which its queries read by the vectors p alone: `before: zeros`.
-B batch, T time, H heads, D width of one head, S longest span, R ramp, C = H * D model width.
+Positions before the first one are left out, so that a sequence gives the same results alone and after padding. The
+released code puts S states of zeros there, which queries read through the vectors p alone: `before: zeros`. B batch, T
+time, H heads, D width of one head, S longest span, R ramp, C = H * D model width.
 """
 
 from __future__ import annotations
@@ -46,6 +46,9 @@ class AdaptiveSpanAttentionConfig:
     `initial`: the initial ratio of a span to S; dynamic spans start no closer to 0 or 1 than sigmoid(-4).
     `dynamic`: whether the span depends on the position: S sigmoid(v x_i + b).
     `before`: what precedes the first position: nothing, or S states of zeros as in the released code.
+
+    Raises ValueError if heads does not divide dim, the span or ramp is below 1, the weight is negative, or a
+    probability is not in its range.
     """
 
     dim: int = given()
@@ -69,16 +72,16 @@ class AdaptiveSpanAttentionConfig:
 
     @property
     def table(self) -> tuple[str, int, int]:
-        """What layers must have in common to share the vectors p."""
+        """The key of the vectors p: layers share them if their keys are equal."""
         return ("adaptive_span_attention", self.span, self.dim // self.heads)
 
 
 @primitive("adaptive_span_attention", AdaptiveSpanAttentionConfig)
 class AdaptiveSpanAttention(Primitive):
-    """Attention under a learned span; streaming keeps the keys and values of the last S positions.
+    """Attention with a learned span. Streaming keeps the keys and values of the last S positions.
 
-    Where no gradient is wanted, spans that are known beforehand cut the work to the largest z + R, exactly. The state
-    keeps S all the same, so that it takes the bytes that the cost declares.
+    Without gradients, spans that are known in advance reduce the work to the largest z + R, with the same results. The
+    state still keeps S positions, so its size equals the declared cost.
     """
 
     capabilities = Capabilities(bidirectional=False)
@@ -96,6 +99,7 @@ class AdaptiveSpanAttention(Primitive):
             self.ratios = nn.Parameter(torch.full((config.heads, 1), config.initial))
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
+        """x: [B, T, C] -> [B, T, C]. Raises ValueError if it is not causal and the context is streaming."""
         config = self.config
         slot = context.slot(causal=config.causal)
         q, k, v = (split(part, config.heads) for part in self.query_key_value(x).chunk(3, dim=2))
@@ -120,10 +124,10 @@ class AdaptiveSpanAttention(Primitive):
         return self.output(merge(out))
 
     def _spans(self, x: Tensor) -> Tensor:
-        """z in positions, float32 or wider: [H, 1], or dynamic [B, H, T]."""
+        """z in positions, float32 or wider: [H, 1], or [B, H, T] if dynamic."""
         wide = torch.promote_types(x.dtype, torch.float32)
         if self.config.dynamic:
-            with without_autocast(x.device.type):  # a rounded span is off by positions
+            with without_autocast(x.device.type):  # rounding would shift a span by positions
                 ratios = F.linear(x.to(wide), self.spans.weight.to(wide), self.spans.bias.to(wide)).sigmoid()
             return self.config.span * ratios.transpose(1, 2)
         if not self.training:
@@ -133,20 +137,24 @@ class AdaptiveSpanAttention(Primitive):
         return self.config.span * self.ratios.to(wide)
 
     def _mean(self, z: Tensor, padding: Tensor | None) -> Tensor:
-        """The mean span of heads, and of real positions where each has its own."""
+        """The mean span over the heads, and over the real positions if each position has its own."""
         if padding is None or not self.config.dynamic:
             return z.mean()
         return (z.mean(1) * padding).sum() / padding.sum().clamp(min=1)
 
     def _width(self, z: Tensor) -> int:
-        """How many distances any head may read: all S, unless it is for free to know better."""
+        """The number of distances that any head may read. It is S unless a smaller number is known without
+        extra cost.
+        """
         if self.config.dynamic or self.training or torch.is_grad_enabled() or torch.compiler.is_compiling():
             return self.config.span
         return min(self.config.span, math.ceil(float(z.max())) + self.config.ramp)
 
     @classmethod
     def cost(cls, config: AdaptiveSpanAttentionConfig, shape: Shape) -> Cost:
-        """All S distances count, read or not, and scores tile by tile; a tile has its own copies of its keys."""
+        """All S distances count, read or not. Scores are counted tile by tile; each tile has its own copy
+        of its keys.
+        """
         C, D, T = config.dim, config.dim // config.heads, shape.length
         tiles = span_tiling(T, T, config.span, zeros=config.before == "zeros")
         stretches = shape.batch * config.heads * tiles.count
@@ -154,7 +162,7 @@ class AdaptiveSpanAttention(Primitive):
         held = 2 * shape.batch * min(T, config.span) * C if config.causal else 0
         spans = Cost(parameters=config.heads)
         if config.dynamic:  # the masks of all positions differ
-            ratios = linear(shape, C, config.heads) + kept(shape, -shape.rows * C)  # x is kept already
+            ratios = linear(shape, C, config.heads) + kept(shape, -shape.rows * C)  # x is already kept
             spans = ratios + kept(shape, 2 * rows * W) + Cost(activation_bytes=rows * W)
         return (
             linear(shape, C, 3 * C, bias=False)
@@ -162,7 +170,7 @@ class AdaptiveSpanAttention(Primitive):
             + matmul(tiles.rows, D, K, count=2 * stretches)
             + matmul(rows, D, W)
             + kept(shape, rows * (2 * D + 1 + W + K) + 2 * stretches * K * D)
-            + Cost(activation_bytes=tiles.count * tiles.rows * W)  # which keys there are
+            + Cost(activation_bytes=tiles.count * tiles.rows * W)  # the mask of existing keys
             + linear(shape, C, C, bias=False)
             + common(config.table, config.span * D)
             + Cost(state_bytes=held * shape.element_bytes)
@@ -170,10 +178,10 @@ class AdaptiveSpanAttention(Primitive):
 
 
 def _remember(slot: dict[str, Tensor], name: str, new: Tensor, span: int) -> Tensor:
-    """The keys (or values) that the new positions may read; the slot keeps those the next ones may."""
+    """The keys (or values) that the new positions may read. The slot keeps those that later positions may read."""
     near = torch.cat([slot[name], new], dim=2) if name in slot else new
     length = min(near.shape[2], span)
-    # A copy: a slice would hold on to everything that was read in this piece.
+    # A copy, because a slice would keep the whole piece in memory.
     slot[name] = near.narrow(2, near.shape[2] - length, length).clone()
     return near
 

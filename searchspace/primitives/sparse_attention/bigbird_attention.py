@@ -1,16 +1,17 @@
-"""BigBird attention: a block reads its neighbours, the first block, the last, and some at random: work grows as T.
+"""BigBird attention: each block reads its neighbours, the first and last block and some random blocks; the cost grows
+as T.
 
 Formula: softmax(Q K^T / sqrt(D)) V, block i reads the blocks {0, i - 1, i, i + 1, last} and r random ones
 
 Zaheer et al. 2020, "Big Bird: Transformers for Longer Sequences", https://arxiv.org/abs/2007.14062, section 2 and
-appendix D, the internal construction (ITC). The first and the last block read everything. Block i between them reads
-the set {0, i - 1, i, i + 1, last} and r others, drawn for every head and row from what remains; one softmax over the
-union, each key once. At most (5 + 2 r) b positions are too few for the pattern: then all read all.
-B batch, T time, H heads, D width of one head, C = H * D model width, b positions of a block, N blocks, n of them read.
+appendix D, the internal construction (ITC). The first and the last block read everything. The random blocks of a block
+i between them are drawn per head and row from the remaining blocks. One softmax runs over the union, with each key
+once. A sequence of at most (5 + 2 r) b positions is too short for the pattern: there, all positions read all positions.
 
-The last block is that of the last real position, and what is drawn depends on the number of real blocks alone, so a
-sequence reads the same however far it is padded. Draws come from a hash of the seed, the layer, the head and the row:
-the same in training and evaluation, at every call and on every device. The queries of padded positions give zeros.
+The last block is that of the last real position, and the draws depend only on the number of real blocks. So padding
+does not change what a sequence reads. Draws come from a hash of the seed, the layer, the head and the row. They are the
+same in training and evaluation, in every call and on every device. Queries at padding give zeros. B batch, T time, H
+heads, D width of one head, C = H * D model width, b positions of a block, N blocks, n of them read.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ class BigbirdAttentionConfig:
     """`block`: b, number of positions in a block.
     `random_blocks`: r, number of random blocks that each block reads.
     `seed`: seed of the random blocks; each layer of a model draws its own from it.
+
+    Raises ValueError if heads does not divide dim, the block is empty, a number is negative, or the dropout is not a
+    probability.
     """
 
     dim: int = given()
@@ -56,13 +60,13 @@ class BigbirdAttentionConfig:
 
     @property
     def short(self) -> int:
-        """The longest sequence in which all read all."""
+        """The length of the longest sequence in which all positions read all positions."""
         return (5 + 2 * self.random_blocks) * self.block
 
 
 @primitive("bigbird_attention", BigbirdAttentionConfig)
 class BigbirdAttention(Primitive):
-    """Attention over near, random and global blocks; it looks both ways, always."""
+    """Attention over near, random and global blocks. It is always bidirectional."""
 
     capabilities = Capabilities(causal=False, streaming=False, turned=True)
 
@@ -74,6 +78,7 @@ class BigbirdAttention(Primitive):
         self.output = nn.Linear(config.dim, config.dim, bias=config.bias)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
+        """x: [B, T, C] -> [B, T, C]. Raises ValueError if the context is streaming."""
         context.slot(causal=False)
         q, k, v = (split(part, self.config.heads) for part in self.query_key_value(x).chunk(3, dim=2))
         if context.position is not None:
@@ -111,7 +116,7 @@ class BigbirdAttention(Primitive):
     def _global(
         self, q: Tensor, k: Tensor, v: Tensor, ends: Tensor, bias: Tensor | None, padding: Tensor | None
     ) -> Tensor:
-        """q: [B, H, 2 b, D], the queries of the first and the last block, which read everything."""
+        """q: [B, H, 2 b, D], the queries of the first and the last block, which read everything -> the same shape."""
         if bias is None:
             return attention(q, k, v, keys=padding, dropout=self._dropout)
         T, b = k.shape[2], self.config.block
@@ -120,7 +125,7 @@ class BigbirdAttention(Primitive):
         return biased_attention(q, k, v, None if padding is None else padding[:, None, None], near, self._dropout)
 
     def _bias(self, length: int, context: Context, device: torch.device) -> Tensor | None:
-        """[H, 2 T - 1], by the distance from 1 - T to T - 1."""
+        """The bias by distance, from 1 - T to T - 1: [H, 2 T - 1]."""
         if context.position is None:
             return None
         steps = torch.arange(2 * length - 1, device=device)
@@ -128,7 +133,7 @@ class BigbirdAttention(Primitive):
         return None if bias is None else bias[:, 0]
 
     def _pattern(self, length: int, padding: Tensor | None, device: torch.device) -> Pattern:
-        """One for all sequences, or, where there is padding, one for each, up to its last real position."""
+        """One pattern for all sequences; with padding, one for each sequence, up to its last real position."""
         config = self.config
         lengths = torch.full((1,), length, device=device)
         if padding is not None:
@@ -149,7 +154,7 @@ class BigbirdAttention(Primitive):
 
     @classmethod
     def cost(cls, config: BigbirdAttentionConfig, shape: Shape) -> Cost:
-        """Scores are counted block by block, the masked ones too; activations as a fused kernel keeps them."""
+        """Scores are counted block by block, including masked ones. Activations are those that a fused kernel keeps."""
         C = config.dim
         work = _full_cost if shape.length <= config.short else _sparse_cost
         return linear(shape, C, 3 * C, bias=config.bias) + work(config, shape) + linear(shape, C, C, bias=config.bias)
@@ -170,5 +175,5 @@ def _sparse_cost(config: BigbirdAttentionConfig, shape: Shape) -> Cost:
         + matmul(ends, D, 2 * shape.length, count=config.heads)
         + kept(shape, blocks * b * (2 * C + config.heads))  # queries, results and normalisers of the blocks
         + kept(shape, blocks * 2 * listed * C)  # their keys and values
-        + kept(shape, 3 * shape.rows * C + ends * (2 * C + config.heads))  # those that the ends read; the ends' own
+        + kept(shape, 3 * shape.rows * C + ends * (2 * C + config.heads))  # read by the end blocks; their own
     )

@@ -1,22 +1,21 @@
-"""Causal long-short attention: a window of the last positions, and a few vectors of every chunk before this one.
+"""Causal long-short attention: each position reads the last positions and a few vectors of every earlier chunk.
 
-Formula: softmax([near, far]) [V; Vc], near = (q s + u) . k + (q s + v) . (W R_d), far = (q s) . kc + (q s) . (W'
-R_t), Kc = LN_c(P^T x Wk), P = softmax(x W_P)
+Formula: softmax([near, far]) [V; Vc], near = (q s + u) . k + (q s + v) . (W R_d), far = (q s) . kc + (q s) . (W' R_t),
+Kc = LN_c(P^T x Wk), P = softmax(x W_P)
 
 Zhu et al. 2021, "Long-Short Transformer", https://arxiv.org/abs/2107.02192, sections 3.3 and 3.4. The sequence is cut
-into chunks of L positions; each is compressed into S vectors a head by P = softmax over its positions of x W_P (whose
-bias, which the paper has, the softmax would cancel). A query reads, under one softmax, the last W positions, its own
-among them, and the vectors of strictly earlier chunks. With s = 1 / sqrt(D), and the relative positions of
-Transformer-XL, https://arxiv.org/abs/1901.02860, with its waves R:
+into chunks of L positions. Each chunk is compressed into S vectors per head; P is the softmax over its positions. The
+paper also has a bias of W_P, but the softmax cancels it. A query reads, under one softmax, the last W positions
+including its own, and the vectors of earlier chunks. s = 1 / sqrt(D). R are the waves of the relative positions of
+Transformer-XL, https://arxiv.org/abs/1901.02860. d is the distance in positions; t counts the vectors backwards from 0.
 
-    near  (q s + u).k + (q s + v).(W R_d), d the distance         far  (q s).kc + (q s).(W' R_t), t vectors ago, from 0
-
-`chunks`: how many earlier chunks a query reads; null is all of them, the published model, whose cost then grows as
-T * T / L. `norms`, two LayerNorms over the full width, each the same for keys and values: "apart" Kc = LN_c(P^T x Wk),
-as the code does; "chained" Kc = LN_c(P^T LN_w(x Wk)), as it does both ways; "none". `compress`: "projected" compresses
-keys and values, as the paper does; "hidden" compresses the input, each head's P its own slice, and projects that, as
-the code does for chunks of earlier segments alone: here either holds for all chunks, so pieces of any length agree.
-B batch, T time, N chunks, H heads, D width of one head, C = H * D model width.
+`chunks` limits how many earlier chunks a query reads. null reads all of them, as in the paper; the cost then grows as T
+* T / L. `norms` are two LayerNorms over the full width, each applied to keys and values alike: "apart" Kc = LN_c(P^T x
+Wk), as in the released code; "chained" Kc = LN_c(P^T LN_w(x Wk)), as in its bidirectional block; "none". `compress:
+projected` compresses keys and values, as in the paper. `compress: hidden` compresses the input, one slice per head, and
+projects the result. The released code does so only for chunks of earlier segments. Here the option applies to all
+chunks, so that the results do not depend on the lengths of the pieces in streaming. B batch, T time, N chunks, H heads,
+D width of one head, C = H * D model width.
 """
 
 from __future__ import annotations
@@ -51,6 +50,9 @@ class CausalLongShortAttentionConfig:
     `norms`: the two LayerNorms of keys and values: as in the released code (apart), one after the other (chained),
     none.
     `compress`: whether projected keys and values are compressed, or the input before projection (hidden).
+
+    Raises ValueError if heads does not divide dim, dim is odd, the window is shorter than a chunk, another number is
+    below 1, or the dropout is not a probability.
     """
 
     dim: int = given()
@@ -72,30 +74,32 @@ class CausalLongShortAttentionConfig:
         at_least(1, chunk=self.chunk, slots=self.slots, chunks=self.chunks)
         if self.window < self.chunk:
             raise ValueError(
-                "window must be at least chunk, or positions of a query's own chunk are read by nobody, "
+                "window must be at least chunk, because otherwise some positions of a chunk are never read, "
                 f"but got window={self.window}, chunk={self.chunk}."
             )
 
     @property
     def source_width(self) -> int:
-        """Numbers of a position that are compressed."""
+        """The width of a position's elements that are compressed."""
         return self.dim if self.compress == "hidden" else 2 * self.dim
 
     def near(self, queries: int, before: int = 0) -> Band:
-        """The window of so many queries with so many positions before them."""
+        """The window of `queries` queries with `before` positions before them."""
         found = band(queries, before=before, reach=self.window)
         assert found is not None
         return found
 
     def far(self, queries: int, chunks: int = 0, past: int = 0) -> Band | None:
-        """The vectors they read: `chunks` are complete before the first query's, which has `past` positions so far."""
-        # The vectors that belong to a query's own chunk are those of the one before it.
+        """The vectors that the queries read. `chunks` are complete before the first query's chunk, which has `past`
+        positions.
+        """
+        # The newest vectors that a query may read are those of the chunk before its own.
         return band(queries, before=chunks - 1, reach=self.chunks, step=self.chunk, slots=self.slots, past=past)
 
 
 @primitive("causal_long_short_attention", CausalLongShortAttentionConfig)
 class CausalLongShortAttention(Primitive):
-    """Streaming keeps the window's keys and values, the vectors that may be read, and the chunk that is not full."""
+    """Streaming keeps the keys and values of the window, the vectors that may be read, and the incomplete chunk."""
 
     capabilities = Capabilities(bidirectional=False)
 
@@ -114,6 +118,7 @@ class CausalLongShortAttention(Primitive):
         self.output = nn.Linear(C, C, bias=config.bias)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
+        """x: [B, T, C] -> [B, T, C]."""
         config, T = self.config, x.shape[1]
         slot = context.slot()
         past, chunks = self._read_before(slot)
@@ -135,7 +140,7 @@ class CausalLongShortAttention(Primitive):
         return self.output(merge(banded_attention(readings, queries=context.padding, dropout=dropout)))
 
     def _read_before(self, slot: dict[str, Tensor] | None) -> tuple[int, int]:
-        """Positions of the chunk that is not full, and complete chunks that are kept."""
+        """The number of positions in the incomplete chunk, and of complete chunks that are kept."""
         if not slot:
             return 0, 0
         return slot["open"].shape[1], slot["far"].shape[1] // self.config.slots
@@ -143,9 +148,10 @@ class CausalLongShortAttention(Primitive):
     def _far(
         self, x: Tensor, keys_values: Tensor, padding: Tensor | None, slot: dict[str, Tensor] | None
     ) -> tuple[Tensor, Tensor | None]:
-        """The vectors of the chunks that are full, [B, N * S, 2 C], and which of them stand for anything, [B, N * S].
+        """The vectors of the complete chunks, [B, N * S, 2 C], and a mask of those from a real position, [B, N * S].
 
-        While streaming with those that were kept before, else without a last chunk that nobody comes after.
+        In streaming, they include the vectors kept earlier. Otherwise the last chunk is left out, because no position
+        follows it.
         """
         config, length = self.config, x.shape[1] - (slot is None)
         if slot is None and length < config.chunk:
@@ -167,7 +173,7 @@ class CausalLongShortAttention(Primitive):
         return far, real
 
     def _vectors(self, material: Tensor, padding: Tensor | None) -> Tensor:
-        """material: [B, N, L, X + H * S], what is compressed and the logits of its P -> [B, N * S, 2 C]."""
+        """material: [B, N, L, X + H * S], the elements to compress and the logits of P -> [B, N * S, 2 C]."""
         source, logits = material.tensor_split([self.config.source_width], dim=3)
         far = self.projection(source, logits, padding=padding)
         if self.config.compress == "hidden":
@@ -176,14 +182,14 @@ class CausalLongShortAttention(Primitive):
         return normed(self.far_norm, far)
 
     def _remembered(self, slot: dict[str, Tensor], name: str, new: Tensor, most: int | None) -> Tensor:
-        """What was kept under `name` with `new` behind it; the slot keeps the last `most`."""
+        """The tensor kept as `name` followed by `new`. The slot keeps the last `most` entries."""
         whole = torch.cat([slot[name], new], dim=1) if name in slot else new
         length = whole.shape[1] if most is None else min(whole.shape[1], most)
-        slot[name] = whole.narrow(1, whole.shape[1] - length, length).clone()  # a slice would hold on to all
+        slot[name] = whole.narrow(1, whole.shape[1] - length, length).clone()  # a slice would keep everything
         return whole
 
     def _distances(self, position: nn.Linear, read: Band, x: Tensor) -> Tensor:
-        """[H, distances, D], the farthest first."""
+        """The projected waves of the distances, [H, distances, D], the farthest first."""
         R = waves(falling(read.distances - 1, read.distances, x.device), self.config.dim, x.dtype)
         return position(R).unflatten(1, (self.config.heads, -1)).transpose(0, 1)
 

@@ -1,8 +1,9 @@
-"""Dynamic projection: stretches of a sequence compressed into a few vectors a head, by weights read from the sequence.
+"""Dynamic projection: chunks of a sequence are compressed into a few vectors per head, by weights computed from the
+input.
 
-Zhu et al. 2021, "Long-Short Transformer", https://arxiv.org/abs/2107.02192, eq. 3: P = softmax over the positions of
-x W_P, the compressed P^T K and P^T V. B batch, N stretches, L positions of one, S slots, H heads (head h owns the
-columns from h * S of W_P), D width of one head, C = H * D model width.
+Zhu et al. 2021, "Long-Short Transformer", https://arxiv.org/abs/2107.02192, eq. 3. P is the softmax over the positions
+of x W_P; the compressed keys and values are P^T K and P^T V. B batch, N chunks, L positions of a chunk, S slots, H
+heads (head h owns the columns from h * S of W_P), D width of one head, C = H * D model width.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ Norms = Literal["chained", "apart", "none"]
 
 
 class DynamicProjection(nn.Module):
-    """[B, N, L, X] -> [B, N * S, X], where X holds one or more parts of width C."""
+    """Compresses [B, N, L, X] to [B, N * S, X], where X holds one or more parts of width C."""
 
     def __init__(self, dim: int, heads: int, slots: int) -> None:
         super().__init__()
@@ -26,8 +27,11 @@ class DynamicProjection(nn.Module):
         self.logits = nn.Linear(dim, heads * slots, bias=False)
 
     def forward(self, source: Tensor, logits: Tensor, *, padding: Tensor | None) -> Tensor:
-        """logits: [B, N, L, H * S]. padding: [B, N * L], True at real positions; a stretch without any gives what
-        nobody may read."""
+        """source: [B, N, L, X], logits: [B, N, L, H * S] -> [B, N * S, X].
+
+        padding: [B, N * L], True at real positions. The result of a chunk without real positions is arbitrary and must
+        not be read.
+        """
         B, N, L, X = source.shape
         scores = logits.unflatten(3, (self.heads, self.slots))
         if padding is not None:
@@ -40,9 +44,9 @@ class DynamicProjection(nn.Module):
 
 
 def projection_cost(dim: int, heads: int, slots: int, shape: Shape, *, chunks: int, length: int, width: int) -> Cost:
-    """The cost of compressing `chunks` stretches of `length` positions and `width` numbers of each sequence.
+    """The cost of compressing `chunks` chunks of `length` positions, `width` elements each, of each sequence.
 
-    Without the parameters, of which there are dim * heads * slots.
+    The dim * heads * slots parameters are not included.
     """
     count = shape.batch * chunks
     return (
@@ -53,5 +57,7 @@ def projection_cost(dim: int, heads: int, slots: int, shape: Shape, *, chunks: i
 
 
 def normed(norm: nn.Module | None, keys_values: Tensor) -> Tensor:
-    """[B, .., 2 C], the keys and the values each by the same norm over the whole width."""
+    """keys_values: [B, .., 2 C] -> the same shape; keys and values each normalised over the full width by the same
+    norm.
+    """
     return keys_values if norm is None else norm(keys_values.unflatten(-1, (2, -1))).flatten(-2)

@@ -1,17 +1,19 @@
-"""Long-short attention: a window of positions as they are, and vectors that the whole sequence is compressed into.
+"""Long-short attention: each position reads a window of positions and a few vectors that compress the whole sequence.
 
 Formula: softmax(Q [K; Kc]^T / sqrt(D)) [V; Vc], Kc = LN_c(P^T K), P = softmax(x W_P), K of the window
 
-Zhu et al. 2021, "Long-Short Transformer", https://arxiv.org/abs/2107.02192, section 3. Per head, P = softmax over the
-positions of x W_P, [T, S]; the compressed keys and values are P^T K and P^T V. (A bias of W_P, which the paper has,
-would change no P: the softmax cancels it.) A query reads these and, in segments of W positions, its own segment with
-W / 2 positions to each side, under one softmax. The paper's two norms, each over the full width and the same for keys
-and values, keep both kinds at one scale: "chained", as its code does here, K = LN_w(x Wk) and Kc = LN_c(P^T K);
-"apart", as its code does for language models, Kc = LN_c(P^T x Wk); "none".
-B batch, T time, W window, S slots, H heads, D width of one head, C = H * D model width.
+Zhu et al. 2021, "Long-Short Transformer", https://arxiv.org/abs/2107.02192, section 3. Per head, P is the softmax over
+the positions of x W_P, [T, S]. The compressed keys and values are P^T K and P^T V. The paper also has a bias of W_P,
+but the softmax cancels it. The sequence is cut into segments of W positions. A query reads its own segment with W / 2
+positions on each side and the compressed keys, under one softmax.
 
-The compressed keys have no place, so positions enter with the input: rotary ones and ALiBi do not reach it. A padded
-position is in no P and no window, and reads zeros. The causal form is `causal_long_short_attention`.
+The paper uses two norms to bring both kinds of keys to one scale. Each is over the full width and is applied to keys
+and values alike. "chained", as in its code for this block: K = LN_w(x Wk) and Kc = LN_c(P^T K). "apart", as in its code
+for language models: Kc = LN_c(P^T x Wk). "none": no norms.
+
+The compressed keys have no position, so positions must be added to the input: rotary positions and ALiBi have no
+effect. A padded position is neither compressed nor in a window, and its result is zero. The causal form is
+`causal_long_short_attention`. B batch, T time, W window, S slots, H heads, D width of one head, C = H * D model width.
 """
 
 from __future__ import annotations
@@ -39,6 +41,9 @@ class LongShortAttentionConfig:
     """`slots`: S, number of vectors per head that the sequence is compressed into.
     `window`: W, number of positions in a segment.
     `norms`: the two LayerNorms of keys and values: one after the other (chained), apart, or none.
+
+    Raises ValueError if heads does not divide dim, there are no slots, the window is odd or below 2, or the dropout is
+    not a probability.
     """
 
     dim: int = given()
@@ -55,12 +60,12 @@ class LongShortAttentionConfig:
         probability(dropout=self.dropout)
         at_least(1, slots=self.slots)
         if self.window < 2 or self.window % 2:
-            raise ValueError(f"window must be even, half of it lies to each side, but got {self.window}.")
+            raise ValueError(f"window must be even, with half of it on each side, but got {self.window}.")
 
 
 @primitive("long_short_attention", LongShortAttentionConfig)
 class LongShortAttention(Primitive):
-    """Attention over a window and a summary of the whole sequence; it looks both ways, always."""
+    """Attention over a window and a summary of the whole sequence. It is always bidirectional."""
 
     capabilities = Capabilities(causal=False, streaming=False)
 
@@ -75,6 +80,7 @@ class LongShortAttention(Primitive):
         self.output = nn.Linear(C, C, bias=config.bias)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
+        """x: [B, T, C] -> [B, T, C]. Raises ValueError if the context is streaming."""
         context.slot(causal=False)
         config, padding = self.config, context.padding
         both = self.key_value(x)

@@ -1,12 +1,12 @@
-"""Longformer attention: all positions read a window and the global positions, which read everything.
+"""Longformer attention: all positions read a window and a few global positions; global positions read everything.
 
 Formula: softmax(Q K^T / sqrt(D)) V over |i - j| <= window / 2 and the global positions
 
-Beltagy et al. 2020, "Longformer", https://arxiv.org/abs/2004.05150, section 3.1. The first g positions are global: the
-others read them beside their window |i - j| <= window / 2, under one softmax and each key once; their own queries, keys
-and values come from a second set of projections, over all positions. One output projection serves both. The causal
-form, for language models, has no global positions: it is `sliding_window_attention`.
-B batch, T time, H heads, D width of one head, C = H * D model width, g global positions.
+Beltagy et al. 2020, "Longformer", https://arxiv.org/abs/2004.05150, section 3.1. The first g positions are global. The
+other positions read them in addition to their window |i - j| <= window / 2, under one softmax and each key once. The
+queries of the global positions, and the keys and values that they read, come from a second set of projections. Both
+share one output projection. The causal form, for language models, has no global positions: it is
+`sliding_window_attention`. B batch, T time, H heads, D width of one head, C = H * D model width, g global positions.
 """
 
 from __future__ import annotations
@@ -32,6 +32,9 @@ class LongformerAttentionConfig:
     `dilation`: distance between two positions of the window.
     `dilated_heads`: number of heads that are dilated, the last ones; null dilates all.
     `global_tokens`: g, number of first positions that are global.
+
+    Raises ValueError if heads does not divide dim, the window is odd or below 2, the dilated heads are not some of the
+    heads, another number is too small, or the dropout is not a probability.
     """
 
     dim: int = given()
@@ -52,17 +55,17 @@ class LongformerAttentionConfig:
         at_least(0, global_tokens=self.global_tokens)
         check_dilated_heads(self.dilated_heads, self.heads)
         if self.window % 2:
-            raise ValueError(f"window must be even, half of it on either side, but got window={self.window}.")
+            raise ValueError(f"window must be even, with half of it on each side, but got window={self.window}.")
 
     @property
     def dilations(self) -> list[tuple[slice, int]]:
-        """Which heads are dilated how far."""
+        """The slices of heads with their dilations."""
         return dilations(self.heads, self.dilation, self.dilated_heads)
 
 
 @primitive("longformer_attention", LongformerAttentionConfig)
 class LongformerAttention(Primitive):
-    """Attention in a window and over global positions; it looks both ways, always."""
+    """Attention in a window and over global positions. It is always bidirectional."""
 
     capabilities = Capabilities(causal=False, streaming=False, turned=True)
 
@@ -76,6 +79,7 @@ class LongformerAttention(Primitive):
         self.output = nn.Linear(config.dim, config.dim, bias=config.bias)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
+        """x: [B, T, C] -> [B, T, C]. Raises ValueError if the context is streaming."""
         context.slot(causal=False)
         g, T = self.config.global_tokens, x.shape[1]
         outs = []
@@ -86,7 +90,7 @@ class LongformerAttention(Primitive):
         return self.output(merge(torch.cat(outs, dim=2) if len(outs) > 1 else outs[0]))
 
     def _global(self, x: Tensor, context: Context) -> Tensor:
-        """What the first g positions read from all, [B, H, g, D]."""
+        """The results of the first g positions, which read all positions: [B, H, g, D]."""
         H, g = self.config.heads, self.config.global_tokens
         q = split(self.global_query(x[:, :g]), H)
         k, v = (split(half, H) for half in self.global_key_value(x).chunk(2, dim=2))
@@ -98,7 +102,7 @@ class LongformerAttention(Primitive):
         return attention(q, k, v, keys=context.padding, bias=bias, dropout=self._dropout)
 
     def _local(self, x: Tensor, context: Context) -> Tensor:
-        """What the others read from their windows and the first g positions, [B, H, T - g, D]."""
+        """The results of the other positions, which read their windows and the first g positions: [B, H, T - g, D]."""
         config, padding = self.config, context.padding
         g, far = config.global_tokens, None
         q, k, v = (split(part, config.heads) for part in self.query_key_value(x).chunk(3, dim=2))
@@ -134,7 +138,7 @@ class LongformerAttention(Primitive):
         return torch.cat(outs, dim=1) if len(outs) > 1 else outs[0]
 
     def _bias(self, context: Context, dilation: int, device: torch.device) -> Tensor | None:
-        """[H, window + 1], by distance."""
+        """[H, window + 1], the bias by distance."""
         if context.position is None:
             return None
         left, right = reach(self.config.window, False)
@@ -148,14 +152,14 @@ class LongformerAttention(Primitive):
 
     @classmethod
     def cost(cls, config: LongformerAttentionConfig, shape: Shape) -> Cost:
-        """Scores are counted tile by tile, the masked ones too; activations as a fused kernel keeps them."""
+        """Scores are counted tile by tile, including masked ones. Activations are those that a fused kernel keeps."""
         C, g, T = config.dim, min(config.global_tokens, shape.length), shape.length
         cost = linear(shape, C, C, bias=config.bias) + kept(shape, shape.rows * C)  # the output; the input
         if config.global_tokens:
             cost += _projected(config, shape.batch * g, 1) + _projected(config, shape.rows, 2)
             cost += matmul(g, C // config.heads, 2 * T, count=shape.batch * config.heads)
-            # Queries with what they were made of, results and normalisers; keys and values. Where all are global what
-            # they were made of is the input, and the results are what the output projection keeps.
+            # Queries and the input they are computed from, results and normalisers; keys and values. If all positions
+            # are global, that input is the block's input, and the output projection already keeps the results.
             own = C + config.heads + (2 * C if g < T else 0)
             cost += kept(shape, shape.batch * g * own + 2 * shape.rows * C)
         local = _projected(config, shape.rows, 3)
@@ -165,6 +169,6 @@ class LongformerAttention(Primitive):
 
 
 def _projected(config: LongformerAttentionConfig, rows: int, count: int) -> Cost:
-    """`count` projections in one product; what it keeps is counted where it is made."""
+    """The cost of `count` projections in one product. The input that it keeps is counted where it is computed."""
     C = config.dim
     return matmul(rows, C, count * C) + Cost(parameters=count * (C * C + (C if config.bias else 0)))

@@ -1,19 +1,18 @@
-"""LSH attention (Reformer): queries that are their own keys, read among those that hash alike; the cost grows as T.
+"""LSH attention (Reformer): each position reads only positions with the same hash; the cost grows as T.
 
 Formula: softmax(Q K^T / sqrt(D)) V within a bucket, k = q / |q|, bucket = argmax [q R, -q R]
 
-Kitaev, Kaiser, Levskaya 2020, "Reformer", https://arxiv.org/abs/2001.04451, section 2. k = q / |q|, scores
-q k / sqrt(D) (the released code does not divide: `scale: false`; its |q| is sqrt(D (mean(q^2) + key_eps)), `key_eps`
-1e-6), a bucket is argmax [q R, -q R] for a Gaussian R of
-every round and layer, fixed by `seed` for good. How positions are sorted and read:
-`kernels.sparse_attention.lsh_attention`.
+Kitaev, Kaiser, Levskaya 2020, "Reformer", https://arxiv.org/abs/2001.04451, section 2. Queries are their own keys: k =
+q / |q|. Scores are q k / sqrt(D). The released code does not divide (`scale: false`), and its |q| is sqrt(D (mean(q^2)
++ key_eps)) with `key_eps` 1e-6. R is a fixed Gaussian matrix, drawn from `seed` for each round and layer.
+`kernels.sparse_attention.lsh_attention` documents how positions are sorted and read.
 
-What is read is chosen by content: chunks begin and end where the number of positions that hash below says, those of the
-future too. So the masks are causal and no value or gradient of the future reaches the past, but which part of its own
-past a position reads depends on the whole sequence. As published, models of language are trained so; a sequence cannot
-be read in pieces. Padding is hashed behind all that is real, and chunks are counted in what is real, so it changes
-nothing. `buckets: null` takes two for every chunk of the sequence.
-B batch, T time, H heads, D width of one head, R rounds, C = H * D model width.
+The content decides what is read. Where a chunk starts and ends depends on how many positions have smaller hashes,
+future positions included. The masks are causal, and no value or gradient of the future reaches the past. But which part
+of its past a position reads depends on the whole sequence. The paper trains language models in this way. It also means
+that a sequence cannot be read in pieces. Padding gets hashes behind those of all real positions, and only real
+positions count for the chunks, so padding changes nothing. `buckets: null` takes two buckets for every chunk of the
+sequence. B batch, T time, H heads, D width of one head, R rounds, C = H * D model width.
 """
 
 from __future__ import annotations
@@ -46,6 +45,9 @@ class LshAttentionConfig:
     `same_bucket`: whether a query reads only keys of its own bucket.
     `exact_counts`: whether a key found in several rounds counts once.
     `seed`: seed of the hashes.
+
+    Raises ValueError if heads does not divide dim, the number of buckets is odd or cannot be factorised, another number
+    is too small, or the dropout is not a probability.
     """
 
     dim: int = given()
@@ -71,18 +73,19 @@ class LshAttentionConfig:
         if self.key_eps < 0:
             raise ValueError(f"key_eps must be at least 0, but got key_eps={self.key_eps}.")
         if self.buckets is not None and (self.buckets < 2 or self.buckets % 2):
-            raise ValueError(f"buckets must be even and at least 2, or null to follow the length, not {self.buckets}.")
+            raise ValueError(f"buckets must be even and at least 2, or null for two a chunk, but got {self.buckets}.")
         if self.factorised and self.buckets is not None and self.buckets % 4:
             raise ValueError(
                 f"buckets must be a multiple of 4 to be factorised into two even numbers, but got {self.buckets}."
             )
 
     def columns(self, chunks: int) -> tuple[int, ...]:
-        """Columns of each hash's R, half as many as it has buckets, for a sequence of so many chunks."""
+        """The number of columns of R of each hash, half of its buckets, for a sequence of `chunks` chunks."""
         half = chunks if self.buckets is None else self.buckets // 2
         if not self.factorised:
             return (half,)
-        # Of b / 4 = first * second the most even; of a length's own number at least so many.
+        # The factors of b / 4 = first * second that are closest to each other. If the number of buckets follows the
+        # length, their product may be larger than b / 4.
         quarter = half // 2 if self.buckets is not None else -(-half // 2)
         first = max(n for n in range(1, math.isqrt(quarter) + 1) if self.buckets is None or quarter % n == 0)
         return (first, -(-quarter // first))
@@ -90,7 +93,7 @@ class LshAttentionConfig:
 
 @primitive("lsh_attention", LshAttentionConfig)
 class LshAttention(Primitive):
-    """Attention among positions that hash alike; it cannot read in pieces."""
+    """Attention among positions with equal hashes. It cannot read a sequence in pieces."""
 
     capabilities = Capabilities(streaming=False, turned=True, selects=True)
 
@@ -102,10 +105,11 @@ class LshAttention(Primitive):
         self.output = nn.Linear(config.dim, config.dim, bias=config.bias)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
+        """x: [B, T, C] -> [B, T, C]. Raises ValueError if the context is streaming."""
         context.slot(causal=False)
         q, v = (split(half, self.config.heads) for half in self.query_value(x).chunk(2, dim=2))
         wide = torch.promote_types(q.dtype, torch.float32)
-        # Half precision has no number for the logits of what may not be read, and hashes many vectors elsewhere.
+        # Half precision cannot represent the logits of masked keys, and its rounding changes many hashes.
         with without_autocast(x.device.type):
             out = self._attend(q.to(wide), v.to(wide), x, context)
         return self.output(merge(out.to(v.dtype)))
@@ -132,7 +136,7 @@ class LshAttention(Primitive):
         )
 
     def _bias(self, x: Tensor, context: Context) -> Tensor | None:
-        """[H, 2 T - 1], by distance."""
+        """[H, 2 T - 1], the bias by distance."""
         if context.position is None:
             return None
         T = x.shape[1]
@@ -142,7 +146,9 @@ class LshAttention(Primitive):
 
     @torch.no_grad()
     def _buckets(self, q: Tensor, padding: Tensor | None) -> Tensor:
-        """[B, H, R, T]; a sequence's own number of chunks decides how many there are, unless they are given."""
+        """The bucket of each position and round: [B, H, R, T]. The number of chunks of each sequence sets the number of
+        buckets if the configuration does not.
+        """
         config = self.config
         N = -(-q.shape[2] // config.chunk)
         counts = None
@@ -153,11 +159,11 @@ class LshAttention(Primitive):
             own, most = self._columns(index, N, counts, q.device)
             hashed = buckets_of(q, self._rotations(index, most, q), own)
             buckets = buckets + hashed * before
-            before = 2 * most  # at least as many as any sequence's own
+            before = 2 * most  # at least the number of buckets of any sequence
         return buckets
 
     def _columns(self, index: int, N: int, counts: Tensor | None, device: torch.device) -> tuple[Tensor | None, int]:
-        """How many columns of hash `index` each sequence uses, None for all, and the most of any."""
+        """How many columns of hash `index` each sequence uses (None if all), and the maximum over the sequences."""
         config = self.config
         if counts is None:
             return None, config.columns(N)[index]
@@ -165,7 +171,7 @@ class LshAttention(Primitive):
         return torch.tensor(table, device=device)[counts], max(table)
 
     def _rotations(self, index: int, columns: int, q: Tensor) -> Tensor:
-        """R of hash `index`, [D, R, columns]: a column is the same however many there are."""
+        """R of hash `index`, [D, R, columns]. A column does not depend on the number of columns."""
         D, R = q.shape[3], self.config.rounds
         rows = torch.arange(D, device=q.device)[:, None] * R + torch.arange(R, device=q.device) + index * D * R
         seed = (self.config.seed * 1_000_003 + self.number) % 2**32
@@ -173,7 +179,7 @@ class LshAttention(Primitive):
 
     @classmethod
     def cost(cls, config: LshAttentionConfig, shape: Shape) -> Cost:
-        """Scores are counted chunk by chunk, the masked ones too."""
+        """Scores are counted chunk by chunk, including masked ones."""
         C, D = config.dim, config.dim // config.heads
         how = cut(shape.length, config.chunk, config.rounds, config.causal)
         heads = shape.batch * config.heads
@@ -192,5 +198,5 @@ class LshAttention(Primitive):
 
 
 def _nearly_normalised(q: Tensor, eps: float) -> Tensor:
-    """q / sqrt(D (mean(q^2) + eps)), which is short where q is."""
+    """q: [.., D] -> q / sqrt(D (mean(q^2) + eps)), which is shorter than one if q is short."""
     return q * (q.shape[3] * (q.square().mean(3, keepdim=True) + eps)).rsqrt()

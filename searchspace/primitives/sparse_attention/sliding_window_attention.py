@@ -1,10 +1,10 @@
-"""Sliding-window attention: softmax attention over the positions near by, so the cost grows as T * window.
+"""Sliding-window attention: softmax attention over nearby positions only, so the cost grows as T * window.
 
 Formula: softmax(Q K^T / sqrt(D)) V over i - window < j <= i if causal, else |i - j| <= window // 2
 
-Beltagy et al. 2020, "Longformer", https://arxiv.org/abs/2004.05150, section 3.1, without global positions.
-Causal: a position reads the last `window` positions, itself among them. Both ways: |i - j| <= window // 2.
-B batch, T time, H heads, G key and value heads, D width of one head, C = H * D model width.
+Beltagy et al. 2020, "Longformer", https://arxiv.org/abs/2004.05150, section 3.1, without global positions. If causal, a
+position reads the last `window` positions, including itself. If bidirectional, it reads |i - j| <= window // 2. B
+batch, T time, H heads, G key and value heads, D width of one head, C = H * D model width.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ class SlidingWindowAttentionConfig:
     """`key_value_heads`: number of key and value heads; null takes as many as heads.
     `dilation`: distance between two positions of the window.
     `dilated_heads`: number of heads that are dilated, the last ones; null dilates all.
+
+    Raises ValueError if the numbers of heads do not divide the width, the window or dilation is below 1, the dilated
+    heads are not whole groups, or the dropout is not a probability.
     """
 
     dim: int = given()
@@ -48,28 +51,28 @@ class SlidingWindowAttentionConfig:
 
     @property
     def groups(self) -> int:
-        """Heads of keys and values."""
+        """The number of key and value heads."""
         return self.key_value_heads or self.heads
 
     @property
     def key_value_width(self) -> int:
-        """Numbers that a position's keys have in all heads; its values have as many."""
+        """The width of the keys of all heads at one position; the values have the same width."""
         return self.groups * (self.dim // self.heads)
 
     @property
     def past(self) -> int:
-        """Positions before a query that it may read, and those between them."""
+        """The distance of the farthest earlier position that a query may read."""
         return (self.window - 1) * self.dilation
 
     @property
     def dilations(self) -> list[tuple[slice, int]]:
-        """Which heads are dilated how far."""
+        """The slices of heads with their dilations."""
         return dilations(self.heads, self.dilation, self.dilated_heads)
 
 
 @primitive("sliding_window_attention", SlidingWindowAttentionConfig)
 class SlidingWindowAttention(Primitive):
-    """Attention in a window; streaming keeps the keys and values of the positions that it still reaches."""
+    """Attention in a window. Streaming keeps the keys and values of the positions that later queries can read."""
 
     capabilities = Capabilities(turned=True)
 
@@ -81,6 +84,7 @@ class SlidingWindowAttention(Primitive):
         self.output = nn.Linear(config.dim, config.dim, bias=config.bias)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
+        """x: [B, T, C] -> [B, T, C]. Raises ValueError if it is not causal and the context is streaming."""
         config = self.config
         slot = context.slot(causal=config.causal)
         q = split(self.query(x), config.heads)
@@ -111,15 +115,15 @@ class SlidingWindowAttention(Primitive):
         return self.output(merge(outs[0] if len(outs) == 1 else torch.cat(outs, dim=1)))
 
     def _remember(self, slot: dict[str, Tensor], name: str, new: Tensor) -> Tensor:
-        """The keys (or values) that the new positions may read; the slot keeps those the next ones may."""
+        """The keys (or values) that the new positions may read. The slot keeps those that later positions may read."""
         near = torch.cat([slot[name], new], dim=2) if slot.get(name) is not None else new
         length = min(near.shape[2], self.config.past)
-        # A copy: a slice would hold on to everything that was read in this piece.
+        # A copy, because a slice would keep the whole piece in memory.
         slot[name] = near.narrow(2, near.shape[2] - length, length).clone()
         return near
 
     def _bias(self, context: Context, dilation: int, device: torch.device) -> Tensor | None:
-        """[H, left + 1 + right], by distance: what one query gets from all the keys it may read."""
+        """[H, left + 1 + right], the bias by distance, the same for every query."""
         if context.position is None:
             return None
         left, right = reach(self.config.window, self.config.causal)

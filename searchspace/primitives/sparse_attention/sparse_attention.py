@@ -1,16 +1,17 @@
-"""Sparse attention: a position reads some positions near by and some that stand for the rest, about sqrt(T) in all.
+"""Sparse attention: each position reads about sqrt(T) positions, some nearby and some that summarise the rest.
 
-Formula: softmax(Q K^T / sqrt(D)) V over A1 and A2, strided: A1 = {i - l + 1 .. i}, A2 = {i, i - l, i - 2 l, ..},
-fixed: A1 = the positions of the block of i, A2 = the last c positions of every block
+Formula: softmax(Q K^T / sqrt(D)) V over A1 and A2, strided: A1 = {i - l + 1 .. i}, A2 = {i, i - l, i - 2 l, ..}, fixed:
+A1 = the positions of the block of i, A2 = the last c positions of every block
 
-Child et al. 2019, "Generating Long Sequences with Sparse Transformers", https://arxiv.org/abs/1904.10509, section 4:
-two sets A1 and A2 of earlier positions (see `sparse_pattern`), through which all earlier positions reach each other in
-two steps. "union" reads both under one softmax, each key once; "heads": the first half of the heads A1, the others A2;
-"first" and "second" one of them, so that the layers of a written-out body can take turns.
-B batch, T time, H heads, D width of one head, C = H * D model width, l the stride, c the summary, N = T / l blocks.
+Child et al. 2019, "Generating Long Sequences with Sparse Transformers", https://arxiv.org/abs/1904.10509, section 4. A1
+and A2 are two sets of earlier positions (see `sparse_pattern`). Through both sets, information from any earlier
+position arrives in two steps. "union" reads both under one softmax, with each key once. "heads" lets the first half of
+the heads read A1 and the others A2. "first" and "second" read one set only, so that layers can alternate if the body
+lists them. B batch, T time, H heads, D width of one head, C = H * D model width, l the stride, c the summary, N = T / l
+blocks.
 
-Work and memory grow as T (l + T / l) for strided, T (l + c T / l) for fixed. Streaming keeps what can be read again:
-strided all keys and values, "first" the last l - 1; fixed the summaries and the block that is not complete.
+Work and memory grow as T (l + T / l) for strided, T (l + c T / l) for fixed. Streaming keeps what later positions may
+read. strided: all keys and values, or the last l - 1 for "first". fixed: the summaries and the incomplete block.
 """
 
 from __future__ import annotations
@@ -42,10 +43,13 @@ class SparseAttentionConfig:
     """`pattern`: the pattern of the published model.
     `stride`: l, the stride, or the length of a block of the fixed pattern.
     `summary`: c, number of summary positions of each block of the fixed pattern.
-    `composition`: how the two sets of positions are combined: one softmax (union), half of the heads each, or only
-    one set.
+    `composition`: how the two sets of positions are combined: one softmax (union), half of the heads each, or only one
+    set.
     `summary_by_head`: whether heads of the fixed pattern read different summary positions.
     `inclusive`: whether the strided pattern reads l + 1 positions, as in the paper's formula.
+
+    Raises ValueError if heads does not divide dim, the stride or the summary is below 1, a fixed summary is longer than
+    the stride, one head should read two sets, or the dropout is not a probability.
     """
 
     dim: int = given()
@@ -73,6 +77,7 @@ class SparseAttentionConfig:
 
     @property
     def reads(self) -> SparsePattern:
+        """The pattern of positions that are read."""
         return SparsePattern(
             name=self.pattern,
             stride=self.stride,
@@ -83,7 +88,7 @@ class SparseAttentionConfig:
 
     @property
     def parts(self) -> list[tuple[Part, range]]:
-        """What which heads read."""
+        """The sets of positions, each with the heads that read it."""
         if self.composition != "heads":
             return [(self.composition, range(self.heads))]
         half = self.heads // 2
@@ -92,7 +97,7 @@ class SparseAttentionConfig:
 
 @primitive("sparse_attention", SparseAttentionConfig)
 class SparseAttention(Primitive):
-    """Attention over the two sets of a Sparse Transformer; it never looks ahead."""
+    """Attention over the two sets of a Sparse Transformer. It never looks ahead."""
 
     capabilities = Capabilities(bidirectional=False, turned=True)
 
@@ -104,6 +109,7 @@ class SparseAttention(Primitive):
         self.output = nn.Linear(config.dim, config.dim, bias=config.bias)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
+        """x: [B, T, C] -> [B, T, C]."""
         slot = context.slot()
         q, k, v = (split(part, self.config.heads) for part in self.query_key_value(x).chunk(3, dim=2))
         if context.position is not None:
@@ -122,7 +128,7 @@ class SparseAttention(Primitive):
         slot: dict[str, Tensor] | None,
         context: Context,
     ) -> Tensor:
-        """What `heads` read, [B, heads, T, D]."""
+        """The result of `heads`, [B, heads, T, D], for one set."""
         start = context.streams.length if context.streams else 0
         q, k, v = (x[:, heads.start : heads.stop] for x in (q, k, v))
         table = self._table(start + q.shape[2], context, q.device)
@@ -132,7 +138,7 @@ class SparseAttention(Primitive):
         return reading.piece(q, k, v, slot, start)
 
     def _table(self, length: int, context: Context, device: torch.device) -> Tensor | None:
-        """[H, length or the window, the longer], the bias by the distance i - j."""
+        """The bias by the distance i - j: [H, n], where n is at least the length and the window."""
         if context.position is None:
             return None
         steps = torch.arange(max(length, self.pattern.window), device=device)
@@ -141,7 +147,7 @@ class SparseAttention(Primitive):
 
     @classmethod
     def cost(cls, config: SparseAttentionConfig, shape: Shape) -> Cost:
-        """Scores are counted block by block, the masked ones too; activations as a fused kernel keeps them."""
+        """Scores are counted block by block, including masked ones. Activations are those that a fused kernel keeps."""
         C, D = config.dim, config.dim // config.heads
         cost = linear(shape, C, 3 * C, bias=config.bias) + linear(shape, C, C, bias=config.bias)
         for part, heads in config.parts:
@@ -149,7 +155,7 @@ class SparseAttention(Primitive):
             state = 2 * shape.batch * held * len(heads) * D * shape.element_bytes
             cost += _part_cost(config.reads, part, len(heads), D, shape) + Cost(state_bytes=state)
         if len(config.parts) > 1:
-            cost += kept(shape, shape.rows * C)  # the results side by side
+            cost += kept(shape, shape.rows * C)  # the concatenated results
         return cost
 
 
@@ -183,7 +189,7 @@ class _Reading:
         return self._columns(q, k, v, padding, bias)
 
     def _columns(self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, bias: Tensor | None) -> Tensor:
-        """The strided A2: the positions with one remainder are a sequence of their own."""
+        """The strided A2: positions with the same remainder form one sequence."""
         (B, H, T, D), stride = q.shape, self.pattern.stride
 
         def columns(x: Tensor) -> Tensor:  # [B, H, T, D] -> [B * l, H, N, D]
@@ -201,7 +207,7 @@ class _Reading:
     def _fixed(self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, bias: Tensor | None) -> Tensor:
         T, stride, piece = q.shape[2], self.pattern.stride, self.pattern.piece
         blocks, allowed = self.pattern.lists(self.part, T, self._numbers(q.device))
-        rest = -T % stride  # whole blocks of keys: nobody looks beyond the end, so that needs no mask of its own
+        rest = -T % stride  # whole blocks of keys; no query reads beyond the end, so no extra mask is needed
         k, v = (F.pad(x, (0, 0, 0, rest)) for x in (k, v))
         near = None if bias is None else by_distance(bias, -distances(blocks, rows=stride, columns=piece))
         return block_sparse_attention(
@@ -210,7 +216,7 @@ class _Reading:
         )  # fmt: skip
 
     def piece(self, q: Tensor, k: Tensor, v: Tensor, slot: dict[str, Tensor], start: int) -> Tensor:
-        """The next positions of a stream, block by block; the slot keeps what can be read after them."""
+        """The next positions of a stream, block by block. The slot keeps what later positions may read."""
         names = f"k{self.heads.start}", f"v{self.heads.start}"
         if not start:
             slot.update(zip(names, self._kept(k, v, torch.arange(q.shape[2])[None], q.shape[2]), strict=True))
@@ -226,14 +232,16 @@ class _Reading:
         return torch.cat(outs, dim=2)
 
     def _kept(self, k: Tensor, v: Tensor, positions: Tensor, length: int) -> tuple[Tensor, Tensor]:
-        """Of the keys and values at `positions` [1 or heads, n] those that are held after `length` positions."""
+        """Of the keys and values at `positions`, [1 or heads, n], those that are still needed after
+        `length` positions.
+        """
         held = self.pattern.held(self.part, length, self.heads)
         index = torch.searchsorted(positions.expand(len(held), -1).contiguous(), held).to(k.device)
         index = index[None, :, :, None].expand(len(k), k.shape[1], -1, k.shape[3])
         return k.gather(2, index), v.gather(2, index)
 
     def dense(self, q: Tensor, k: Tensor, v: Tensor, i: Tensor, j: Tensor, padding: Tensor | None) -> Tensor:
-        """Queries at i: [T], at most one block of them, over keys at j: [1 or heads, n]."""
+        """Queries at positions i: [T], at most one block, over keys at positions j: [1 or heads, n]."""
         allowed = self.pattern.reads(self.part, i[:, None], j[:, None], self._numbers(q.device)[:, None, None])[None]
         if padding is not None:
             allowed = allowed & padding[:, None, None]
@@ -248,7 +256,7 @@ class _Reading:
 
 
 def _cuts(start: int, length: int, stride: int) -> list[slice]:
-    """`length` positions from `start` on, cut where a block ends."""
+    """`length` positions from `start` on, cut at the ends of blocks."""
     edges = [0, *range(-start % stride or stride, length, stride), length]
     return [slice(first, last) for first, last in pairwise(edges)]
 
@@ -265,7 +273,7 @@ def _part_cost(pattern: SparsePattern, part: Part, heads: int, D: int, shape: Sh
         masks = heads if pattern.by_head and part == "second" else 1
         return (
             matmul(stride, D, 2 * keys, count=B * blocks * heads)
-            + kept(shape, rows * (2 * C + heads) + 2 * B * blocks * keys * C)  # the blocks' own; their keys and values
+            + kept(shape, rows * (2 * C + heads) + 2 * B * blocks * keys * C)  # of the blocks; their keys, values
             + kept(shape, masks * blocks * stride * keys)
         )
     if part == "first":
@@ -277,7 +285,7 @@ def _part_cost(pattern: SparsePattern, part: Part, heads: int, D: int, shape: Sh
     return (
         matmul(stride, D, 4 * stride, count=B * blocks * heads)
         + matmul(blocks, D, 2 * (blocks - 1), count=B * stride * heads)
-        + kept(shape, rows * heads * (keys + blocks - 1))  # weights; those of the columns once more
+        + kept(shape, rows * heads * (keys + blocks - 1))  # weights; those of the columns twice
         + kept(shape, rows * (8 * C) + B * (blocks - 1) * stride * 2 * C)  # queries, windows and columns
         + Cost(activation_bytes=blocks * stride * keys)  # the mask
     )

@@ -1,8 +1,9 @@
-"""What a position reads in a Sparse Transformer: two sets of earlier positions, and how heads put them together.
+"""The pattern of a Sparse Transformer: two sets of earlier positions, and how the heads combine them.
 
 Child et al. 2019, "Generating Long Sequences with Sparse Transformers", https://arxiv.org/abs/1904.10509, section 4.
-Strided: A1 the last l positions, itself among them, A2 every l-th before it. Fixed: A1 the positions of its block of l,
-A2 the last c of every block. H heads, T positions, l the stride, c the summary.
+Strided: A1 is the last l positions including the current one, A2 every l-th position before it. Fixed: A1 is the
+positions of the current block of l, A2 the last c positions of every block. H heads, T positions, l the stride, c the
+summary.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ Part = Literal["union", "first", "second"]
 
 @dataclass(frozen=True, kw_only=True)
 class SparsePattern:
-    """`inclusive`: the strided A1 has l + 1 positions, as the paper's formula; its figures and code have l.
+    """inclusive: the strided A1 has l + 1 positions, as in the paper's formula; in its figures and code it has l.
 
-    `by_head`: head h reads the h-th run of c positions from the end of each block, not all of them the last; when there
-    are more heads than runs, they begin again at the end.
+    by_head: head h reads the h-th run of c positions from the end of each block, instead of all heads reading the last
+    run. If there are more heads than runs, the runs repeat from the end.
     """
 
     name: Literal["strided", "fixed"]
@@ -33,11 +34,11 @@ class SparsePattern:
 
     @property
     def window(self) -> int:
-        """Positions that the strided A1 reads."""
+        """The number of positions that the strided A1 reads."""
         return self.stride + self.inclusive
 
     def reads(self, part: Part, i: Tensor, j: Tensor, head: Tensor) -> Tensor:
-        """Whether i reads j; all of them broadcast: positions, and the numbers of the heads."""
+        """Whether position i reads position j. i, j and the numbers of the heads are broadcast against each other."""
         if self.name == "strided":
             first, second = i - j < self.window, (i - j) % self.stride == 0
         else:
@@ -47,15 +48,17 @@ class SparsePattern:
         return read & (j <= i)
 
     def run(self, head: Tensor) -> Tensor:
-        """Which run of positions from the end of a block each head reads."""
+        """head: any shape -> the run of positions, counted from the end of a block, that each head reads;
+        same shape.
+        """
         return head % (self.stride // self.summary) if self.by_head else torch.zeros_like(head[:1])
 
     def held(self, part: Part, length: int, heads: range) -> Tensor:
-        """[1 or heads, n], in order: which of the first `length` positions may be read after them."""
+        """The positions among the first `length` that later positions may read, in order: [1 or heads, n]."""
         steps = torch.arange(length)
         if self.name == "strided":
             return steps[None, max(0, length - self.window + 1) :] if part == "first" else steps[None]
-        begun = steps[length - length % self.stride :]  # the block that is not complete
+        begun = steps[length - length % self.stride :]  # the incomplete block
         if part == "first":
             return begun[None]
         ends = (torch.arange(length // self.stride) + 1) * self.stride
@@ -64,7 +67,7 @@ class SparsePattern:
         return torch.cat([summaries.flatten(1), begun.expand(len(shift), -1)], dim=1)
 
     def held_count(self, part: Part, length: int) -> int:
-        """How many positions `held` has."""
+        """The number of positions in `held`."""
         if self.name == "strided":
             return min(length, self.window - 1) if part == "first" else length
         complete = 0 if part == "first" else length // self.stride * self.summary
@@ -72,17 +75,19 @@ class SparsePattern:
 
     @property
     def piece(self) -> int:
-        """Columns of the key blocks that make up A1 and A2 of the fixed pattern."""
+        """The size of the key blocks of which A1 and A2 of the fixed pattern consist."""
         return math.gcd(self.stride, self.summary)
 
     def listed(self, part: Part, length: int) -> int:
-        """Keys that a block of queries lists in the fixed pattern."""
+        """The number of keys that a block of queries lists in the fixed pattern."""
         blocks = -(-length // self.stride)
         summaries = {"union": blocks - 1, "first": 0, "second": blocks}[part]
         return (part != "second") * self.stride + summaries * self.summary
 
     def lists(self, part: Part, length: int, heads: Tensor) -> tuple[Tensor, Tensor]:
-        """The fixed pattern as blocks [1, 1 or H, N, n] of `piece` keys, and which of those keys each query reads."""
+        """The fixed pattern as lists of key blocks, [1, 1 or H, N, n], `piece` keys each, and a mask of the keys each
+        query reads.
+        """
         blocks, piece = -(-length // self.stride), self.piece
         own, end = self.stride // piece, self.summary // piece
         n, device = torch.arange(blocks, device=heads.device), heads.device
@@ -102,5 +107,5 @@ class SparsePattern:
         keys = (listed[..., None] * piece + torch.arange(piece, device=device)).flatten(2)  # [1 or H, N, n * piece]
         queries = torch.arange(blocks * self.stride, device=device).view(blocks, self.stride, 1)
         allowed = (keys[:, :, None] <= queries) & torch.cat(earlier, dim=1)[:, None]
-        # Where a query reads its own block and what ends before it, all heads read under one mask.
+        # If each query reads its own block and earlier summaries, the mask is the same for all heads.
         return listed[None], allowed[None, :1] if part == "union" else allowed[None]

@@ -1,4 +1,4 @@
-"""What blocks with a window share: which heads are dilated, and what a window costs.
+"""Helpers of blocks with a window: which heads are dilated, and the cost of a window.
 
 Beltagy et al. 2020, "Longformer", https://arxiv.org/abs/2004.05150, section 3.1.
 """
@@ -12,7 +12,7 @@ from searchspace.cost import Cost, Shape, kept, matmul
 
 
 def check_dilated_heads(dilated: int | None, heads: int, key_value_heads: int | None = None) -> None:
-    """Raise ValueError unless the last `dilated` heads are some of the heads, and whole groups of them."""
+    """Raises ValueError if `dilated` is not between 1 and `heads`, or splits a group of heads that share keys."""
     share = heads // (key_value_heads or heads)
     if dilated is not None and (not 1 <= dilated <= heads or dilated % share):
         raise ValueError(
@@ -22,7 +22,7 @@ def check_dilated_heads(dilated: int | None, heads: int, key_value_heads: int | 
 
 
 def dilations(heads: int, dilation: int, dilated: int | None) -> list[tuple[slice, int]]:
-    """Which heads are dilated how far: the last `dilated` of them, or all."""
+    """The slices of heads with their dilations. The last `dilated` heads are dilated, or all if it is None."""
     plain = heads - (heads if dilated is None else dilated)
     if dilation == 1 or not plain:
         return [(slice(0, heads), dilation)]
@@ -40,16 +40,17 @@ def window_cost(
     dilation: int = 1,
     everywhere: int = 0,
 ) -> Cost:
-    """Scores are counted tile by tile, the masked ones too; activations as a fused kernel keeps them.
+    """Scores are counted tile by tile, including masked ones. Activations are those that a fused kernel keeps.
 
-    `everywhere`: keys that every query reads beside its window; then each tile has its own copy of what it reads.
+    everywhere: number of keys that every query reads in addition to its window. Each tile then has its own copy of its
+    keys.
     """
     classes = dilation if shape.length > 1 else 1
     length = -(-shape.length // classes)
     tiles = tiling(length, length, window, causal)
     rows, columns = tiles.count * tiles.rows, tiles.columns + everywhere
-    keys = tiles.count * columns if everywhere else rows - tiles.rows + columns  # tiles share what they read
-    ragged = dilation > 1 and not causal and shape.length % classes  # then every class has a mask of its own
+    keys = tiles.count * columns if everywhere else rows - tiles.rows + columns  # tiles share their keys
+    ragged = dilation > 1 and not causal and shape.length % classes  # then every class has its own mask
     batch = shape.batch * classes
     if ragged:
         keys = tiles.count * columns
@@ -62,7 +63,7 @@ def window_cost(
 
 
 def windows_cost(config: Any, shape: Shape, key_value_width: int, everywhere: int = 0) -> Cost:
-    """`window_cost` of all the heads of a configuration, as it dilates them."""
+    """The sum of `window_cost` over the groups of heads with equal dilation."""
     cost, groups = Cost(), config.dilations
     for heads, dilation in groups:
         part = heads.stop - heads.start
@@ -76,4 +77,4 @@ def windows_cost(config: Any, shape: Shape, key_value_width: int, everywhere: in
             dilation=dilation,
             everywhere=everywhere,
         )
-    return cost + kept(shape, shape.rows * config.dim if len(groups) > 1 else 0)  # the results side by side
+    return cost + kept(shape, shape.rows * config.dim if len(groups) > 1 else 0)  # the concatenated results

@@ -152,7 +152,7 @@ def test_says_what_does_not_fit():
         lines = [behind if line.startswith(key + ":") else line for line in _text("lstm").splitlines()]
         with pytest.raises(SpaceError, match="what stands behind the last of them would have no effect"):
             build("\n".join(lines))
-    with pytest.raises(SpaceError, match="start='memory' is where an encoder ended, but this model has no encoder"):
+    with pytest.raises(SpaceError, match="start='memory' needs the encoder's states, but this model has no encoder"):
         build("kind: decoder\nwidth: 6\nvocabulary: 13\nbody: {gru: {start: memory}}\n")
     with pytest.raises(SpaceError, match="source_vocabulary must be at least 1, but got 0"):
         build(_text("lstm").replace("source_vocabulary: 17", "source_vocabulary: 0"))

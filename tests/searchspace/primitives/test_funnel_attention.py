@@ -115,7 +115,7 @@ def test_what_a_source_costs_is_what_is_counted(length, longer):
 
 def test_refuses_positions_that_are_not_evenly_spaced():
     x = torch.randn(1, 3, 8, dtype=torch.float64)
-    with pytest.raises(ValueError, match=r"evenly spaced positions, .* but got \[0, 1, 3\]"):
+    with pytest.raises(ValueError, match=r"evenly spaced positions\. .* but got \[0, 1, 3\]"):
         _block()(x, Context(positions=torch.tensor([0, 1, 3])))
     with pytest.raises(ValueError, match="twice as far apart"):
         _block()(x, Context(source=Source(torch.randn(1, 6, 8, dtype=torch.float64), torch.arange(6))))

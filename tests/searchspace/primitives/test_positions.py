@@ -80,7 +80,7 @@ def test_sinusoidal_is_added_to_the_input():
 def test_learned_adds_a_row_a_position_and_refuses_what_lies_beyond_its_table():
     learned, x = Learned(LearnedConfig(dim=4, length=6)), torch.zeros(2, 3, 4)
     assert learned.embed(x, torch.tensor([3, 4, 5]))[1].equal(learned.table[3:])
-    with pytest.raises(ValueError, match=r"Position 6 \(counted from 0\) lies beyond the 6 learned positions"):
+    with pytest.raises(ValueError, match=r"Position 6 \(counted from 0\) is beyond the 6 learned positions"):
         learned.embed(x, torch.tensor([4, 5, 6]))
     with pytest.raises(ValueError, match="length must be at least 1, but got 0"):
         LearnedConfig(dim=4, length=0)
@@ -133,7 +133,7 @@ def test_interpolated_positions_are_torchs_and_the_same_resolution_changes_nothi
     expected = torch.nn.functional.interpolate(image, size=(7, 2), mode=mode)
     torch.testing.assert_close(resized(table, (3, 4), (7, 2), mode)[1:], expected[0].permute(1, 2, 0).reshape(14, 5))
     torch.testing.assert_close(resized(table, (3, 4), (3, 4), mode), table)
-    with pytest.raises(ValueError, match="13 learned positions are no grid of 3 x 3"):
+    with pytest.raises(ValueError, match="13 learned positions are not a grid of 3 x 3"):
         resized(table, (3, 3), (7, 2), mode)
 
 
@@ -159,7 +159,7 @@ def test_a_place_on_a_grid_is_its_row_and_its_column(kind, first):
 def test_a_grid_refuses_what_lies_beyond_it():
     grid, x = Grid(GridConfig(dim=4, rows=2, columns=3, first=True)), torch.zeros(1, 8, 4)
     grid.embed(x[:, :7], torch.arange(7))
-    with pytest.raises(ValueError, match=r"Position 6 of the grid .* lies beyond its 2 rows of 3 columns"):
+    with pytest.raises(ValueError, match=r"Position 6 of the grid .* is beyond its 2 rows of 3 columns"):
         grid.embed(x, torch.arange(8))
     with pytest.raises(ValueError, match="multiple of 4, but got 6"):
         GridConfig(dim=6, kind="sinusoidal")

@@ -175,7 +175,7 @@ def test_dropout_falls_on_the_output_and_never_on_the_state(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_refuses_to_start_from_an_encoder_that_is_not_there(kind):
-    with pytest.raises(ValueError, match="start='memory' is where an encoder ended, but this model has no encoder"):
+    with pytest.raises(ValueError, match="start='memory' needs the encoder's states, but this model has no encoder"):
         KINDS[kind][1](dim=6, start="memory")
 
 

@@ -225,7 +225,7 @@ def test_reading_every_chunk_before_it_costs_the_square_over_the_chunk():
 
 
 def test_says_what_does_not_fit():
-    with pytest.raises(ValueError, match="window must be even, half of it lies to each side, but got 5"):
+    with pytest.raises(ValueError, match="window must be even, with half of it on each side, but got 5"):
         LongShortAttentionConfig(dim=8, window=5)
     with pytest.raises(ValueError, match="slots must be at least 1, but got 0"):
         LongShortAttentionConfig(dim=8, slots=0)

@@ -106,7 +106,7 @@ def test_work_grows_with_the_length_and_not_with_its_square():
 
 
 def test_says_what_does_not_fit():
-    with pytest.raises(ValueError, match="window must be even, half of it on either side, but got window=5"):
+    with pytest.raises(ValueError, match="window must be even, with half of it on each side, but got window=5"):
         LongformerAttentionConfig(dim=8, window=5)
     with pytest.raises(ValueError, match="global_tokens must be at least 0, but got -1"):
         LongformerAttentionConfig(dim=8, global_tokens=-1)
