@@ -1,0 +1,33 @@
+"""Search files and spaces that earlier code read: every key and spelling is still read, and means the same."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+KEPT = Path(__file__).parent
+FILES, SPACES = (json.loads((KEPT / "search" / f"{name}.json").read_text()) for name in ("kept", "spaces"))
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch, kept):
+    monkeypatch.chdir(tmp_path)
+    kept.searchable(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_search_file_means_what_it_meant(name, folder, kept):
+    """What a study keeps of it, and the architectures that are proposed first."""
+    changes = kept.differences(FILES[name], kept.entered(folder / name, folder))
+
+    assert not changes, "\n".join(changes)
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_a_space_has_the_points_that_it_had(name, kept):
+    old, now = SPACES[name], kept.spaced(KEPT / "search" / "spaces" / name)
+    same = [pair for pair in zip(old["drawn"], now["drawn"], strict=True) if not pair[0]["renamed"]]
+
+    assert old["size"] == now["size"]
+    assert [then["hash"] for then, _ in same] == [each["hash"] for _, each in same]
