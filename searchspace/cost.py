@@ -73,10 +73,10 @@ class Cost:
         return {
             "parameters": self.parameters,
             "flops": self.expected_flops,
-            "maximum_flops": self.flops,
             "training_flops": self.training_flops,
             "activation_bytes": self.activation_bytes,
             "state_bytes": self.state_bytes,
+            "maximum_flops": self.flops,
         }
 
     def times(self, count: int, *, shared: bool = False) -> Cost:
@@ -91,10 +91,10 @@ ADDED = tuple(f.name for f in fields(Cost) if f.name != "common")
 LABELS = {
     "parameters": "parameters",
     "flops": "FLOPs",
-    "maximum_flops": "FLOPs, every step",
     "training_flops": "training FLOPs",
     "activation_bytes": "activations",
     "state_bytes": "state",
+    "maximum_flops": "FLOPs, every step",
 }
 """What tables call each of `Cost.numbers`."""
 

@@ -7,6 +7,7 @@ the same if a file is moved, its text is rewritten, or a value is added.
 `former_sources.json` maps hashes that earlier releases wrote to the hash of the same code today: operation ->
 implementation -> {former hash: hash today}. With it, their tables, lock files and stored measurements stay valid.
 `scripts/former_sources.py` made the file.
+For operations of users, `former_hash_of` computes the hash that those releases computed.
 """
 
 from __future__ import annotations
@@ -31,11 +32,14 @@ class Hashed(Protocol):
     @property
     def source(self) -> str: ...
 
+    @property
+    def former_source(self) -> str: ...
+
 
 def valid(source: str, implementation: Hashed) -> bool:
     """Whether a measurement of code with the hash `source` is valid for `implementation` today."""
     now = implementation.source
-    return source == now or now in _former().get(source, ())
+    return source == now or now in _former().get(source, ()) or source == implementation.former_source
 
 
 @cache
@@ -63,6 +67,28 @@ def hash_of(*modules: str) -> str:
         assert found is not None and found.origin is not None, module
         sources.update(code(Path(found.origin).read_text(encoding="utf-8")).encode())
     return sources.hexdigest()[:16]
+
+
+@cache
+def former_hash_of(*modules: str) -> str:
+    """The hash that releases before the current algorithm computed: it covers imports and docstrings as well."""
+    sources = hashlib.sha256()
+    for module in modules:
+        found = importlib.util.find_spec(module)
+        assert found is not None and found.origin is not None, module
+        statements = ast.parse(Path(found.origin).read_text(encoding="utf-8")).body
+        sources.update("\n".join(ast.dump(each) for each in statements if not _described_then(each)).encode())
+    return sources.hexdigest()[:16]
+
+
+def _described_then(statement: ast.stmt) -> bool:
+    """What the former algorithm left out: constants that stand alone, and calls that describe implementations."""
+    if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+        return False
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+        return True
+    calls = (each.func for each in ast.walk(statement) if isinstance(each, ast.Call))
+    return any(isinstance(called, ast.Name) and called.id in DESCRIBING for called in calls)
 
 
 def code(text: str) -> str:

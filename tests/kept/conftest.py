@@ -24,9 +24,15 @@ import typer.main
 import yaml
 from torch import Tensor, nn
 
-commands = functools.cache(
-    typer.main.get_command
-)  # reading the signatures of all commands takes longer than most of them
+
+@functools.cache
+def commands(app: Any) -> Any:
+    """All commands of `app`. Reading their signatures takes longer than running most of them, so it is done once."""
+    importlib.import_module("nas.cli.app").discover()
+    return get_command(app)
+
+
+get_command = typer.main.get_command
 
 KEPT = Path(__file__).resolve().parent
 MADE_IN = "/tmp/kept"  # the folder that the files were made in; databases name it where they name files
@@ -93,6 +99,12 @@ def differences(old: Any, new: Any, path: str = "") -> list[str]:
     name = path.rpartition(".")[2]
     if name in TIMED or (name in PROSE and isinstance(old, str)):
         return [] if type(old) is type(new) else [f"{path}: was {old!r}, is {new!r}"]
+    if name == "costs" and isinstance(old, list):
+        old, new = ({row["cost"]: row for row in rows} for rows in (old, new))
+        expected = old.pop("expected_flops", old["flops"])
+        old["flops"] |= {key: value for key, value in expected.items() if key != "cost"}
+    if isinstance(old, dict) and "expected_flops" in old:
+        old = old | {"flops": old["expected_flops"]}  # one number of FLOPs: that of the steps that halting blocks take
     if isinstance(old, dict) and isinstance(new, dict):
         lost = [f"{path}.{key} is gone" for key in old if key not in new]
         return lost + [each for key in old if key in new for each in differences(old[key], new[key], f"{path}.{key}")]

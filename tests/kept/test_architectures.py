@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 import nas as public
-from searchspace.architecture import Architecture
+from searchspace.model.architecture import Architecture
 
 KEPT = Path(__file__).parent
 BEFORE, NOW = "kernel_attention", "nadaraya_watson"  # the block that has another name now; the old one stays valid

@@ -48,6 +48,7 @@ def show(
     if as_json:
         text, costs = found.text(defaults=defaults), cost(found, shape).numbers()
         halting = halting_note(found, shape)
+        costs["expected_flops"] = costs["flops"]  # the name that scripts may still read
         print_json({"hash": found.hash, "architecture": text, "cost": costs, "halting": halting, "trial": history})
         return
     print(f"{found.short}\n{draw(found, shape, defaults=defaults)}")
