@@ -79,9 +79,12 @@ class Ask:
 class Study:
     """A study in a database. Close it, or use it in a `with` statement."""
 
-    def __init__(self, store: Store, record: Record):
+    def __init__(self, store: Store, record: Record, config: SearchConfig | None = None):
+        """config: the search file that was read for this study, if one was; its parts are used again."""
         self.store, self.record = store, record
         self.config = SearchConfig(**record.config)
+        if config is not None:
+            factory.parts(self.config).adopt(factory.parts(config))
         self._proposer = session.proposer(self.config, store, record, factory.objectives(self.config))
         self._units = Units(store, record, self._proposer, attempts=self.config.limits.attempts)
 
@@ -205,12 +208,12 @@ def open_study(url: str | Path, name: str, config: SearchConfig | str | Path | N
         config = searchfile.load(config)
     config = config.model_copy(update={"study": name, "storage": location.url(url)})
     store = launch.open_for(config)
-    return _opened(store, lambda: launch.enter(store, config))
+    return _opened(store, lambda: launch.enter(store, config), config)
 
 
-def _opened(store: Store, find: Callable[[], Record]) -> Study:
+def _opened(store: Store, find: Callable[[], Record], config: SearchConfig | None = None) -> Study:
     try:
-        return Study(store, find())
+        return Study(store, find(), config)
     except BaseException:
         store.close()
         raise

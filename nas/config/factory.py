@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 import traceback
-from functools import lru_cache
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from nas import tasks
 from nas.config.schema import Named, SearchConfig
@@ -57,46 +56,82 @@ def _own_traceback(error: BaseException, file: str) -> str:
     return "".join(traceback.format_exception(type(error), error, start)).rstrip()
 
 
-_spaces: dict[tuple[str, int], Space] = {}  # by text and length
-SPACES = 8  # how many are kept
+class Parts:
+    """What a config names, each part built once, when it is first used. `parts(config)` gives the one of a config."""
+
+    INPUTS: ClassVar = {  # the keys of a search file that a part is built from
+        "task": ("task", "task_source"),
+        "prepared_task": ("task", "task_source"),
+        "space": ("task", "task_source", "space"),
+        "objectives": ("task", "task_source", "objectives"),
+        "baselines": ("baselines",),
+    }
+
+    def __init__(self, config: SearchConfig) -> None:
+        self.config = config
+
+    def adopt(self, other: Parts) -> None:
+        """Take the parts of another config that are built from the same keys."""
+        for name, keys in self.INPUTS.items():
+            if name in vars(other) and all(getattr(self.config, key) == getattr(other.config, key) for key in keys):
+                vars(self)[name] = vars(other)[name]
+
+    @cached_property
+    def task(self) -> Task:
+        return tasks.loaded(_spec(self.config), self.config.task_source)
+
+    @cached_property
+    def prepared_task(self) -> Task:
+        made = tasks.load_prepared(_spec(self.config), self.config.task_source, CACHE)
+        check_drawn(made)
+        return made
+
+    @cached_property
+    def shape(self) -> Shape:
+        return Shape(batch=1, length=self.task.shape.length)
+
+    @cached_property
+    def space(self) -> Space:
+        return Space.parse(self.config.space, "the space").with_length(self.shape.length)
+
+    @cached_property
+    def objectives(self) -> list[Objective]:
+        return [objective_registry.make(each.written(), self.shape) for each in self.config.objectives]
+
+    @cached_property
+    def baselines(self) -> list[Architecture]:
+        return [Architecture.parse(text, "a baseline") for text in self.config.baselines]
 
 
-def keep_space(text: str, found: Space) -> None:
-    """Keep a space that was read, so that `space` does not read its text again."""
-    while len(_spaces) >= SPACES:
-        _spaces.pop(next(iter(_spaces)))
-    _spaces[text, found.length] = found
+def parts(config: SearchConfig) -> Parts:
+    """The parts of `config`. They are kept with it, and with its copies as far as those have the same keys."""
+    known = config.built.parts
+    if known is None or known.config is not config:
+        made = Parts(config)
+        if known is not None:
+            made.adopt(known)
+        config.keep(made)
+        known = made
+    return known
+
+
+def _spec(config: SearchConfig) -> dict[str, Any]:
+    return {config.task.name: config.task.options}
 
 
 def space(config: SearchConfig) -> Space:
-    """The space; its constraints are computed for sequences as long as the task's."""
-    length = shape(config).length
-    if (config.space, length) not in _spaces:
-        keep_space(config.space, Space.parse(config.space, "the space").with_length(length))
-    return _spaces[config.space, length]
-
-
-@lru_cache(maxsize=4)
-def _loaded(spec: str, source: str | None) -> Task:
-    return tasks.load(json.loads(spec), source)
+    """The space; constraints are computed for sequences as long as the task's. Raises SpaceError if it is invalid."""
+    return parts(config).space
 
 
 def task(config: SearchConfig) -> Task:
     """The task, perhaps not yet prepared. Raises UsageError if it cannot be loaded."""
-    return _loaded(json.dumps({config.task.name: config.task.options}), config.task_source)
-
-
-@lru_cache(maxsize=4)
-def _prepared(spec: str, source: str | None) -> Task:
-    made = _loaded(spec, source)
-    made.prepare(CACHE)
-    check_drawn(made)
-    return made
+    return parts(config).task
 
 
 def prepared_task(config: SearchConfig) -> Task:
     """The task with its data read. Raises UsageError if it has no data, or draws other shapes than it declares."""
-    return _prepared(json.dumps({config.task.name: config.task.options}), config.task_source)
+    return parts(config).prepared_task
 
 
 def vocabulary(config: SearchConfig) -> dict[str, Any] | None:
@@ -111,31 +146,35 @@ def vocabulary(config: SearchConfig) -> dict[str, Any] | None:
 
 
 def shape(config: SearchConfig) -> Shape:
-    """One sequence of the task: what costs are counted for."""
-    return Shape(batch=1, length=task(config).shape.length)
+    """The shape of one sequence of the task, for which costs are computed."""
+    return parts(config).shape
 
 
 def objectives(config: SearchConfig) -> list[Objective]:
-    """The objectives in their order; the first is quality."""
-    return [objective_registry.make(each.written(), shape(config)) for each in config.objectives]
+    """The objectives in their order; the first is quality. Raises UsageError for one that cannot be made."""
+    return parts(config).objectives
 
 
 def strategy(
     config: SearchConfig, space: Space, named: Named | None = None, evaluate: Evaluate | None = None
 ) -> Strategy:
-    """The strategy of the search, or `named`, that of an arm. evaluate: the objectives that need no training."""
+    """A strategy of the search, or `named`, that of an arm. evaluate: the objectives that need no training.
+
+    Raises UsageError for an unknown name or an invalid option.
+    """
     chosen = named or config.strategy
     count = len(config.objectives)
     return strategy_registry.make(chosen.name, space, config.seed, count, evaluate, **chosen.options)
 
 
 def scheduler(config: SearchConfig) -> Scheduler:
+    """A scheduler of the search. Raises UsageError for an unknown name or an invalid option."""
     return scheduler_registry.make(config.scheduler.name, **config.scheduler.options)
 
 
 def baselines(config: SearchConfig) -> list[Architecture]:
     """The architectures that are tried first."""
-    return [Architecture.parse(text, "a baseline") for text in config.baselines]
+    return parts(config).baselines
 
 
 def runner_options(config: SearchConfig) -> runner_registry.Options:
@@ -162,7 +201,7 @@ def work(config: SearchConfig, unit: Unit, horizon: int) -> Work:
         trial=unit.number,
         rung=unit.rung,
         architecture=unit.architecture,
-        task={config.task.name: config.task.options},
+        task=_spec(config),
         recipe=config.recipe,
         steps=unit.steps,
         horizon=horizon,

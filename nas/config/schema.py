@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationInfo, field_validator
 
 from searchspace.language import documents
 
@@ -99,6 +99,22 @@ class Limits(_Section):
     attempts: Annotated[int, Field(ge=1)] = 4
 
 
+class Built:
+    """The parts that were built from a config (see `nas.config.factory`). They are no part of its value."""
+
+    def __init__(self, parts: Any = None) -> None:
+        self.parts = parts
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Built)
+
+    def __hash__(self) -> int:
+        return hash(Built)
+
+    def __reduce__(self) -> tuple[type[Built], tuple[()]]:
+        return Built, ()  # another process builds its own
+
+
 class SearchConfig(_Section):
     """A valid search file. `space` is the text of the space, also if the file names another file."""
 
@@ -121,6 +137,17 @@ class SearchConfig(_Section):
     seed: Annotated[int, Field(ge=0, le=2**53)] = 0
     task_source: str | None = None  # the text of the user's own task file, once it is read
     vocabulary: dict[str, Any] | None = None  # of the task, once its data are read
+
+    _built: Built = PrivateAttr(default_factory=Built)
+
+    @property
+    def built(self) -> Built:
+        """The parts that were built from this config, or from one that it is a copy of."""
+        return self._built
+
+    def keep(self, parts: Any) -> None:
+        """Keep the parts that were built from this config."""
+        self._built = Built(parts)
 
     @field_validator("storage", "checkpoints")
     @classmethod

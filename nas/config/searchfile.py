@@ -113,7 +113,7 @@ class _Reading:
         space = self.attempt(("space",), lambda: self.space(config)) or Space.parse(STAND_IN_SPACE)
         if "space" not in self.wrong:
             config = config.model_copy(update={"space": space.text()})
-            factory.keep_space(config.space, space)
+            factory.parts(config).space = space
         self.objectives(config)
         self.attempt(self.named("strategy", config.strategy), lambda: factory.strategy(config, space))
         for name, arm in config.arms.items():
@@ -148,16 +148,21 @@ class _Reading:
     def objectives(self, config: SearchConfig) -> None:
         """Check that each objective exists, that the task reports its metric, and that no two are the same."""
         names: list[str] = []
+        built: list[Objective] = []
+        shape = Shape() if "task" in self.wrong else factory.shape(config)
         for index, written in enumerate(config.objectives):
             path = ("objectives", index)
-            made = self.attempt(path, partial(objectives.make, written.written(), Shape()))
+            made = self.attempt(path, partial(objectives.make, written.written(), shape))
             if made is None:
                 continue
+            built.append(made)
             names.append(made.name)
             self.attempt(path, partial(self.objective, config, made, written), needs="task")
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             self.problem(f"every objective counts once, but there is more than one {', '.join(twice)}", ("objectives",))
+        if "objectives" not in self.wrong:
+            factory.parts(config).objectives = built
 
     def objective(self, config: SearchConfig, made: Objective, written: Named) -> None:
         checks.check_objective(made, written, factory.task(config), Path(config.task.name).name)

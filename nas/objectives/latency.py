@@ -73,7 +73,8 @@ class Latency(Objective):
 
     def begin(self, search: Search) -> None:
         """Raises UsageError where the study's latencies are of another device."""
-        self._search = search
+        self._search, self._predictor, self._check = search, None, None
+        self._found.clear()
         here = self.predictor.table.device
         for then in search.evidence(self.name):
             if then["device"]["key"] != here.key:

@@ -2,6 +2,6 @@
 
 from nas.tasks.contract import Metric, Task
 from nas.tasks.fields import check
-from nas.tasks.registry import TaskProblem, load, names, ship
+from nas.tasks.registry import TaskProblem, load, load_prepared, loaded, names, ship
 
-__all__ = ["Metric", "Task", "TaskProblem", "check", "load", "names", "ship"]
+__all__ = ["Metric", "Task", "TaskProblem", "check", "load", "load_prepared", "loaded", "names", "ship"]

@@ -5,7 +5,9 @@ A task is written `language_model`, `{language_model: {length: 64}}`, `my_task.p
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from nas.tasks.contract import Task
 from nas.tasks.own import OWN, TaskProblem, own_class, read
 
 Spec = str | Mapping[str, Any]
+KEPT = 2  # tasks of a process, with their data
 
 registry = Registry("task", "nas.tasks")
 
@@ -45,6 +48,28 @@ def load(spec: Spec, source: str | None = None) -> Task:
     except UsageError as error:
         raise TaskProblem(str(error)) from error
     return cls(**values)
+
+
+def loaded(spec: Spec, source: str | None = None) -> Task:
+    """As `load`, but the same task for the same `spec` and `source` in this process."""
+    return _loaded(json.dumps(spec), source)
+
+
+def load_prepared(spec: Spec, source: str | None, cache: Path | None) -> Task:
+    """The task with its data read, once in this process. Raises as `load`, and what `prepare` raises."""
+    return _prepared(json.dumps(spec), source, cache)
+
+
+@lru_cache(maxsize=KEPT)
+def _loaded(spec: str, source: str | None) -> Task:
+    return load(json.loads(spec), source)
+
+
+@lru_cache(maxsize=KEPT)
+def _prepared(spec: str, source: str | None, cache: Path | None) -> Task:
+    made = _loaded(spec, source)
+    made.prepare(cache)
+    return made
 
 
 def ship(spec: Spec, folder: Path) -> tuple[dict[str, dict[str, Any]], str | None]:

@@ -128,10 +128,10 @@ class Unit:
 
     def _task(self) -> Task:
         self.task_file = next(iter(self.work.task))
-        task = tasks.load(self.work.task, self.work.task_source)
+        task = tasks.loaded(self.work.task, self.work.task_source)
         self.task_file = inspect.getfile(type(task))
-        task.prepare(None if self.work.cache is None else Path(self.work.cache))
-        return task
+        cache = None if self.work.cache is None else Path(self.work.cache)
+        return tasks.load_prepared(self.work.task, self.work.task_source, cache)
 
     def _started(self, task: Task) -> tuple[Training, bool]:
         """The training at the unit's checkpoint, or from scratch -> it, and whether its checkpoint was lost."""
