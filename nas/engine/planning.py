@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import yaml
@@ -14,7 +16,9 @@ from nas.config import factory
 from nas.config.schema import SearchConfig
 from nas.engine import launch
 from nas.engine.forecast import Forecast, forecast
+from nas.engine.proposer import evidence
 from nas.errors import NasError
+from nas.objectives.contract import Objective, Search
 from nas.report.tables import duration, short
 from nas.store import open_store
 from nas.store.engine import file_of, parse
@@ -98,7 +102,8 @@ def plan(config: SearchConfig) -> Plan:
 
     Raises NasError for whatever `nas search` rejects, and if a sample of the space cannot be trained.
     """
-    found = _found(config)
+    objectives = factory.objectives(config)
+    found = _found(config, objectives)
     space, ahead = factory.space(config), forecast(config)
     shape = factory.shape(config)
     generator = random.Random(config.seed)
@@ -116,7 +121,7 @@ def plan(config: SearchConfig) -> Plan:
         points=size.points,
         infeasible=refused,
         task=yaml.safe_dump(config.task.written(), default_flow_style=True, width=1000).removesuffix("...\n").strip(),
-        objectives=tuple(f"{each.name} ({each.direction})" for each in factory.objectives(config)),
+        objectives=tuple(f"{each.name} ({each.direction})" for each in objectives),
         strategy=config.strategy.name,
         baselines=tuple(
             f"{each.short}, {each.root.name}, {short(cost(each, shape).parameters)} parameters"
@@ -171,21 +176,29 @@ def _timed(config: SearchConfig, architecture: str) -> tuple[float, float]:
     return step, max(0.0, outcome.seconds - TIMED_STEPS * step)
 
 
-def _found(config: SearchConfig) -> str:
+def _found(config: SearchConfig, objectives: Sequence[Objective]) -> str:
     """What the database has of this study already; a database that does not exist is not created.
 
-    Raises UsageError or SpaceError if the study there is another search.
+    Raises UsageError or SpaceError if the study there is another search, or if an objective cannot be evaluated here.
     """
     file = file_of(parse(config.storage))
     if file is not None and not file.exists():
-        return "new"
+        return _new(objectives)
     with open_store(config.storage, create=False) as store:
         study = next((each for each in store.studies() if each.name == config.study), None)
         if study is None:
-            return "new"
+            return _new(objectives)
         launch.check_continues(store, study, config)
+        for each in objectives:
+            each.begin(Search(evidence=partial(evidence, store, study)))
         tried = sum(count.trials for count in store.counts(study.id) if count.purpose == "search")
         return f"begun {study.created_at:%Y-%m-%d}: {tried} of {config.budget.trials} trials are there already"
+
+
+def _new(objectives: Sequence[Objective]) -> str:
+    for each in objectives:
+        each.begin(Search())
+    return "new"
 
 
 def _spread(values: list[int]) -> tuple[int, int, int]:

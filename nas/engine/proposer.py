@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from nas.engine.arm import Arm, next_arm
@@ -45,7 +46,7 @@ class Proposer:
         self.store, self.study, self.space, self.scores = store, study, space, scores
         self._make_arms = make_arms
         for each in scores.objectives:
-            each.begin(Search(space, store, say, self._evidence))
+            each.begin(Search(space, store, say, partial(evidence, store, study)))
         self._space_version = store.space_versions(study.id)[-1].number
         self._forget()
 
@@ -225,7 +226,8 @@ class Proposer:
             space_version=self._space_version,
         )
 
-    def _evidence(self, name: str) -> Iterator[Mapping[str, Any]]:
-        """How the values of an objective were found, the oldest trial first."""
-        trials = self.store.trials(self.study.id, purposes=("search",), limit=10)
-        return (trial.evidence[name] for trial in trials if trial.evidence and name in trial.evidence)
+
+def evidence(store: Store, study: Study, name: str) -> Iterator[Mapping[str, Any]]:
+    """How the values of the objective `name` were found, the oldest trial first."""
+    trials = store.trials(study.id, purposes=("search",), limit=10)
+    return (trial.evidence[name] for trial in trials if trial.evidence and name in trial.evidence)
