@@ -1,6 +1,6 @@
-"""Checkpoints: whole or not there, and known by the SHA-256 of their bytes.
+"""Checkpoints: files that are complete or absent, identified by the SHA-256 of their bytes.
 
-They are written to a folder or to any URL that fsspec knows (`s3://bucket/folder`, `memory://folder`).
+They are written to a folder or to any URL that fsspec supports (`s3://bucket/folder`, `memory://folder`).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from nas.work import Checkpoint
 
 
 class CheckpointLost(Exception):
-    """A checkpoint is missing, damaged, or of another model; the unit starts from scratch."""
+    """A checkpoint is missing, damaged, or belongs to another model; the unit starts from scratch."""
 
 
 def write(state: dict[str, Any], folder: str, name: str) -> Checkpoint:
     """Write `state` below `folder`; its name carries the hash, so the same unit run twice gives the same file.
 
-    Raises NasError when it cannot be written: a full disk is no fault of the architecture.
+    Raises NasError if it cannot be written, because a full disk is not the fault of the architecture.
     """
     buffer = io.BytesIO()
     torch.save(state, buffer)
@@ -41,7 +41,10 @@ def write(state: dict[str, Any], folder: str, name: str) -> Checkpoint:
 
 
 def read(checkpoint: Checkpoint, device: torch.device | str = "cpu") -> dict[str, Any]:
-    """The state in `checkpoint`; raises CheckpointLost. Loads plain values and tensors only, and runs no code."""
+    """The state in `checkpoint`. It loads plain values and tensors only, and runs no code.
+
+    Raises CheckpointLost if the file is missing, damaged, or not a checkpoint.
+    """
     try:
         with fsspec.open(checkpoint.uri, "rb") as file:
             data = file.read()
@@ -54,24 +57,24 @@ def read(checkpoint: Checkpoint, device: torch.device | str = "cpu") -> dict[str
         )
     try:
         return torch.load(io.BytesIO(data), map_location=device, weights_only=True)
-    except Exception as error:  # a file that is no checkpoint fails in whatever way its bytes happen to
+    except Exception as error:  # a file that is not a checkpoint can raise anything
         raise CheckpointLost(f"The checkpoint {checkpoint.uri} cannot be understood: {error}.") from error
 
 
 def weights(checkpoint: Checkpoint) -> dict[str, Tensor]:
-    """The state dict of the model in `checkpoint`, on the CPU."""
+    """The state dict of the model in `checkpoint`, on the CPU. Raises CheckpointLost as `read` does."""
     return read(checkpoint)["model"]
 
 
 def delete(checkpoint: Checkpoint) -> None:
-    """Remove the file, if it is there."""
+    """Remove the file if it exists."""
     system, path = fsspec.core.url_to_fs(checkpoint.uri)
     if system.exists(path):
         system.rm_file(path)
 
 
 def _put(uri: str, data: bytes) -> None:
-    """Write a file that appears under its name only when it is whole."""
+    """Write a file that gets its name only when it is complete."""
     system, path = fsspec.core.url_to_fs(uri)
     unfinished = f"{path}.{os.getpid()}.unfinished"
     system.makedirs(system._parent(path), exist_ok=True)
@@ -93,6 +96,6 @@ def _put_local(unfinished: Path, final: Path, data: bytes) -> None:
         unfinished.unlink(missing_ok=True)
     folder = os.open(final.parent, os.O_RDONLY)
     try:
-        os.fsync(folder)  # so that the name, too, outlives a loss of power
+        os.fsync(folder)  # so that the name also survives a power failure
     finally:
         os.close(folder)

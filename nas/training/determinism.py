@@ -1,4 +1,4 @@
-"""The same numbers for the same unit, and the process left as it was found."""
+"""Determinism: the same unit gives the same numbers, and the process is left unchanged."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from torch.utils import deterministic as debugging_aid
 
 @contextmanager
 def deterministic(threads: int, device: torch.device) -> Iterator[None]:
-    """Use `threads` cores and deterministic algorithms; put everything back at the end, random states too."""
-    # cuBLAS reads it when it starts, and is not deterministic without it.
+    """Use `threads` cores and deterministic algorithms; restore everything at the end, random states too."""
+    # cuBLAS reads this when it starts, and is not deterministic without it.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     before = torch.get_num_threads()
     strict = torch.are_deterministic_algorithms_enabled()
@@ -24,7 +24,7 @@ def deterministic(threads: int, device: torch.device) -> Iterator[None]:
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         try:
             torch.set_num_threads(threads)
-            # A few CUDA operations (cumsum among them) have no deterministic form: better a warning than no training.
+            # A few CUDA operations, such as cumsum, have no deterministic form: warn, and train anyway.
             torch.use_deterministic_algorithms(True, warn_only=torch.cuda.is_available())
             aid.fill_uninitialized_memory = False  # it would write every new buffer twice
             yield
@@ -37,8 +37,8 @@ def deterministic(threads: int, device: torch.device) -> Iterator[None]:
 def set_seed(seed: int, device: torch.device) -> None:
     """Seed the CPU, and `device` if it is a GPU.
 
-    `torch.manual_seed` also writes down a traceback, for a GPU that may be started later: 0.09 ms against 0.0014
-    ms (one CPU thread, a shallow stack), which a tiny model would pay at every step.
+    `torch.manual_seed` also stores a traceback, for a GPU that may be started later. It takes 0.09 ms instead of 0.0014
+    ms (one CPU thread, a shallow stack), at every step.
     """
     torch.default_generator.manual_seed(seed % 2**63)
     if device.type == "cuda":

@@ -1,25 +1,33 @@
-"""From an exception in a unit to a typed failure, with the text that helps the person who reads it."""
+"""From an exception in a unit to a typed failure with a helpful text."""
 
 from __future__ import annotations
 
 import traceback
 from enum import Enum
 from pathlib import Path
+from types import ModuleType
 
 import torch
 
 import kernels
+import nas.criteria
 import searchspace
 from nas.errors import NasError
 from nas.training.loop import NotFinite, TooSlow, WrongReturn
 from nas.work import Failure, FailureKind
 
-OWN_PACKAGES = tuple(str(Path(package.__file__ or "").parent) + "/" for package in (searchspace, kernels))
+
+def _folders(*packages: ModuleType) -> tuple[str, ...]:
+    return tuple(str(Path(package.__file__ or "").parent) + "/" for package in packages)
+
+
+OF_BLOCKS = _folders(searchspace, kernels)
+OF_CRITERIA = _folders(nas.criteria)  # a criterion fails if the outputs or the targets of the task do not fit
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "CUBLAS_STATUS_ALLOC_FAILED")
 
 
 class Phase(Enum):
-    """What a unit was doing."""
+    """The phase of a unit."""
 
     TASK = "preparing the task"
     BUILD = "building the model"
@@ -28,7 +36,7 @@ class Phase(Enum):
 
 
 def failure(error: Exception, phase: Phase, task_file: str) -> Failure:
-    """The failure that `error` means; `task_file` is where the task is written."""
+    """The failure for `error`; `task_file` is the source file of the task."""
     if _out_of_memory(error):
         return Failure(FailureKind.OUT_OF_MEMORY, f"While {phase.value}: {str(error) or 'no memory is left'}")
     if isinstance(error, NotFinite):
@@ -51,20 +59,23 @@ def _out_of_memory(error: Exception) -> bool:
 
 
 def _of_the_task(error: Exception, phase: Phase, task_file: str) -> bool:
-    """Whether the task is to blame and not a block: whichever of the two stands nearest to where the error arose."""
+    """Whether the error is the task's and not a block's: the innermost frame of one of the two decides."""
     if phase is Phase.TASK or isinstance(error, WrongReturn):
         return True
     for frame, _ in reversed(list(traceback.walk_tb(error.__traceback__))):
-        if frame.f_code.co_filename == task_file:
+        file = frame.f_code.co_filename
+        if file == task_file or file.startswith(OF_CRITERIA):
             return True
-        if frame.f_code.co_filename.startswith(OWN_PACKAGES):
+        if file.startswith(OF_BLOCKS):
             return False
     return False
 
 
 def _trimmed(error: Exception, task_file: str) -> str:
-    """The traceback from the task's first frame on. One that never enters the task is given whole, but for a task that
-    cannot be read by Python: what matters then is its line, which the error names itself."""
+    """The traceback from the task's first frame on, or all of it if it never enters the task.
+
+    A syntax error in the task has no traceback; its message names the line.
+    """
     if isinstance(error, SyntaxError):
         return "".join(traceback.format_exception_only(error)).rstrip()
     start = error.__traceback__

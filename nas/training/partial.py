@@ -1,6 +1,6 @@
-"""Where an interrupted unit stopped: a checkpoint in the middle of a rung, found again by whoever runs the unit next.
+"""Checkpoints in the middle of a rung: an interrupted unit saves one, and the next run of the same unit continues it.
 
-It is named by a hash of everything that the unit is, so it can only be taken up by the very same unit.
+Its name is a hash of everything that defines the unit, so no other unit can use it.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from nas.training import checkpoints
 from nas.training.loop import Training
 from nas.work import Checkpoint, Work
 
-PLACE = ("threads", "device", "cache", "checkpoint", "seconds")  # how and where it runs does not change what it is
+PLACE = ("threads", "device", "cache", "checkpoint", "seconds")  # how and where it runs does not define it
 
 
 def save(training: Training, work: Work) -> None:
-    """Keep the state of `training`, which is somewhere inside the unit `work`."""
+    """Save the state of `training`, which is in the middle of the unit `work`."""
     if work.checkpoint is not None:
         clear(work)
         checkpoints.write(training.state(), work.checkpoint, _name(work))
 
 
 def find(work: Work) -> Checkpoint | None:
-    """The state that an interrupted run of `work` left, if it did."""
+    """The checkpoint that an interrupted run of `work` left, or None."""
     for path in _paths(work):
         system, _ = fsspec.core.url_to_fs(work.checkpoint)
         sha256 = hashlib.sha256(system.cat_file(path)).hexdigest()
@@ -37,7 +37,7 @@ def find(work: Work) -> Checkpoint | None:
 
 
 def clear(work: Work) -> None:
-    """Remove what interrupted runs of `work` left: it has ended."""
+    """Remove the checkpoints of interrupted runs of `work`, which has ended."""
     for path in _paths(work):
         system, _ = fsspec.core.url_to_fs(work.checkpoint)
         system.rm_file(path)

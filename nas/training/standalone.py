@@ -1,4 +1,4 @@
-"""Train one architecture outside any search, as `nas train ARCH.yaml` does."""
+"""Train one architecture without a search, as `nas train ARCH.yaml` does."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def train(
     out: str | Path | None = None,
     progress: Report | None = None,
 ) -> Outcome:
-    """Train `architecture`, text in the language, for `steps`; write a checkpoint to the folder or URL `out`.
+    """Train `architecture`, a text in YAML, for `steps`; write a checkpoint to the folder or URL `out`.
 
-    Paths in `task` are relative to the current folder. Raises UsageError for a recipe or task that is written wrongly;
-    what goes wrong afterwards is the outcome's `failure`.
+    Paths in `task` are relative to the current folder. Raises UsageError for an invalid recipe or task; later errors
+    are the `failure` of the outcome.
     """
     recipe = dict(recipe or {})
     Recipe.read(recipe)
@@ -61,16 +61,16 @@ def train(
 
 @dataclass(frozen=True)
 class Trained:
-    """On which task, and what came of it."""
+    """The name of the task, and the outcome."""
 
     task: str
     outcome: Outcome
 
 
 def train_suited(architecture: Architecture, **options: Any) -> Trained:
-    """Train `architecture` on the task that suits its kind, its vocabulary or classes set to the task's.
+    """Train `architecture` on the task that suits its kind, with the vocabulary or classes of that task.
 
-    `options` are those of `train`. Raises ValueError when no task suits it.
+    `options` are those of `train`. Raises ValueError if no task suits it.
     """
     name = suited(architecture)
     task = tasks.load(name)

@@ -189,6 +189,15 @@ def test_a_task_must_return_the_metrics_that_it_declares(work):
     assert outcome.failure.message == "metrics must return what the task reports, but accuracy is missing from loss."
 
 
+def test_outputs_that_do_not_fit_their_targets_are_the_tasks_fault(work):
+    source = OWN.replace("def loss", "def outputs").replace(
+        "self.score(model(batch, context))", "model(batch, context), batch[0]"
+    )
+    outcome = run(own(work, source))
+    assert outcome.failure.kind is FailureKind.TASK_ERROR
+    assert "cross_entropy" in outcome.failure.message
+
+
 def test_a_recipe_chooses_the_criterion(work):
     plain, smooth = (
         run(dataclasses.replace(work, recipe=recipe))
