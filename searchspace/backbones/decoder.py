@@ -1,8 +1,9 @@
-"""A language model: each position sees itself and what came before it, and predicts what comes next.
+"""A language model: each position reads itself and earlier positions and predicts the next token.
 
 Formula: h = final_norm(body(E x + positions)), p(x_{t+1} | x_1 .. x_t) = softmax(h_t E^T)
 
-Radford et al. 2018, "Improving Language Understanding by Generative Pre-Training", is the Transformer of this kind.
+Radford et al. 2018, "Improving Language Understanding by Generative Pre-Training", describes a Transformer of this
+kind.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ class DecoderConfig:
 
     `embedding_start`: what the table of tokens starts from.
     `logits_bias`: whether each token's logit has a learned bias.
+
+    Raises ValueError if the vocabulary is empty, a block that widens is not the last one, or the final norm, the table
+    of tokens or the position encoding does not fit the width.
     """
 
     width: int
@@ -55,19 +59,19 @@ class DecoderConfig:
 
     @property
     def width_after(self) -> int:
-        """That of the body's output."""
+        """The width of the body's output."""
         return self.width * math.prod(_widening(block) for block in self.body[-1:])
 
     def _check_width(self) -> None:
         wide = [block.type.name for block in configured_below(self.body) if _widening(block) > 1]
         if wide and (len(wide) > 1 or _widening(self.body[-1]) == 1):
             raise ValueError(
-                f"{wide[0]} leaves a wider output than its input, so only the last block of the body may be of its "
-                "kind; let it merge to the width it had."
+                f"{wide[0]} has a wider output than its input, so only the last block of the body may be of its "
+                "kind. Let it merge to the width of its input."
             )
         if wide and self.tie_embeddings:
             raise ValueError(
-                f"the table of tokens is {self.width} wide, but {wide[0]} at the end of the body leaves "
+                f"the table of tokens has width {self.width}, but {wide[0]} at the end of the body gives width "
                 f"{self.width_after}, so the logits need a table of their own; set tie_embeddings: false."
             )
         if getattr(self.final_norm.config, "dim", self.width_after) != self.width_after:
@@ -83,6 +87,8 @@ def _widening(block: Configured) -> int:
 
 @primitive("decoder", DecoderConfig, role="model")
 class Decoder(Composite, nn.Module):
+    """Token embedding, body, final norm and logits."""
+
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
         self.embedding = TokenEmbedding(
@@ -104,8 +110,7 @@ class Decoder(Composite, nn.Module):
     def forward(self, tokens: Tensor, context: Context | None = None) -> Tensor:
         """tokens: [B, T] int64 -> logits [B, T, V].
 
-        With `context.streams` the tokens are the next piece of a sequence. Raises ValueError where a block cannot
-        stream.
+        With `context.streams` the tokens are the next piece of a sequence. Raises ValueError if a block cannot stream.
         """
         context = entered(context, tokens, self.position)
         if context.streams is not None and self.cannot_stream:

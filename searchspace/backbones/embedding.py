@@ -1,8 +1,8 @@
-"""Where tokens or vectors enter a model, and where logits leave it; all models share it.
+"""Input and output of all models: tokens or vectors become positions, and positions become logits.
 
 Press and Wolf 2017, "Using the Output Embedding to Improve Language Models", https://arxiv.org/abs/1608.05859, for the
-tied table; Vaswani et al. 2017, section 3.4, for its scale. What the table starts from is a choice, `Start`.
-B batch, T time, C width, V vocabulary, F features.
+tied table; Vaswani et al. 2017, section 3.4, for its scale. `Start` chooses the initial size of the table. B batch, T
+time, C width, V vocabulary, F features.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from torch.nn import functional as F
 from searchspace.cost import Cost, Shape, kept, matmul
 from searchspace.parts import Part
 
-INITIAL_STD = 0.02  # of what starts small: tied logits then do too, so that the first loss is near log V
+INITIAL_STD = 0.02  # of a small start: tied logits are then small too, so that the first loss is near log V
 
-# The standard deviation of the numbers in a new table of tokens. small: 0.02. unit: 1 / sqrt(C), as in the code of
-# Vaswani et al. and of Dehghani et al. 2019, so that scaled tokens start at the scale of one, beside positions of the
-# scale of one. A tied table then also makes the logits of a position's own token large, about sqrt(C), before training.
+# The standard deviation of the elements of a new table of tokens. small: 0.02. unit: 1 / sqrt(C), as in the code of
+# Vaswani et al. and of Dehghani et al. 2019, so that scaled tokens start at the scale of one, like the positions added
+# to them. With a tied table, the logit of a position's own token is then large before training, about sqrt(C).
 Start = Literal["small", "unit"]
 
 
 class TokenEmbedding(nn.Module):
-    """[B, T] tokens -> [B, T, C], times sqrt(C) with `scale`; `logits` goes back, by the same table when `tied`.
+    """tokens: [B, T] -> [B, T, C], times sqrt(C) with `scale`. `logits` is the reverse, with the same table if `tied`.
 
-    `start`: of the table that reads tokens.
-    A table of its own may read another width than C, `output_width`. `bias`: of every token's logit.
+    start: the initial size of the input table. output_width: the width that a separate output table reads, C by
+    default. bias: whether the logit of each token has a bias.
     """
 
     def __init__(
@@ -53,15 +53,16 @@ class TokenEmbedding(nn.Module):
             nn.init.normal_(self.output.weight, std=INITIAL_STD)
 
     def forward(self, tokens: Tensor) -> Tensor:
+        """tokens: [B, T] int64 -> [B, T, C]."""
         return self.table(tokens) * self.factor
 
     def logits(self, x: Tensor) -> Tensor:
-        """[B, T, C] -> [B, T, V]."""
+        """x: [B, T, C] -> [B, T, V]."""
         return F.linear(x, self.table.weight if self.output is None else self.output.weight, self.bias)
 
 
 class SegmentEmbedding(nn.Module):
-    """Adds to [B, T, C] a vector for the segment of each position; a negative segment gets none.
+    """Adds a vector for the segment of each position; a negative segment gets none.
 
     Devlin et al. 2019, "BERT", https://arxiv.org/abs/1810.04805, section 3: sentence A or sentence B.
     """
@@ -71,7 +72,10 @@ class SegmentEmbedding(nn.Module):
         self.table = nn.Parameter(INITIAL_STD * torch.randn(segments, width))
 
     def forward(self, x: Tensor, segments: Tensor | None) -> Tensor:
-        """segments: [B, T] int64; None is all of the first. Raises ValueError for one beyond the table."""
+        """x: [B, T, C], segments: [B, T] int64, None for all in the first -> [B, T, C].
+
+        Raises ValueError if a segment is beyond the table.
+        """
         if segments is None:
             return x + self.table[0]
         if not torch.compiler.is_compiling() and (last := int(segments.max())) >= len(self.table):
@@ -80,13 +84,13 @@ class SegmentEmbedding(nn.Module):
 
 
 def segment_part(segments: int, width: int, shape: Shape) -> Part:
-    """A look-up, which keeps the segments, eight bytes each, and which of them are real."""
+    """A look-up. It keeps the segments, eight bytes each, and the mask of real segments."""
     own = Cost(parameters=segments * width, activation_bytes=9 * shape.rows)
     return Part(name="segments", shape=shape, own=own)
 
 
 def token_part(vocabulary: int, width: int, shape: Shape) -> Part:
-    """A look-up has no matrix product; it keeps the tokens, eight bytes each."""
+    """A look-up. It has no matrix product and keeps the tokens, eight bytes each."""
     return Part(name="embedding", shape=shape, own=Cost(parameters=vocabulary * width, activation_bytes=8 * shape.rows))
 
 
@@ -98,6 +102,6 @@ def logits_part(vocabulary: int, width: int, shape: Shape, *, tied: bool, bias: 
 
 
 def features_part(features: int, width: int, shape: Shape) -> Part:
-    """A `Linear(F, C)` on the data, which needs no gradient."""
+    """A `Linear(F, C)` on the data. The data need no gradient."""
     own = matmul(shape.rows, features, width, backward=1) + kept(shape, shape.rows * features)
     return Part(name="input", shape=shape, own=own + Cost(parameters=(features + 1) * width))

@@ -1,10 +1,11 @@
-"""An encoder: every position sees all others. It reads tokens or vectors, and gives vectors, token or class logits.
+"""An encoder: each position reads all others. It reads tokens or vectors and returns vectors, token logits or class
+logits.
 
 Formula: h = final_norm(body(input_norm(E x + positions))), logits = W head(pool(h)) or W head(h_t)
 
 Devlin et al. 2019, "BERT", https://arxiv.org/abs/1810.04805, reads tokens; Dosovitskiy et al. 2021, "An Image is Worth
-16x16 Words", https://arxiv.org/abs/2010.11929, reads patches of an image as vectors (see `patches`).
-B batch, T time, C width, F features, V vocabulary.
+16x16 Words", https://arxiv.org/abs/2010.11929, reads patches of an image as vectors (see `patches`). B batch, T time, C
+width, F features, V vocabulary.
 """
 
 from __future__ import annotations
@@ -54,6 +55,9 @@ class EncoderConfig:
     `head_activation`: activation of the hidden layer before the token logits.
     `head_eps`: eps of the norm of the hidden layer before the token logits.
     `logits_bias`: whether the logits have a bias; token logits with a hidden layer always have one.
+
+    Raises ValueError if the inputs or outputs contradict each other, an option has no effect on the chosen output, or
+    the position encoding does not fit a block.
     """
 
     width: int
@@ -91,27 +95,29 @@ class EncoderConfig:
 
     def _check_outputs(self) -> None:
         if self.tokens and self.vocabulary is None:
-            raise ValueError("tokens: true gives logits by the table of tokens, so it needs vocabulary, not features.")
+            raise ValueError("tokens: true computes logits with the table of tokens, so it needs vocabulary.")
         if self.tokens and self.classes is not None:
             raise ValueError(
-                "an encoder gives the logits of tokens or of classes, "
+                "an encoder returns the logits of tokens or of classes, not both, "
                 f"but got tokens: true and classes={self.classes}; leave one out."
             )
         if self.head == "hidden" and not self.tokens and self.classes is None:
-            raise ValueError("head: hidden is a layer before logits, so it needs tokens: true or classes.")
+            raise ValueError("head: hidden adds a layer before the logits, so it needs tokens: true or classes.")
         if not self.head_eps > 0:
             raise ValueError(f"head_eps must be above 0, but got head_eps={self.head_eps}.")
         if self.logits_bias and not self.tokens:
-            raise ValueError("logits_bias is one of the logits of tokens, so it needs tokens: true.")
+            raise ValueError("logits_bias is a bias of the token logits, so it needs tokens: true.")
         if self.tokens and after(self.body, PROBE).length != PROBE.length:
             raise ValueError(
-                "tokens: true gives logits at every position, but the body leaves fewer positions than it reads; "
+                "tokens: true returns logits at every position, but the body has fewer output than input positions; "
                 "give its hourglass a decoder, or leave tokens out."
             )
 
 
 @primitive("encoder", EncoderConfig, role="model")
 class Encoder(Composite, nn.Module):
+    """Embedding, body, final norm and an optional head."""
+
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.config = config
@@ -148,12 +154,13 @@ class Encoder(Composite, nn.Module):
         return None
 
     def forward(self, inputs: Tensor, context: Context | None = None) -> Tensor:
-        """inputs: [B, T] int64, or [B, T, F] -> [B, T, C], with a class token [B, 1 + T, C].
+        """inputs: [B, T] int64, or [B, T, F] -> [B, T, C]; with a class token [B, 1 + T, C].
 
-        With `tokens`, logits [B, T, V] of every input; with `classes`, logits [B, classes].
+        With `tokens`: logits [B, T, V] of every input. With `classes`: logits [B, classes]. Raises ValueError if the
+        context is streaming.
         """
         if context is not None and context.streams is not None:
-            raise ValueError("An encoder cannot read its input in pieces: every position sees all others.")
+            raise ValueError("An encoder cannot read its input in pieces: every position reads all others.")
         front = int(self.first is not None)
         context = entered(context, inputs, self.position, front=front)
         x = self.position.embed(self._embedded(inputs, context.segments), context.positions)
@@ -164,7 +171,7 @@ class Encoder(Composite, nn.Module):
         return x if self.head is None else self.head(self._pooled(x, context))
 
     def _embedded(self, inputs: Tensor, segments: Tensor | None) -> Tensor:
-        """[B, T] or [B, T, F] -> [B, T, C] or [B, 1 + T, C]; segments: [B, T] or [B, 1 + T]."""
+        """inputs: [B, T] or [B, T, F], segments: [B, T] or [B, 1 + T] -> [B, T, C] or [B, 1 + T, C]."""
         x = self.input(inputs)
         if self.segments is not None:
             x = self.segments(x, segments if segments is None else segments[:, -x.shape[1] :])
@@ -215,7 +222,7 @@ def _head_parts(config: EncoderConfig, shape: Shape) -> list[Part]:
 
 
 def mean_position(x: Tensor, padding: Tensor | None) -> Tensor:
-    """[B, T, C] -> [B, C], the mean over real positions; zeros where a sequence has none."""
+    """x: [B, T, C], padding: [B, T] or None -> [B, C], the mean over real positions; zeros if a sequence has none."""
     if padding is None:
         return x.mean(dim=1)
     real = padding.unsqueeze(-1).to(x.dtype)

@@ -1,10 +1,10 @@
-"""Sequence to sequence: a decoder that also sees the output of an encoder, its memory.
+"""Sequence to sequence: a decoder that also reads the output of an encoder, its memory.
 
 Formula: m = encoder_norm(encoder(E x)), p(y_{t+1} | y_1 .. y_t, x) = softmax(final_norm(decoder(E y, m))_t E^T)
 
-Vaswani et al. 2017, "Attention Is All You Need", https://arxiv.org/abs/1706.03762; source, target and logits share one
-table (section 3.4), unless `source_vocabulary` gives the source one of its own. The blocks of the decoder that look at
-the memory are those that say so, such as `attention` over it; recurrent ones may start from where the encoder ended
+Vaswani et al. 2017, "Attention Is All You Need", https://arxiv.org/abs/1706.03762. Source, target and logits share one
+table (section 3.4), unless `source_vocabulary` gives the source its own table. Blocks of the decoder read the memory if
+they are configured to, such as `attention: {over: memory}`. Recurrent blocks can start from the encoder's final states
 (see `handover`). B batch, S source time, T target time, C width, V vocabulary.
 """
 
@@ -37,6 +37,9 @@ class EncoderDecoderConfig:
     `encoder`: the blocks of the encoder.
     `encoder_norm`: the norm after the encoder.
     `decoder`: the blocks of the decoder.
+
+    Raises ValueError if a vocabulary is empty, the encoder shortens the source, the decoder does not use the encoder,
+    the states handed over do not match, or the position encoding does not fit a block.
     """
 
     width: int
@@ -59,8 +62,8 @@ class EncoderDecoderConfig:
         check_position(self.position, self.encoder + self.decoder)
         if after(self.encoder, PROBE).length != PROBE.length:
             raise ValueError(
-                "the encoder leaves fewer positions than the source has, and the decoder reads its padding at those; "
-                "give its hourglass a decoder of its own."
+                "the encoder has fewer output positions than the source, so the padding of the source does not fit; "
+                "give its hourglass a decoder."
             )
         started = handed_over(self.encoder, self.decoder)
         if any(_reads_memory(block) for block in configured_below(self.decoder)):
@@ -75,6 +78,8 @@ class EncoderDecoderConfig:
 
 @primitive("encoder_decoder", EncoderDecoderConfig, role="model")
 class EncoderDecoder(Composite, nn.Module):
+    """An encoder, a decoder and their embeddings."""
+
     def __init__(self, config: EncoderDecoderConfig) -> None:
         super().__init__()
         how: Any = {"scale": config.scale_embedding, "start": config.embedding_start}
@@ -96,15 +101,16 @@ class EncoderDecoder(Composite, nn.Module):
     def forward(self, source: Tensor, target: Tensor, context: Context | None = None) -> Tensor:
         """source: [B, S], target: [B, T], int64 -> logits [B, T, V].
 
-        `context.memory_padding` [B, S] is the padding of the source, `context.padding` that of the target.
+        `context.memory_padding` [B, S] is the padding of the source, `context.padding` [B, T] that of the target.
         """
         context = Context() if context is None else context
         return self.decode(target, replace(context, memory=self.encode(source, context)))
 
     def encode(self, source: Tensor, context: Context | None = None) -> Tensor:
-        """[B, S] -> the memory [B, S, C]; to stream, put it into `context.memory` once, then `decode` each piece.
+        """source: [B, S] int64 -> the memory [B, S, C]. To stream, put it into `context.memory` once, then `decode`
+        each piece.
 
-        The last states of recurrent blocks go into `context.finals`, where a decoder may start from them.
+        The last states of recurrent blocks are put into `context.finals`, from which a decoder may start.
         """
         outer = Context() if context is None else context
         inner = replace(outer, padding=outer.memory_padding, streams=None, memory=None, memory_padding=None)
@@ -113,13 +119,16 @@ class EncoderDecoder(Composite, nn.Module):
         return self.encoder_norm(self.encoder(x, inner), inner)
 
     def decode(self, target: Tensor, context: Context) -> Tensor:
-        """[B, T] -> logits [B, T, V], with the memory in `context`; raises ValueError where a block cannot stream."""
+        """target: [B, T] int64 -> logits [B, T, V], with the memory in `context`.
+
+        Raises ValueError if the memory or the encoder's final states are missing, or a block cannot stream.
+        """
         if context.memory is None:
             raise ValueError("context.memory must hold the encoder's output: context.memory = model.encode(source).")
         first = context.streams is None or not context.streams.slots
         if first and len(context.finals) < self.started:
             raise ValueError(
-                "the decoder starts from where the encoder ended, so encode with the same context: "
+                "the decoder starts from the encoder's final states, so encode with the same context: "
                 "context.memory = model.encode(source, context)."
             )
         context = entered(context, target, self.position)
@@ -147,7 +156,7 @@ class EncoderDecoder(Composite, nn.Module):
 
     @classmethod
     def parts(cls, config: EncoderDecoderConfig, shape: Shape) -> list[Part]:
-        """`shape.memory` source positions, or as many as target positions when it is 0."""
+        """`shape.memory` source positions; if it is 0, as many as target positions."""
         target = replace(shape, memory=shape.memory or shape.length)
         source = replace(shape, length=target.memory, memory=0)
 
@@ -157,7 +166,7 @@ class EncoderDecoder(Composite, nn.Module):
         )
         return [
             token_part(config.vocabulary, config.width, target),
-            Part(name="source", shape=source, own=tokens),  # its position, mostly its table too, is that of the target
+            Part(name="source", shape=source, own=tokens),  # shares the target's position and often its table
             *position_parts(config.position, config.dropout, config.width, target),
             *in_order("encoder", config.encoder, source, whole=True),
             Part(name="encoder_norm", shape=source, block=config.encoder_norm),
@@ -168,6 +177,6 @@ class EncoderDecoder(Composite, nn.Module):
 
 
 def _reads_memory(block: Configured) -> bool:
-    """Whether it attends to the memory: it can, and is not told (`over`) to read the sequence itself."""
+    """Whether the block attends to the memory: it is able to, and its `over` does not select the sequence itself."""
     can = block.type.role == "block" and block.type.module.capabilities.cross
     return can and getattr(block.config, "over", "memory") == "memory"

@@ -1,4 +1,4 @@
-"""How a call enters a model: positions, the pieces of a stream, norm and dropout of what enters."""
+"""Helpers for the start of a model's call: its context, the pieces of a stream, and norm and dropout of the input."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from searchspace.registry import Configured
 
 
 def entered(context: Context | None, inputs: Tensor, position: PositionModule, *, front: int = 0) -> Context:
-    """The context of one call on `inputs` [B, T, ...]: its positions follow those that a stream has read before.
+    """The context of one call on `inputs` [B, T, ...]. In streaming, its positions continue after the previous piece.
 
-    `front` positions are put before the inputs; they are real, and belong to all segments.
-    Losses and statistics of the call still reach the caller's context.
+    front: number of positions that are added before the inputs. They are real and belong to all segments. Losses and
+    statistics of the call go into the caller's context.
+
+    Raises ValueError if there is padding while streaming.
     """
     context = Context() if context is None else context
     start = 0
@@ -38,7 +40,7 @@ def entered(context: Context | None, inputs: Tensor, position: PositionModule, *
 
 
 def left(context: Context) -> None:
-    """The call that `entered` has passed through all blocks: a stream is longer by its positions."""
+    """Finish a call with a context from `entered`: a stream grows by the positions of the call."""
     if context.streams is not None and context.positions is not None:
         context.streams.length += len(context.positions)
 
@@ -56,9 +58,9 @@ def _streams(block: Configured) -> bool:
 def position_parts(
     position: Configured, dropout: float, width: int, shape: Shape, norm: Configured | None = None
 ) -> list[Part]:
-    """The position, the norm of the sum and the mask of its dropout, one byte an element."""
+    """The position, the norm of the sum, and the mask of its dropout, one byte per element."""
     parts = [Part(name="position", shape=shape, block=position)]
-    if norm is not None and norm.type.name != "none":  # nearly no model has one
+    if norm is not None and norm.type.name != "none":  # few models have one
         parts.append(Part(name="input_norm", shape=shape, block=norm))
     if dropout:
         parts.append(Part(name="dropout", shape=shape, own=Cost(activation_bytes=shape.rows * width)))

@@ -1,8 +1,8 @@
-"""Which blocks of a decoder start where which blocks of the encoder ended.
+"""Initial states of a decoder's recurrent blocks from the final states of the encoder's.
 
-Sutskever et al. 2014, https://arxiv.org/abs/1409.3215, hand over the states of every layer, and nothing else. The k-th
-block of the decoder with `start: memory` starts from the k-th recurrent block of the encoder, both in the order they
-are built in; a block whose weights are shared is one block, and hands over what its last call left.
+Sutskever et al. 2014, https://arxiv.org/abs/1409.3215, pass on the states of every layer, and nothing else. The k-th
+block of the decoder with `start: memory` starts from the k-th recurrent block of the encoder, both in the order in
+which they are built. A block with shared weights is one block; it passes on the states of its last call.
 """
 
 from __future__ import annotations
@@ -15,35 +15,40 @@ from searchspace.registry import Configured
 
 
 def handed_over(encoder: tuple[Configured, ...], decoder: tuple[Configured, ...]) -> int:
-    """How many blocks of `decoder` start from `encoder`. Raises ValueError when it has no such states."""
+    """The number of blocks of `decoder` that start from `encoder`. Raises ValueError if the encoder has no matching
+    states.
+    """
     takers = [block for block in _recurrent(decoder) if block.config.start == "memory"]
     givers = list(_recurrent(encoder))
     if len(givers) < len(takers):
         raise ValueError(
             f"{len(takers)} blocks of the decoder start from the encoder, start: memory, but it has {len(givers)} "
-            "recurrent blocks; give it as many, or let others start: zeros."
+            "recurrent blocks; give it more, or set start: zeros in some blocks of the decoder."
         )
     for k, (giver, taker) in enumerate(zip(givers, takers, strict=False)):
         if giver.type.name != taker.type.name:
             raise ValueError(
                 f"block {k} of the decoder with start: memory is {taker.type.name}, but recurrent block {k} of the "
-                f"encoder is {giver.type.name}, whose states are others; make both the same."
+                f"encoder is {giver.type.name}, whose states have another form; make both the same."
             )
     return len(takers)
 
 
 def check_nothing_is_lost(encoder: tuple[Configured, ...], norm: Configured, started: int) -> None:
-    """Raises ValueError when a part of `encoder` reaches no state that is handed over, where nothing else is read."""
+    """Raises ValueError if a part of `encoder` has no effect.
+
+    This happens if the decoder reads nothing but final states, and that part does not influence them.
+    """
     givers = len(list(_recurrent(encoder)))
     if started < givers:
         raise ValueError(
-            f"the decoder takes nothing from the encoder but the states of {started} of its {givers} recurrent blocks, "
-            "so the others would have no effect; let as many blocks of the decoder start: memory."
+            f"the decoder reads nothing from the encoder but the states of {started} of its {givers} recurrent blocks, "
+            "so the others would have no effect; set start: memory in as many blocks of the decoder."
         )
     if not _ends_recurrent(encoder) or norm.type.name != "none":
         raise ValueError(
-            "the decoder takes nothing from the encoder but states of recurrent blocks, so what stands behind the last "
-            "of them would have no effect; end the encoder with it, with encoder_norm: none."
+            "the decoder reads nothing from the encoder but states of recurrent blocks, so blocks or norms after the "
+            "last of them would have no effect; end the encoder with it, with encoder_norm: none."
         )
 
 
@@ -56,7 +61,7 @@ def _ends_recurrent(blocks: tuple[Configured, ...]) -> bool:
 
 
 def _recurrent(value: Any) -> Iterator[Configured]:
-    """The blocks in `value` that have a state to start from, in the order in which they are built."""
+    """The blocks in `value` that can start from a state, in the order in which they are built."""
     if isinstance(value, tuple):
         for item in value:
             yield from _recurrent(item)

@@ -1,9 +1,9 @@
-"""What an encoder's logits are made from: its vectors alone, or a hidden layer over them, as BERT has.
+"""The layers before an encoder's logits: none, or a hidden layer as in BERT.
 
 Devlin et al. 2019, "BERT", https://arxiv.org/abs/1810.04805, and its released code. Classes: tanh(W x + b), dropout,
 then the linear map. Tokens: LN(gelu(W x + b)), then the product with the table and a bias for every token. Released
-models of this shape differ in the form of gelu and in the epsilon of the norm, and some have the bias alone.
-B batch, T time, C width, K classes, V vocabulary.
+models of this kind differ in the form of gelu and in the epsilon of the norm, and some have only the bias. B batch, T
+time, C width, K classes, V vocabulary.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Activation = Literal["gelu", "gelu_tanh"]
 
 
 class ClassHead(nn.Linear):
-    """[B, C] -> [B, K]."""
+    """x: [B, C] -> class logits [B, K], with a hidden layer before them if configured."""
 
     def __init__(self, width: int, classes: int, *, hidden: bool, dropout: float) -> None:
         super().__init__(width, classes)
@@ -34,11 +34,12 @@ class ClassHead(nn.Linear):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
+        """x: [B, C] -> [B, K]."""
         return super().forward(x if self.hidden is None else self.dropout(self.hidden(x).tanh()))
 
 
 class TokenHead(nn.Module):
-    """[B, T, C] -> [B, T, V], by the table that the tokens were read with."""
+    """x: [B, T, C] -> token logits [B, T, V], with the table that the tokens are read with."""
 
     def __init__(
         self,
@@ -58,12 +59,13 @@ class TokenHead(nn.Module):
         self.bias = nn.Parameter(torch.zeros(vocabulary)) if hidden or bias else None
 
     def forward(self, x: Tensor, embedding: TokenEmbedding) -> Tensor:
+        """x: [B, T, C] -> [B, T, V]."""
         logits = embedding.logits(x if self.hidden is None else self.hidden(x))
         return logits if self.bias is None else logits + self.bias
 
 
 def class_parts(classes: int, width: int, shape: Shape, *, hidden: bool, dropout: float) -> list[Part]:
-    """`shape`: of one position a sequence. The input of the last map is that of the hidden one's tanh."""
+    """`shape`: one position per sequence. The input of the last map is the output of the hidden tanh."""
     head = Part(name="head", shape=shape, own=linear(shape, width, classes), width=classes)
     if not hidden:
         return [head]
@@ -77,5 +79,5 @@ def token_parts(vocabulary: int, width: int, shape: Shape, *, hidden: bool, bias
     logits = logits_part(vocabulary, width, shape, tied=True, bias=hidden or bias)
     if not hidden:
         return [logits]
-    layer = linear(shape, width, width) + kept(shape, shape.rows * (2 * width + 2))  # before gelu and before the norm
+    layer = linear(shape, width, width) + kept(shape, shape.rows * (2 * width + 2))  # input of gelu and of the norm
     return [Part(name="hidden", shape=shape, own=layer + Cost(parameters=2 * width)), logits]

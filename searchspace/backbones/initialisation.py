@@ -1,7 +1,8 @@
-"""Residual outputs that start small, so that the sum of many stays at the scale of one.
+"""Residual outputs start small, so that the sum of many of them has the scale of one.
 
 Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.3: the weights of residual outputs
-are divided by sqrt(N), N the number of residual sums in a row. Only pre-norm sums grow; a post-norm sum is normalised.
+are divided by sqrt(N), where N is the number of consecutive residual sums. Only pre-norm sums grow; a post-norm sum is
+normalised.
 """
 
 from __future__ import annotations
@@ -31,12 +32,14 @@ def scale_residual_outputs(body: Stack) -> None:
 
 
 def _added(module: nn.Module) -> nn.Module | None:
-    """What `module` adds to its unnormalised input, if it does: a pre-norm residual, or one of a reversible pair."""
+    """The part of `module` whose output is added to its unnormalised input: of a pre-norm residual or a reversible
+    pair.
+    """
     return module.of if isinstance(module, Branch) or (isinstance(module, Residual) and module.pre) else None
 
 
 def residual_calls(module: nn.Module) -> int:
-    """How many pre-norm sums one pass through `module` makes, shared steps counted each time."""
+    """How many pre-norm sums one pass through `module` computes; shared steps count each time."""
     calls = sum(residual_calls(child) for child in module.children())
     if isinstance(module, Repeat):
         calls *= module.times // len(module.of)
@@ -46,7 +49,7 @@ def residual_calls(module: nn.Module) -> int:
 
 
 def last_projections(module: nn.Module) -> Iterator[nn.Linear]:
-    """The linear maps that end `module`: by convention a block calls its last one `output`."""
+    """The linear maps at the end of `module`: by convention, a block calls its last one `output`."""
     if isinstance(module, Stack):
         if len(module):
             yield from last_projections(module[-1])

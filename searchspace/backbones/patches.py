@@ -1,8 +1,8 @@
 """An image as a sequence of patches, which an encoder reads as vectors.
 
-Dosovitskiy et al. 2021, "An Image is Worth 16x16 Words", https://arxiv.org/abs/2010.11929, eq. 1. A patch is written
-out channel by channel and row by row, as the weight of a convolution is, so that a linear map of patches equals a
-convolution whose kernel and stride are the patch. B batch, Ch channels, H height, W width, P side of a patch.
+Dosovitskiy et al. 2021, "An Image is Worth 16x16 Words", https://arxiv.org/abs/2010.11929, eq. 1. A patch is flattened
+channel by channel and row by row, like the weight of a convolution. So a linear map of patches equals a convolution
+whose kernel and stride are the patch size. B batch, Ch channels, H height, W width, P side of a patch.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ from torch import Tensor
 
 
 def patches(images: Tensor, size: int) -> Tensor:
-    """images: [B, Ch, H, W] -> [B, H * W / P^2, Ch * P * P], patches row by row. Raises ValueError where none fit."""
+    """images: [B, Ch, H, W] -> [B, H * W / P^2, Ch * P * P], patches row by row.
+
+    Raises ValueError if the shape is wrong or height and width are not multiples of P.
+    """
     if images.dim() != 4:
         raise ValueError(f"images must be [batch, channels, height, width], but got shape {tuple(images.shape)}.")
     height, width = images.shape[2:]

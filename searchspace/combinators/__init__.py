@@ -1,1 +1,1 @@
-"""How blocks compose."""
+"""Combinators: blocks that contain other blocks."""

@@ -1,19 +1,22 @@
-"""Depth recurrence that stops by itself: one set of weights, applied to each position as often as that position needs.
+"""Depth recurrence that stops by itself: shared weights are applied to each position as many times as it needs.
 
 Formula: out = sum_t w_t state_t, state_t = f(state_{t-1}), w_t = p_t = sigmoid(w . state_{t-1} + b), the last w_t = 1
 - sum of p
 
 Graves 2016, "Adaptive Computation Time for Recurrent Neural Networks", https://arxiv.org/abs/1603.08983; Dehghani et
 al. 2019, "Universal Transformers", https://arxiv.org/abs/1807.03819, appendix D. It is `repeat` with `share_weights`
-and a stop. Before each step a position gives p = sigmoid(w . state + b); once its p sum beyond `threshold` it takes one
-last step, with the remainder of its probability, and halts. The published variants differ, so they are switches:
+and a stop. Before each step, each position computes p = sigmoid(w . state + b). If the sum of its p exceeds
+`threshold`, the position takes one last step, weighted by the remaining probability, and halts. The published variants
+differ, so they are options:
 
-halted: "copied" keeps the state of a halted position as the paper says; "live" goes on changing it as its code does.
-update: "published" out = w state + (1 - w) out; "accumulated" out = out + w state, Graves' weighted mean.
-remainder: of a position that `times` cut off: "published" none, its weights do not sum to one; "graves" 1 - sum of p.
+halted: "copied" keeps the state of a halted position, as in the paper; "live" continues to change it, as in its code.
+update: "published" out = w state + (1 - w) out; "accumulated" out = out + w state, Graves' weighted mean. remainder:
+the weight of a position stopped by `times`. "published": none, so its weights do not sum to one; "graves": 1 - sum of
+p.
 
-In evaluation what nobody reads is left out: sequences of a batch that have halted at every position, and, where halted
-states are copied, halted positions in the blocks behind the last that mixes positions. The numbers are the same.
+In evaluation, results that are never read are not computed: sequences of a batch in which every position has halted
+and, if halted states are copied, halted positions in the blocks after the last block that mixes positions. The results
+are the same.
 """
 
 from __future__ import annotations
@@ -46,10 +49,13 @@ class HaltingConfig:
     `halted`: whether the state of a halted position is kept (copied) or still changes (live).
     `update`: how steps are combined; published: w state + (1 - w) out, accumulated: out + w state.
     `remainder`: weight left for a position that `times` stops; published: none, graves: 1 - sum of p.
+
+    Raises ValueError if times is below 2, the threshold is not a probability, there are no blocks, the width does not
+    suit the signal, or the weight is negative.
     """
 
     dim: int = given()
-    times: int  # at most so many steps
+    times: int
     threshold: float = 0.99
     ponder_weight: float = 0.01
     signal: Signal = "step"
@@ -68,18 +74,22 @@ class HaltingConfig:
 
     @property
     def chances(self) -> int:
-        """The steps that ask whether to halt; Graves' remainder ends the last step without asking."""
+        """The number of steps that can halt a position. With Graves' remainder, the last step always ends and needs no
+        decision.
+        """
         return self.times - 1 if self.remainder == "graves" else self.times
 
     @property
     def untrained_steps(self) -> int:
-        """The steps taken while every p is still sigmoid(b)."""
+        """The number of steps taken while every p is still sigmoid(b)."""
         return min(self.times, math.floor(self.threshold * (1 + math.exp(-INITIAL_BIAS))) + 1)
 
 
 @primitive("halting", HaltingConfig)
 class Halting(Composite, Primitive):
-    """Adds ponder_weight * mean(steps + remainder) to the losses and reports the mean steps as `halting_steps`."""
+    """Adds ponder_weight * mean(steps + remainder) to the losses and reports the mean number of steps as
+    `halting_steps`.
+    """
 
     def __init__(self, config: HaltingConfig) -> None:
         super().__init__()
@@ -128,13 +138,15 @@ class Halting(Composite, Primitive):
         return out
 
     def _nothing_runs(self, running: Tensor, context: Context) -> bool:
-        # A stream's slots must come in the same order for every piece, and a compiled graph has no data in it.
+        # In streaming, slots must come in the same order for every piece. A compiled graph cannot branch on data.
         if context.streams is not None or torch.compiler.is_compiling():
             return False
         return not running.any()
 
     def _step(self, entered: Tensor, running: Tensor, context: Context) -> Tensor:
-        """The blocks applied to the state, in evaluation where it will be read; elsewhere it is of no meaning."""
+        """Apply the blocks to the state. In evaluation, only the entries that will be read are computed; others are
+        arbitrary.
+        """
         if torch.is_grad_enabled() or self.training or torch.compiler.is_compiling():
             return self.of(entered, context)
         rows = running.any(dim=1)
@@ -145,7 +157,9 @@ class Halting(Composite, Primitive):
         return entered.to(stepped.dtype).index_copy(0, some, stepped)
 
     def _needed(self, x: Tensor, running: Tensor, context: Context) -> Tensor:
-        """A live state is read by others after it has halted; of a copied one only those before the last mixer."""
+        """The positions whose new state is needed. Other positions read a live state even after it has halted. They
+        read a copied state only in the blocks up to the last one that mixes positions.
+        """
         blocks = list(self.of)
         before = len(blocks) if self.config.halted == "live" or running.all() else self.mixers
         for block in blocks[:before]:
@@ -161,9 +175,11 @@ class Halting(Composite, Primitive):
 
     @classmethod
     def parts(cls, config: HaltingConfig, shape: Shape) -> list[Part]:
-        """FLOPs take every step; expected FLOPs the mean depth that `shape` gives, or that of an untrained block."""
+        """FLOPs count every step. Expected FLOPs count the mean depth that `shape` gives, or that of an untrained
+        block.
+        """
         steps = config.untrained_steps if shape.halting_steps is None else min(shape.halting_steps, config.times)
-        unit = Cost(parameters=config.dim + 1)  # its input is kept by the blocks
+        unit = Cost(parameters=config.dim + 1)  # the blocks keep its input
         chance = unit + matmul(shape.rows, config.dim, 1) + kept(shape, 3 * shape.rows)
         mixing = kept(shape, 2 * shape.rows * config.dim)  # the state and the output before each step
         chances, times = config.chances, config.times

@@ -1,20 +1,21 @@
-"""Stages of blocks, each at half the length of the one before; at the end the length may be brought back.
+"""Stages of blocks, each at half the length of the previous one. At the end, the length can be restored.
 
 Formula: x_k = stage_k(pool(x_{k-1})), out = decoder(repeat(x_last) + x_0), or x_last without a decoder
 
 Dai et al. 2020, "Funnel-Transformer", https://arxiv.org/abs/2006.03236, sections 2.1 and 2.2. Between two stages the
-length halves: pairs are averaged (or their maximum taken), a last odd position stays alone. The first attention of the
-next stage has queries of the pooled sequence, which is also the residual stream, and keys of what it was pooled from.
+length halves: pairs of positions are averaged, or their maximum is taken. If the length is odd, the last position stays
+alone. In the first attention of the next stage, the queries (and the residual stream) come from the pooled sequence,
+and the keys and values from the sequence before pooling.
 
-separate_first: the first position is a class token and is never mixed: [x_0, x_0, x_1, x_2, ...] is pooled, so pooled
-0 is the class token and pooled t is of x_{2t - 1} and x_{2t}. With `truncate` the last position is left out of it.
-pool_query_only: false lets that first attention read keys of the pooled sequence too.
-pooled_padding: a pooled position is real where both its members are ("min", as published) or where one is ("max",
-which makes padding invisible at any length when nothing is truncated). Padded members are no part of a mean, unless
-`pool_padding` pools them like real ones, as the released code does; a decoder then sees the last of them.
-decoder: where it is not empty, each position of the last stage is repeated until the length is full again (zeros
-where truncation left none), the output of the first stage is added, and these blocks follow. With `decoder: []` the
-output is short. B batch, T time, C width.
+separate_first: the first position is a class token and is not mixed with others. The pooling runs over [x_0, x_0, x_1,
+x_2, ...], so pooled position 0 is the class token, and pooled position t comes from x_{2t - 1} and x_{2t}. With
+`truncate`, the last position is left out. pool_query_only: if false, the first attention of a stage reads the keys of
+the pooled sequence too. pooled_padding: a pooled position is real if both of its members are real ("min", as published)
+or if one is ("max"). With "max" and nothing truncated, padding has no effect at any length. Padded members do not enter
+a mean. With `pool_padding` they do, as in the released code; a decoder then sees the last of them. decoder: if it is
+not empty, each position of the last stage is repeated until the full length is restored (zeros where truncation left no
+position). The output of the first stage is added, and these blocks follow. With `decoder: []` the output is short. B
+batch, T time, C width.
 """
 
 from __future__ import annotations
@@ -46,6 +47,9 @@ class HourglassConfig:
     `pooled_padding`: a pooled position is real if both of its positions are (min) or if one is (max).
     `pool_padding`: whether padding takes part in the pooling, as in the released code.
     `decoder`: the blocks after the length is restored; an empty list leaves the output short.
+
+    Raises ValueError if there are no stages, a stage is empty, or a stage starts with a block that cannot read the keys
+    of the sequence before pooling.
     """
 
     dim: int = given()
@@ -65,29 +69,32 @@ class HourglassConfig:
                 raise ValueError(f"every stage must hold at least one block, but stage {number} is empty.")
             if number and self.pool_query_only and not reads_source(stage[0]):
                 raise ValueError(
-                    f"stage {number} must begin with a block whose keys can be those of the sequence before pooling, "
-                    f"but {stage[0].type.name} cannot read them there; begin with attention or funnel_attention, alone "
-                    "or in a residual of order post, or set pool_query_only: false."
+                    f"stage {number} must begin with a block that can read the keys of the sequence before pooling, "
+                    f"but {stage[0].type.name} cannot. Begin with attention or funnel_attention, alone or in a "
+                    "residual of order post, or set pool_query_only: false."
                 )
 
     @property
     def pooling(self) -> Pooling:
+        """How the length is halved."""
         return Pooling(self.pool, self.separate_first, self.truncate, self.pooled_padding)
 
     @property
     def hides_padding(self) -> bool:
-        """Whether real positions are as they would be without any padding after them."""
+        """Whether padding after the end leaves the results of real positions unchanged."""
         everywhere = self.pooled_padding == "max" and not self.pool_padding
         return len(self.stages) == 1 or (everywhere and not (self.separate_first and self.truncate))
 
     @property
     def is_short(self) -> bool:
-        """Whether it gives fewer positions than it reads."""
+        """Whether the output has fewer positions than the input."""
         return len(self.stages) > 1 and len(self.decoder) == 0
 
 
 @primitive("hourglass", HourglassConfig)
 class Hourglass(Composite, Primitive):
+    """Stages of blocks with pooling between them."""
+
     capabilities = Capabilities(causal=False, streaming=False, changes_length=True)
 
     def __init__(self, config: HourglassConfig) -> None:
@@ -98,7 +105,9 @@ class Hourglass(Composite, Primitive):
         self.decoder = Stack(config.decoder)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
-        """x: [B, T, C] -> [B, T, C]. Raises ValueError if the context is streaming."""
+        """x: [B, T, C] -> [B, T, C], or a shorter length without a decoder. Raises ValueError if the context is
+        streaming.
+        """
         context.slot(causal=False)
         first = short = self.stages[0](x, context)
         inner = context
@@ -114,7 +123,9 @@ class Hourglass(Composite, Primitive):
         return self.decoder(long + first, context)
 
     def _pooled(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """The pooled sequence and its context, in which the first attention finds what it was pooled from."""
+        """The pooled sequence and its context. The first attention of the next stage finds the sequence before pooling
+        there.
+        """
         inner = self.pooling.context(x, context)
         if self.config.pool_query_only:
             inner = replace(inner, source=Source(x, places(x, context), context.padding, context.segments))
@@ -135,7 +146,7 @@ class Hourglass(Composite, Primitive):
 
 
 def _shapes(config: HourglassConfig, shape: Shape) -> Iterator[Shape]:
-    """What each stage reads."""
+    """The shape of the input of each stage."""
     for _ in config.stages:
         yield shape
         source = shape.length if config.pool_query_only else 0
@@ -143,9 +154,9 @@ def _shapes(config: HourglassConfig, shape: Shape) -> Iterator[Shape]:
 
 
 def reads_source(block: Configured) -> bool:
-    """Whether the first thing that `block` does with the sequence is to read keys, and from a source if there is one.
+    """Whether `block` first reads keys, and reads them from a source if there is one.
 
-    A pre-norm residual would norm the queries and leave the keys as they are, which no paper describes.
+    A pre-norm residual does not qualify: it would normalise the queries but not the keys, which no paper describes.
     """
     config = block.config
     if isinstance(config, ResidualConfig) and config.order != "post":

@@ -2,8 +2,8 @@
 
 Formula: sum_k f_k(x), or its mean, or W [f_1(x); ..; f_n(x)]
 
-add: the sum, as in So et al. 2019, "The Evolved Transformer", https://arxiv.org/abs/1901.11117. mean: the sum over the
-number of branches. concatenate: side by side along the channels, then a linear map W [n C, C] back to the width.
+add: the sum, as in So et al. 2019, "The Evolved Transformer", https://arxiv.org/abs/1901.11117. mean: the sum divided
+by the number of branches. concatenate: the channels are concatenated, then a linear map W [n C, C] restores the width.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from searchspace.registry import Branches, Configured, block_type, primitive
 class ParallelConfig:
     """`combine`: how the outputs of the branches are combined.
     `of`: the branches.
+
+    Raises ValueError if there are no branches.
     """
 
     dim: int = given()
@@ -38,6 +40,8 @@ class ParallelConfig:
 
 @primitive("parallel", ParallelConfig)
 class Parallel(Composite, Primitive):
+    """Branches on the same input."""
+
     capabilities = Capabilities(pointwise=True)
 
     def __init__(self, config: ParallelConfig) -> None:

@@ -1,7 +1,8 @@
-"""Halving a sequence and bringing it back, as Funnel-Transformers do.
+"""Pooling that halves a sequence, and upsampling that restores its length, as in Funnel-Transformers.
 
-Dai et al. 2020, "Funnel-Transformer", https://arxiv.org/abs/2006.03236, sections 2.1 and 2.2; `hourglass` says what the
-switches are. Windows of two, two apart; a last odd position is alone. B batch, T time, M = ceil(T / 2), C width.
+Dai et al. 2020, "Funnel-Transformer", https://arxiv.org/abs/2006.03236, sections 2.1 and 2.2; `hourglass` documents the
+options. Windows have two positions; if the length is odd, the last position is alone. B batch, T time, M = ceil(T / 2),
+C width.
 """
 
 from __future__ import annotations
@@ -22,17 +23,21 @@ Padding = Literal["min", "max"]
 
 @dataclass(frozen=True)
 class Pooling:
+    """How a sequence is pooled; the options are those of `hourglass`."""
+
     kind: Kind
     separate_first: bool
     truncate: bool
     padding: Padding
 
     def length(self, length: int) -> int:
-        """Of what `length` positions become."""
+        """The length after pooling `length` positions."""
         return (length + (self.separate_first and not self.truncate) + 1) // 2
 
     def sequence(self, x: Tensor, padding: Tensor | None) -> Tensor:
-        """x: [B, T, C] -> [B, M, C]; padded positions are left out, zeros where there is nothing else."""
+        """x: [B, T, C], padding: [B, T] or None -> [B, M, C]. Padded positions are left out; zeros if there are no
+        others.
+        """
         x = self._lined_up(x)
         if padding is None and x.shape[1] % 2 == 0:
             pairs = x.unflatten(1, (-1, 2))
@@ -46,7 +51,7 @@ class Pooling:
         return highest.masked_fill(~real.any(2), 0)
 
     def context(self, x: Tensor, context: Context) -> Context:
-        """The context of x: [B, T, C], once it is pooled: its positions, padding and segments."""
+        """The context of x: [B, T, C] after pooling, with its positions, padding and segments."""
         positions, padding, segments = places(x, context), context.padding, context.segments
         if padding is not None:
             pairs = _pairs(self._lined_up(padding), self.padding == "min")
@@ -56,31 +61,35 @@ class Pooling:
         return replace(context, positions=self._positions(positions), padding=padding, segments=segments)
 
     def _lined_up(self, x: Tensor) -> Tensor:
-        """[B, T, ...] -> [B, T or T + 1, ...], of which pairs are pooled."""
+        """x: [B, T, ...] -> [B, T or T + 1, ...], arranged so that consecutive pairs are pooled."""
         if not self.separate_first:
             return x
         return torch.cat([x[:, :1], x[:, :-1] if self.truncate else x], dim=1)
 
     def _chosen(self, x: Tensor) -> Tensor:
-        """[B, T] -> [B, M], what stands at the first position of each pair."""
+        """x: [B, T] -> [B, M], the first entry of each pair."""
         return self._lined_up(x)[:, ::2]
 
     def _positions(self, positions: Tensor) -> Tensor:
-        """[T], evenly spaced -> [M], twice as far apart; the class token's keeps the others' distance from them."""
+        """positions: [T], evenly spaced -> [M], twice as far apart. The class token keeps its distance from
+        the others.
+        """
         if not self.separate_first:
             return positions[::2]
-        second = positions[1:2] if len(positions) > 1 else 1  # where it always stands
+        second = positions[1:2] if len(positions) > 1 else 1  # its usual position
         rest = positions[1:-1] if self.truncate else positions[1:]
         return torch.cat([2 * positions[:1] - second, rest[::2]])
 
 
 def upsampled(x: Tensor, times: int, length: int, *, separate_first: bool) -> Tensor:
-    """[B, M, C] -> [B, length, C]: each position `times` over, but for a class token; zeros where that is too short."""
+    """x: [B, M, C] -> [B, length, C]: each position except a class token is repeated `times` times; zeros if that is
+    too short.
+    """
     first, rest = (x[:, :1], x[:, 1:]) if separate_first else (x[:, :0], x)
     whole = torch.cat([first, rest.repeat_interleave(times, dim=1)], dim=1) if times > 1 else x
     return F.pad(whole[:, :length], (0, 0, 0, max(0, length - whole.shape[1])))
 
 
 def _pairs(real: Tensor, beyond: bool) -> Tensor:
-    """[B, T] -> [B, M, 2]; `beyond` stands where a last odd position has no partner."""
+    """real: [B, T] -> [B, M, 2]. `beyond` is used where the last position of an odd length has no partner."""
     return F.pad(real, (0, real.shape[1] % 2), value=beyond).unflatten(1, (-1, 2))

@@ -1,11 +1,11 @@
-"""Blocks repeated over depth: copies with their own weights, or one set of weights applied again and again.
+"""Blocks repeated over depth, either as copies with their own weights, or with one set of shared weights.
 
 Formula: f_n(.. f_2(f_1(x))), or f(.. f(f(x))) with share_weights
 
 With `share_weights` it is the depth recurrence of Dehghani et al. 2019, "Universal Transformers",
-https://arxiv.org/abs/1807.03819; `signal` then tells the blocks which step they are in. Depth recurrence that stops by
-itself, position by position, is the block `halting`. With `window_growth` the windows of the blocks grow from copy to
-copy; see `searchspace.window_growth`.
+https://arxiv.org/abs/1807.03819. `signal` then tells the blocks which step it is. The block `halting` is a depth
+recurrence that stops by itself, for each position separately. With `window_growth` the windows of the blocks grow from
+copy to copy; see `searchspace.language.window_growth`.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ class RepeatConfig:
     `share_weights`: whether one set of weights is applied again and again, instead of copies.
     `signal`: what tells shared blocks which step it is.
     `window_growth`: factor by which windows grow from one copy to the next.
+
+    Raises ValueError if a number is below 1, there are no blocks, copies with their own weights have a signal, the
+    width does not suit the signal, or windows should grow where they cannot.
     """
 
     dim: int = given()
@@ -46,7 +49,7 @@ class RepeatConfig:
         if self.signal != "none" and not self.share_weights:
             raise ValueError(
                 f"signal must be 'none' where weights are not shared, but got {self.signal!r}: copies with their own "
-                "weights know which step they are. Set share_weights: true."
+                "weights need no signal. Set share_weights: true."
             )
         self._check_growth()
 
@@ -73,6 +76,8 @@ class RepeatConfig:
 
 @primitive("repeat", RepeatConfig)
 class Repeat(Composite, Primitive):
+    """Blocks applied several times in sequence."""
+
     def __init__(self, config: RepeatConfig) -> None:
         super().__init__()
         self.times = config.times
@@ -87,7 +92,7 @@ class Repeat(Composite, Primitive):
 
     @classmethod
     def parts(cls, config: RepeatConfig, shape: Shape) -> list[Part]:
-        if config.window_growth > 1:  # copies that differ
+        if config.window_growth > 1:  # the copies differ
             blocks = [block for copy in config.sets for block in copy]
             later = in_order("of", blocks, replace(shape, source=0))[len(config.of) :]
             return in_order("of", config.of, shape) + later

@@ -1,8 +1,9 @@
-"""Calling a block a second time exactly as the first time: what a pass that keeps nothing needs to be differentiated.
+"""Calling a block a second time with exactly the same result, so that a pass that keeps no activations is
+differentiable.
 
-Beside its input a call depends on random numbers, on buffers that blocks change while they train, on the precision of
-autocast, on what blocks chose by content, and on tensors of the context; beside its output it leaves losses and final
-states. All of them are put back, or handed on.
+Besides its input, a call depends on random numbers, on buffers that blocks change in training, on the precision of
+autocast, on choices by content, and on tensors of the context. Besides its output, it leaves losses and final states.
+All of these are restored or handed on.
 """
 
 from __future__ import annotations
@@ -20,20 +21,24 @@ from searchspace.contract import Choices, Context
 
 @dataclass
 class Beside:
-    """What a call leaves beside its output: losses, and the final states it set in the context, by their number."""
+    """The results of a call besides its output: losses, and the final states that it set in the context, by their
+    number.
+    """
 
     losses: list[Tensor] = field(default_factory=list)
     finals: dict[int, dict[str, Tensor]] = field(default_factory=dict)
 
     def tensors(self) -> list[Tensor]:
+        """All tensors of these results, in a fixed order."""
         return [*self.losses, *(state for final in self.finals.values() for state in final.values())]
 
     def holding(self, tensors: Iterator[Tensor]) -> Beside:
-        """The same with other tensors, in the order of `tensors()`."""
+        """The same results with other tensors, in the order of `tensors()`."""
         losses = [next(tensors) for _ in self.losses]
         return Beside(losses, {i: {name: next(tensors) for name in final} for i, final in self.finals.items()})
 
     def hand_to(self, context: Context) -> None:
+        """Add these results to `context`."""
         context.losses.extend(self.losses)
         for i, final in self.finals.items():
             context.finals.extend({} for _ in range(i + 1 - len(context.finals)))
@@ -41,7 +46,10 @@ class Beside:
 
 
 def call(block: nn.Module, x: Tensor, context: Context) -> tuple[Tensor, Beside]:
-    """block(x, context) with its losses and final states apart; what it takes from the context is taken."""
+    """block(x, context), x: [B, T, C] -> its output and, separately, its losses and final states.
+
+    If the block takes the source of the context, it is taken.
+    """
     inner = replace(context, losses=[], finals=list(context.finals))
     y = block(x, inner)
     context.source = inner.source
@@ -51,17 +59,17 @@ def call(block: nn.Module, x: Tensor, context: Context) -> tuple[Tensor, Beside]
 
 
 def outside(context: Context) -> list[Tensor]:
-    """The tensors of the context that a gradient may flow into."""
+    """The tensors of the context that may need a gradient."""
     found = [context.memory, *(final[name] for final in context.finals for name in final)]
     found.append(None if context.source is None else context.source.x)
     return [tensor for tensor in found if tensor is not None and tensor.requires_grad]
 
 
 def cut_off(context: Context) -> tuple[Context, list[Tensor]]:
-    """The context with leaves in place of `outside`, and these leaves in the same order; to be called with gradients.
+    """A copy of the context whose `outside` tensors are replaced by leaves, and these leaves in the same order.
 
-    It holds views of them: who follows the gradients of a module's inputs by hooks cannot do so at a leaf. What the
-    context collects is apart.
+    Call it with gradients enabled. The copy holds views of the leaves, because hooks on the inputs of a module do not
+    work on leaves. The copy has its own lists of losses and final states.
     """
     leaves: list[Tensor] = []
 
@@ -79,38 +87,42 @@ def cut_off(context: Context) -> tuple[Context, list[Tensor]]:
 
 @contextmanager
 def keeping_nothing() -> Iterator[None]:
-    """Inside, blocks compute as they do in training, but no tensor is kept for a backward pass.
+    """In this context, blocks compute as in training, but keep no tensors for a backward pass.
 
-    Without gradients some would compute otherwise: by a fused kernel that rounds differently, or without their loss.
+    With gradients disabled, some blocks would compute differently: with a fused kernel that rounds differently, or
+    without their loss.
     """
     with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(lambda _: None, _lost):
         yield
 
 
 def _lost(_: None) -> Tensor:
-    raise RuntimeError("What was computed without keeping anything cannot be differentiated; this is a defect.")
+    """Raises RuntimeError: a tensor was not saved."""
+    raise RuntimeError("A result computed without saved tensors cannot be differentiated; this is a bug in Tessera.")
 
 
 class Replay:
-    """What the call of a block that comes next depends on, so that it can be made once more within `again`."""
+    """Everything that the next call of a block depends on, so that the call can be repeated within `again`."""
 
     def __init__(self, block: nn.Module, x: Tensor, context: Context) -> None:
         self.block, self.device = block, x.device
         self.choices = Choices(context.choices)
-        self.context = replace(context, choices=self.choices)  # a copy: the call may take the source
+        self.context = replace(context, choices=self.choices)  # a copy, because the call may take the source
         kind = x.device.type
         self.autocast = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
         self.random = _random_state(x.device) if block.training else []
         self.buffers = {name: buffer.clone() for name, buffer in block.named_buffers()} if block.training else {}
 
     def precision(self) -> torch.autocast:
-        """The autocast of the first call; weights cast without a gradient must not be found in a cache by others."""
+        """The autocast of the first call, without its cache: weights cast without gradients must not be reused by other
+        calls.
+        """
         enabled, dtype = self.autocast
         return torch.autocast(self.device.type, enabled=enabled, dtype=dtype, cache_enabled=False)
 
     @contextmanager
     def again(self) -> Iterator[None]:
-        """Inside, everything is as it was before the first call; afterwards it is as it was found."""
+        """In this context, everything is as it was before the first call. Afterwards, the current state is restored."""
         self.choices.rewind()
         devices = [self.device] if self.device.type == "cuda" else []
         now = _put(self.block, {name: buffer.clone() for name, buffer in self.buffers.items()})
@@ -134,7 +146,7 @@ def _restore_random(states: list[Tensor], device: torch.device) -> None:
 
 
 def _put(block: nn.Module, buffers: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Replace buffers by name, and give those that were there."""
+    """Replace buffers by name, and return the previous ones."""
     was: dict[str, Any] = {}
     for path, buffer in buffers.items():
         owner, _, name = path.rpartition(".")

@@ -1,12 +1,11 @@
-"""A residual connection with its norm before the inner blocks (pre), after the sum (post), or on the stream (stream).
+"""A residual connection with the norm before the inner blocks (pre), after the sum (post), or on the stream (stream).
 
 Formula: pre: x + drop(f(norm(x))), post: norm(x + drop(f(x))), stream: n + drop(f(n)) with n = norm(x)
 
-post: norm(x + drop(f(x))), Vaswani et al. 2017, "Attention Is All You Need", https://arxiv.org/abs/1706.03762.
-pre: x + drop(f(norm(x))), Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture",
-https://arxiv.org/abs/2002.04745; a model of pre-norm blocks ends with one more norm.
-stream: n + drop(f(n)) with n = norm(x), the attention of Zhu et al. 2021, "Long-Short Transformer",
-https://arxiv.org/abs/2107.02192, as its code has it.
+post: Vaswani et al. 2017, "Attention Is All You Need", https://arxiv.org/abs/1706.03762. pre: Xiong et al. 2020, "On
+Layer Normalization in the Transformer Architecture", https://arxiv.org/abs/2002.04745. A model of pre-norm blocks ends
+with one more norm. stream: Zhu et al. 2021, "Long-Short Transformer", https://arxiv.org/abs/2107.02192, as in the
+attention of its code.
 """
 
 from __future__ import annotations
@@ -26,7 +25,10 @@ from searchspace.registry import Blocks, Norm, named, primitive
 
 @dataclass(frozen=True, kw_only=True)
 class ResidualConfig:
-    """`order`: whether the norm is before the blocks (pre), after the sum (post), or on the stream."""
+    """`order`: whether the norm is before the blocks (pre), after the sum (post), or on the stream.
+
+    Raises ValueError if the dropout is not a probability or there are no blocks.
+    """
 
     dim: int = given()
     norm: Norm = named("layer_norm")
@@ -41,6 +43,8 @@ class ResidualConfig:
 
 @primitive("residual", ResidualConfig)
 class Residual(Composite, Primitive):
+    """The sum of a stream and the output of the inner blocks, with a norm."""
+
     capabilities = Capabilities(pointwise=True)
 
     def __init__(self, config: ResidualConfig) -> None:
@@ -59,14 +63,14 @@ class Residual(Composite, Primitive):
 
     @property
     def pre(self) -> bool:
-        """Whether sums in a row grow: those of a normalised stream do not, nor those that are normalised."""
+        """Whether consecutive sums grow. They do not if the stream or the sum is normalised."""
         return self.order == "pre"
 
     @classmethod
     def parts(cls, config: ResidualConfig, shape: Shape) -> list[Part]:
         norm = Part(name="norm", shape=shape, block=config.norm)
         blocks = in_order("of", config.of, shape)
-        if config.dropout:  # its mask is kept, one byte an element
+        if config.dropout:  # keeps its mask of one byte per element
             mask = Cost(activation_bytes=shape.rows * config.dim)
             blocks.append(Part(name="dropout", shape=shape, own=mask))
         return [*blocks, norm] if config.order == "post" else [norm, *blocks]

@@ -1,13 +1,15 @@
-"""Reversible residual layers: two streams whose inputs follow from their outputs, so that nothing in between is kept.
+"""Reversible residual layers: two streams whose inputs can be computed from their outputs, so no activations are kept.
+
+Formula: y1 = x1 + f(norm(x2)), y2 = x2 + g(norm(y1)), pair after pair, from x1 = x2 = x
 
 Gomez et al. 2017, "The Reversible Residual Network", https://arxiv.org/abs/1707.04585; Kitaev, Kaiser, Levskaya 2020,
-"Reformer", https://arxiv.org/abs/2001.04451, section 3: y1 = x1 + f(norm(x2)), y2 = x2 + g(norm(y1)), pair after pair,
-from x1 = x2 = x. The backward pass goes from the last pair to the first: x2 = y2 - g(norm(y1)), x1 = y1 - f(norm(x2)),
-and differentiates each block where it has just been computed again. Activations take two streams, however deep it is.
+"Reformer", https://arxiv.org/abs/2001.04451, section 3. The backward pass goes from the last pair to the first: x2 = y2
+- g(norm(y1)), x1 = y1 - f(norm(x2)). It differentiates each block right after computing it again. Activations take the
+memory of two streams, for any depth.
 
 Dropout, autocast and choices by content are replayed (see `replay`). The streams are in float32 or wider, because every
-subtraction rounds. Without gradients, in pieces of a stream and in a compiled or exported graph the pairs are computed
-as they stand; a compiled graph keeps what it chooses to keep.
+subtraction rounds. Without gradients, in streaming, and in a compiled or exported graph, the pairs are computed in the
+ordinary way; a compiled graph decides itself which activations it keeps.
 """
 
 from __future__ import annotations
@@ -32,8 +34,13 @@ from searchspace.registry import Branches, Configured, Norm, block_type, named, 
 
 @dataclass(frozen=True, kw_only=True)
 class ReversibleConfig:
-    """`merge`: of the two streams at the end; "concatenate" leaves twice the width, as published, where a model ends.
-    `of`: f, g, f, g, ..., each a block or a list of them; all of it `times` times, with weights of their own.
+    """`merge`: how the two streams are combined at the end. "concatenate" doubles the width, as published, and is only
+    allowed at the end of a model.
+    `of`: the branches f, g, f, g, ..., each a block or a list of blocks.
+    `times`: how often all branches are repeated, each time with their own weights.
+
+    Raises ValueError if times is below 1, the dropout is not a probability, the branches are not pairs, or the streams
+    are concatenated where the width must not change.
     """
 
     dim: int = given()
@@ -50,8 +57,8 @@ class ReversibleConfig:
         not_empty(of=self.of)
         if len(self.of) % 2:
             raise ValueError(
-                f"of must hold pairs of branches, f and g in turn, but got {len(self.of)}; "
-                "a branch of several blocks is a list of its own, [f, [g, h]]."
+                f"of must hold pairs of branches, f and g in turn, but got {len(self.of)}. "
+                "Write a branch of several blocks as a list, [f, [g, h]]."
             )
         if self.merge == "concatenate" and not self.widens:
             raise ValueError(
@@ -61,7 +68,7 @@ class ReversibleConfig:
 
     @property
     def branches(self) -> tuple[tuple[Configured, ...], ...]:
-        """Those of all pairs in order."""
+        """The branches of all pairs in order."""
         return self.of * self.times
 
 
@@ -81,13 +88,15 @@ class Branch(nn.Module):
 
 @primitive("reversible", ReversibleConfig)
 class Reversible(Composite, Primitive):
+    """Pairs of branches on two streams."""
+
     def __init__(self, config: ReversibleConfig) -> None:
         super().__init__()
         self.merge = config.merge
         self.of = nn.ModuleList(Branch(config.norm, branch, config.dropout) for branch in config.branches)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
-        """[B, T, C] -> [B, T, C], or [B, T, 2 C] with "concatenate"."""
+        """x: [B, T, C] -> [B, T, C], or [B, T, 2 C] with "concatenate"."""
         start = x.to(torch.promote_types(x.dtype, torch.float32))
         if context.streams is None and torch.is_grad_enabled() and not (is_plain() or torch.compiler.is_compiling()):
             first, second = self._reversibly(start, x.dtype, context)
@@ -140,23 +149,23 @@ def _branches(config: ReversibleConfig, shape: Shape) -> list[Part]:
 
 
 class _Run:
-    """One pass through the branches that keeps nothing of them, and what its backward pass must know.
+    """One pass through the branches that keeps no activations, and everything that its backward pass needs.
 
-    inputs: the parameters that any branch may use, then the tensors of the context that a gradient may flow into.
+    inputs: the parameters that any branch may use, then the tensors of the context that may need a gradient.
     """
 
     def __init__(self, branches: nn.ModuleList, parameters: list[Tensor], dtype: torch.dtype, context: Context) -> None:
         self.branches, self.parameters, self.dtype = branches, parameters, dtype
-        # Copies: what this run leaves goes to the caller's lists, which it would otherwise hold and be held by.
+        # Copies: the results go into the caller's lists. Sharing them would create a reference cycle.
         self.context = replace(context, losses=[], finals=list(context.finals))
         self.inputs = parameters + outside(context)
         self.replays: list[Replay] = []
         self.besides: list[Beside] = []
         inside = {id(parameter) for parameter in branches.parameters()}
-        self.shared = {id(parameter) for parameter in parameters} - inside  # those of the positions
+        self.shared = {id(parameter) for parameter in parameters} - inside  # parameters of the position encoding
 
     def forward(self, x: Tensor) -> list[Tensor]:
-        """x: [B, T, C] -> both streams."""
+        """x: [B, T, C] -> both streams, [B, T, C] each."""
         streams = [x, x]
         for i, branch in enumerate(self.branches):
             replay = Replay(branch, x, self.context)
@@ -172,9 +181,9 @@ class _Run:
         return streams
 
     def backward(self, streams: list[Tensor], gradients: list[Tensor], besides: list[Tensor]) -> list[Tensor | None]:
-        """Both streams at the end with their gradients, and those of what the calls left, to the gradients of `inputs`.
+        """From both final streams, their gradients and those of the other results, compute the gradients of `inputs`.
 
-        `gradients` become those of the streams at the start.
+        `gradients` is changed in place to the gradients of the initial streams.
         """
         sums: list[Tensor | None] = [None for _ in self.inputs]
         for i in reversed(range(len(self.branches))):
@@ -188,7 +197,7 @@ class _Run:
     def _through(
         self, i: int, streams: list[Tensor], gradients: list[Tensor], besides: list[Tensor]
     ) -> list[tuple[int, Tensor]]:
-        """Undo branch i; gives (which of `inputs`, its gradient)."""
+        """Undo branch i. Returns pairs of an index into `inputs` and its gradient."""
         branch, replay = self.branches[i], self.replays[i]
         write, read = i % 2, 1 - i % 2
         with torch.enable_grad(), replay.again():
@@ -211,13 +220,15 @@ class _Run:
 
 
 def _entering(stream: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """A leaf in place of the stream, and what a branch reads of it, which is no leaf (see `cut_off`)."""
+    """stream: [B, T, C] -> a leaf that replaces the stream, and a non-leaf view of it for the branch (see
+    `cut_off`).
+    """
     leaf = stream.detach().requires_grad_()
     return leaf, leaf.view_as(leaf).to(dtype)
 
 
 class _Pairs(torch.autograd.Function):
-    """A whole run as one operation: (run, x, *inputs) -> both streams, and what its calls left beside them."""
+    """A whole run as one autograd operation: (run, x, *inputs) -> both streams and the other results of its calls."""
 
     @staticmethod
     def forward(ctx: Any, run: _Run, x: Tensor, *_inputs: Tensor) -> tuple[Tensor, ...]:

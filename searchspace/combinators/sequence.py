@@ -1,4 +1,4 @@
-"""Blocks one after another.
+"""Blocks applied one after another.
 
 Formula: f_n(.. f_2(f_1(x)))
 """
@@ -17,13 +17,13 @@ from searchspace.registry import Blocks, Configured, primitive
 
 
 class Stack(nn.ModuleList):
-    """The blocks of a field, built and called in order; what every block that holds others is made of."""
+    """The blocks of a field, built and called in order. All combinators use it."""
 
     def __init__(self, blocks: Iterable[Configured]) -> None:
         super().__init__(block.build() for block in blocks)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
-        """[B, T, C] -> [B, T, C]."""
+        """x: [B, T, C] -> [B, T, C]."""
         for block in self:
             x = block(x, context)
         return x
@@ -38,6 +38,8 @@ class SequenceConfig:
 
 @primitive("sequence", SequenceConfig)
 class Sequence(Composite, Primitive):
+    """Blocks applied in order."""
+
     capabilities = Capabilities(pointwise=True)
 
     def __init__(self, config: SequenceConfig) -> None:

@@ -1,8 +1,8 @@
-"""Leaving out what nobody reads: whole sequences of a batch, and positions behind the last block that mixes them.
+"""Skipping computations whose results are never read: whole sequences of a batch, and single positions.
 
-Exact, to rounding: no block lets the sequences of a batch see one another, and what is behind the last mixer reads
-each position by itself, so the positions that are wanted may stand side by side as one sequence.
-B batch, T time, C model width, R positions that are wanted.
+The results are exact up to rounding. Blocks never mix the sequences of a batch. After the last block that mixes
+positions, each position is computed independently, so the needed positions can be gathered into one sequence. B batch,
+T time, C model width, R needed positions.
 """
 
 from __future__ import annotations
@@ -18,28 +18,30 @@ from searchspace.registry import Configured
 
 
 def pointwise(block: Configured) -> bool:
-    """Whether the block, with all that it holds, reads each position by itself."""
+    """Whether the block, with all blocks inside it, computes each position independently."""
     return all(below.type.module.capabilities.pointwise for below in configured_below(block))
 
 
 def behind_mixers(blocks: tuple[Configured, ...]) -> int:
-    """How many of `blocks` stand behind the last that reads other positions."""
+    """How many of `blocks` come after the last one that reads other positions."""
     mixers = [i for i, block in enumerate(blocks) if not pointwise(block)]
     return len(blocks) - 1 - mixers[-1] if mixers else len(blocks)
 
 
 def hands_over(blocks: tuple[Configured, ...]) -> bool:
-    """Whether a block starts where an encoder ended, or ends where a decoder starts, for all sequences at once."""
+    """Whether a block starts from an encoder's states, or leaves states for a decoder, for all sequences at once."""
     return any(hasattr(below.config, "start") for below in configured_below(blocks))
 
 
 def separable(context: Context) -> bool:
-    """Whether a call could be made for some of the sequences alone: no state, longer source or choice is for all."""
+    """Whether a call can be made for some of the sequences alone: no state, longer source or choice covers
+    all of them.
+    """
     return context.streams is None and context.source is None and context.choices is None
 
 
 def of_sequences(context: Context, some: Tensor) -> Context:
-    """The context of the sequences `some`, int64; losses and statistics reach the same lists."""
+    """The context of the sequences `some`, int64. Losses and statistics go into the same lists."""
 
     def of(batch: Tensor | None) -> Tensor | None:
         return None if batch is None else batch[some]
@@ -54,7 +56,7 @@ def of_sequences(context: Context, some: Tensor) -> Context:
 
 
 def at_positions(blocks: Iterable[nn.Module], x: Tensor, wanted: Tensor, context: Context) -> Tensor:
-    """Pointwise `blocks` applied to x: [B, T, C] where `wanted`, [B, T] of bool; elsewhere x stays as it is."""
+    """Apply pointwise `blocks` to x: [B, T, C] where `wanted`, [B, T] of bool, is True; x is unchanged elsewhere."""
     places = wanted.flatten().nonzero().squeeze(1)
     if not len(places):
         return x

@@ -1,7 +1,7 @@
-"""What a recurrent block adds to its state at every step, so that its shared weights know where they are.
+"""The signal that depth recurrence adds to its state at every step, so that shared weights can depend on the step.
 
-Dehghani et al. 2019, "Universal Transformers", https://arxiv.org/abs/1807.03819, eq. 6: the state of position p enters
-step t as state + sinusoid(p) + sinusoid(t), t from 1.
+Dehghani et al. 2019, "Universal Transformers", https://arxiv.org/abs/1807.03819, eq. 6: at step t, counted from 1, the
+state of position p enters as state + sinusoid(p) + sinusoid(t).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class StepSignal(nn.Module):
         self.waves = None if kind == "none" else Sinusoidal(SinusoidalConfig(dim=dim))
 
     def forward(self, x: Tensor, step: int, context: Context) -> Tensor:
-        """x: [B, T, C], the state that enters step `step` (from 0) -> the same shape."""
+        """x: [B, T, C], the state that enters step `step`, counted from 0 -> the same shape."""
         if self.waves is None:
             return x
         x = self.waves.embed(x, torch.full((1,), step + 1, device=x.device))
@@ -34,6 +34,6 @@ class StepSignal(nn.Module):
 
 
 def check_signal(kind: Signal, dim: int) -> None:
-    """Raises ValueError when `dim` is no width for sinusoids."""
+    """Raises ValueError if the signal needs sinusoids and `dim` is odd."""
     if kind != "none":
         SinusoidalConfig(dim=dim)

@@ -252,7 +252,7 @@ def test_costs_follow_a_sequence_that_grows_and_shrinks(fields: str, length: int
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (FUNNEL.format(fields="tokens: true", decoder="[]"), "the body leaves fewer positions than it reads"),
+        (FUNNEL.format(fields="tokens: true", decoder="[]"), "the body has fewer output than input positions"),
         (
             "kind: encoder\nwidth: 8\nvocabulary: 9\nbody: {residual: {of: {hourglass: {stages: [attention, attention],"
             " decoder: []}}}}\n",

@@ -101,6 +101,6 @@ def test_an_encoder_that_looks_at_a_memory_is_refused() -> None:
 
 def test_an_encoder_that_leaves_fewer_positions_is_refused() -> None:
     text = "kind: encoder_decoder\nwidth: 8\nvocabulary: 9\ndecoder: {attention: {over: memory}}\nencoder: {hourglass: "
-    with pytest.raises(SpaceError, match="the encoder leaves fewer positions than the source has"):
+    with pytest.raises(SpaceError, match="the encoder has fewer output positions than the source"):
         build(text + "{stages: [attention, attention], decoder: []}}\n")
     build(text + "{stages: [attention, attention], decoder: [attention]}}\n")

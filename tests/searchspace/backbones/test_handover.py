@@ -150,7 +150,7 @@ def test_says_what_does_not_fit():
     for behind in ("encoder_norm: layer_norm", "encoder: [{repeat: {times: 2, of: lstm}}, {attention: {heads: 2}}]"):
         key = behind.split(":")[0]
         lines = [behind if line.startswith(key + ":") else line for line in _text("lstm").splitlines()]
-        with pytest.raises(SpaceError, match="what stands behind the last of them would have no effect"):
+        with pytest.raises(SpaceError, match="blocks or norms after the last of them would have no effect"):
             build("\n".join(lines))
     with pytest.raises(SpaceError, match="start='memory' needs the encoder's states, but this model has no encoder"):
         build("kind: decoder\nwidth: 6\nvocabulary: 13\nbody: {gru: {start: memory}}\n")

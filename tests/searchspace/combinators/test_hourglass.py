@@ -250,7 +250,9 @@ def test_positions_are_repeated_until_the_length_is_full():
 def test_refuses_a_stage_whose_first_block_cannot_read_what_was_pooled(first):
     attention = Block("attention", {"heads": 2})
     block = Block("residual", {"of": (attention,)}) if first == "residual" else Block(first, {})
-    with pytest.raises(ValueError, match=f"stage 1 must begin with a block whose keys .*{first} cannot.* order post"):
+    with pytest.raises(
+        ValueError, match=f"stage 1 must begin with a block that can read the keys .*{first} cannot.* order post"
+    ):
         _hourglass(((attention,), (block,)))
     _hourglass(((attention,), (block,)), pool_query_only=False)
 
