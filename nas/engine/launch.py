@@ -114,6 +114,7 @@ def _search(store: Store, config: SearchConfig, quiet: bool, runner: Runner | No
         running = Search(config, store, study, chosen, reporter)
         if any(each.name == "latency" for each in config.objectives):
             reporter.say("Measuring latencies on this machine; the first trials wait for them")
+        reporter.watch(chosen.progress)
         report = running.run()
     return Result(config, store, study, running.objectives, report)
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TextIO
 
+from nas.errors import StoreError
 from nas.report.activity import Activity, UnitProgress, by_trial, progress
 from nas.report.forecasts import eta
 from nas.report.overview import eta_text
@@ -77,6 +80,9 @@ class Reporter:
         self._interval = 0.0
         self._ended = 0
         self._best: tuple[int, int, float] | None = None  # steps, rung, value: more steps count more than a value
+        self._updating = threading.Lock()
+        self._closed = threading.Event()
+        self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Reporter:
         self._recall()
@@ -87,9 +93,25 @@ class Reporter:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._closed.set()
+        if self._thread:
+            self._thread.join(timeout=5)
         if self._bar:
             self._bar.close()
             self._bar = None
+
+    def watch(self, running: Callable[[], Mapping[tuple[int, int], Progress]]) -> None:
+        """Call `tick(running())` from a thread, because a unit in this process keeps the search from calling it."""
+        if self.quiet:
+            return
+
+        def update() -> None:
+            while not self._closed.wait(LIVE_SECONDS):
+                with contextlib.suppress(StoreError):  # the search itself meets it too, and reports it
+                    self.tick(running())
+
+        self._thread = threading.Thread(target=update, name="progress", daemon=True)
+        self._thread.start()
 
     def say(self, text: str) -> None:
         """Print one line for people."""
@@ -110,8 +132,16 @@ class Reporter:
 
     def tick(self, running: Mapping[tuple[int, int], Progress]) -> None:
         """Update the bar or print lines if it is time. Call it often. `running`: progress by (trial, rung)."""
+        if self.quiet or not self._updating.acquire(blocking=False):
+            return
+        try:
+            self._update(running)
+        finally:
+            self._updating.release()
+
+    def _update(self, running: Mapping[tuple[int, int], Progress]) -> None:
         now = time.monotonic()
-        if self.quiet or now - self._last < max(self._interval, LIVE_SECONDS if self._bar else LINE_SECONDS):
+        if now - self._last < max(self._interval, LIVE_SECONDS if self._bar else LINE_SECONDS):
             return
         units = progress(self.store, self.study)
         head = self._head(units)

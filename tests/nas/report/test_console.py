@@ -1,11 +1,13 @@
 """What a person sees while a search runs: plain lines, or a live bar on a terminal."""
 
 import io
+import threading
 from dataclasses import replace
 
 import pytest
 
 from nas.engine import launch
+from nas.report import console
 from nas.report.console import Reporter
 from nas.report.tables import reason
 from nas.work import Failure, FailureKind, Outcome, Progress
@@ -122,6 +124,17 @@ def test_progress_is_shown_live_on_a_terminal_and_leaves_nothing_behind(begun):
 
     assert "step 1/2, loss 3.125" in stream.getvalue()
     assert "trial 0 rung 0: loss" not in stream.getvalue()  # it is in the counts
+
+
+def test_the_bar_moves_while_a_unit_in_this_process_keeps_the_search_busy(begun, monkeypatch):
+    _, store, study = begun
+    monkeypatch.setattr(console, "LIVE_SECONDS", 0.01)
+    stream, drawn = Terminal(), threading.Event()
+    with reporter(begun, stream) as report:
+        add(store, study, 0)
+        monkeypatch.setattr(report._bar, "update", lambda head, running: drawn.set() if running else None)
+        report.watch(lambda: {(0, 0): Progress(1, 2, 3.125, 1000.0, 1.0)})
+        assert drawn.wait(30)
 
 
 def test_a_quiet_search_says_nothing(begun):
