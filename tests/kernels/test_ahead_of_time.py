@@ -1,4 +1,4 @@
-"""Kernels are compiled for an H100 where there is no GPU: the interpreter takes what the compiler refuses.
+"""Kernels compile for an H100 on a machine without a GPU: the interpreter accepts code that the compiler rejects.
 
 In a process of its own, because here Triton is its interpreter.
 """

@@ -1,4 +1,4 @@
-"""Every implementation of every operation on a GPU: outputs and gradients are those of the definition.
+"""On a GPU, outputs and gradients of every implementation of every operation equal the definition.
 
 Problems are the named ones of a CPU, which a float64 definition is quick on, in single and half precision; of each
 implementation the documented configuration is run and that suited to the problem, of Triton's also two from the far
@@ -15,11 +15,11 @@ from tuner.measure import correctness
 from tuner.search import candidates
 
 DEVICE = "cuda"
-pytestmark = pytest.mark.filterwarnings("ignore")  # those of the compiler that `compiled` loads
+pytestmark = pytest.mark.filterwarnings("ignore")  # warnings of the compiler that `compiled` loads
 
 
 def problems(operation, dtype, device=DEVICE):
-    """Those of a CPU, on the device; of each kind of flags one."""
+    """The problems of a CPU on the GPU; one for each kind of flags."""
     found = {}
     for problem in operation.problems("cpu").values():
         found.setdefault(problem.flags, replace(problem, device=device, dtype=dtype))
@@ -27,7 +27,7 @@ def problems(operation, dtype, device=DEVICE):
 
 
 def choices(implementation, problem):
-    """A few configurations that it can run the problem with."""
+    """A few configurations that can run the problem."""
     space = candidates.space(implementation, problem)
     tiled = implementation.name == "triton"
     ends = [] if space is None or not tiled else [space.configuration(0), space.configuration(len(space) - 1)]
@@ -43,18 +43,18 @@ def test_every_implementation_gives_what_the_definition_gives(name, dtype):
 
 
 def wrong(operation, dtype, device):
-    """What differs, by problem and choice."""
+    """The differences, by problem and choice."""
     found = {}
     for problem in problems(operation, dtype, device):
         trial = correctness.trial(operation, problem, 0)
         learns = any(gradient is not None for gradient in trial.gradients)
         for implementation in candidates.implementations(operation, problem):
             if (learns and not implementation.gradients) or (implementation.name == "compiled" and dtype != "float32"):
-                continue  # compilers take long, and what they make of one dtype they make of another
+                continue  # compiling is slow, and does the same for each dtype
             for choice in choices(implementation, problem):
                 try:
                     operation.check(choice, problem)
-                except ValueError:  # the documented one may break a constraint of a small problem
+                except ValueError:  # the default may break a constraint of a small problem
                     continue
                 reason = correctness.differences(trial, launcher(operation, problem, choice), getattr(torch, dtype))
                 if reason:

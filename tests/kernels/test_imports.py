@@ -1,10 +1,10 @@
-"""Which module of kernels imports which: never in a circle, imports inside functions included."""
+"""Modules of kernels do not import each other in a cycle, also not inside functions."""
 
 import ast
 import graphlib
 
 
-def test_no_modules_import_each_other_in_a_circle(root):
+def test_no_modules_import_each_other_in_a_cycle(root):
     files = {".".join(path.relative_to(root).with_suffix("").parts): path for path in root.glob("kernels/**/*.py")}
     graph = {}
     for module, path in files.items():
@@ -16,4 +16,4 @@ def test_no_modules_import_each_other_in_a_circle(root):
                 imported |= {node.module, *(f"{node.module}.{name.name}" for name in node.names)}
         imported &= files.keys()
     assert sum(map(len, graph.values())) > 100
-    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names the modules of the circle
+    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names the modules of the cycle

@@ -1,6 +1,6 @@
-"""What every operation keeps, with each of its implementations; a new one is held to it with no line added.
+"""What holds for every operation and all its implementations; a new one is tested without a new line here.
 
-`compiled` is left out: it is the definition, and the compiler takes longer than all that is here.
+`compiled` is left out: it is the definition, and compiling takes longer than all other tests here.
 """
 
 import functools
@@ -17,18 +17,21 @@ from kernels.dispatch.table import Entry, Table
 from kernels.rowwise import rows
 from tuner.measure import correctness
 
-# What is not had by making a named problem smaller.
+# Flags that no small named problem has.
 FLAGS = {"layer_norm": {"residual": True}, "linear_cross_entropy": {"bias": True}}
 FEW = {"batch": 2, "heads": 2, "groups": 1}
-COUNTS = ("batch", "rows", "length", "queries", "keys", "sequences")  # sizes that may be none
-NEVER = {("block_sparse_attention", "rows"), ("block_sparse_attention", "keys")}  # of a tile; a pattern is of keys
-LONG, WIDE = 18, 6  # two tiles of the Triton kernels, the second in part; what one holds
+COUNTS = ("batch", "rows", "length", "queries", "keys", "sequences")  # sizes that may be zero
+NEVER = {
+    ("block_sparse_attention", "rows"),
+    ("block_sparse_attention", "keys"),
+}  # sizes of a tile; a pattern needs keys
+LONG, WIDE = 18, 6  # two tiles of the Triton kernels, the second one partly filled; a part of one tile
 NAMES = list(operations())
 
 
 @functools.cache
 def small(name, dtype="float32", gradients=True, long=WIDE, **changes):
-    """The smallest named problem for a CPU, made smaller still."""
+    """The smallest named problem for a CPU, with smaller sizes."""
     found = operation(name)
     problem = min(found.problems("cpu").values(), key=lambda each: (not trains(each), sum(n for _, n in each.sizes)))
     most = {**dict.fromkeys((*COUNTS, "positions"), long), **FEW}
@@ -42,7 +45,7 @@ def trains(problem):
 
 
 def runs(each, problem):
-    """Whether an implementation can run a problem, a Triton kernel in its interpreter."""
+    """Whether an implementation can run a problem; a Triton kernel runs in the interpreter."""
     reason = each.refuses(problem)
     return each.name != "compiled" and (reason is None or (reason == rows.needs_gpu(problem) and rows.triton_is_here()))
 
@@ -96,19 +99,19 @@ def assert_near(found, expected, dtype=torch.float32):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_implementation_is_the_definition_as_far_as_its_dtype_goes(name, dtype):
-    """In float64; with memory that nobody wrote filled with NaN, and inputs left as they were."""
+    """Compared in float64; unwritten memory is filled with NaN, and inputs must not change."""
     problem = small(name, str(dtype).removeprefix("torch."), long=LONG if dtype == torch.float32 else WIDE)
     made = correctness.trial(operation(name), problem, seed=0)
     served = operation(name).choices(problem)
     for way, call in ways(name, problem).items():
-        # Triton's interpreter cuts numbers to bfloat16 where a GPU rounds them: it takes float16, and the others not.
+        # Triton's interpreter truncates to bfloat16, a GPU rounds: so it gets float16, and the others bfloat16.
         if dtype == torch.float32 or (way in served) == (dtype == torch.bfloat16):
             assert correctness.differences(made, call, dtype) is None, way
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_any_layout_of_inputs_and_gradients_will_do(name):
-    """Neighbours that lie two numbers apart; a gradient that is one number, expanded to every place."""
+    """Inputs with a stride of two; a gradient that is one number, expanded."""
     args, kwargs = operation(name).inputs(small(name), 0)
 
     def apart(x):
@@ -140,7 +143,7 @@ def test_there_may_be_nothing(name, size):
 
 
 def leaves(arguments):
-    """Nothing computed them: what torch's checks and traces expect."""
+    """The same as leaves of autograd, which torch's checks and traces expect."""
 
     def leaf(x):
         return x.detach().requires_grad_(x.requires_grad) if isinstance(x, torch.Tensor) else x
@@ -149,7 +152,7 @@ def leaves(arguments):
 
 
 class Recording(torch.overrides.TorchFunctionMode):
-    """Keeps the operators of ours that are called, each with its arguments."""
+    """Records the calls of our operators, each with its arguments."""
 
     def __init__(self):
         super().__init__()
@@ -162,7 +165,7 @@ class Recording(torch.overrides.TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
-# The fourth check of torch is a trace; what can be chosen here is traced by the tests of whole models.
+# The fourth check of torch is a trace; the tests of whole models below trace.
 CHECKS = ("test_schema", "test_autograd_registration", "test_faketensor")
 
 
@@ -174,14 +177,14 @@ def test_operators_keep_the_rules_of_torch(name):
         with Recording() as recording:
             call(*args, **kwargs)
         for operator, arguments in recording.calls.items():
-            if operator not in checked:  # the same operator may be behind several implementations
+            if operator not in checked:  # several implementations may use the same operator
                 checked.add(operator)
                 more = () if way in served else ("test_aot_dispatch_static",)
                 torch.library.opcheck(operator, *leaves(arguments), test_utils=(*CHECKS, *more))
 
 
 def configurations(name):
-    """Nothing, and each implementation that is served on a CPU."""
+    """None, and each implementation that a CPU can run."""
     problem = small(name)
     return [None, *[Choice.of(way) for way in operation(name).choices(problem) if way != "compiled"]]
 
@@ -199,7 +202,7 @@ class Model(torch.nn.Module):
 def test_a_compiled_model_is_the_same(name):
     args, kwargs = leaves(operation(name).inputs(small(name), 0))
     expected = results(operation(name).reference, args, kwargs)
-    for config in configurations(name)[::2]:  # the others are exported
+    for config in configurations(name)[::2]:  # the next test exports the others
         torch._dynamo.reset()
         compiled = torch.compile(Model(name, config), backend="aot_eager", fullgraph=True)
         assert_near(results(compiled, args, kwargs), expected)
@@ -216,7 +219,7 @@ def test_an_exported_model_is_the_same(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_in_plain_mode_it_is_the_definition_by_operators_of_pytorch(name, only_pytorch):
-    """Whatever the configuration asks for; so is what torch.export makes of it."""
+    """With any configuration, and also after torch.export."""
     args, kwargs = leaves(operation(name).inputs(small(name), 0))
     expected = results(operation(name).reference, args, kwargs)
     for config in configurations(name)[:1] + configurations(name)[-1:]:
@@ -282,7 +285,7 @@ def test_a_configuration_at_the_call_wins_over_the_table(name, monkeypatch):
 
 
 def served_on_a_cpu(name, problem):
-    """Every implementation with every value of its first parameter, the others as they are by default."""
+    """Every implementation with every value of its first parameter, and defaults for the others."""
     found = operation(name)
     for way in found.choices(problem):
         each = found.implementations[way]

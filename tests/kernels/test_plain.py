@@ -132,7 +132,7 @@ def test_decorates_a_function():
 
 
 def test_a_compiled_model_is_compiled_again_inside():
-    """It must not serve what it was compiled with outside; and outside what it was compiled with inside."""
+    """Code that was compiled outside must not run inside, nor the other way round."""
     graphs = []
 
     def backend(module, _):

@@ -1,4 +1,4 @@
-"""Additive attention in chunks against its definition for all pairs at once."""
+"""Additive attention in chunks equals its definition for all pairs at once."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Attention against its definition: outputs and gradients, at odd sizes, with masks and biases, by every way."""
+"""Attention equals its definition: outputs and gradients, odd sizes, masks and biases, all implementations."""
 
 import itertools
 import math
@@ -17,7 +17,7 @@ from kernels.rowwise.rows import triton_is_here
 from searchspace.testing import count_flops, peak_bytes
 
 CPU = ["sdpa", "sdpa_flash", "sdpa_math", "blocked"]
-# Tile sizes that make every loop go round several times at these lengths.
+# Tile sizes for which each loop runs several times at these lengths.
 SMALL = {**EVERYWHERE, "block_q": 16, "block_k": 16, "backward_own": 16, "backward_step": 16}
 needs_triton = pytest.mark.skipif(not triton_is_here(), reason="Triton is not installed")
 
@@ -34,7 +34,7 @@ def _agree(found, expected, inputs, tolerance=1e-10):
 
 
 def _call(name, q, k, v, settings=None, **options):
-    """By its implementation, whether or not it would be chosen on this device."""
+    """Call an implementation, even if this device would not choose it."""
     each = OPERATION.implementations[name]
     whole = {
         "causal": False, "keys": None, "bias": None, "dropout": 0.0, "scale": None, "window": None, "slopes": None,
@@ -114,7 +114,7 @@ def test_every_way_equals_the_definition(heads, groups, queries, length, name, c
 def test_tiles_equal_the_definition(case, heads, groups, queries, length, monkeypatch):
     import kernels.attention.attention_triton as tiled
 
-    monkeypatch.setattr(tiled, "SLAB", 1)  # a bias's gradient by distance is summed 16 queries at a time
+    monkeypatch.setattr(tiled, "SLAB", 1)  # sums the gradient of a bias by distance 16 queries at a time
     torch.manual_seed(0)
     B = 2 if "keys" in case else 1
     q, k, v = (
@@ -127,7 +127,7 @@ def test_tiles_equal_the_definition(case, heads, groups, queries, length, monkey
     inputs = [q, k, v] if options["bias"] is None else [q, k, v, options["bias"]]
     found = _call("triton", q, k, v, SMALL, **options)
     wide = {name: x.double() if name in ("bias", "slopes") and x is not None else x for name, x in options.items()}
-    # Some 35 products of unit size, each rounded to 24 bits.
+    # About 35 products of unit size, each rounded to 24 bits.
     _agree(found, attention_reference(q.double(), k.double(), v.double(), **wide), inputs, 100 * 2**-24)
 
 
@@ -160,7 +160,7 @@ def test_the_share_that_is_dropped_is_the_one_asked_for():
         n = factors.numel()
         assert abs((factors == 0).double().mean() - share) <= 4 * math.sqrt(share * (1 - share) / n)
         torch.testing.assert_close(factors.max().item(), 1 / (1 - share) if share < 1 else 0.0, atol=1e-6, rtol=0)
-        # Neither rows nor keys nor seeds say anything of each other.
+        # Rows, keys and seeds are independent of each other.
         other = kept(seed + 1, rows, range(400), dropped_of(share), torch.float64)
         for one, two in ((factors[1:], factors[:-1]), (factors[:, 1:], factors[:, :-1]), (factors, other)):
             both = ((one == 0) & (two == 0)).double().mean()
@@ -178,7 +178,7 @@ def test_dropout_follows_the_generator_of_torch():
 
 
 def _corners():
-    """Every parameter at its least and at its largest, the others as they fit."""
+    """Every parameter at its smallest and at its largest value, the others as they fit."""
     yield pytest.param(SMALL, id="small")
     for name, values in TILES.items():
         for value in {values[0], values[-1]} - {SMALL[name]}:
@@ -209,7 +209,7 @@ def test_tiles_in_half_precision_are_near_the_definition(dtype, width):
     near = torch.autograd.grad((found.double() * weights).sum(), (q, k, v))
     exact = torch.autograd.grad((expected * weights).sum(), wide)
     for one, other in zip((found, *near), (expected, *exact), strict=True):
-        # Shares, results and gradients are rounded to the dtype, each a few times.
+        # Weights, results and gradients are rounded to the dtype, each a few times.
         assert (one - other).abs().max() <= 8 * torch.finfo(dtype).eps * other.abs().max()
 
 
@@ -245,7 +245,7 @@ def test_more_queries_than_keys_leave_the_first_ones_nothing_in_reach():
 def test_finds_keys_that_lie_more_than_two_thousand_million_numbers_apart(name):
     step = 2**30 + 8
     rows = torch.as_strided(torch.empty(2 * step + 4, dtype=torch.bfloat16), (1, 1, 3, 4), (0, 0, step, 1))
-    rows.copy_(torch.randn(1, 1, 3, 4))  # the pages between them are never touched
+    rows.copy_(torch.randn(1, 1, 3, 4))  # the memory between them is never used
     torch.testing.assert_close(_call(name, rows, rows, rows), attention_reference(rows, rows, rows))
 
 

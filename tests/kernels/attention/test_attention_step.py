@@ -1,4 +1,4 @@
-"""One query over keys in parts, against the definition over all of them side by side."""
+"""One query over keys in several parts equals the definition over one tensor of all keys."""
 
 import pytest
 import torch

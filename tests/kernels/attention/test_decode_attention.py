@@ -1,4 +1,4 @@
-"""A step of decoding against attention's definition, by every way, with room in the cache that is not filled yet."""
+"""One step of decoding equals the definition of attention, with all implementations and a partly filled cache."""
 
 import pytest
 import torch
@@ -95,7 +95,7 @@ def test_half_precision_is_near_the_definition(name, dtype):
     q, k, v = torch.randn(2, 4, 1, 16).to(dtype), *(torch.randn(2, 2, 50, 16).to(dtype) for _ in range(2))
     found, expected = _call(name, q, k, v), reference(q.double(), k.double(), v.double())
     assert found.dtype == dtype
-    # Queries, scores, shares and results are rounded.
+    # Queries, scores, weights and results are rounded.
     assert (found - expected).abs().max() <= 8 * torch.finfo(dtype).eps * expected.abs().max()
 
 
@@ -103,7 +103,7 @@ def test_half_precision_is_near_the_definition(name, dtype):
 def test_finds_keys_that_lie_more_than_two_thousand_million_numbers_apart():
     step = 2**30 + 8
     rows = torch.as_strided(torch.empty(2 * step + 4, dtype=torch.bfloat16), (1, 1, 3, 4), (0, 0, step, 1))
-    rows.copy_(torch.randn(1, 1, 3, 4))  # the pages between them are never touched
+    rows.copy_(torch.randn(1, 1, 3, 4))  # the memory between them is never used
     q = rows[:, :, :1]
     found, expected = _call("triton", q, rows, rows), reference(q, rows, rows)
     torch.testing.assert_close(found, expected, atol=4 * 2**-8, rtol=0)

@@ -1,4 +1,4 @@
-"""Nadaraya-Watson means against their definition, at odd sizes, with masks, at distance zero and with nothing near."""
+"""Nadaraya-Watson means equal their definition: odd sizes, masks, distance zero, and no near key."""
 
 import pytest
 import torch
@@ -87,7 +87,9 @@ def test_is_sound_as_an_operation(kernel):
     torch.library.opcheck(torch.ops.tessera.nadaraya_watson.default, (*inputs, torch.rand(2, 5) < 0.6, kernel, False))
     with FlopCounterMode(display=False) as counter:
         nadaraya_watson(*inputs, kernel).sum().backward()
-    assert counter.get_total_flops() == 3 * 2 * (2 * 2) * (4 * 5) * (3 + 5)  # distances and values, two ways back
+    assert counter.get_total_flops() == 3 * 2 * (2 * 2) * (4 * 5) * (
+        3 + 5
+    )  # distances and values; the backward pass counts twice
 
 
 def test_says_what_kernels_there_are():

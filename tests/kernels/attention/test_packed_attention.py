@@ -1,4 +1,4 @@
-"""Sequences of any lengths end to end, against the definition sequence by sequence, by every way."""
+"""Packed sequences equal the definition per sequence, with all implementations."""
 
 import pytest
 import torch
@@ -38,7 +38,7 @@ def test_equals_attention_of_each_sequence(name, configuration, case):
     dtype, tolerance = (torch.float32, 100 * 2**-24) if name == "triton" else (torch.float64, 1e-10)
     offsets = _ends([5, 0, 17, 1], 2)
     key_offsets = _ends([9, 3, 15, 0], 1) if "keys" in case else None
-    # Two positions before and three after all sequences are nobody's.
+    # Two positions before and three after all sequences belong to none.
     q, k, v = (_heads(28, count, 6, dtype=dtype) for count in (2, 1, 1))
     options = {
         "causal": "causal" in case,
@@ -72,7 +72,7 @@ def test_sequences_of_one_length_are_a_batch():
 
 @pytest.mark.parametrize(("name", "configuration"), WAYS[1:])
 def test_a_seed_drops_the_same_in_the_backward_pass(name, configuration):
-    """By rows of the packed tensor: as if it were one batch under a mask of its sequences."""
+    """Rows are counted in the packed tensor, as in one batch under a mask of its sequences."""
     torch.manual_seed(0)
     q, k, v = (_heads(37, 2, 6, dtype=torch.float32) for _ in range(3))
     offsets = _ends([20, 17])
@@ -85,7 +85,7 @@ def test_a_seed_drops_the_same_in_the_backward_pass(name, configuration):
     parts = []
     for some in (slice(0, 20), slice(20, 37)):
         one, *keys = (x[:, :, some] for x in heads)
-        # The definition counts rows of its own batch: all the rows are given to it, and those of others dropped.
+        # The definition counts rows of its own batch: it gets all rows, and those of other sequences are dropped.
         whole = torch.zeros_like(heads[0])
         whole[:, :, some] = one
         parts.append(attention_reference(whole, *keys, dropout=0.4, seed=seed)[0, :, some].transpose(0, 1))

@@ -1,4 +1,4 @@
-"""Attention with clipped relative positions against a vector for every pair."""
+"""Attention with clipped relative positions equals the form with a vector for each pair."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Every convolution over time at every corner of its space, at unusual sizes, and in every order of derivative.
+"""Every convolution over time at every corner of its space, at unusual sizes, and with higher derivatives.
 
 What holds for all operations is in `test_operations.py`.
 """
@@ -28,13 +28,13 @@ OPERATORS = ("image", "taps", "triton")
 
 
 def cases():
-    """(operation, implementation) of all that needs no compiler."""
+    """(operation, implementation) of all implementations without a compiler."""
     for name in NAMES:
         yield from ((name, each) for each in operation(name).implementations if each != "compiled")
 
 
 def own():
-    """Those of `cases` that are not another operation's too."""
+    """The `cases` that no other operation shares."""
     shared = operation("depthwise_convolution").implementations
     return [(name, each) for name, each in cases() if name != "lightweight_convolution" or each not in shared]
 
@@ -90,7 +90,7 @@ def test_unusual_sizes_are_no_exception(name, implementation, unusual):
 
 @every
 def test_any_layout_is_read(name, implementation):
-    """A slice of a longer sequence, channels first in memory, and a gradient without memory of its own."""
+    """A slice of a longer sequence, channels first in memory, and an expanded gradient."""
     args, _ = operation(name).inputs(problem_of(name), 0)
 
     def gradients(call, whole, weights):
@@ -147,7 +147,7 @@ def test_what_nobody_tuned_can_run(name, device):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_offsets_beyond_two_to_the_31_are_reached(name):
-    """Positions so far apart that a 32-bit offset would read elsewhere; only their own pages are ever touched."""
+    """Positions so far apart that a 32-bit offset would overflow; the memory between them is never used."""
     (x, weights), _ = operation(name).inputs(problem_of(name, "float16", batch=1, positions=2, taps=2), 0)
     step, near = 2**30, x.detach()
     far = torch.empty(2 * step + 6, dtype=torch.float16).as_strided(near.shape, (1, step, 1))

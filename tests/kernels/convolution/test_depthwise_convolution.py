@@ -1,4 +1,4 @@
-"""Depthwise convolution: what serves by itself, and what is refused. `test_convolutions.py` has the rest."""
+"""Depthwise convolution: defaults and invalid arguments. `test_convolutions.py` has the rest."""
 
 import pytest
 import torch
@@ -18,7 +18,10 @@ from kernels.dispatch.registry import Choice
 def test_few_and_many_taps_agree_with_the_definition(taps, dtype):
     torch.manual_seed(0)
     whole = torch.randn(2, taps + 42, 5, dtype=dtype, requires_grad=True)
-    x, weight = whole[:, 3:], torch.randn(5, taps, dtype=dtype, requires_grad=True)  # as a branch of fewer taps reads
+    x, weight = (
+        whole[:, 3:],
+        torch.randn(5, taps, dtype=dtype, requires_grad=True),
+    )  # what a branch with fewer taps reads
     found, expected = depthwise_convolution(x, weight), depthwise_convolution_reference(x, weight)
     assert found.shape == (2, 40, 5)
     # Sums of 15 and of 80 products; torch rounds a result to half precision once more than the definition.
@@ -65,4 +68,4 @@ def test_says_what_does_not_fit():
         depthwise_convolution(torch.zeros(1, 3, 6), torch.zeros(6, 5))
     with pytest.raises(ValueError, match="breaks a constraint of triton"):
         problem = OPERATION.problem("cuda", "bfloat16", (8, 64, 64, 4), (False,))
-        OPERATION.check(Choice.of("triton", {"programs": 16}), problem)  # of gradients that nobody asks for
+        OPERATION.check(Choice.of("triton", {"programs": 16}), problem)  # for gradients that are not needed

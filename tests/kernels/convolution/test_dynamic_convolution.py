@@ -1,4 +1,4 @@
-"""Dynamic convolution: its chunks, what serves by itself, and what is refused. `test_convolutions.py` has the rest."""
+"""Dynamic convolution: its chunks, defaults and invalid arguments. `test_convolutions.py` has the rest."""
 
 import pytest
 import torch

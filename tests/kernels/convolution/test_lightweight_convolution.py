@@ -1,4 +1,4 @@
-"""Lightweight convolution beside the two that it is a case of. `test_convolutions.py` has the rest."""
+"""Lightweight convolution as a case of depthwise and dynamic convolution. `test_convolutions.py` has the rest."""
 
 import pytest
 import torch

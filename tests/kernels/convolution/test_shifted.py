@@ -1,4 +1,4 @@
-"""Sums of shifted products against their formula, in blocks of any length."""
+"""Sums of shifted products equal their formula, in blocks of any length."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Torch's counter knows our operators though it is imported after them; other tests import it before."""
+"""Torch's FLOP counter knows our operators even if it is imported after them; other tests import it first."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Operations by name, and what is said of a choice that is none."""
+"""Operations by name, and the messages for invalid choices."""
 
 import ast
 
@@ -14,7 +14,7 @@ def even_rows(configuration, problem):
 
 @pytest.fixture
 def halving():
-    """An operation with two implementations, forgotten afterwards."""
+    """An operation with two implementations, removed afterwards."""
     from kernels.dispatch.registry import _operations
 
     def needs_gpu(problem):
@@ -122,7 +122,7 @@ def test_a_measurement_knows_the_source_of_every_file_it_ran():
 
 
 def test_only_files_of_kernels_import_triton(root):
-    """The others are imported where there is none, and before anybody asks for a kernel."""
+    """The others are imported without Triton, and before a kernel is needed."""
     for path in (root / "kernels").rglob("*.py"):
         if not path.stem.endswith("_triton"):
             tree = ast.parse(path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""What serves a problem, and why: exactly what was tuned, something near, the default, or what a lock allows."""
+"""What serves a problem, and why: the tuned problem, a near one, the default, or what a lock file allows."""
 
 import json
 from dataclasses import replace
@@ -20,7 +20,7 @@ def double(x):
 
 @pytest.fixture
 def stepping(monkeypatch, tmp_path):
-    """An operation whose implementations can be told apart by their results; nothing is tuned."""
+    """An operation whose implementations give different results; nothing is tuned."""
     monkeypatch.setenv(tuned.TABLES, str(tmp_path))
     monkeypatch.delenv(tuned.LOCK, raising=False)
     implementations = {
@@ -120,7 +120,7 @@ def test_a_bucket_serves_what_lies_among_its_problems_or_near_one(stepping):
     )
 
     assert found.serve(stepping, problem(64)).why == "exact"
-    among = found.serve(stepping, problem(16))  # four times as far from either as a neighbour may be
+    among = found.serve(stepping, problem(16))  # a factor of four from either; two is allowed
     assert (among.choice, among.why, among.loss, among.tuned) == (small, "bucket", 0.03, problem(4))
     assert found.serve(stepping, problem(8192)).choice == large
     assert found.serve(stepping, problem(256)).choice == large

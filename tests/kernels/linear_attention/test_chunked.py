@@ -1,4 +1,4 @@
-"""Linear attention in Triton's chunks against its recurrence in float64, forward and backward, whatever the tiles."""
+"""Linear attention in Triton's chunks equals its recurrence in float64, forward and backward, for all tiles."""
 
 import pytest
 import torch
@@ -114,7 +114,7 @@ def test_reads_any_layout_and_nothing_at_all():
 def test_finds_positions_that_lie_more_than_two_thousand_million_numbers_apart():
     step = 2**30 + 8
     rows = torch.as_strided(torch.empty(2 * step + 4, dtype=torch.bfloat16), (1, 1, 3, 4), (0, 0, step, 1))
-    rows.copy_(torch.rand(1, 1, 3, 4))  # the pages between them are never touched
+    rows.copy_(torch.rand(1, 1, 3, 4))  # the memory between them is never used
     near = rows.contiguous()
     expected = chunked_attention(near, near, near, **EVERYWHERE)
     torch.testing.assert_close(chunked_attention(rows, rows, rows, **EVERYWHERE), expected)

@@ -1,4 +1,4 @@
-"""Decayed linear attention against its recurrence, for any length and however it is cut."""
+"""Decayed linear attention equals its recurrence, for any length and any chunks."""
 
 import torch
 from hypothesis import given

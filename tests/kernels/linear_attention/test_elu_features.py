@@ -1,4 +1,4 @@
-"""elu(x) + 1 in place: the definition, with both gradients, and nothing kept beside the result."""
+"""elu(x) + 1 in place equals the definition, with first and second gradients, and keeps only the result."""
 
 import torch
 

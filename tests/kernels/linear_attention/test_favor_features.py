@@ -1,4 +1,4 @@
-"""Random features against their definition, by every way; what they stand for is tested with the primitives."""
+"""Random features equal their definition; the tests of primitives check what they approximate."""
 
 import itertools
 import math
@@ -28,13 +28,13 @@ WAYS = ["torch", "blocked", TRITON]
 
 
 def _call(name, x, W, settings=None, **options):
-    """By its implementation, whether or not it would be chosen on this device."""
+    """Call an implementation, even if this device would not choose it."""
     each = OPERATION.implementations[name]
     return each.call(x, W, **{"scale": 1.0, "kind": "positive", **options}, **{**each.default, **(settings or {})})
 
 
 def _results(outs, x):
-    """Features, maxima, and the gradient of a weighted sum that has the same weights for every way."""
+    """Features, maxima, and the gradient of a weighted sum; the weights are the same for all implementations."""
     features, maxima = outs
     weights = torch.randn(features.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     (gradient,) = torch.autograd.grad((features.double() * weights).sum(), x)
@@ -72,7 +72,7 @@ def test_the_definition_is_the_formula():
     assert not maxima.any()
 
 
-# The first and the last value of every parameter, those of two that share a tile in all four ways.
+# The first and the last value of each parameter; all four combinations of the two that share a tile.
 CORNERS = [
     {"rows": rows, "step": step, "num_warps": warps, "precision": precision}
     for (rows, step), (warps, precision) in zip(
@@ -121,7 +121,7 @@ def test_half_precision_has_features_of_float32(name, dtype, kind):
 @pytest.mark.parametrize("name", WAYS)
 def test_takes_any_layout_and_no_rows(name, own):
     torch.manual_seed(0)
-    x = torch.randn(2, 5, 3, 8)[..., ::2].transpose(1, 2).requires_grad_()  # heads that lie side by side
+    x = torch.randn(2, 5, 3, 8)[..., ::2].transpose(1, 2).requires_grad_()  # heads next to each other in memory
     W = torch.randn(3, 12, 4)[:, ::2] if own else torch.randn(4, 6).T
     found, expected = _both(name, x, W)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
@@ -146,7 +146,7 @@ def test_offsets_beyond_two_to_the_31_are_reached():
     rows, stride = 3, 2**30
     near, W = torch.randn(rows, 4, dtype=torch.float16), torch.randn(5, 4)
     far = torch.empty((rows - 1) * stride + 4, dtype=torch.float16).as_strided((rows, 4), (stride, 1))
-    far.copy_(near)  # the pages between them are never touched
+    far.copy_(near)  # the memory between them is never used
     found = _results(_call("triton", far.requires_grad_(), W), far)
     torch.testing.assert_close(found, _results(_call("triton", near.requires_grad_(), W), near))
 

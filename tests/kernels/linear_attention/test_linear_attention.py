@@ -1,4 +1,4 @@
-"""Linear attention against its recurrence, for any length and however it is cut."""
+"""Linear attention equals its recurrence, for any length and any chunks."""
 
 import torch
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""A unit that attends in every step against its definition."""
+"""A recurrent unit that attends in each step equals its definition."""
 
 import pytest
 import torch
@@ -37,7 +37,7 @@ def test_equals_its_definition(fed, masked, sizes):
     for i in used:
         torch.testing.assert_close(found[i], expected[i], atol=1e-12, rtol=1e-12)
     scales = [torch.randn_like(out) for out in expected]
-    for some in (used, *((i,) for i in used)):  # the gradient of an output that nobody reads is absent, not zero
+    for some in (used, *((i,) for i in used)):  # the gradient of an unused output is None, not zero
         gradients = [
             torch.autograd.grad(
                 sum((outs[i] * scales[i]).sum() for i in some), inputs, retain_graph=True, materialize_grads=True

@@ -1,4 +1,4 @@
-"""The recurrence of a gated recurrent unit against its definition."""
+"""The recurrence of a gated recurrent unit equals its definition."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ def _problem(length, directions, batch, width, biased):
 
 
 def _flops(call):
-    """Of a forward and a backward pass."""
+    """FLOPs of a forward and a backward pass."""
     with FlopCounterMode(display=False) as counter:
         call().sum().backward()
     return counter.get_total_flops()

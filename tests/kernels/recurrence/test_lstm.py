@@ -1,4 +1,4 @@
-"""The recurrence of an LSTM against its definition."""
+"""The recurrence of an LSTM equals its definition."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ def _problem(length, directions, batch, width):
 
 
 def _flops(call):
-    """Of a forward and a backward pass."""
+    """FLOPs of a forward and a backward pass."""
     with FlopCounterMode(display=False) as counter:
         call().sum().backward()
     return counter.get_total_flops()
@@ -28,7 +28,7 @@ def test_equals_its_definition(length, directions, batch, width, masked):
     found, expected = lstm(*inputs, mask), lstm_reference(*inputs, mask)
     torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-12)
     scales = [torch.randn_like(out) for out in found]
-    for used in ((0, 1), (0,), (1,)):  # the gradient of an output that nobody reads is absent, not zero
+    for used in ((0, 1), (0,), (1,)):  # the gradient of an unused output is None, not zero
         gradients = [
             torch.autograd.grad(sum((outs[i] * scales[i]).sum() for i in used), inputs, retain_graph=True)
             for outs in (found, expected)

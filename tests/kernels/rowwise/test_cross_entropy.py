@@ -1,4 +1,4 @@
-"""Cross-entropy against PyTorch's own: smoothing, ignored rows, reductions, and logits that are extreme."""
+"""Cross-entropy equals PyTorch's own: smoothing, ignored rows, reductions, and extreme logits."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Layer normalisation against PyTorch's own, with and without what is added before it."""
+"""Layer normalisation equals PyTorch's own, with and without a residual."""
 
 import pytest
 import torch
@@ -48,8 +48,8 @@ def test_the_sum_and_its_norm_pass_gradients_to_both_summands(implementation, re
 
 @pytest.mark.parametrize("implementation", FUSED)
 def test_the_norm_is_that_of_the_sum_as_it_is_handed_on(implementation):
-    """Rounded to the dtype of x, as a norm after an addition reads it."""
-    x, residual = torch.randn(5, 40).half(), torch.randn(5, 40).half()  # Triton's interpreter cuts bfloat16 off
+    """The sum is rounded to the dtype of x before the norm reads it."""
+    x, residual = torch.randn(5, 40).half(), torch.randn(5, 40).half()  # Triton's interpreter truncates bfloat16
     y, total = normed(implementation, x, None, None, 1e-5, residual)
     assert torch.equal(total, x + residual)
     expected = F.layer_norm((x + residual).double(), (40,))

@@ -1,4 +1,4 @@
-"""The fused map and loss against the two of PyTorch, chunk by chunk, and that the logits never stand in memory."""
+"""The fused map and loss equal PyTorch's two operators, in chunks, and the logits are never all in memory."""
 
 import pytest
 import torch
@@ -55,7 +55,7 @@ def test_triton_takes_chunks_too(in_forward):
 
 
 class Largest(TorchDispatchMode):
-    """The most numbers that any tensor held whose last axis is that of the classes."""
+    """The largest number of elements of a tensor whose last axis is that of the classes."""
 
     def __init__(self):
         super().__init__()
@@ -71,7 +71,7 @@ class Largest(TorchDispatchMode):
 
 @pytest.mark.parametrize("in_forward", [True, False])
 def test_the_logits_of_one_chunk_alone_stand_in_memory(in_forward):
-    """The operators' own code is called, since nothing sees into an operator."""
+    """Calls the code of the operators directly, because a mode cannot see into an operator."""
     x, weight, targets, _ = random_inputs(False)
     settings = (IGNORE, 0.0, True, in_forward, 4, "blocked", 2, 0)
     with Largest() as seen, torch.no_grad():

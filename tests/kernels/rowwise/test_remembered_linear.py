@@ -1,4 +1,4 @@
-"""The map that is read twice against two maps."""
+"""The linear map that is used twice equals two maps."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""RMSNorm against PyTorch's own, in layouts that are not the usual one."""
+"""RMSNorm equals PyTorch's own, in unusual layouts."""
 
 import pytest
 import torch
@@ -56,7 +56,7 @@ def test_programs_share_the_rows_for_the_gradient_of_the_gain(rows, programs):
 
 @pytest.mark.parametrize("implementation", FUSED)
 def test_statistics_of_half_precision_are_those_of_float32(implementation):
-    x = torch.full((2, 4096), 300.0, dtype=torch.float16)  # whose sum of squares no float16 holds
+    x = torch.full((2, 4096), 300.0, dtype=torch.float16)  # the sum of squares overflows float16
     each = OPERATION.implementations[implementation]
     assert torch.equal(each.call(x, None, 1e-6, **each.default), torch.ones_like(x))
 

@@ -1,4 +1,4 @@
-"""Rotary positions: turns of complex numbers, what turns keep, and heads in any layout."""
+"""Rotary positions: rotations of complex numbers, their invariants, and heads in any layout."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ def of(implementation, *args, **configuration):
 
 
 def plain(x, positions, base, layout):
-    """Every pair a complex number, one at a time."""
+    """Each pair as a complex number, one at a time."""
     out, D = torch.empty_like(x), x.shape[3]
     for t, position in enumerate(positions.tolist()):
         for m in range(D // 2):
@@ -35,7 +35,7 @@ def test_equals_turns_of_complex_numbers(implementation, shape, layout):
     y, expected = of(implementation, x, positions, 500.0, layout), plain(x.detach(), positions, 500.0, layout)
     torch.testing.assert_close(y, expected, atol=1e-12, rtol=1e-12)
     (gradient,) = torch.autograd.grad((y * factors).sum(), x)
-    back = plain(factors, -positions, 500.0, layout)  # the transpose of a turn is the turn back
+    back = plain(factors, -positions, 500.0, layout)  # the transpose of a rotation is its inverse
     torch.testing.assert_close(gradient, back, atol=1e-12, rtol=1e-12)
 
 

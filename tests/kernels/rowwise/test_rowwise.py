@@ -1,4 +1,4 @@
-"""What holds for every operation on rows: each implementation, at every corner of its space, is its definition."""
+"""Every operation on rows: each implementation, at every corner of its space, equals the definition."""
 
 import itertools
 from functools import partial
@@ -29,7 +29,7 @@ def problem_of(name, dtype="float64", gradients=True, sizes=None):
 
 
 def corners(implementation):
-    """The first and the last value of every parameter."""
+    """The first and the last value of each parameter."""
     ends = [dict.fromkeys((values[0], values[-1])) for values in implementation.parameters.values()]
     return [dict(zip(implementation.parameters, values)) for values in itertools.product(*ends)]
 
@@ -74,7 +74,7 @@ ROWS, STRIDE = 3, 2**30
 
 @pytest.mark.parametrize("name", ["cross_entropy", "gated_activation", "layer_norm", "rms_norm", "rotary", "softmax"])
 def test_offsets_beyond_two_to_the_31_are_reached(name):
-    """Rows so far apart that a 32-bit offset would read elsewhere; only their own pages are ever touched."""
+    """Rows so far apart that a 32-bit offset would overflow; the memory between them is never used."""
     found = operation(name)
     each, sizes = found.implementations["triton"], (1, 1, ROWS, 8) if name == "rotary" else (ROWS, 8)
     args, kwargs = found.inputs(problem_of(name, "float16", sizes=sizes), 0)

@@ -1,4 +1,4 @@
-"""Softmax against PyTorch's own where numbers are large, missing or few."""
+"""Softmax equals PyTorch's own for large, missing or few numbers."""
 
 import pytest
 import torch

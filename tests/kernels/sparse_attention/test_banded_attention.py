@@ -1,4 +1,4 @@
-"""Attention over bands against its definition, for a window alone and with the vectors of chunks beside it."""
+"""Attention over bands equals its definition, for a window alone and together with vectors of chunks."""
 
 import torch
 from hypothesis import given
@@ -27,7 +27,7 @@ def test_equals_its_definition(queries, before, window, step, slots, reach, chun
     near = band(queries, before=before, reach=window)
     readings = [_reading(near, q, before + queries, False)]
     far = band(queries, before=chunks - 1, reach=reach, step=step, slots=slots, past=past)
-    if far is not None:  # one unit more than is read: the last chunk may be full
+    if far is not None:  # one unit more than is read, because the last chunk may be full
         readings.append(_reading(far, q, chunks + far.units, masked))
     real = torch.rand(2, queries) < 0.8 if masked else None
     found = banded_attention(readings, queries=real)

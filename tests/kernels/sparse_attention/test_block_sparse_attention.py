@@ -1,4 +1,4 @@
-"""Block-sparse attention against a mask over all pairs, for any sizes, lists and masks, by every way."""
+"""Block-sparse attention equals a mask over all pairs, for any sizes, lists and masks, with all implementations."""
 
 import math
 
@@ -26,13 +26,13 @@ from searchspace.testing import count_flops, peak_bytes
 needs_triton = pytest.mark.skipif(not triton_is_here(), reason="Triton is not installed")
 PYTORCH = ["gathered", "blocked", "dense"]
 WAYS = [*PYTORCH, pytest.param("triton", marks=needs_triton)]
-# Tiles that make every loop go round several times at these lengths.
+# Tiles for which each loop runs several times at these lengths.
 SMALL = {**EVERYWHERE, "block_q": 16, "block_k": 16, "backward_own": 16, "backward_step": 16}
-ROUNDED = 100 * 2**-24  # some 35 products of unit size, each rounded to 24 bits
+ROUNDED = 100 * 2**-24  # about 35 products of unit size, each rounded to 24 bits
 
 
 def _call(name, *args, settings=None, **options):
-    """By its implementation, whether or not it would be chosen on this device."""
+    """Call an implementation, even if this device would not choose it."""
     each = OPERATION.implementations[name]
     whole = {"allowed": None, "keys": None, "bias": None, "dropout": 0.0}
     default = SMALL if name == "triton" else each.default
@@ -40,13 +40,13 @@ def _call(name, *args, settings=None, **options):
 
 
 def _lists(batch, heads, queries, keys, many):
-    """Blocks of keys for every block of queries, each at most once."""
+    """Blocks of keys for each block of queries, each at most once."""
     ranked = torch.rand(batch, heads, queries, keys).argsort(3)
     return ranked[..., : min(many, keys)]
 
 
 def _results(out, inputs):
-    """An output and the gradients of a weighted sum of it, which has the same weights for every way."""
+    """An output and the gradients of a weighted sum of it; the weights are the same for all implementations."""
     generator = torch.Generator().manual_seed(7)
     weights = torch.randn(out.shape, generator=generator, dtype=torch.float64)
     gradients = torch.autograd.grad((out.double() * weights).sum(), inputs)
@@ -131,7 +131,7 @@ def test_tiles_equal_the_definition(case):
 @needs_triton
 @pytest.mark.parametrize("axes", range(4))
 def test_a_bias_gathers_the_gradients_of_all_that_share_it(axes):
-    """Each axis in turn alone is whole: sequences, heads, blocks, rows."""
+    """One axis at a time has its full size: sequences, heads, blocks, rows."""
     torch.manual_seed(0)
     q, k, v = (_heads(2, 2, 10, 3, dtype=torch.float32) for _ in range(3))
     shape = [size if axis == axes else 1 for axis, size in enumerate((2, 2, 2, 5))]
@@ -185,12 +185,12 @@ def test_half_precision_is_near_the_definition(name, dtype, width):
     near = torch.autograd.grad((found.double() * weights).sum(), (q, k, v))
     exact = torch.autograd.grad((expected * weights).sum(), wide)
     for one, other in zip((found, *near), (expected, *exact), strict=True):
-        # Shares, results and gradients are rounded to the dtype, each a few times.
+        # Weights, results and gradients are rounded to the dtype, each a few times.
         assert (one - other).abs().max() <= 8 * torch.finfo(dtype).eps * other.abs().max()
 
 
 def _definition_by_pairs(q, k, v, blocks, rows, columns, allowed):
-    """One softmax for every query over the set of its keys, in plain Python."""
+    """One softmax for each query over the set of its keys, in plain Python."""
     out = torch.zeros_like(q)
     for b, h, i in torch.cartesian_prod(*(torch.arange(size) for size in q.shape[:3])).tolist():
         listed = blocks[0, 0, i // rows].tolist()
@@ -244,7 +244,7 @@ def test_a_block_listed_again_is_read_once_where_it_is_allowed_once(name):
 @pytest.mark.parametrize("name", WAYS)
 def test_takes_any_layout_and_nothing_at_all(name):
     torch.manual_seed(0)
-    parts = torch.randn(2, 20, 3, 4, 2)[..., 0].unbind(2)  # three [B, T, H] side by side, two numbers apart
+    parts = torch.randn(2, 20, 3, 4, 2)[..., 0].unbind(2)  # three [B, T, H] next to each other, with a stride of two
     q, k, v = (x.transpose(1, 2)[..., None].expand(-1, -1, -1, 4) for x in parts)  # a stride of 0 as well
     blocks = _lists(1, 1, 4, 7, 6)[..., ::2]
     options = {"rows": 5, "columns": 3, "allowed": (torch.rand(1, 1, 4, 5, 18) < 0.7)[..., ::2]}
@@ -260,7 +260,7 @@ def test_takes_any_layout_and_nothing_at_all(name):
 def test_finds_keys_that_lie_more_than_two_thousand_million_numbers_apart(name):
     step = 2**30 + 8
     rows = torch.as_strided(torch.empty(2 * step + 4, dtype=torch.bfloat16), (1, 1, 3, 4), (0, 0, step, 1))
-    rows.copy_(torch.randn(1, 1, 3, 4))  # the pages between them are never touched
+    rows.copy_(torch.randn(1, 1, 3, 4))  # the memory between them is never used
     blocks = torch.arange(3).view(1, 1, 1, 3)
     found = _call(name, rows, rows, rows, blocks, rows=3, columns=1)
     torch.testing.assert_close(found, attention_reference(rows, rows, rows))
@@ -301,7 +301,7 @@ def test_traces_through_the_launcher(config):
 def test_counts_and_casts_as_what_is_gathered(name):
     q, k, v = (_heads(1, 2, 6, 4, dtype=torch.float32) for _ in range(3))
     args, sizes = (q, k, v, _lists(1, 2, 2, 3, 2)), {"rows": 3, "columns": 2}
-    _call(name, *args, **sizes)  # Triton's operators are there after their first call
+    _call(name, *args, **sizes)  # Triton's operators exist after their first call
     assert count_flops(lambda: _call(name, *args, **sizes)) == count_flops(lambda: _call("gathered", *args, **sizes))
     with torch.autocast("cpu", torch.bfloat16):
         out = _call(name, *args, **sizes)
@@ -339,7 +339,7 @@ def test_has_inputs_for_its_problems(device):
 @pytest.mark.parametrize("lists", ["own", "shared"])
 @pytest.mark.parametrize("allowed", ["none", "keys", "pairs"])
 def test_inputs_are_of_the_problem_that_was_asked_for(lists, allowed):
-    """Also where a list is longer than there are blocks, as one for sequences of any length may be."""
+    """Also if a list is longer than the number of blocks."""
     sizes, flags = (
         (2, 4, 2, 13, 9, 5, 4, 3, 2 if allowed == "none" else 7),
         (lists, allowed, True, "learned", True, True),
@@ -396,7 +396,7 @@ def test_says_when_lists_and_queries_do_not_fit():
 
 
 def test_a_table_is_read_by_distance():
-    table = torch.arange(13.0)[None] - 6  # of the distances from -6 to 6
+    table = torch.arange(13.0)[None] - 6  # for the distances from -6 to 6
     blocks = torch.tensor([[[[1, 0], [0, 1]]]])
     found = by_distance(table, distances(blocks, rows=4, columns=4) + 6)
     assert found.shape == (1, 1, 2, 4, 8)

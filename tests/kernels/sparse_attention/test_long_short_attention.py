@@ -1,4 +1,4 @@
-"""Long-short attention against its definition, for any sizes."""
+"""Long-short attention equals its definition, for any sizes."""
 
 import torch
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""The pieces of LSH attention: how a sequence is cut, and who is shown to whom."""
+"""The pieces of LSH attention: how a sequence is cut, and which keys a query reads."""
 
 import pytest
 import torch

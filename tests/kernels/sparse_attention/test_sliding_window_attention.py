@@ -1,4 +1,4 @@
-"""Sliding-window attention against its definition, for any sizes."""
+"""Sliding-window attention equals its definition, for any sizes."""
 
 import torch
 from hypothesis import given
@@ -15,7 +15,7 @@ from kernels.sparse_attention.sliding_window_attention import (
 
 
 def _agree(queries, past, groups, options):
-    """Outputs and all gradients are those of the definition."""
+    """Outputs and all gradients equal the definition."""
     length = queries + past
     q, k, v = (
         torch.randn(2, heads, size, 3, dtype=torch.float64, requires_grad=True)

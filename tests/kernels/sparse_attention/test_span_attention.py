@@ -1,4 +1,4 @@
-"""Attention under a span against its definition, at any cut, and its limits."""
+"""Attention with a span equals its definition, for any tiles, and in its limits."""
 
 import math
 
@@ -33,18 +33,18 @@ def test_equals_its_definition(queries, past, span, ramp, zeros, each, masked, s
 
 
 def test_a_full_span_without_places_is_a_window_of_what_came_before():
-    """Keys and values one step later make the newest of a window of S the position before."""
+    """With keys and values one step later, the newest position of a window of S is the previous one."""
     torch.manual_seed(0)
     S, (q, k, v) = 7, torch.randn(3, 2, 2, 40, 4, dtype=torch.float64)
     found = span_attention(q, k, v, torch.zeros(S, 4).double(), torch.full((2, 1), float(S)), ramp=3, zeros=False)
     shifted = (h[:, :, :-1] for h in (k, v))
     window = sliding_window_attention(q[:, :, 1:], *shifted, window=S, causal=True)
-    torch.testing.assert_close(found[:, :, 1:], window, atol=1e-7, rtol=1e-7)  # but for the 1e-8 of the normaliser
+    torch.testing.assert_close(found[:, :, 1:], window, atol=1e-7, rtol=1e-7)  # except the 1e-8 of the normaliser
     assert not found[:, :, 0].any()
 
 
 def test_the_sum_of_the_weights_lacks_the_published_epsilon():
-    """Values of one read the sum of the weights: s / (s + 1e-8), s what the mask leaves of the softmax."""
+    """Values of one give the sum of the weights: s / (s + 1e-8), s is what the mask leaves of the softmax."""
     S, ramp = 6, 4
     q, k = torch.zeros(2, 1, 1, 9, 2, dtype=torch.float64)
     ones, z = torch.ones(1, 1, 9, 2, dtype=torch.float64), torch.zeros(1, 1, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Strided attention against its definition, for any sizes."""
+"""Strided attention equals its definition, for any sizes."""
 
 import torch
 from hypothesis import given
