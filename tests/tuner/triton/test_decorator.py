@@ -77,7 +77,7 @@ def allowed(monkeypatch):
     monkeypatch.setenv(SWITCH, "on")
     monkeypatch.delenv(STORAGE, raising=False)
     for name, each in EFFORTS.items():  # the interpreter is slow, and the noise here is small
-        monkeypatch.setitem(EFFORTS, name, replace(each, repeats=4, rounds=7))
+        monkeypatch.setitem(EFFORTS, name, replace(each, repeats=3, rounds=5))
     LAUNCHED.clear()
 
 
