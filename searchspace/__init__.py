@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from searchspace.model.build import build as build
     from searchspace.model.build import cost as cost_of
     from searchspace.registry import block_types as block_types
-    from searchspace.space.space import Point as Point
+    from searchspace.space.point import Point as Point
     from searchspace.space.space import Space as Space
     from searchspace.zoo import load as load_zoo
 
 _HOMES = {
     "Architecture": ("searchspace.model.architecture", "Architecture"),
     "Cost": ("searchspace.cost", "Cost"),
-    "Point": ("searchspace.space.space", "Point"),
+    "Point": ("searchspace.space.point", "Point"),
     "Shape": ("searchspace.cost", "Shape"),
     "Space": ("searchspace.space.space", "Space"),
     "SpaceError": ("searchspace.errors", "SpaceError"),

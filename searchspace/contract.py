@@ -1,6 +1,6 @@
-"""What every block promises: its configuration, its forward pass, its capabilities and its cost.
+"""The contract of a block: its configuration, its forward pass, its capabilities and its cost.
 
-B batch, T time, C model width. A block maps [B, T, C] to [B, T, C]; what it needs beside its input is in the context.
+B batch, T time, C model width. A block maps [B, T, C] to [B, T, C]. Everything else it needs is in the context.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ GIVEN = "given"
 
 
 def given(default: Any = MISSING) -> Any:
-    """A configuration field that the surrounding model fills in (`dim`, `causal`, ...); nobody writes it in YAML."""
+    """A configuration field that the surrounding model fills in (`dim`, `causal`, ...). It is never written in YAML."""
     return field(default=default, metadata={GIVEN: True})
 
 
 @dataclass(frozen=True)
 class Given:
-    """What a model hands down to the blocks in it: width, whether they may not look ahead, an encoder or none.
+    """The values that a model hands down to its blocks.
 
-    widens: its last block may leave an output wider than its input.
+    dim: the width. causal: the blocks must not look ahead. memory: there is the output of an encoder to attend to.
+    widens: the output of the last block may be wider than its input.
     """
 
     dim: int
@@ -37,13 +38,19 @@ class Given:
 
 @dataclass(frozen=True, kw_only=True)
 class Capabilities:
-    """What a block can do. `causal`: never looks ahead when told so; `bidirectional`: can look both ways; `cross`: can
-    attend to an encoder's output; `streaming`: can read its input in pieces; `source`: can read its keys from a longer
-    sequence, and then clears `context.source`; `turned`: lets the position turn its queries and keys; `changes_length`:
-    leaves the padding, the positions and the segments of its shorter output in the context; `selects`: chooses by
-    content what a position reads. Then a causal block lets no value and no gradient of the future reach the past, but
-    what the past reads of itself may depend on the future, and a rounding may change the choice; `pointwise`: reads
-    each position by itself and nothing of the context. A block that holds others is so when they are."""
+    """What a block can do. A block that contains others has a capability if all of them have it.
+
+    causal: does not look ahead if its configuration says `causal`.
+    bidirectional: can look in both directions.
+    cross: can attend to the output of an encoder.
+    streaming: can read its input in pieces.
+    source: can read its keys from a longer sequence, and then clears `context.source`.
+    turned: applies the rotation of the position to its queries and keys.
+    changes_length: has a shorter output, and puts its padding, positions and segments into the context.
+    selects: selects by content what a position reads. If such a block is causal, no value and no gradient of the future
+        reaches the past. But the future may change which part of the past is read, and so may a rounding error.
+    pointwise: reads each position alone and nothing of the context.
+    """
 
     causal: bool = True
     bidirectional: bool = True
@@ -57,10 +64,10 @@ class Capabilities:
 
 
 class Streams:
-    """The memory of a model that reads a sequence in pieces.
+    """The state of a model that reads a sequence in pieces.
 
-    Every call of a streaming block owns one slot, a dict of tensors with the batch first; slots follow the order of the
-    calls, which is the same for every piece.
+    Each call of a streaming block owns one slot: a dict of tensors whose first dimension is the batch. Slots are in the
+    order of the calls, which is the same for every piece.
     """
 
     def __init__(self) -> None:
@@ -69,44 +76,46 @@ class Streams:
         self._next = 0
 
     def rewind(self) -> None:
-        """Start a new piece: the next `slot` is the first one again."""
+        """Starts a new piece: the next `slot` is the first one again."""
         self._next = 0
 
     def slot(self) -> dict[str, Tensor]:
+        """The slot of the next call; it is empty in the first piece."""
         if self._next == len(self.slots):
             self.slots.append({})
         self._next += 1
         return self.slots[self._next - 1]
 
     def reorder(self, index: Tensor) -> None:
-        """Permute the batch of every state, as beam search does; index: [B] of int64."""
+        """Permutes the batch of every state, as beam search does; index: [B] of int64."""
         for slot in self.slots:
             for name, state in slot.items():
                 slot[name] = state.index_select(0, index)
 
     def nbytes(self) -> int:
+        """The memory of all states in bytes."""
         return sum(state.nbytes for slot in self.slots for state in slot.values())
 
 
 class PositionModule(Protocol):
-    """How positions enter: added to the embedding, turned into queries and keys, or added to attention scores."""
+    """How positions enter a model: in the embedding, as a rotation of queries and keys, or in attention scores."""
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        """x: [B, T, C], positions: [T] -> [B, T, C], at the input."""
+        """Applied to the input. x: [B, T, C], positions: [T] -> [B, T, C]."""
 
     def rotate(self, heads: Tensor, positions: Tensor) -> Tensor:
-        """heads: [B, H, T, D], a query or a key -> the same shape, inside attention."""
+        """Applied to queries and to keys. heads: [B, H, T, D], positions: [T] -> [B, H, T, D]."""
 
     def bias(self, heads: int, queries: Tensor, keys: Tensor) -> Tensor | None:
-        """queries: [Tq], keys: [Tk] positions -> [H, Tq, Tk] to add to the scaled scores, or None.
+        """Added to the scaled scores. queries: [Tq], keys: [Tk], both positions -> [H, Tq, Tk], or None for nothing.
 
-        It depends on the distance alone, so that a window can ask for it once for all its queries.
+        It depends only on the distance, so a window can compute it once for all its queries.
         """
 
 
 @dataclass(frozen=True)
 class Source:
-    """A sequence that was pooled: x [B, S, C], its positions [S], its padding and segments [B, S] or None."""
+    """The sequence before pooling. x: [B, S, C], positions: [S], padding and segments: [B, S] or None."""
 
     x: Tensor
     positions: Tensor
@@ -115,18 +124,19 @@ class Source:
 
 
 class Choices:
-    """What blocks chose by content, in the order of their calls, so that a second pass chooses alike."""
+    """The selections that blocks made by content, in the order of their calls, so that a second pass repeats them."""
 
     def __init__(self, outer: Choices | None = None) -> None:
-        self._outer = outer  # asked before anything is chosen anew, where a second pass has one of its own
+        self._outer = outer  # the selections of the pass around this one, which come first
         self._made: list[Tensor] = []
         self._next: int | None = None
 
     def rewind(self) -> None:
-        """From now on give what was chosen, from the first on."""
+        """Starts a second pass: `of` returns the recorded selections from the first on."""
         self._next = 0
 
     def of(self, choose: Callable[[], Tensor]) -> Tensor:
+        """The next selection: in the first pass the result of `choose`, in a second pass the recorded one."""
         if self._next is None:
             self._made.append(choose() if self._outer is None else self._outer.of(choose))
             return self._made[-1]
@@ -136,16 +146,19 @@ class Choices:
 
 @dataclass
 class Context:
-    """What travels beside x through a model.
+    """Everything that a model passes to its blocks in addition to x.
 
-    padding: [B, T], True at real positions, None when all are real. positions: [T] int64. memory: [B, S, C], the
-    encoder's output, and memory_padding: [B, S]. streams: set while reading in pieces (then padding is None).
-    losses: auxiliary losses, scalars, already weighted. statistics: scalars a block reports, such as halting depth.
-    segments: [B, T] int64, which part of the input (such as the first or second sentence) a position belongs to; a
-    negative one belongs to all. source: a longer sequence whose keys the next attention reads instead of x's, where x
-    was pooled from it; it takes it, so that those after it read x.
-    finals: the last states of the encoder's recurrent blocks in order, which the decoder's may start from.
-    choices: what blocks choose by content, where a block calls others twice.
+    padding: [B, T], True at real positions; None if all are real.
+    positions: [T] of int64.
+    position: the module that adds positions.
+    memory: [B, S, C], the output of the encoder. memory_padding: [B, S], its padding.
+    streams: the state while reading in pieces; then padding is None.
+    losses: auxiliary losses, weighted scalars.
+    statistics: scalars that blocks report, such as the halting depth.
+    segments: [B, T] of int64, the part of the input that a position belongs to; a negative number belongs to all parts.
+    source: the sequence that x was pooled from; the next attention takes it and reads its keys from it.
+    finals: the last states of the encoder's recurrent blocks, in order; those of the decoder may start from them.
+    choices: the selections of blocks, if a block calls others twice.
     """
 
     padding: Tensor | None = None
@@ -162,14 +175,14 @@ class Context:
     choices: Choices | None = None
 
     def take_source(self) -> Source | None:
-        """The longer sequence to read keys from, if any; the next block reads its own input again."""
+        """The longer sequence to read keys from, or None. After this call, blocks read their own input again."""
         source, self.source = self.source, None
         return source
 
     def slot(self, *, causal: bool = True) -> dict[str, Tensor] | None:
-        """This call's state while streaming (empty before the first piece), else None.
+        """The state of this call while streaming (empty in the first piece); None if the model is not streaming.
 
-        Raises ValueError for a block that is not `causal`: it would need what has not been read yet.
+        Raises ValueError if the block is not `causal`, because it would need input that was not read yet.
         """
         if self.streams is None:
             return None
@@ -178,23 +191,25 @@ class Context:
         return self.streams.slot()
 
     def choose(self, choose: Callable[[], Tensor]) -> Tensor:
-        """What `choose` gives, a tensor without a gradient; in a second pass what it gave in the first."""
+        """The result of `choose`, a tensor without a gradient; in a second pass the result of the first pass."""
         return choose() if self.choices is None else self.choices.of(choose)
 
     def report(self, name: str, value: Tensor) -> None:
+        """Adds the scalar `value` to the statistics called `name`."""
         self.statistics.setdefault(name, []).append(value.detach())
 
     def loss(self) -> Tensor:
-        """The sum of the auxiliary losses, a scalar."""
+        """The sum of the auxiliary losses: a scalar, 0 if there are none."""
         return torch.stack(self.losses).sum() if self.losses else torch.zeros(())
 
 
 class Primitive(nn.Module):
-    """A block. Subclasses take one frozen configuration dataclass and register with `@primitive` (see `registry`)."""
+    """The base class of blocks. A subclass takes one frozen configuration and registers with `registry.primitive`."""
 
     capabilities: ClassVar[Capabilities] = Capabilities()
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
+        """x: [B, T, C] -> [B, T, C]."""
         raise NotImplementedError
 
     @classmethod
@@ -204,10 +219,10 @@ class Primitive(nn.Module):
 
     @classmethod
     def after(cls, config: Any, shape: Shape) -> Shape:
-        """The shape of its output."""
+        """The shape of the output of a block with `config` for an input of `shape`."""
         return shape
 
     @classmethod
     def widening(cls, fields: Mapping[str, Any]) -> int:
-        """How many times as wide as its input its output is, by the fields of its configuration."""
+        """The width of the output divided by the width of the input, for the fields of a configuration."""
         return 1

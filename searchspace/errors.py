@@ -1,4 +1,4 @@
-"""What can be wrong with a description, said so that its writer can put it right."""
+"""Errors in descriptions, with the place and the fix."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from searchspace.tree import Mark
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong: where it stands, what was found, what was expected."""
+    """One mistake: what was found, what was expected, the place in the file and the path in the tree."""
 
     message: str
     mark: Mark | None = None
@@ -24,7 +24,7 @@ class Problem:
 
 
 class SpaceError(ValueError):
-    """A file, space or architecture that cannot be used; `problems` lists everything that was found at once."""
+    """Raised for a file, space or architecture that is invalid. `problems` lists all mistakes."""
 
     def __init__(self, problems: Iterable[Problem] | str):
         self.problems = [Problem(problems)] if isinstance(problems, str) else list(problems)
@@ -35,6 +35,6 @@ class SpaceError(ValueError):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """' Did you mean 'x'?' for the known name nearest to `name`, or '' when none is near."""
+    """ " Did you mean 'x'?" for the known name nearest to `name`, or "" if none is near."""
     close = difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.5)
     return f" Did you mean {close[0]!r}?" if close else ""

@@ -1,4 +1,4 @@
-"""What a block is made of: one list of parts that its cost, its cost by part and its drawing are all read from."""
+"""The parts of a block. Its cost, its cost by part and its drawing are all computed from one list of parts."""
 
 from __future__ import annotations
 
@@ -10,18 +10,23 @@ from searchspace.cost import Cost, Shape, total
 from searchspace.registry import Configured
 
 NOTHING = Cost()
-PROBE = Shape(length=64)  # long enough for every block that makes a sequence shorter to do so
+PROBE = Shape(length=64)  # long enough that every block that shortens sequences shortens it
 
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A block that stands in another, or, without `block`, work of that other block's own.
+    """A block inside another block or, if `block` is None, work that the outer block does itself.
 
-    name: where it stands (`of.0`, `norm`, `logits`). shape: its input. count: how often it is called one after another.
-    shared: the calls use one set of parameters. expected: the calls expected on average, when fewer than `count`.
-    again: an earlier part has counted the parameters. recomputed: the backward pass calls it once more, so that nothing
-    it keeps is kept. whole: it reads its input as a whole, so nothing of it is kept while the model streams.
-    width: of its output, where it is not the model's.
+    name: its place (`of.0`, `norm`, `logits`).
+    shape: the shape of its input.
+    own: the cost of one call, if there is no block.
+    count: how often it is called in sequence.
+    shared: whether all calls use one set of parameters.
+    expected: the mean number of calls, if it can be less than `count`.
+    again: whether an earlier part already counted the parameters.
+    recomputed: whether the backward pass calls it again, so that it keeps no activations.
+    whole: whether it reads its whole input at once, so that it keeps no state while streaming.
+    width: the width of its output; None for the width of the model.
     """
 
     name: str
@@ -37,7 +42,7 @@ class Part:
     width: int | None = None
 
     def scaled(self, cost: Cost) -> Cost:
-        """The cost of all calls, when one costs `cost`."""
+        """The cost of all calls if one call costs `cost`."""
         every = cost.times(self.count, shared=self.shared)
         if self.again:
             every = replace(every, parameters=0, common=frozenset())
@@ -51,7 +56,7 @@ class Part:
         return replace(every, expected_flops=round(cost.expected_flops * self.expected))
 
     def below(self) -> list[Part]:
-        """The parts of this part's block; none when it is a leaf."""
+        """The parts of this part's block; empty for a leaf."""
         if self.block is None or not issubclass(self.block.type.module, Composite):
             return []
         return self.block.type.module.parts(self.block.config, self.shape)
@@ -67,27 +72,25 @@ class Part:
             yield path, self.scaled(self.own if self.block is None else self.block.cost(self.shape))
 
     def cost(self) -> Cost:
+        """The cost of all calls of this part."""
         return total(cost for _, cost in self.leaves())
 
 
 def too_long(part: Part) -> Iterator[str]:
-    """What each block at or below `part` that is made for shorter sequences than it is to read has to say.
-
-    Its configuration says how long they may be, `longest`.
-    """
+    """A message for each block at or below `part` whose input is longer than its configuration's `longest`."""
     longest = getattr(part.block.config, "longest", None) if part.block else None
     if part.block and longest is not None and longest < part.shape.length:
-        yield f"{part.block.type.name} is made for at most {longest} positions, but would read {part.shape.length}."
+        yield f"{part.block.type.name} supports at most {longest} positions, but would read {part.shape.length}."
     for below in part.below():
         yield from too_long(below)
 
 
 class Composite:
-    """A block or model made of others: it lists its parts, and its cost is their sum."""
+    """A block or model that contains others. It lists its parts, and its cost is their sum."""
 
     @classmethod
     def parts(cls, config: Any, shape: Shape) -> list[Part]:
-        """What one call on an input of `shape` is made of, in the order of the forward pass."""
+        """The parts of one call for an input of `shape`, in the order of the forward pass."""
         raise NotImplementedError
 
     @classmethod
@@ -96,9 +99,9 @@ class Composite:
 
 
 def in_order(name: str, blocks: Iterable[Configured], shape: Shape, **how: Any) -> list[Part]:
-    """One part for each of `blocks`, called `name.0`, `name.1`, ...; `how` goes to every part.
+    """One part for each of `blocks`, called `name.0`, `name.1`, ...; every part gets the arguments `how`.
 
-    Each gets the shape that the one before it leaves; only the first reads a longer source.
+    The input of each block is the output of the one before. Only the first block reads a longer source.
     """
     parts = []
     for i, block in enumerate(blocks):
@@ -108,16 +111,16 @@ def in_order(name: str, blocks: Iterable[Configured], shape: Shape, **how: Any) 
 
 
 def after(blocks: Iterable[Configured], shape: Shape) -> Shape:
-    """The shape that `blocks`, one after the other, leave of `shape`."""
+    """The shape of the output of `blocks`, applied in order to an input of `shape`."""
     for block in blocks:
         shape = replace(block.after(shape), source=0)
     return shape
 
 
 def check_lengths(blocks: Iterable[Configured]) -> None:
-    """Raises ValueError where a block that leaves fewer positions than it reads stands within another of `blocks`.
+    """Raises ValueError if a block that shortens its input is inside another of `blocks`.
 
-    What is around it, such as a residual, would add up sequences of different lengths.
+    The outer block, such as a residual, would have to add sequences of different lengths.
     """
     for block in blocks:
         if block.type.name == "sequence":
@@ -126,13 +129,13 @@ def check_lengths(blocks: Iterable[Configured]) -> None:
         for inner in configured_below(tuple(getattr(block.config, field.name) for field in fields(block.config))):
             if inner.after(PROBE).length != PROBE.length:
                 raise ValueError(
-                    f"{inner.type.name} leaves fewer positions than it reads, so it cannot stand within "
-                    f"{block.type.name}; put it directly into the body of an encoder, or give it a decoder."
+                    f"{inner.type.name} shortens its input, so it cannot be inside {block.type.name}. Put it "
+                    "directly into the body of an encoder, or give it a decoder."
                 )
 
 
 def configured_below(value: Any) -> Iterator[Configured]:
-    """Every configured block in `value` (a block, a list, or nothing of the kind), itself first, in order."""
+    """All configured blocks in `value` (a block, a list, or a scalar), depth first; `value` itself comes first."""
     if isinstance(value, Configured):
         yield value
         for field in fields(value.config):

@@ -1,4 +1,7 @@
-"""Random models over the whole registry, for tests of what must hold of every model: a new block is in it by itself."""
+"""Random models of all registered blocks, for tests of properties that every model must have.
+
+New blocks are included automatically.
+"""
 
 from __future__ import annotations
 
@@ -11,26 +14,26 @@ from searchspace.contract import Given
 from searchspace.registry import Blocks, BlockType, Configured, Field, Role, block_type, block_types
 from searchspace.window_growth import GROWTH, REPEAT, WINDOW
 
-TRIES = 20  # of drawing fields that fit together, before the defaults are taken
+TRIES = 20  # how often to draw fields that fit together before defaults are used
 
 
 def random_model(rng: random.Random, name: str, width: int = 16, **fields: Any) -> Configured:
-    """A model called `name` with `fields` as given; blocks, norms and positions that are not given are drawn."""
+    """A model called `name` with the given `fields`. Blocks, norms and positions that are not given are drawn."""
     kind = block_type(name, "model")
     open_fields = [field for field in kind.fields.values() if field.role is not None and field.name not in fields]
     while True:
         try:
             drawn: dict[str, Any] = {}
-            for field in open_fields:  # the norm at the end has the width that the body leaves
+            for field in open_fields:  # in order, because the final norm has the width of the body's output
                 below = kind.module.given({"width": width, **fields, **drawn})
                 drawn[field.name] = _blocks(rng, field, below[field.name], depth=2)
             return Configured(kind, kind.config(width=width, **drawn, **fields))
         except ValueError:
-            continue  # a decoder that ignores its encoder, or a block that needs one where there is none: draw again
+            continue  # e.g. a decoder that ignores its encoder, or a block that needs an encoder: draw again
 
 
 def random_block(rng: random.Random, given: Given, role: Role = "block", depth: int = 2) -> Configured:
-    """A block of `role` that may stand in `given`, at most `depth` blocks deep."""
+    """A block of `role` that fits `given`, at most `depth` blocks deep."""
     kinds = [
         kind for kind in block_types(role).values() if _fits(kind, given) and (depth > 1 or not _holds_blocks(kind))
     ]
@@ -41,7 +44,7 @@ def random_block(rng: random.Random, given: Given, role: Role = "block", depth: 
     for _ in range(TRIES):
         below = {f.name: _blocks(rng, f, given, depth - 1) for f in kind.fields.values() if f.role is not None}
         values = {field.name: _scalar(rng, field, role) for field in scalars}
-        if kind.name == REPEAT and rng.random() < 0.25:  # by chance alone there is hardly ever a window that can grow
+        if kind.name == REPEAT and rng.random() < 0.25:  # otherwise there is almost never a window that can grow
             below["of"] = (_with_window(rng, given),)
             values |= {GROWTH: 2, "share_weights": False, "signal": "none"}
         try:
@@ -76,7 +79,8 @@ def _scalar(rng: random.Random, field: Field, role: Role) -> Any:
     if field.default is MISSING:
         return rng.randint(2, 3)
     whole = field.type is int or NoneType in get_args(field.type)
-    # Small numbers find most mistakes; a table must hold a whole sequence: those of positions, and large defaults.
+    # Small numbers find most errors. But the table of a position, and of other large defaults, needs a row for every
+    # position of the sequence.
     small = role != "position" and (not isinstance(field.default, int) or field.default < 100)
     return rng.choice((field.default, 1, 2, 3)) if whole and small else field.default
 

@@ -27,42 +27,46 @@ Role = Literal["block", "norm", "position", "model"]
 
 @dataclass(frozen=True)
 class Configured:
-    """A block's type with its configuration, all of it known: ready to be built or costed."""
+    """A block type with a complete configuration: it can be built, and its cost can be computed."""
 
     type: BlockType
     config: Any
 
     def build(self) -> nn.Module:
+        """The module, with new weights."""
         if self.type.role != "model":
             return self.type.module(self.config)
         with one_model():
             return self.type.module(self.config)
 
     def cost(self, shape: Shape) -> Cost:
+        """The cost of one call for an input of `shape`."""
         return self.type.module.cost(self.config, shape)
 
     def after(self, shape: Shape) -> Shape:
-        """The shape of its output for an input of `shape`."""
+        """The shape of the output for an input of `shape`."""
         return self.type.module.after(self.config, shape) if self.type.role == "block" else shape
 
 
 def named(name: str) -> Any:
-    """The default of a field that holds a block: the block called `name`, with its own defaults."""
+    """A default for a field that contains a block: the block called `name` with its own defaults."""
     return dataclasses.field(default=name)
 
 
-# The types that a configuration uses for the blocks below it.
+# The types of configuration fields that contain blocks.
 Blocks = Annotated[tuple[Configured, ...], "block"]  # written as one block or a list of blocks
-Branches = Annotated[tuple[tuple[Configured, ...], ...], "block"]  # a list; each branch one block or a list of blocks
+Branches = Annotated[
+    tuple[tuple[Configured, ...], ...], "block"
+]  # a list of branches, each one block or a list of blocks
 Norm = Annotated[Configured, "norm"]
 Position = Annotated[Configured, "position"]
 
 
 @dataclass(frozen=True)
 class Field:
-    """One field of a configuration: its type as written, its default (`MISSING` when it must be given).
+    """One field of a configuration: its annotated type and its default (`MISSING` if it is required).
 
-    The default of a field that holds blocks is a name (see `named`): it stands for that block, as if written.
+    If the field contains blocks, the default is the name of a block (see `named`).
     """
 
     name: str
@@ -71,12 +75,12 @@ class Field:
 
     @property
     def role(self) -> Role | None:
-        """The role of the blocks this field holds, or None for a scalar."""
+        """The role of the blocks in this field; None for a scalar."""
         return get_args(self.type)[1] if get_origin(self.type) is Annotated else None
 
     @property
     def many(self) -> bool:
-        """Whether it holds a list of blocks."""
+        """Whether the field contains a list of blocks."""
         return self.type in (Blocks, Branches)
 
 
@@ -96,17 +100,17 @@ class BlockType:
 
     @property
     def family(self) -> str:
-        """The folder it lives in: attention, convolution, feedforward, combinators, ..."""
+        """The folder of its module: attention, convolution, feedforward, combinators, ..."""
         return self.module.__module__.split(".")[-2]
 
     @property
     def fields(self) -> dict[str, Field]:
-        """The fields that a description may write, in order."""
+        """The fields that can be written in YAML, in order."""
         return _fields(self.config)
 
     @property
     def given(self) -> set[str]:
-        """The fields that the surroundings fill in."""
+        """The fields that the surrounding model fills in."""
         return {f.name for f in dataclasses.fields(self.config) if f.metadata.get(GIVEN)}
 
     def current_option(self, name: str) -> str:
@@ -122,7 +126,7 @@ def _fields(config: type) -> dict[str, Field]:
     }
 
 
-LOOKS_AHEAD = "{} looks ahead, so it cannot stand in a decoder; an encoder may hold it."
+LOOKS_AHEAD = "{} looks ahead, so it cannot be part of a decoder. It can be part of an encoder."
 _types: dict[tuple[Role, str], BlockType] = {}
 _former: dict[tuple[Role, str], str] = {}  # former name -> current name
 _recorded: dict[str, str] = {}  # current name -> oldest name
@@ -194,7 +198,7 @@ def _discover() -> None:
 
 
 def block_types(role: Role | None = None) -> dict[str, BlockType]:
-    """All registered blocks by name, sorted; with `role` those alone. Roles may share a name; see `block_type`."""
+    """All registered blocks by name, sorted; with `role` only those. Roles may share a name; see `block_type`."""
     return dict(_known(role))
 
 
@@ -204,7 +208,7 @@ def _known(role: Role | None) -> dict[str, BlockType]:
 
 
 @cache
-def _sorted(role: Role | None) -> dict[str, BlockType]:  # asked for at every block of every sample
+def _sorted(role: Role | None) -> dict[str, BlockType]:  # called for every block of every sample
     return {name: kind for (_, name), kind in sorted(_types.items()) if role is None or kind.role == role}
 
 
@@ -223,10 +227,11 @@ def block_type(name: str, role: Role | None = None) -> BlockType:
 
 
 def configure(block: Block, given: Given | None = None, role: Role | None = None) -> Configured:
-    """Turn a tree without holes into configurations, handing `given` down; `role` is where the block stands.
+    """Turns a tree without holes into configurations.
 
-    A model's own `given(config)` classmethod says what each of its fields hands to the blocks below. Raises ValueError
-    with the configuration's own words when values do not fit together.
+    given: the values that the surrounding model hands down; a model's classmethod `given` determines them for each of
+    its fields. role: the role of the block in its place. Raises ValueError if values do not fit together; the message
+    is that of the configuration.
     """
     kind = block_type(block.name, role)
     if kind.role == "block" and given and given.causal and not kind.module.capabilities.causal:

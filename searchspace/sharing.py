@@ -1,9 +1,9 @@
-"""What the blocks of one model have in common: parameters that several of them use, and numbers that tell them apart.
+"""Parameters that several blocks of a model share, and numbers that distinguish equal blocks.
 
-Some published models use one matrix in all layers (Linformer's layerwise sharing, Transformer-XL's global biases, T5's
-table of distances, the positions of the adaptive span), and some draw a random matrix a layer. A block knows nothing of
-its neighbours, so it asks here while it is built: `shared` gives every block of a model that names the same key the
-same parameter, `numbered` counts the blocks of a kind. Outside of a model each block is alone.
+Some published models use one matrix in all layers: Linformer's layerwise sharing, Transformer-XL's global biases, T5's
+table of distances, the positions of the adaptive span. Others draw one random matrix per layer. A block does not know
+its neighbours, so it calls these functions while it is built. `shared` returns the same parameter to every block of a
+model that gives the same key. `numbered` counts the blocks of a kind. A block that is built alone shares nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import nn
 
 @dataclass
 class _Model:
-    """One model while it is being built."""
+    """The state of one model while it is built."""
 
     parameters: dict[Hashable, nn.Parameter] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
@@ -29,7 +29,7 @@ _building: ContextVar[_Model | None] = ContextVar("building", default=None)
 
 @contextmanager
 def one_model() -> Iterator[None]:
-    """The blocks that are built inside belong to one model."""
+    """Blocks that are built inside this context belong to one model."""
     token = _building.set(_Model())
     try:
         yield
@@ -38,9 +38,10 @@ def one_model() -> Iterator[None]:
 
 
 def shared(key: Hashable, make: Callable[[], nn.Parameter]) -> nn.Parameter:
-    """The parameter that the blocks of this model share under `key`, made by the first that asks.
+    """The parameter that the blocks of this model share under `key`; the first block calls `make`.
 
-    `key` names the block and all that decides the shape, as does that of `searchspace.cost.common`, which counts it.
+    `key` must contain the name of the block and everything that determines the shape. `searchspace.cost.common` counts
+    the parameter under the same key.
     """
     model = _building.get()
     if model is None:
@@ -51,7 +52,7 @@ def shared(key: Hashable, make: Callable[[], nn.Parameter]) -> nn.Parameter:
 
 
 def numbered(kind: str) -> int:
-    """How many blocks have asked with this `kind` before in this model: 0 for the first, and outside of a model."""
+    """How many blocks of this model called this with `kind` before: 0 for the first, and for a block built alone."""
     model = _building.get()
     if model is None:
         return 0

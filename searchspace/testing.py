@@ -1,7 +1,7 @@
-"""What tests of blocks stand on: example configurations of any primitive, and what a call really costs.
+"""Tools for tests of blocks: example configurations of every primitive, and measured costs.
 
-`examples` varies every field of a configuration by its type, so a new primitive is tested with no line added.
-`count_flops`, `kept_bytes` and `peak_bytes` measure what `Cost` declares and what a block promises of its memory.
+`examples` varies every field of a configuration according to its type, so a new primitive is tested without new code.
+`count_flops`, `kept_bytes` and `peak_bytes` measure the costs that `Cost` declares.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from searchspace.registry import BlockType, Configured, Role, block_types
 
 
 def primitives(role: Role) -> list[BlockType]:
-    """The registered types of `role` that hold no other blocks."""
+    """The registered blocks of `role` that contain no other blocks."""
     kinds = block_types(role).values()
     return [kind for kind in kinds if all(field.role is None for field in kind.fields.values())]
 
 
 def examples(kind: BlockType, given: Given) -> Iterator[tuple[str, Configured]]:
-    """(what is varied, the configured block): the defaults, then every field at every other value tried for its type.
+    """(what varies, the configured block): first the defaults, then each field with other values of its type.
 
-    Raises AssertionError when a field admits none of the values that are tried.
+    Raises AssertionError if a field accepts none of the values.
     """
     surroundings = {name: getattr(given, name) for name in kind.given}
     yield "defaults", Configured(kind, kind.config(**surroundings))
     for field in kind.fields.values():
         values = [value for value in _alternatives(field.type, kind.role) if value != field.default]
-        # Of numbers one is enough; of named values each is another algorithm.
+        # One other number is enough, but each named value is another algorithm.
         accepted = [config for value in values if (config := _accepted(kind, {**surroundings, field.name: value}))]
         assert accepted or not values, f"{kind.name}.{field.name} takes none of {values}."
         for config in accepted if get_origin(field.type) is Literal else accepted[:1]:
@@ -46,17 +46,17 @@ def examples(kind: BlockType, given: Given) -> Iterator[tuple[str, Configured]]:
 
 
 def _alternatives(type_: Any, role: Role) -> Iterable[Any]:
-    """Values of a field's type that are worth a test."""
+    """Values of a field's type to test."""
     if get_origin(type_) is Literal:
         return get_args(type_)
     if type_ is bool:
         return (False, True)
     if type_ is int or int in get_args(type_):
         if role == "position":
-            return (500,)  # a table that must hold a whole sequence
-        # Odd ones first: they find more mistakes. The last is for a number that small ones do not make sense for.
+            return (500,)  # the size of a table that must be large enough for a whole sequence
+        # Odd numbers first, because they find more errors. 500 is for fields that small numbers do not fit.
         return (2, 1, 3) if NoneType in get_args(type_) else (3, 5, 2, 1, 500)
-    return ()  # of the floats the default stands for all
+    return ()  # the default is enough for floats
 
 
 def _accepted(kind: BlockType, values: dict[str, Any]) -> Any | None:
@@ -67,9 +67,9 @@ def _accepted(kind: BlockType, values: dict[str, Any]) -> Any | None:
 
 
 def count_flops(call: Callable[[], Tensor]) -> tuple[int, int]:
-    """FLOPs of (`call`, `call` with the backward pass of its sum), as `torch.utils.flop_counter` counts them.
+    """FLOPs of `call`, and of `call` with the backward pass of its sum, counted by `torch.utils.flop_counter`.
 
-    Attention is counted in its plain form, because the counter sees nothing inside the fused kernels of a CPU.
+    Attention runs in its plain form, because the counter cannot see inside fused CPU kernels.
     """
     totals = []
     for backward in (False, True):
@@ -86,18 +86,18 @@ def _convolution(
     grad: Any, x: Any, weight: Any, _bias: Any, _stride: Any, _padding: Any, _dilation: Any, transposed: bool,
     _output_padding: Any, _groups: int, wanted: list[bool], **_: Any,
 ) -> int:  # fmt: skip
-    """The gradients of a convolution, from the shapes; each costs what the forward pass does.
+    """FLOPs of the gradients of a convolution; each gradient costs as much as the forward pass.
 
-    torch's own formula takes the weights' gradient for a product of every input channel with every output channel.
-    With groups only those of one group meet, so it counts a depthwise convolution as many times as it has channels.
+    The formula of torch multiplies every input channel with every output channel for the gradient of the weights. With
+    groups, only channels of one group are multiplied, so torch counts a depthwise convolution once per channel.
     """
     return sum(wanted[:2]) * conv_flop_count(x, weight, grad, transposed)
 
 
 def kept_bytes(call: Callable[[], Any], parameters: Iterable[nn.Parameter] = ()) -> int:
-    """Bytes that autograd keeps after `call` for the backward pass: storages once each, `parameters` left out."""
+    """Bytes that autograd keeps after `call` for the backward pass. A storage counts once, `parameters` not at all."""
     own = {parameter.untyped_storage().data_ptr() for parameter in parameters}
-    storages: dict[int, Any] = {}  # held until the end, so that no address is used twice
+    storages: dict[int, Any] = {}  # kept until the end, so that no address is reused
 
     def keep(tensor: Tensor) -> Tensor:
         storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage()
@@ -110,9 +110,9 @@ def kept_bytes(call: Callable[[], Any], parameters: Iterable[nn.Parameter] = ())
 
 
 def peak_bytes(call: Callable[[], Any]) -> int:
-    """The most bytes that the results of operations within `call` took at one moment, on any device.
+    """The maximum number of bytes that results of operations inside `call` use at one time, on any device.
 
-    What an operation uses within itself is not seen; what was there before counts for nothing.
+    Temporary memory inside an operation is not measured. Tensors that existed before do not count.
     """
     with _Allocations() as allocations:
         call()
@@ -120,7 +120,7 @@ def peak_bytes(call: Callable[[], Any]) -> int:
 
 
 class _Allocations(TorchDispatchMode):
-    """Follows every storage from the operation that made it to its end."""
+    """Follows every storage from the operation that creates it until it is freed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -149,5 +149,5 @@ class _Allocations(TorchDispatchMode):
 
 
 def scalar_defaults(kind: BlockType) -> dict[str, Any]:
-    """The fields that a description may write, with their defaults; `dataclasses.MISSING` where there is none."""
+    """The fields that can be written in YAML, with their defaults; `dataclasses.MISSING` if there is no default."""
     return {f.name: f.default for f in dataclasses.fields(kind.config) if f.name in kind.fields}

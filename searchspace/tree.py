@@ -1,7 +1,7 @@
-"""The tree that the language reads and prints: blocks, scalars, lists, and holes.
+"""The tree that the language reads and prints: blocks, scalars, lists and holes.
 
-An architecture is such a tree without holes; a space is the same tree with them. Nodes are immutable; a `mark` says
-where a node stood in its file and takes no part in equality.
+An architecture is a tree without holes, a space is a tree with holes. Nodes are immutable. A `mark` is the place of a
+node in its file; equality ignores it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Scalar = bool | int | float | str | None
 
 @dataclass(frozen=True)
 class Mark:
-    """A place in a file; lines and columns count from 1."""
+    """A place in a file. Lines and columns count from 1."""
 
     source: str
     line: int
@@ -24,7 +24,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Block:
-    """A named block with its fields, in the order of its configuration; every default is filled in."""
+    """A named block with all its fields, defaults included, in the order of its configuration."""
 
     name: str
     fields: Mapping[str, Value]
@@ -33,7 +33,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Choice:
-    """`!choice [...]`: one of `options`, which never overlap."""
+    """`!choice [...]`: one of `options`, no two of which can be equal."""
 
     options: tuple[Value, ...]
     name: str | None = None
@@ -43,7 +43,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Integers:
-    """`!int {low, high, step, log}`: low, low + step, ... up to high, both ends included."""
+    """`!int {low, high, step, log}`: low, low + step, ... up to high, including both ends."""
 
     low: int
     high: int
@@ -56,7 +56,7 @@ class Integers:
 
 @dataclass(frozen=True)
 class Floats:
-    """`!float {low, high, step, log}`: a real interval, or with `step` a grid."""
+    """`!float {low, high, step, log}`: a real interval, or a grid if there is a `step`."""
 
     low: float
     high: float
@@ -69,7 +69,7 @@ class Floats:
 
 @dataclass(frozen=True)
 class Same:
-    """`!same NAME`: whatever the hole of that name was filled with."""
+    """`!same NAME`: the value of the hole called NAME."""
 
     name: str
     mark: Mark | None = field(default=None, compare=False, repr=False)
@@ -80,7 +80,7 @@ Value: TypeAlias = "Scalar | Block | tuple[Value, ...] | Choice | Integers | Flo
 
 
 def has_holes(value: Value) -> bool:
-    """Whether anything below `value` is still open."""
+    """Whether there is a hole in `value`."""
     match value:
         case Choice() | Integers() | Floats() | Same():
             return True

@@ -1,9 +1,9 @@
-"""Windows that grow with depth: of a `repeat` with `window_growth` g, copy i (from 0) has every window times g^i.
+"""Windows that grow with depth. In a `repeat` with `window_growth: g`, copy i (from 0) multiplies every window by g^i.
 
-Beltagy et al. 2020, "Longformer", https://arxiv.org/abs/2004.05150, section 4.1: small windows in the lower layers of a
-language model, larger ones in the higher. A window is the whole number in a field `window` of any block below the
-repeat; a repeat within a repeat multiplies both growths. A model that leaves no window below has nothing to grow: in a
-description that is a mistake and refused, in a space only where no option has a window, for then no point of it would.
+Beltagy et al. 2020, "Longformer", https://arxiv.org/abs/2004.05150, section 4.1, uses small windows in the lower layers
+of a language model and larger windows in the higher layers. A window is the whole number in a field `window` of any
+block inside the repeat. Nested repeats multiply their growths. Growth without a window inside the repeat is an error.
+In a space it is an error only if no option has a window.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from searchspace.tree import Block, Choice, Same, Value
 REPEAT = "repeat"
 GROWTH = "window_growth"
 WINDOW = "window"
-LARGEST = 2**31  # growth from the first copy to the last
-NO_WINDOW = f"{GROWTH} multiplies the field {WINDOW!r} of the blocks below, but none of them has one."
-NOTHING = Block("", {})  # equal to no block there is
+LARGEST = 2**31  # largest factor between the first and the last copy
+NO_WINDOW = f"{GROWTH} multiplies the field {WINDOW!r} of the blocks inside, but none of them has it."
+NOTHING = Block("", {})  # not equal to any real block
 
 
 def factors(growth: int, times: int) -> Iterator[int]:
-    """What the windows of each of `times` copies are multiplied by. Raises SpaceError beyond all sequences."""
+    """The factors for the windows of each of `times` copies. Raises SpaceError if they exceed `LARGEST`."""
     if growth > 1 and (times > LARGEST.bit_length() or growth ** (times - 1) > LARGEST):
         raise SpaceError(f"{GROWTH}={growth} over {times} copies makes windows longer than any sequence; lower one.")
     return (growth**copy for copy in range(times))
 
 
 def grown(value: Any, factor: int) -> Any:
-    """A block without holes, configured or not, or a list of them, with every window `factor` times as large."""
+    """`value`, a tree without holes or configured blocks, with every window multiplied by `factor`."""
     if factor == 1:
         return value
     if isinstance(value, tuple):
@@ -50,7 +50,7 @@ def _changed(fields: Any, factor: int) -> dict[str, Any]:
 
 
 def shrunk(value: Value, factor: int) -> Value:
-    """The reverse of `grown`; `NOTHING` in place of a block with a window that is no multiple of `factor`."""
+    """The inverse of `grown`. A block with a window that is not a multiple of `factor` becomes `NOTHING`."""
     if isinstance(value, tuple):
         return tuple(shrunk(item, factor) for item in value)
     if not isinstance(value, Block):
@@ -67,11 +67,12 @@ def shrunk(value: Value, factor: int) -> Value:
 
 
 def is_window(name: str, value: Any) -> bool:
+    """Whether `value` in the field `name` is a window."""
     return name == WINDOW and type(value) is int
 
 
 def largest_window(value: Value) -> int:
-    """The largest window at or below `value`; 0 where there is none."""
+    """The largest window in `value`, or 0 if there is none."""
     if isinstance(value, tuple):
         return max(map(largest_window, value), default=0)
     if not isinstance(value, Block):
@@ -83,7 +84,7 @@ def largest_window(value: Value) -> int:
 
 
 def may_have_window(value: Any) -> bool:
-    """Whether some way to fill `value` has a window; a `!same` is taken to have one."""
+    """Whether `value` can be filled so that it has a window; a `!same` counts as having one."""
     match value:
         case Same():
             return True
@@ -103,15 +104,15 @@ def _is_or_has_window(name: str, value: Any) -> bool:
     return value is not None if name == WINDOW else may_have_window(value)
 
 
-def in_vain(block: Block) -> bool:
-    """Whether `block`, complete but for holes, is a repeat whose windows are to grow although none can be there."""
+def grows_nothing(block: Block) -> bool:
+    """Whether `block` is a repeat with window growth that cannot contain a window. Its fields must be complete."""
     return block.name == REPEAT and block.fields[GROWTH] != 1 and not may_have_window(block.fields["of"])
 
 
 def problems(value: Value) -> list[Problem]:
-    """The blocks at or below `value` whose windows are to grow in vain."""
+    """One problem for each repeat in `value` with window growth but without a window."""
     if isinstance(value, Block):
-        found = [Problem(NO_WINDOW, value.mark)] if in_vain(value) else []
+        found = [Problem(NO_WINDOW, value.mark)] if grows_nothing(value) else []
         return found + problems(tuple(value.fields.values()))
     below = value.options if isinstance(value, Choice) else value if isinstance(value, tuple) else ()
     return [problem for inner in below for problem in problems(inner)]

@@ -1,8 +1,9 @@
-"""The one form of an architecture that all its spellings share, and the short form that reads well.
+"""The canonical form of an architecture, which is equal for all its spellings, and the compressed form for printing.
 
-Canonical: a `sequence` within a list of blocks is spliced into it, a `repeat` without shared weights is written out as
-its copies (each with its own windows where they grow), and a `repeat` of one step is its body. `compressed` goes the
-other way: a run of equal blocks becomes a `repeat`. Trees here are complete (see `schema.complete`) and have no holes.
+In the canonical form, a `sequence` in a list of blocks is spliced into the list, a `repeat` without shared weights is
+expanded to its copies (with their own windows, if windows grow), and a `repeat` with one step is replaced by its body.
+`compressed` does the opposite: a run of equal blocks becomes a `repeat`. Trees here are complete (see
+`schema.complete`) and have no holes.
 """
 
 from __future__ import annotations
@@ -16,19 +17,19 @@ from searchspace.language import schema
 from searchspace.tree import Block, Value
 from searchspace.window_growth import factors, grown
 
-MAX_BLOCKS = 20_000  # after repeats are written out
-MAX_PERIOD = 32  # the longest body that `compressed` looks for
+MAX_BLOCKS = 20_000  # with repeats expanded
+MAX_PERIOD = 32  # the longest body that `compressed` finds
 
 
 def canonical(block: Block) -> Block:
-    """The canonical form of `block`. Raises SpaceError when writing it out takes more than `MAX_BLOCKS` blocks."""
+    """The canonical form of `block`. Raises SpaceError if it has more than `MAX_BLOCKS` blocks."""
     done = _Writer().block(block)
     _count(done)
     return done
 
 
 def encoded(value: Value) -> Any:
-    """A tree as plain JSON data, without the fields that are at their default."""
+    """A tree as JSON data, without fields that are at their default."""
     if isinstance(value, Block):
         return {value.name: {name: encoded(field) for name, field in schema.written(value).items()}}
     if isinstance(value, tuple):
@@ -37,7 +38,7 @@ def encoded(value: Value) -> Any:
 
 
 def recorded(value: Value) -> Any:
-    """As `encoded`, with the oldest name of every block and option: what hashes are computed from."""
+    """As `encoded`, with the oldest name of each block and option. Hashes are computed from it."""
     if isinstance(value, Block):
         fields = {
             registry.recorded_option(value.name, name): recorded(field) for name, field in schema.written(value).items()
@@ -54,10 +55,10 @@ def compressed(block: Block) -> Block:
 
 
 class _Writer:
-    """Writes a tree out; `room` is how many more list entries it may make, so that a small file cannot fill memory."""
+    """Expands a tree. `remaining` limits the number of list entries, so that a small file cannot fill the memory."""
 
     def __init__(self) -> None:
-        self.room = MAX_BLOCKS
+        self.remaining = MAX_BLOCKS
 
     def block(self, block: Block) -> Block:
         fields = {name: self.value(block.name, name, value) for name, value in block.fields.items()}
@@ -70,22 +71,22 @@ class _Writer:
             return value
         if _shape(block, name) == "branches":
             return tuple(self.spliced(branch) for branch in value)
-        # A list that must hold something may hold just an empty sequence, so that is what remains of nothing.
+        # A list that must not be empty may contain only an empty sequence. Then the empty sequence stays.
         return self.spliced(value) or (Block("sequence", {"of": ()}),) * bool(value)
 
     def spliced(self, blocks: tuple[Any, ...]) -> tuple[Block, ...]:
         done: list[Block] = []
         for block in blocks:
-            stands_for, times, growth = _stands_for(self.block(block))
-            self.room -= len(stands_for) * times
-            if self.room < 0:
+            expanded, times, growth = _expanded(self.block(block))
+            self.remaining -= len(expanded) * times
+            if self.remaining < 0:
                 raise _too_many(block)
-            done += [copy for factor in factors(growth, times) for copy in grown(stands_for, factor)]
+            done += [copy for factor in factors(growth, times) for copy in grown(expanded, factor)]
         return tuple(done)
 
 
-def _stands_for(block: Block) -> tuple[tuple[Block, ...], int, int]:
-    """The blocks that `block` stands for within a list, how many times over, and how their windows grow."""
+def _expanded(block: Block) -> tuple[tuple[Block, ...], int, int]:
+    """The blocks that replace `block` in a list, how many times, and the growth of their windows."""
     if block.name == "sequence" and block.fields.keys() == {"of"}:
         of: Any = block.fields["of"]
         return _without_nothing(of), 1, 1
@@ -103,7 +104,7 @@ def _without_nothing(of: tuple[Block, ...]) -> tuple[Block, ...]:
 
 
 def _count(block: Block) -> int:
-    # Copies of one body are one object, so a small file can stand for very many blocks.
+    # All copies of one body are one object, so a small file can have very many blocks.
     sizes: dict[int, int] = {}
 
     def size(value: Value) -> int:
@@ -121,7 +122,7 @@ def _count(block: Block) -> int:
 
 
 def _too_many(block: Block) -> SpaceError:
-    message = f"More than {MAX_BLOCKS} blocks once repeats are written out, at {block.name}."
+    message = f"More than {MAX_BLOCKS} blocks with repeats expanded, at {block.name}."
     return SpaceError([Problem(message, block.mark)])
 
 
@@ -141,8 +142,8 @@ def _compress_value(block: Block, name: str) -> Value:
 
 
 def _compress(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
-    """From the left, the run that covers most; of those the shortest body."""
-    letters: list[int] = []  # equal blocks have equal letters
+    """Replaces runs by repeats, from the left. The run that covers most is first; of equal ones the shortest body."""
+    letters: list[int] = []  # equal blocks have equal numbers
     known: dict[str, int] = {}
     for block in blocks:
         letters.append(known.setdefault(repr(encoded(block)), len(known)))
@@ -160,7 +161,7 @@ def _compress(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
 
 
 def _run(letters: list[int], start: int, period: int) -> int:
-    """How many letters two or more copies of the `period` letters at `start` cover; 0 without a second copy."""
+    """The length of two or more copies of the `period` items at `start`; 0 if there is no second copy."""
     end = start + period
     while end < len(letters) and letters[end] == letters[end - period]:
         end += 1

@@ -1,4 +1,4 @@
-"""Bounds on what an architecture may cost: `constraints: {parameters: {max: 5M}}`."""
+"""Reads bounds on costs: `constraints: {parameters: {max: 5M}}`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Report = Callable[[str, Path_], Any]  # records a problem at a path
 
 @dataclass(frozen=True)
 class Constraint:
-    """A bound on what an architecture may cost: low <= quantity <= high, None where there is no bound."""
+    """A bound on the cost of an architecture: low <= quantity <= high; None is no bound."""
 
     quantity: str
     low: float | None
@@ -28,7 +28,7 @@ class Constraint:
 
 
 def read(document: Document, data: Any, path: Path_, report: Report) -> tuple[Constraint, ...]:
-    """The constraints that stand at `path`; what is wrong with them goes to `report`."""
+    """The constraints at `path` of a document. Problems are passed to `report`."""
     if data is None:
         return ()
     if not isinstance(data, dict):

@@ -1,8 +1,8 @@
-"""YAML read safely: plain data and where each piece of it stood.
+"""Reads YAML safely: plain data, and the line of each value.
 
-This reads the events of PyYAML's parser and builds the data itself, so that no tag runs code, nesting and aliases are
-bounded before anything grows, and the words that YAML 1.1 turns into something else (`no`, `off`, `1:30`, dates) stay
-words. Numbers follow YAML 1.2: `1e-3` and `1_000` are numbers. Keys are always text. Every error is a `SpaceError`.
+This module builds the data from the events of PyYAML's parser. So no tag runs code, nesting and aliases are limited
+before they use memory, and words that YAML 1.1 converts (`no`, `off`, `1:30`, dates) stay text. Numbers follow YAML
+1.2: `1e-3` and `1_000` are numbers. Keys are always text. Every error is a `SpaceError`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from searchspace.errors import Problem, SpaceError, nearest
 from searchspace.tree import Mark
 
 MAX_BYTES = 4 * 2**20
-MAX_NODES = 100_000  # after aliases are expanded
-MAX_DEPTH = 64  # aliases expanded; the readers above recurse, so this also keeps them far from Python's limit
+MAX_NODES = 100_000  # with aliases expanded
+MAX_DEPTH = 64  # with aliases expanded; readers recurse, so this also protects them from Python's limit
 MAX_DIGITS = 100
-MAX_PROBLEMS = 100  # what more is wrong is said once these are put right
+MAX_PROBLEMS = 100  # further problems are reported after these are fixed
 
 Path_ = tuple[str | int, ...]
 
@@ -46,16 +46,19 @@ class Tagged:
 
 @dataclass(frozen=True)
 class Document:
-    """`data`: dict (keys are text), list, str, int, float, bool, None and `Tagged`. Aliases share one object."""
+    """A document. `data` is a dict (with text keys), list, str, int, float, bool, None or `Tagged`.
+
+    Aliases share one object.
+    """
 
     data: Any
     source: str
     _root: _Node | None = field(default=None, compare=False, repr=False)
 
     def mark(self, path: Path_ = ()) -> Mark | None:
-        """Where `path` stands: its key in a mapping, its start in a list; the nearest known ancestor if it is absent.
+        """The place of `path`: its key in a mapping, its start in a list. If it is absent, its nearest ancestor.
 
-        Tags take no step of a path. None for data that came from no file.
+        Tags are not a step of a path. None for data that is not from a file.
         """
         if self._root is None:
             return None
@@ -68,7 +71,7 @@ class Document:
 
 
 class _Node:
-    """One composed node. `children` maps a key or index to where it is written and what it is."""
+    """One node. `children` maps a key or index to its place and its node."""
 
     __slots__ = ("children", "data", "height", "mark", "size")
 
@@ -82,7 +85,7 @@ class _Node:
 
 
 def parse(text: str, source: str = "<text>", tags: tuple[str, ...] = ()) -> Document:
-    """Read one YAML document; local `tags` come back as `Tagged`, any other tag is an error."""
+    """Reads one YAML document. Values with one of `tags` become `Tagged`. Raises SpaceError for everything invalid."""
     if len(text) > MAX_BYTES:
         raise SpaceError([Problem(_too_large(len(text)), Mark(source, 1))])
     text = text.removeprefix("\ufeff")
@@ -97,7 +100,7 @@ def parse(text: str, source: str = "<text>", tags: tuple[str, ...] = ()) -> Docu
 
 
 def load(path: str | Path, tags: tuple[str, ...] = ()) -> Document:
-    """Read the YAML file at `path`: UTF-8, at most `MAX_BYTES`."""
+    """Reads the YAML file at `path`: UTF-8, at most `MAX_BYTES`. Raises SpaceError for everything invalid."""
     source = str(path)
     try:
         with Path(path).open("rb") as file:
@@ -111,7 +114,7 @@ def load(path: str | Path, tags: tuple[str, ...] = ()) -> Document:
 
 
 def path_text(path: Path_) -> str:
-    """A path for people: `body[0].repeat.of[1]`."""
+    """A path as text: `body[0].repeat.of[1]`."""
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
 
 
@@ -119,9 +122,9 @@ _SIZE = re.compile(r"([-+]?(?:[0-9][0-9_]*\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1
 
 
 def number(value: Any) -> int | float:
-    """A size as people write it: `5M` is 5_000_000, `2KiB` is 2048, `1.5k` is 1500; numbers stay themselves.
+    """A size with an optional unit: `5M` is 5_000_000, `2KiB` is 2048, `1.5k` is 1500. Numbers are returned unchanged.
 
-    Decimal k, M, G, T; binary Ki, Mi, Gi, Ti; a B may follow. Raises SpaceError.
+    Units are decimal (k, M, G, T) or binary (Ki, Mi, Gi, Ti), and B may follow. Raises SpaceError for anything else.
     """
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         if value != value or value in (float("inf"), float("-inf")):
@@ -137,7 +140,7 @@ def number(value: Any) -> int | float:
 
 
 def describe(value: Any) -> str:
-    """What was found, for an error: `the text 'no'`, `a list`, `nothing`, `!choice`."""
+    """A description of `value` for an error: `the text 'no'`, `a list`, `nothing`, `!choice`."""
     match value:
         case None:
             return "nothing (null)"
@@ -157,22 +160,22 @@ def describe(value: Any) -> str:
 
 
 class _Composer:
-    """Builds nodes from the events of one text."""
+    """Builds nodes from the events of one document."""
 
     def __init__(self, text: str, source: str, tags: tuple[str, ...]):
         self.source = source
         self.tags = tags
         self.problems: list[Problem] = []
-        self.anchors: dict[str, _Node | None] = {}  # None while the anchored node is still being read
+        self.anchors: dict[str, _Node | None] = {}  # None while the anchored node is read
         self.events: Iterator[Any] = yaml.parse(text, Loader=_Loader)
 
     def document(self) -> _Node:
-        next(self.events)  # the stream begins
+        next(self.events)  # start of the stream
         event = next(self.events)
         if not isinstance(event, yaml.DocumentStartEvent):
             self.stop("The file is empty; a description was expected.", event)
         root = self.node(next(self.events), 1)
-        next(self.events)  # the document ends
+        next(self.events)  # end of the document
         event = next(self.events)
         if isinstance(event, yaml.DocumentStartEvent):
             self.stop("A second document starts here ('---'); a file holds one.", event)
@@ -189,6 +192,7 @@ class _Composer:
             raise SpaceError(self.problems)
 
     def stop(self, message: str, event: Any) -> None:
+        """Raises SpaceError with all problems so far and this one."""
         raise SpaceError([*self.problems, Problem(message, self.mark(event))])
 
     def node(self, event: Any, depth: int) -> _Node:
@@ -222,7 +226,7 @@ class _Composer:
             self.stop(f"*{event.anchor} has no anchor &{event.anchor} above it.{nearest(event.anchor, known)}", event)
         node = self.anchors[event.anchor]
         if node is None:
-            self.stop(f"*{event.anchor} stands inside its own anchor, so it would never end.", event)
+            self.stop(f"*{event.anchor} is inside its own anchor, so it would never end.", event)
         assert node is not None
         if depth + node.height - 1 > MAX_DEPTH:
             self.stop(f"Nested deeper than {MAX_DEPTH} levels, with *{event.anchor} expanded.", event)
@@ -246,7 +250,7 @@ class _Composer:
         if len(text) > MAX_DIGITS:
             self.problem(f"A number of more than {MAX_DIGITS} digits.", self.mark(event))
             return 0
-        # YAML 1.1 would read a leading zero as octal; here 010 is ten, as in YAML 1.2.
+        # As in YAML 1.2, 010 is ten. YAML 1.1 would read it as octal.
         return int(text) if integer else int(text, 0) if based else float(text)
 
     def sequence(self, start: Any, depth: int) -> _Node:
@@ -277,7 +281,7 @@ class _Composer:
                 self.stop(f"More than {MAX_NODES} values.", event)
         for node in merges:
             children = children | {key: child for key, child in node.children.items() if key not in children}
-        # A merge costs its whole source even where every key is overridden, so that merges cannot multiply work.
+        # A merge counts its whole source, even if every key is overridden, so that merges cannot multiply the work.
         extra = sum(node.size for node in merges)
         return _Node({key: node.data for key, (_, node) in children.items()}, self.mark(start), children, extra)
 
@@ -316,7 +320,7 @@ def _check_characters(text: str, source: str) -> None:
     bad = yaml.reader.Reader.NON_PRINTABLE.search(text)
     if bad:
         mark = Mark(source, text.count("\n", 0, bad.start()) + 1, bad.start() - text.rfind("\n", 0, bad.start()))
-        raise SpaceError([Problem(f"The character U+{ord(bad.group()):04X} cannot stand in YAML.", mark)])
+        raise SpaceError([Problem(f"The character U+{ord(bad.group()):04X} is not allowed in YAML.", mark)])
 
 
 def _syntax_problem(error: yaml.MarkedYAMLError, text: str, source: str) -> Problem:

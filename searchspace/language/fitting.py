@@ -1,8 +1,8 @@
-"""Whether the values of each block fit together, in the words of its own configuration.
+"""Checks that the values of each block fit together. The messages are those of the block's configuration.
 
-Refused is a block of which no values fit together, whatever the width, and a value of a hole that goes with none of
-what can stand around it (`support` says how far that is looked into): either could be in no architecture. Values that
-fit some of the others stay, and sampling draws none of the combinations that do not.
+A block is rejected if none of its combinations of values is valid, whatever the width. A value of a hole is rejected if
+it is not valid with any of the surrounding values (`support` describes how far the search goes). A value that is valid
+with some of them stays, and sampling avoids the invalid combinations.
 """
 
 from __future__ import annotations
@@ -26,8 +26,11 @@ GivenBy = Mapping[str, Given | None]
 
 @dataclass(frozen=True)
 class _Around:
-    """What stands around a block: what the model hands down, the width perhaps a hole, and the positions it may have,
-    None where they are not known."""
+    """The surroundings of a block.
+
+    given: the values that the model hands down; the width may be a hole. positions: possible positions of the model;
+    None if they are not known.
+    """
 
     given: Given | None = None
     positions: tuple[Block, ...] | None = None
@@ -36,7 +39,7 @@ class _Around:
 def problems(
     block: Block, path_of: PathOf = lambda _: "", given: Given | None = None, role: Role = "model"
 ) -> list[Problem]:
-    """What the configurations below `block` say."""
+    """The problems of all configurations in `block`. `path_of` returns the path of a node."""
     reading = _Reading(path_of, dict(_named(block)))
     return reading.block(block, role, _Around(given))
 
@@ -45,7 +48,9 @@ def problems(
 class _Reading:
     path_of: PathOf
     named: Holes
-    sound: set[Any] = field(default_factory=set)  # a space often has the same block in many places
+    sound: set[Any] = field(
+        default_factory=set
+    )  # blocks without problems, because a space often has the same block in many places
 
     def block(self, block: Block, role: Role, around: _Around) -> list[Problem]:
         kind, given = registry.block_type(block.name, role), around.given
@@ -55,7 +60,7 @@ class _Reading:
         for name, value, within in self.below(kind, block, around):
             for below in _blocks_in(value):
                 found += self.block(below, schema.accepts(kind.fields[name].type).role or "block", within)
-        if not found and has_holes(block) and window_growth.in_vain(block):
+        if not found and has_holes(block) and window_growth.grows_nothing(block):
             found.append(Problem(window_growth.NO_WINDOW, block.mark, self.path_of(block)))
         if found or (kind.given and given is None):
             return found
@@ -68,7 +73,7 @@ class _Reading:
         return found
 
     def below(self, kind: BlockType, block: Block, around: _Around) -> Iterator[tuple[str, Value, _Around]]:
-        """Each field, what is in it, and what stands around the blocks there."""
+        """(name, value, surroundings of the blocks inside) of each field."""
         if kind.role != "model":
             yield from ((name, value, around) for name, value in block.fields.items())
             return
@@ -77,12 +82,14 @@ class _Reading:
             yield name, value, _Around(handed.get(name), positions)
 
     def positions(self, kind: BlockType, model: Block) -> tuple[Block, ...] | None:
+        """The possible positions of a model; None if they cannot be listed."""
         values = [value for name, value in model.fields.items() if kind.fields[name].role == "position"]
         ways = support.fillings(values[0], self.named) if values else None
         blocks = tuple(way.value for way in ways or ())
         return blocks if blocks and all(type(value) is Block for value in blocks) else None
 
     def open_once(self, kind: BlockType, block: Block, around: _Around) -> list[Problem]:
+        """As `open`, but an equal block in equal surroundings is checked once."""
         if any(field.role for field in kind.fields.values()):
             return self.open(kind, block, around)
         key = (kind.name, kind.role, tuple(block.fields.items()), around.given, id(around.positions))
@@ -93,9 +100,9 @@ class _Reading:
         return found
 
     def open(self, kind: BlockType, block: Block, around: _Around) -> list[Problem]:
-        """What is wrong with a block that has holes, or stands where the width is one."""
+        """The problems of a block that has holes, or whose width is a hole."""
         fields = support.by_field(block, self.named)
-        # Whether a width can be had at all is for the model to say, in which other blocks may stand.
+        # An invalid width is reported for the model, not for the block: other blocks may accept the width.
         widths = support.fillings(around.given.dim, self.named) if around.given else [Filling(None)]
         parts: list[Sequence[Filling]] = [*fields.values(), [Filling(way.value) for way in widths or [Filling(OPEN)]]]
 
@@ -107,13 +114,13 @@ class _Reading:
 
         found, reason = support.first_fit(parts, attempt)
         if found is None:
-            message = f"No values fit together here. For one: {reason}"
+            message = f"No combination of values is valid here. For example: {reason}"
             return [Problem(message, block.mark, self.path_of(block))]
-        refused = support.refusals(parts, attempt, _holes_in(tuple(block.fields.values())))
-        return [each.problem(self.path_of(each.hole)) for each in refused]
+        rejected = support.rejections(parts, attempt, _holes_in(tuple(block.fields.values())))
+        return [each.problem(self.path_of(each.hole)) for each in rejected]
 
     def within(self, kind: BlockType, model: Block, filled: Block) -> str | None:
-        """What is wrong with the blocks that are open in `filled`, the model at one width and with one position."""
+        """The first error of the open blocks in `filled`, which is the model with one width and one position."""
         if kind.role != "model":
             return None
         for name, value, within in self.below(kind, filled, _Around()):
@@ -124,7 +131,7 @@ class _Reading:
         return None
 
     def unfit(self, value: Value, role: Role, around: _Around) -> str | None:
-        """Why nothing that fills `value` fits at one width and one position; None where something does."""
+        """Why `value` cannot be filled validly at one width and one position; None if it can."""
         match value:
             case Choice():
                 reasons = [self.unfit(option, role, around) for option in value.options]
@@ -153,9 +160,9 @@ class _Reading:
 
 
 def _against(kind: BlockType, block: Block, given: Given | None, positions: tuple[Block, ...] | None) -> str | None:
-    """What the configuration of `block` has to say, or the positions that would have to turn its heads.
+    """The error of the configuration of `block`, or of positions that cannot rotate its heads; None if it is valid.
 
-    Raises Undecided where that depends on a block that is open.
+    Raises Undecided if that depends on an open block.
     """
     try:
         configured = _configured(kind, block, given)
@@ -167,7 +174,7 @@ def _against(kind: BlockType, block: Block, given: Given | None, positions: tupl
 
 
 def _configured(kind: BlockType, block: Block, given: Given | None) -> Configured:
-    """As `registry.configure`, with open blocks left as they are."""
+    """As `registry.configure`, but open blocks stay open."""
     known = {name: value for name, value in block.fields.items() if value is not OPEN}
     below = kind.module.given(known) if kind.role == "model" else {}
     values = {name: getattr(given, name) for name in kind.given}
@@ -183,7 +190,7 @@ def _value(value: Any, given: Given | None, role: Role | None) -> Any:
 
 
 def _not_turned(block: Configured, given: Given | None, positions: tuple[Block, ...]) -> str | None:
-    """Why none of `positions` can turn the heads of `block`."""
+    """Why none of `positions` can rotate the heads of `block`; None if one can."""
     first = None
     for position in positions:
         try:
@@ -196,7 +203,7 @@ def _not_turned(block: Configured, given: Given | None, positions: tuple[Block, 
 
 
 def _handed(kind: BlockType, model: Block) -> GivenBy:
-    """What `model` hands to the blocks in its fields; its width may be a hole there."""
+    """What `model` hands down to the blocks in its fields; the width may be a hole."""
     width = model.fields["width"]
     known = {name: value for name, value in model.fields.items() if value is not OPEN}
     if not has_holes(width):
@@ -205,7 +212,7 @@ def _handed(kind: BlockType, model: Block) -> GivenBy:
 
 
 def _blocks_in(value: Value) -> list[Block]:
-    """The nearest blocks at or below `value`."""
+    """The outermost blocks in `value`."""
     match value:
         case Block():
             return [value]
@@ -217,7 +224,7 @@ def _blocks_in(value: Value) -> list[Block]:
 
 
 def _holes_in(value: Value) -> dict[int, Hole]:
-    """Every hole at or below `value`, by identity."""
+    """All holes in `value`, by identity."""
     match value:
         case Choice():
             return {id(value): value} | _holes_in(value.options)
@@ -231,5 +238,5 @@ def _holes_in(value: Value) -> dict[int, Hole]:
 
 
 def _named(value: Value) -> Iterator[tuple[str, Hole]]:
-    """The holes that have a name."""
+    """(name, hole) of all named holes in `value`."""
     return ((hole.name, hole) for hole in _holes_in(value).values() if hole.name is not None)

@@ -1,9 +1,9 @@
-"""One hole by itself: what may fill it, how to draw from it, and where a number stands between its ends.
+"""Functions of one hole: its valid values, random draws, and the position of a number between its ends.
 
-A choice is filled with the *label* of an option, a number with itself. Labels are plain scalars, so recorded choices
-are JSON, and they keep their meaning when options are added or reordered: a scalar option is its own label, a block's
-is its name (its oldest one, if it was renamed), a list of blocks' the names joined by `+`; a second option of the same
-name is `name#2`.
+A choice is filled with the *label* of an option, a numeric hole with a number. Labels are plain scalars, so recorded
+choices are JSON. They keep their meaning if options are added or reordered. The label of a scalar is the scalar, that
+of a block its name (its oldest name, if it was renamed), and that of a list of blocks their names joined by `+`. The
+second option with the same name is `name#2`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from searchspace import registry
 from searchspace.errors import SpaceError, nearest
 from searchspace.tree import Block, Choice, Floats, Hole, Integers, Same, Scalar, Value
 
-DIGITS = 6  # of a drawn real number: enough to search, few enough to read
+DIGITS = 6  # of a random real number: enough for a search, and readable
 
 
 class Grid(Sequence[float]):
-    """low, low + step, ... up to high; in decimal, so that 0.1 + 0.2 is 0.3."""
+    """low, low + step, ... up to high, computed in decimal so that 0.1 + 0.2 is 0.3."""
 
     def __init__(self, hole: Floats):
         self._low, self._step = Decimal(repr(hole.low)), Decimal(repr(hole.step))
@@ -50,7 +50,7 @@ class Grid(Sequence[float]):
 
 
 def labels(choice: Choice) -> tuple[Scalar, ...]:
-    """What to call each option, in their order; all different."""
+    """The labels of the options, in order. All are different."""
     taken = {option for option in choice.options if isinstance(option, str)}
     return tuple(
         option if option is None or isinstance(option, bool | int | float | str) else _unused(_word(option), taken)
@@ -59,7 +59,7 @@ def labels(choice: Choice) -> tuple[Scalar, ...]:
 
 
 def option(choice: Choice, label: object) -> Value:
-    """The option called `label`. Raises SpaceError when there is none."""
+    """The option called `label`. Raises SpaceError with the nearest label if there is none."""
     known = labels(choice)
     for name, value in zip(known, choice.options):
         if same_scalar(name, label):
@@ -69,7 +69,7 @@ def option(choice: Choice, label: object) -> Value:
 
 
 def values(hole: Hole) -> Sequence[Scalar] | None:
-    """Everything the hole may be filled with, in order; None for a real interval."""
+    """All valid values of the hole, in order; None for a real interval."""
     match hole:
         case Choice():
             return labels(hole)
@@ -81,7 +81,7 @@ def values(hole: Hole) -> Sequence[Scalar] | None:
 
 
 def admits(hole: Hole, value: object) -> bool:
-    """Whether the hole may be filled with `value`."""
+    """Whether `value` is a valid value of the hole."""
     if isinstance(hole, Floats):
         known = values(hole)
         return type(value) is float and (hole.low <= value <= hole.high if known is None else value in known)
@@ -91,13 +91,13 @@ def admits(hole: Hole, value: object) -> bool:
 
 
 def draw(hole: Hole, rng: random.Random) -> Scalar:
-    """A random value: uniform, and for `log` numbers uniform in the logarithm."""
+    """A random value: uniform, or for `log` uniform in the logarithm."""
     known = values(hole)
     if isinstance(hole, Choice) or (known is not None and not hole.log):
         assert known is not None
         return known[rng.randrange(len(known))]
     if known is not None:
-        # A grid value stands for the interval up to the next one, so its weight is log((v + step) / v).
+        # A grid value v represents the interval up to the next value, so its weight is log((v + step) / v).
         step = hole.step or 1
         value = hole.low * math.exp(rng.random() * math.log((hole.high + step) / hole.low))
         return known[min(int((value - hole.low) / step), len(known) - 1)]
@@ -105,7 +105,7 @@ def draw(hole: Hole, rng: random.Random) -> Scalar:
 
 
 def unit(hole: Integers | Floats, value: float) -> float:
-    """Where `value` stands between the ends, 0 to 1; on the logarithm for `log` holes."""
+    """The position of `value` between the ends, from 0 to 1; for `log` holes in the logarithm."""
     if hole.high == hole.low:
         return 0.0
     if hole.log:
@@ -114,7 +114,7 @@ def unit(hole: Integers | Floats, value: float) -> float:
 
 
 def from_unit(hole: Integers | Floats, position: float) -> int | float:
-    """The value nearest to `position`, 0 to 1: the inverse of `unit`."""
+    """The value nearest to `position` (0 to 1): the inverse of `unit`."""
     position = min(max(position, 0.0), 1.0)
     distance = hole.high - hole.low
     value = hole.low * (hole.high / hole.low) ** position if hole.log else hole.low + distance * position
@@ -126,12 +126,12 @@ def from_unit(hole: Integers | Floats, position: float) -> int | float:
 
 
 def same_scalar(one: object, other: object) -> bool:
-    """Equality that tells `true` from 1 and 1 from 1.0."""
+    """Equality that distinguishes `true`, 1 and 1.0."""
     return type(one) is type(other) and one == other
 
 
 def describe(hole: Hole) -> str:
-    """The hole as it is written, on one line."""
+    """The hole in the language, in one line."""
     match hole:
         case Choice():
             return f"!choice [{', '.join(plain(label) for label in labels(hole))}]"
@@ -142,7 +142,7 @@ def describe(hole: Hole) -> str:
 
 
 def plain(label: Scalar) -> str:
-    """A label as YAML writes it."""
+    """A label in YAML."""
     if label is None:
         return "null"
     return str(label).lower() if isinstance(label, bool) else str(label)

@@ -1,8 +1,8 @@
-"""The YAML language of architectures and spaces, read into a tree.
+"""Reads the YAML language of architectures and spaces into a tree; docs/language.md describes the language.
 
-What may be written follows from the registry: the names of blocks, and their fields, types and defaults from each
-block's configuration. Every default is filled in, so two spellings of one thing give equal trees. All problems of a
-text are reported at once, each with its line and its path.
+The registry gives the names of blocks, and each block's configuration gives the names, types and defaults of its
+fields. Every default is filled in, so two spellings of one model give equal trees. All problems of a text are reported
+together, with line and path.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["QUANTITIES", "TAGS", "Constraint", "Description", "from_data", "load
 
 TAGS = ("!choice", "!int", "!float", "!same")
 
-_INVALID: Any = object()  # stands for what could not be read; no tree that holds it leaves this module
+_INVALID: Any = object()  # replaces what could not be read; no tree that contains it leaves this module
 _CHOICE = {"options": Any, "name": str, "each": bool}
 _INTEGERS = {"low": int, "high": int, "step": int, "log": bool, "name": str, "each": bool}
 _FLOATS = {"low": float, "high": float, "step": float, "log": bool, "name": str, "each": bool}
@@ -36,7 +36,7 @@ Reader = Callable[[Any, Path_], Any]
 
 @dataclass(frozen=True)
 class Description:
-    """A file of the language: a model, with or without holes, and its constraints."""
+    """The content of a file: a model, with or without holes, and its constraints."""
 
     root: Block
     constraints: tuple[Constraint, ...] = ()
@@ -47,22 +47,22 @@ ALTERNATIVES = {"vocabulary": "features", "features": "vocabulary"}  # a model r
 
 
 def parse(text: str, source: str = "<text>", given: Given | None = None) -> Description:
-    """Read an architecture or a space. `given` fields are filled in if the text leaves them out.
+    """Reads an architecture or a space. `source` is its name in errors.
 
-    Raises SpaceError with every problem.
+    `given` fields of the model are filled in if the text leaves them out. Raises SpaceError with all problems.
     """
     return from_data(documents.parse(text, source, TAGS), given=given)
 
 
 def load(path: str | Path, given: Given | None = None) -> Description:
-    """Read the file at `path`, as `parse` reads a text. Raises SpaceError with every problem."""
+    """Reads the file at `path`; see `parse`. Raises SpaceError with all problems."""
     return from_data(documents.load(path, TAGS), given=given)
 
 
 def from_data(data: Document | Any, path: Path_ = (), given: Given | None = None) -> Description:
-    """Read the part at `path` of a document (the `space:` of a search file), or plain data with `Tagged` holes.
+    """Reads the part at `path` of a document (the `space:` of a search file), or plain data with `Tagged` holes.
 
-    Raises SpaceError with every problem.
+    Raises SpaceError with all problems.
     """
     document = data if isinstance(data, Document) else Document(data, "<data>")
     data = document.data
@@ -72,15 +72,16 @@ def from_data(data: Document | Any, path: Path_ = (), given: Given | None = None
 
 
 class _Reading:
-    """One pass over the data of one description."""
+    """Reads the data of one description once."""
 
     def __init__(self, document: Document, given: Given):
         self.document = document
         self.given = given
         self.problems: list[Problem] = []
-        self.paths: dict[int, tuple[object, str]] = {}  # by identity; the node is kept so that its id stays its own
+        self.paths: dict[int, tuple[object, str]] = {}  # by identity; the node is kept so that its id is not reused
 
     def problem(self, message: str, path: Path_) -> Any:
+        """Records a problem and returns `_INVALID`. Raises SpaceError after `MAX_PROBLEMS`."""
         self.problems.append(Problem(message, self.document.mark(path), path_text(path)))
         if len(self.problems) == documents.MAX_PROBLEMS:
             raise SpaceError(self.problems)
@@ -129,7 +130,7 @@ class _Reading:
         return {k: v for k, v in missing.items() if ALTERNATIVES.get(k) not in written} | written
 
     def block(self, data: Any, path: Path_, role: Role) -> Block:
-        """A block as it is written: `name` or `name: fields`."""
+        """A block, written as `name` or `name: fields`."""
         if isinstance(data, str):
             return self.named(data, None, path, role)
         if isinstance(data, dict) and len(data) == 1:
@@ -137,7 +138,7 @@ class _Reading:
             return self.named(name, body, (*path, name), role)
         if isinstance(data, dict) and data:
             known = [name for name in data if registry.current_name(name, role) in registry.block_types(role)]
-            hint = f" Should what follows {known[0]!r} be indented further?" if known else ""
+            hint = f" Should the lines after {known[0]!r} be indented further?" if known else ""
             message = f"Expected a {role}, `name` or `name: {{field: value}}`, found {describe(data)}.{hint}"
             return self.problem(message, path)
         return self.problem(f"Expected a {role}, found {describe(data)}.", path)
@@ -153,7 +154,7 @@ class _Reading:
         return self.problem(f"No {role} is called {name!r}.{nearest(name, known)} Known: {', '.join(known)}.", path)
 
     def body(self, kind: BlockType, body: Any) -> Any:
-        """The fields, where `sequence: [...]` and `learned: 512` stand for the one field that is meant."""
+        """The fields of a block; `sequence: [...]` and `learned: 512` set the only field, or the field `of`."""
         if body is None or isinstance(body, dict):
             return body or {}
         if len(kind.fields) == 1:
@@ -175,7 +176,7 @@ class _Reading:
         for key, known in kind.fields.items():
             if key not in written_as:
                 values[key] = schema.default(known)
-                if values[key] is MISSING and not unknown:  # else it is likely the field that was meant
+                if values[key] is MISSING and not unknown:  # otherwise the unknown field was probably meant
                     hint = " A search fills it in from its task." if key in ALTERNATIVES else ""
                     self.problem(f"{name} needs {key!r} ({schema.accepts(known.type).expected}).{hint}", path)
                 continue
@@ -199,7 +200,7 @@ class _Reading:
 
     def unknown_field(self, kind: BlockType, key: str, path: Path_) -> None:
         if key in kind.given:
-            self.problem(f"{key!r} of {kind.name} comes from the model around it; leave it out.", path)
+            self.problem(f"{key!r} of {kind.name} is set by the surrounding model; remove it.", path)
         elif not kind.fields:
             self.problem(f"{kind.name} has no fields, found {key!r}.", path)
         else:
@@ -219,7 +220,7 @@ class _Reading:
 
     def scalar(self, accepted: Accepts, data: Any, path: Path_) -> Any:
         if isinstance(data, Tagged):
-            return self.problem(f"A hole cannot stand here; expected {accepted.expected}, found {data.tag}.", path)
+            return self.problem(f"A hole is not allowed here; expected {accepted.expected}, found {data.tag}.", path)
         try:
             return accepted.read(data)
         except Mismatch as error:
@@ -239,7 +240,7 @@ class _Reading:
         return (self.item(accepted, data, path),)
 
     def item(self, accepted: Accepts, data: Any, path: Path_) -> Value:
-        """One item of a list of blocks: a block, or a hole that blocks will fill."""
+        """One item of a list of blocks: a block, or a hole for blocks."""
         assert accepted.role is not None
         if isinstance(data, Tagged):
             return self.hole(accepted, data, path, lambda option, at: self.option(accepted, option, at))
@@ -248,7 +249,7 @@ class _Reading:
         return self.block(data, path, accepted.role)
 
     def option(self, accepted: Accepts, data: Any, path: Path_) -> Value:
-        """An option among blocks is a block, or a tuple where it is several, none, or a hole itself."""
+        """An option for blocks: a block, or a tuple if it is several blocks, no block, or a hole."""
         blocks = self.blocks(accepted, data, path)
         return blocks[0] if len(blocks) == 1 and isinstance(blocks[0], Block) else blocks
 
@@ -300,12 +301,12 @@ class _Reading:
         if "step" in given:
             steps = (given["high"] - given["low"]) / given["step"]
             if abs(steps - round(steps)) > 1e-6:
-                message = f"high must be low plus a whole number of steps, but it lies {steps:.6g} steps above."
+                message = f"high must be low plus a whole number of steps, but it is {steps:.6g} steps above low."
                 return self.problem(message, path)
         return self.placed(Floats(**given, mark=self.document.mark(path)), path)
 
     def ends(self, tag: str, data: Any, known: Mapping[str, Any], path: Path_) -> Any:
-        """The attributes of !int and !float, which fit together."""
+        """The attributes of !int and !float, checked together."""
         if isinstance(data, list):
             if len(data) != 2:
                 return self.problem(f"Expected {tag} [low, high], found a list of {len(data)}.", path)
@@ -324,11 +325,11 @@ class _Reading:
         if given.get("log") and low <= 0:
             return self.problem(f"log needs low above 0, but got low={low}.", path)
         if given.get("log") and given.get("step", 1 if tag == "!int" else None) not in (None, 1):
-            return self.problem("log and step exclude one another; leave one out.", path)
+            return self.problem("log and step cannot be used together; remove one.", path)
         return given
 
     def attributes(self, tag: str, data: Any, known: Mapping[str, Any], needed: tuple[str, ...], path: Path_) -> Any:
-        """The mapping form of a hole; what is not in `known` is reported and left out."""
+        """The attributes of a hole in its long form; unknown ones are reported and left out."""
         if not isinstance(data, dict):
             short = "[low, high]" if "low" in known else "[option, option]"
             return self.problem(f"Expected {tag} {short} or a mapping, found {describe(data)}.", path)
@@ -342,13 +343,13 @@ class _Reading:
             else:
                 given[key] = self.scalar(schema.accepts(known[key]), value, (*path, key))
         missing = [key for key in needed if key not in data]
-        if missing and given.keys() == data.keys():  # else one of the unknown is likely meant
+        if missing and given.keys() == data.keys():  # otherwise an unknown attribute was probably meant
             self.problem(f"{tag} needs {' and '.join(missing)}.", path)
         return _INVALID if missing else given
 
 
 @dataclass(frozen=True)
 class _Short:
-    """The value of the one field of a block, written in place of its fields."""
+    """A value that is written in place of the fields of a block."""
 
     value: Any

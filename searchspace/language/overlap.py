@@ -1,4 +1,4 @@
-"""Whether two options of a choice can become the same thing, which would count and sample it twice."""
+"""Checks whether two options of a choice can become equal. They would be counted and sampled twice."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from searchspace.errors import SpaceError
 from searchspace.language import canonical
 from searchspace.tree import Block, Choice, Floats, Integers, Same, Value, has_holes
 
-EFFORT = 200_000  # comparisons for one space; beyond them options with holes count as distinct
-MAX_NESTING = 50  # lists within lists, or choices among lists one after another, that a comparison follows
+EFFORT = 200_000  # comparisons for one space; after them, options with holes count as different
+MAX_NESTING = 50  # the deepest nesting of lists, or sequence of choices between lists, that is compared
 
 
 def first(options: tuple[Value, ...], search: Search) -> tuple[int, int] | None:
-    """The first two options that overlap, by index, or None; `search` is shared by the choices of one space.
+    """The indices of the first two options that overlap, or None. All choices of a space share one `search`.
 
-    Exact where options have no holes. Holes are taken as independent; options with a `!same` are compared as written.
+    The result is exact for options without holes. Holes count as independent, and options with a `!same` are compared
+    as they are written.
     """
     seen: dict[str, int] = {}
     for index, option in enumerate(options):
@@ -41,20 +42,21 @@ def _key(option: Value) -> str:
     if items and all(isinstance(item, Block) for item in items):
         try:
             of = canonical.canonical(Block("sequence", {"of": items})).fields["of"]
-        except SpaceError:  # too large to write out
+        except SpaceError:  # too large to expand
             return repr(option)
         return json.dumps(canonical.encoded(of))
     return f"{type(option).__name__} {option!r}"
 
 
 class Search:
-    """Compares trees, counting the steps it takes."""
+    """Compares trees and counts the comparisons."""
 
     def __init__(self) -> None:
         self.spent = 0
         self.nesting = 0
 
     def values(self, first: Value, second: Value) -> bool:
+        """Whether `first` and `second` can become equal."""
         self.spent += 1
         if self.spent > EFFORT or isinstance(first, Same) or isinstance(second, Same):
             return False
@@ -75,7 +77,7 @@ class Search:
         return type(first) is type(second) and first == second
 
     def lists(self, first: tuple[Value, ...], second: tuple[Value, ...]) -> bool:
-        """Item by item; a choice among lists stands for each of them in turn."""
+        """Whether two lists can become equal. A choice between lists is replaced by each of its lists."""
         if not any(map(_splices, first + second)):
             return len(first) == len(second) and all(map(self.values, first, second))
         self.spent += 1
@@ -97,7 +99,7 @@ class Search:
 
 
 def _splices(item: Value) -> bool:
-    """Whether `item` can become several items of its list."""
+    """Whether `item` can become several items of the list."""
     return isinstance(item, Choice) and any(isinstance(option, tuple) for option in item.options)
 
 
@@ -106,7 +108,7 @@ def _as_list(value: Value) -> tuple[Value, ...]:
 
 
 def _integers(first: Any, second: Any) -> bool:
-    """Whether two of int, Integers share a number: low1 + a step1 = low2 + b step2 within both ranges."""
+    """Whether two ints or Integers share a number: low1 + a step1 = low2 + b step2 within both ranges."""
     if not all(isinstance(one, Integers) or type(one) is int for one in (first, second)):
         return False
     low1, high1, step1 = _grid(first)
@@ -116,7 +118,7 @@ def _integers(first: Any, second: Any) -> bool:
         return False
     period = step1 * step2 // shared
     steps = (low2 - low1) // shared * pow(step1 // shared, -1, step2 // shared) if step2 > shared else 0
-    meeting = low1 + steps * step1  # one common number, perhaps out of range
+    meeting = low1 + steps * step1  # a common number, which may be out of range
     lowest = max(low1, low2)
     return meeting + -((meeting - lowest) // period) * period <= min(high1, high2)
 
@@ -126,7 +128,7 @@ def _grid(value: Any) -> tuple[int, int, int]:
 
 
 def _floats(first: Any, second: Any) -> bool:
-    """Whether two of float, Floats may share a number; steps are not looked at."""
+    """Whether two floats or Floats can share a number; steps are ignored."""
     if not all(isinstance(one, Floats) or type(one) is float for one in (first, second)):
         return False
     low1, high1 = (first.low, first.high) if isinstance(first, Floats) else (first, first)

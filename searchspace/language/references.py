@@ -1,4 +1,4 @@
-"""What must hold among the holes of a space: names, `!same`, `each`, and options that never overlap."""
+"""Checks of the holes of a space: names, `!same`, `each`, and options that must not overlap."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ PathOf = Callable[[object], str]
 
 @dataclass(frozen=True)
 class _Scope:
-    """Where in a space the walk is.
+    """The place of the walk in a space.
 
-    options: the (choice, option) pairs it is inside of. repeats: the repeats it is inside of, innermost last. copies:
-    those of them for which everything here is drawn copy by copy. holes: the named holes it is inside of.
+    options: the pairs (choice, option) around the place. repeats: the repeats around it, innermost last. copies: those
+    repeats for which everything here is filled copy by copy. holes: the named holes around it.
     """
 
     options: frozenset[tuple[int, int]] = frozenset()
@@ -76,11 +76,11 @@ class _Walk:
 
     def each(self, hole: Hole, scope: _Scope) -> _Scope:
         if not scope.repeats:
-            self.problem("each: true stands outside of every repeat, so there are no copies to draw for.", hole)
+            self.problem("each: true is outside of every repeat, so there are no copies.", hole)
             return scope
         inner = scope.repeats[-1]
         if inner.fields["share_weights"] is True:
-            self.problem("each: true within a repeat that shares its weights: all its steps are one copy.", hole)
+            self.problem("each: true is inside a repeat that shares its weights, which has only one copy.", hole)
         return replace(scope, copies=scope.copies | {id(inner)})
 
     def name(self, hole: Hole, scope: _Scope) -> None:
@@ -112,20 +112,19 @@ class _Walk:
         line = f" (line {hole.mark.line})" if hole.mark else ""
         if not defined.options <= scope.options:
             if same.name not in scope.holes:
-                self.problem(
-                    f"The hole {same.name!r}{line} stands within an option of a choice that need not be taken "
-                    "where this !same is reached.",
-                    same,
-                )
+                message = f"The hole {same.name!r}{line} is inside an option that need not be chosen"
+                self.problem(f"{message} where this !same is used.", same)
         elif not defined.copies <= {id(repeat) for repeat in scope.repeats}:
             self.problem(
-                f"The hole {same.name!r}{line} is drawn for each copy of a repeat that this !same is not in.", same
+                f"The hole {same.name!r}{line} is filled for each copy of a repeat, but this !same is outside "
+                "of that repeat.",
+                same,
             )
         if not _fits(place, hole):
-            self.problem(f"Expected {place.expected}, but the hole {same.name!r}{line} holds something else.", same)
+            self.problem(f"Expected {place.expected}, but the hole {same.name!r}{line} has other values.", same)
 
     def cycles(self) -> None:
-        """A hole whose option repeats the hole itself, perhaps by way of others, would never end."""
+        """Reports holes that contain themselves by `!same`, directly or through other holes."""
         leads: dict[str, set[str]] = {name: set() for name in self.named}
         for same, scope, _ in self.sames:
             for holder in scope.holes:
@@ -136,16 +135,16 @@ class _Walk:
             names = error.args[1]
             same = next(s for s, scope, _ in self.sames if s.name in names and set(names) & set(scope.holes))
             self.problem(
-                f"The holes {', '.join(sorted(map(repr, set(names))))} hold one another by !same, "
-                "which would never end.",
+                f"The holes {', '.join(sorted(map(repr, set(names))))} contain each other by !same, "
+                "so they would never end.",
                 same,
             )
 
 
 def check(root: Block, path_of: PathOf = lambda _: "", *, complete: bool = True) -> list[Problem]:
-    """Every problem among the holes of `root`; `path_of` names a node's place.
+    """All problems with the holes of `root`. `path_of` returns the path of a node.
 
-    With `complete` false parts of the tree could not be read: what depends on them is left alone.
+    complete: whether the whole tree could be read. If not, checks that need all of it are skipped.
     """
     walk = _Walk(path_of, complete)
     walk.value(root, _Scope(), None)

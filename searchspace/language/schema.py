@@ -1,4 +1,4 @@
-"""What a field of a block accepts and what it is when nobody writes it, read from its configuration's types."""
+"""The valid values and the default of a field of a block, from the types of its configuration."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _NAMES: dict[type, str] = {bool: "true or false", int: "a whole number", float: 
 
 
 class Mismatch(ValueError):
-    """A value of the wrong type; the message says what was expected and what was found."""
+    """Raised for a value of the wrong type. The message says what was expected and what was found."""
 
 
 @dataclass(frozen=True)
 class Accepts:
-    """A field's type, taken apart: blocks of one role in one shape, or scalars.
+    """What a field accepts: blocks of one role in one shape, or scalars.
 
-    role and shape: of the blocks it holds, None for scalars. scalars: of bool, int, float, str. literals: exact values.
-    optional: whether it may be null.
+    role, shape: of the blocks; None for scalars. scalars: types among bool, int, float, str. literals: exact values.
+    optional: whether null is valid.
     """
 
     role: Role | None
@@ -39,7 +39,7 @@ class Accepts:
 
     @property
     def expected(self) -> str:
-        """In words: `a whole number or null`."""
+        """A description, such as `a whole number or null`."""
         words = [{"blocks": "blocks", "branches": "a list of branches"}.get(str(self.shape), f"a {self.role}")]
         words = words if self.role else [_NAMES[scalar] for scalar in self.scalars]
         if self.literals:
@@ -48,7 +48,7 @@ class Accepts:
         return " or ".join([*words, "null"] if self.optional else words)
 
     def read(self, data: Any) -> Any:
-        """`data` as this type keeps it: an int where a float is wanted becomes one. Raises Mismatch."""
+        """`data` as a value of this type; an int becomes a float if a float is expected. Raises Mismatch."""
         if data is None and self.optional:
             return None
         for literal in self.literals:
@@ -72,7 +72,7 @@ class Accepts:
         return nearest(data, [value for value in self.literals if isinstance(value, str)]) if data else ""
 
     def holds(self, value: Value) -> bool:
-        """Whether a value of a tree, perhaps with holes, can stand here as it is."""
+        """Whether a value of a tree, which may have holes, is valid here."""
         match value:
             case Choice():
                 return all(self._holds_option(option) for option in value.options)
@@ -92,7 +92,7 @@ class Accepts:
             return value is None and self.optional
 
     def _holds_option(self, option: Value) -> bool:
-        # Within a list of blocks an option is one block or several.
+        # In a list of blocks an option is one block or several.
         if self.shape in ("blocks", "branches"):
             items = option if isinstance(option, tuple) else (option,)
             return all(self._holds_item(item) for item in items)
@@ -111,7 +111,7 @@ class Accepts:
 
 @cache
 def accepts(type_: Any) -> Accepts:
-    """Take a configuration's type apart."""
+    """What a field of the type `type_` accepts. Raises TypeError if fields cannot have this type."""
     members = get_args(type_) if get_origin(type_) in (Union, UnionType) else (type_,)
     role: Role | None = None
     shape: Shape | None = None
@@ -131,13 +131,13 @@ def accepts(type_: Any) -> Accepts:
 
 
 def has_role(name: str, role: Role | None) -> bool:
-    """Whether `name` is a block of that role."""
+    """Whether there is a block of `role` with the current name `name`."""
     return name in registry.block_types(role)
 
 
 @cache
 def default(field: Field) -> Any:
-    """The value of `field` when it is not written, as a tree; `MISSING` when it must be."""
+    """The default of `field` as a tree; `MISSING` if the field is required."""
     accepted = accepts(field.type)
     if field.default is MISSING or (field.default is None and accepted.optional):
         return field.default
@@ -148,7 +148,7 @@ def default(field: Field) -> Any:
 
 
 def same(first: Any, second: Any) -> bool:
-    """Equality that tells 1, 1.0 and true apart."""
+    """Equality of trees that distinguishes 1, 1.0 and true."""
     if type(first) is not type(second):
         return False
     if isinstance(first, Block):
@@ -166,9 +166,9 @@ def written(block: Block) -> dict[str, Value]:
 
 
 def complete(block: Block, path: str = "") -> Block:
-    """A tree made by a program, put in order: names and types checked, defaults filled in, floats where floats belong.
+    """Checks a tree that a program made, and completes it: defaults are filled in, ints become floats where needed.
 
-    Raises SpaceError with every problem at once.
+    Former names become current names. Raises SpaceError with all problems.
     """
     problems: list[Problem] = []
     done = _complete(block, path, problems)

@@ -1,9 +1,9 @@
-"""Which values of the holes of a block can be part of an architecture, and which of none.
+"""Finds values of holes that no valid architecture can have.
 
-A value is supported when what stands beside it can be filled so that all of it fits together. The search goes through
-combinations until it has found one for each value; a value is given up only when every combination with it has failed,
-so where there are too many to be tried the value is taken to fit, as is all that depends on blocks that are left open.
-A real interval stands for its ends and its middle.
+A value is supported if the other fields of its block can be filled so that everything fits together. The search tries
+combinations until it has found one for each value. A value is rejected only if all combinations with it have failed.
+If there are too many combinations, or if the answer depends on a block that is left open, the value counts as valid. Of
+a real interval only the ends and the middle are tried.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from searchspace.language.holes import labels, plain
 from searchspace.language.traversal import BODY, REPEAT, children
 from searchspace.tree import Block, Choice, Floats, Hole, Integers, Same, Scalar, Value, has_holes
 
-TRIES = 4000  # combinations, before a value is taken to fit
-RANGE = 1024  # numbers that are all tried; of a longer range its ends
-FILLINGS = 64  # of a block that stands in another, beyond which it is left open
-SHOWN = 6  # values in one message
-NEAR = 64  # how far from a number another is looked for
+TRIES = 4000  # combinations to try before a value counts as valid
+RANGE = 1024  # the longest range of which all numbers are tried; of a longer one only the ends
+FILLINGS = 64  # the most ways to fill a nested block; with more it is left open
+SHOWN = 6  # the most values in one message
+NEAR = 64  # how far from an invalid number to look for a valid one
 
 
 class Undecided(Exception):
-    """What was asked depends on a block that is left open."""
+    """Raised if the answer depends on a block that is left open."""
 
 
 class Open:
-    """A block, or a list of them, of which nothing is known; whoever looks at it learns that it is undecided."""
+    """A block, or a list of blocks, that is left open. Every use of it raises Undecided."""
 
     def _undecided(self, *_: Any) -> Any:
         raise Undecided
@@ -43,20 +43,20 @@ class Open:
 
 
 OPEN: Any = Open()
-Taken = tuple[int, type, Scalar]  # a value of a hole: which hole, by identity, and the value or label
+Taken = tuple[int, type, Scalar]  # a value of a hole: the identity of the hole, and the type and value (or label)
 
 
 @dataclass(frozen=True)
 class Filling:
-    """One way to fill a part of a description, and the values of holes that it takes."""
+    """One way to fill a part of a description, and the values of holes that it uses."""
 
     value: Any
     taken: tuple[Taken, ...] = ()
 
 
 @dataclass(frozen=True)
-class Refused:
-    """Values of one hole that nothing goes with, what was said against the first of them, and what would fit."""
+class Rejected:
+    """Values of one hole that are invalid, the reason for the first of them, and valid values."""
 
     hole: Hole
     values: tuple[Scalar, ...]
@@ -64,11 +64,11 @@ class Refused:
     instead: tuple[Scalar, ...]
 
     def problem(self, path: str) -> Problem:
-        """In words, at the place of the hole."""
+        """The problem, at the place of the hole."""
         named = ", ".join(map(_shown, self.values[:SHOWN])) + (", ..." if len(self.values) > SHOWN else "")
-        fits = f" These would fit: {', '.join(map(_shown, self.instead[:SHOWN]))}." if self.instead else ""
-        verb = "fits" if len(self.values) == 1 else "fit"
-        message = f"{named} {verb} nothing that can stand around it. For one: {self.reason}{fits}"
+        valid = f" Valid values: {', '.join(map(_shown, self.instead[:SHOWN]))}." if self.instead else ""
+        verb = "is" if len(self.values) == 1 else "are"
+        message = f"{named} {verb} not valid with any of the surrounding values. For example: {self.reason}{valid}"
         return Problem(message, self.hole.mark, path)
 
 
@@ -76,12 +76,12 @@ def _shown(value: Scalar) -> str:
     return repr(value) if isinstance(value, str) else plain(value)
 
 
-Attempt = Callable[[tuple[Any, ...]], str | None]  # what is wrong with a combination; may raise Undecided
-Holes = Mapping[str, Hole]  # by name, for those that are tied
+Attempt = Callable[[tuple[Any, ...]], str | None]  # returns the error of a combination, or None; may raise Undecided
+Holes = Mapping[str, Hole]  # the named holes
 
 
 def fillings(value: Value, named: Holes) -> list[Filling] | None:
-    """Every way to fill a scalar, or a hole for one; None where it is not known here."""
+    """All ways to fill `value`; None if they cannot be listed."""
     match value:
         case Choice():
             ways: list[Filling] = []
@@ -106,7 +106,7 @@ def fillings(value: Value, named: Holes) -> list[Filling] | None:
 
 
 def numbers(hole: Integers | Floats) -> Iterable[int | float]:
-    """Those of a hole that are tried."""
+    """The numbers of a hole that are tried."""
     if isinstance(hole, Integers):
         every = range(hole.low, hole.high + 1, hole.step)
         return every if len(every) <= RANGE else (hole.low, hole.high)
@@ -116,7 +116,7 @@ def numbers(hole: Integers | Floats) -> Iterable[int | float]:
 
 
 def by_field(block: Block, named: Holes) -> dict[str, list[Filling]]:
-    """Every way to fill each field of a block; what is not known, or drawn for each copy of a repeat, is left open."""
+    """All ways to fill each field of a block. What cannot be listed, or differs between copies, is left open."""
     found = {}
     for name, value in block.fields.items():
         copied = block.name == REPEAT and name == BODY and holds_each(value)
@@ -125,7 +125,7 @@ def by_field(block: Block, named: Holes) -> dict[str, list[Filling]]:
 
 
 def _blocks(block: Block, named: Holes) -> list[Filling]:
-    """Every way to fill a block, or one that is left open where there are many."""
+    """All ways to fill a block; one open filling if there are too many."""
     if not has_holes(block):
         return [Filling(block)]
     ways = _product(list(by_field(block, named).values()))
@@ -138,7 +138,7 @@ def _blocks(block: Block, named: Holes) -> list[Filling]:
 
 
 def holds_each(value: Value) -> bool:
-    """Whether anything in `value` is drawn for each copy of a repeat."""
+    """Whether anything in `value` is filled for each copy of a repeat."""
     return getattr(value, "each", False) is True or any(map(holds_each, children(value)))
 
 
@@ -146,7 +146,7 @@ def _lists(items: tuple[Value, ...], named: Holes) -> list[Filling]:
     ways = _product([fillings(item, named) for item in items])
     if ways is None:
         return [Filling(OPEN)]
-    # An option that is a list takes its place in the list around it.
+    # An option that is a list becomes part of the surrounding list.
     return [Filling(tuple(_spread(items, way.value)), way.taken) for way in ways]
 
 
@@ -159,7 +159,7 @@ def _spread(items: Sequence[Value], filled: Sequence[Any]) -> Iterator[Any]:
 
 
 def _product(parts: list[list[Filling] | None]) -> list[Filling] | None:
-    """All combinations, each value a tuple; None where a part is not known, or there are too many."""
+    """All combinations, as tuples; None if a part cannot be listed, or if there are too many."""
     count = 1
     for part in parts:
         count *= len(part) if part is not None else FILLINGS + 1
@@ -172,26 +172,26 @@ def _product(parts: list[list[Filling] | None]) -> list[Filling] | None:
 
 
 def unsupported(parts: Sequence[Sequence[Filling]], attempt: Attempt) -> dict[Taken, str]:
-    """The values of holes that are in no combination which `attempt` has nothing against, with what it says."""
+    """The values of holes that are in no valid combination, with the error of the first combination."""
     holding: dict[Taken, tuple[int, list[Filling]]] = {}
     for place, part in enumerate(parts):
         for way in part:
             for taken in way.taken:
                 holding.setdefault(taken, (place, []))[1].append(way)
-    refused: dict[Taken, str] = {}
+    rejected: dict[Taken, str] = {}
     seen: set[Taken] = set()
     for taken, (place, ways) in holding.items():
         if taken in seen:
             continue
         found, reason = first_fit([*parts[:place], ways, *parts[place + 1 :]], attempt)
         if found is None:
-            refused[taken] = reason
+            rejected[taken] = reason
         seen.update(other for way in found or () for other in way.taken)
-    return refused
+    return rejected
 
 
 def first_fit(parts: Sequence[Sequence[Filling]], attempt: Attempt) -> tuple[tuple[Filling, ...] | None, str]:
-    """A combination that fits, or None with what is wrong with the first; empty where there are too many to try."""
+    """(a valid combination, ""), or (None, the first error). The combination is empty if there are too many to try."""
     first = ""
     for tried, ways in enumerate(itertools.product(*parts)):
         if tried == TRIES:
@@ -206,21 +206,21 @@ def first_fit(parts: Sequence[Sequence[Filling]], attempt: Attempt) -> tuple[tup
     return None, first
 
 
-def refusals(parts: Sequence[Sequence[Filling]], attempt: Attempt, holes: Mapping[int, Hole]) -> list[Refused]:
-    """What `unsupported` finds, hole by hole; `holes` by identity."""
-    refused = unsupported(parts, attempt)
+def rejections(parts: Sequence[Sequence[Filling]], attempt: Attempt, holes: Mapping[int, Hole]) -> list[Rejected]:
+    """The result of `unsupported` for each hole; `holes` maps identities to holes."""
+    rejected = unsupported(parts, attempt)
     found = []
-    for key in dict.fromkeys(taken[0] for taken in refused):
-        values = [taken for taken in refused if taken[0] == key]
+    for key in dict.fromkeys(taken[0] for taken in rejected):
+        values = [taken for taken in rejected if taken[0] == key]
         every = dict.fromkeys(taken for part in parts for way in part for taken in way.taken if taken[0] == key)
-        fit = [taken[2] for taken in every if taken not in refused]
+        fit = [taken[2] for taken in every if taken not in rejected]
         instead = _by_distance(values[0], [*_near(values[0], parts, attempt), *fit])
-        found.append(Refused(holes[key], tuple(value[2] for value in values), refused[values[0]], instead))
+        found.append(Rejected(holes[key], tuple(value[2] for value in values), rejected[values[0]], instead))
     return found
 
 
 def _by_distance(taken: Taken, values: Sequence[Scalar]) -> tuple[Scalar, ...]:
-    """Numbers by how far they are from a whole number that was refused, and others after them."""
+    """`values` in order of their distance from a rejected whole number; other values come last."""
 
     def distance(value: Any) -> float:
         return abs(value - taken[2]) if taken[1] is int is type(value) else math.inf
@@ -229,11 +229,11 @@ def _by_distance(taken: Taken, values: Sequence[Scalar]) -> tuple[Scalar, ...]:
 
 
 def _near(taken: Taken, parts: Sequence[Sequence[Filling]], attempt: Attempt) -> Iterator[int]:
-    """The nearest numbers below and above that would fit in the place of a whole number."""
+    """The nearest valid numbers below and above a rejected whole number."""
     number: Any = taken[2]
     place = next((i for i, part in enumerate(parts) for way in part if taken in way.taken), 0)
     if taken[1] is not int or not all(way.value == number for way in parts[place] if taken in way.taken):
-        return  # nor where it is a number within a block
+        return  # a number inside a block is not varied
     for others in (range(number - 1, max(number - NEAR, 0), -1), range(number + 1, number + NEAR)):
         for other in others:
             if first_fit([*parts[:place], [Filling(other)], *parts[place + 1 :]], attempt)[0]:

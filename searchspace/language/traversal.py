@@ -1,17 +1,17 @@
-"""Filling the holes of a space: one walk, which random draws, replays, Optuna and mutation steer by a function.
+"""Fills the holes of a space: one walk, steered by a function. Random draws, replays, Optuna and mutation use it.
 
-`choose(path, hole)` is called once for every hole that becomes active, in document order, and returns a label for a
-choice (see `holes.labels`) or a number. The paths it sees are stable and read like the file:
+The function `choose(path, hole)` is called once for each hole that becomes active, in document order. It returns the
+label of an option (see `holes.labels`) or a number. Paths are stable and follow the file:
 
     width                                         a field of the model
-    body[0].repeat.of[1].residual.norm            a field further down; [1] is the place in a list
-    body[0].repeat.of[1].residual.of[0]?attention.heads     a hole inside the option `attention` of another hole
-    body[0].repeat@2.of[1].residual.norm          with `each: true`: the second copy's own draw
+    body[0].repeat.of[1].residual.norm            a nested field; [1] is the index in a list
+    body[0].repeat.of[1].residual.of[0]?attention.heads     a hole in the option `attention` of another hole
+    body[0].repeat@2.of[1].residual.norm          with `each: true`: the hole of the second copy
 
-Inside a repeat a hole is drawn once for all copies. With `each: true` it is drawn for every copy, and so is everything
-inside its options; in nested repeats, for every copy of each of them. A repeat whose `times` is drawn per copy of an
-outer repeat draws all it holds per copy too. A repeat that shares its weights has one body, whose paths say `@1`.
-`!same NAME` stands for the hole of that name: reaching either of them draws it, both get the same subtree.
+Inside a repeat, a hole is filled once for all copies. With `each: true` it is filled for each copy, and so is
+everything inside its options; in nested repeats, for each copy of every repeat. If the `times` of a repeat is filled
+for each copy of an outer repeat, so is everything inside it. A repeat that shares its weights has one body, with `@1`
+in its paths. `!same NAME` is the hole of that name: whichever is reached first fills it, and both get the same value.
 """
 
 from __future__ import annotations
@@ -31,14 +31,17 @@ Choose = Callable[[str, Hole], Any]
 
 REPEAT = "repeat"
 BODY = "of"
-MAX_COPIES = 256  # with holes of their own
+MAX_COPIES = 256  # the maximum for repeats whose copies have their own holes
 _COPY = re.compile(r"@(\d+)")
 
 
 @dataclass(frozen=True)
 class Home:
-    """Where a named hole stands. `repeats`: the repeats with copies of their own around it, outermost first; it is
-    drawn anew in each copy of the first `level` of them. Paths here carry no copies."""
+    """The place of a named hole.
+
+    repeats: the repeats around it whose copies differ, outermost first. The hole is filled for each copy of the first
+    `level` of them. Paths here do not contain copies.
+    """
 
     hole: Hole
     path: str
@@ -46,7 +49,7 @@ class Home:
     level: int
 
     def placed(self, each: str) -> str:
-        """The path of this hole in the copies that the path `each` stands in."""
+        """The path of this hole in the copies that contain the path `each`."""
         path = self.path
         for repeat, copy in reversed(list(zip(self.repeats[: self.level], _COPY.findall(each)))):
             path = f"{path[: len(repeat)]}@{copy}{path[len(repeat) :]}"
@@ -68,29 +71,34 @@ def _joined(place: str, name: str) -> str:
 
 
 def body_path(place: str, copy: int | None = None) -> str:
-    """The path of a repeat's body, in one of its copies or whichever."""
+    """The path of a repeat's body: in one of its copies, or with None for all copies."""
     return f"{place}.{BODY}" if copy is None else f"{place}@{copy}.{BODY}"
 
 
 def option_path(path: str, label: object) -> str:
+    """The path of the option called `label` of the choice at `path`."""
+    """The path of the option called `label` of the choice at `path`."""
     return f"{path}?{label}"
 
 
 class Outline:
-    """What is known of a space before anything is drawn: which parts are open, which repeats have copies that differ,
-    where named holes stand. Raises SpaceError for ties that cannot hold."""
+    """Facts about a space that do not depend on how it is filled.
+
+    They are: which parts are open, which repeats have copies that differ, and where named holes are. Raises SpaceError
+    if a tie (`!same`) is invalid.
+    """
 
     def __init__(self, root: Block):
         self.root = root
         self.homes: dict[str, Home] = {}
-        self.tied: set[str] = set()  # names that some `!same` refers to
-        # By identity: nodes are immutable and `root` keeps them alive.
+        self.tied: set[str] = set()  # names that a `!same` refers to
+        # Keys are identities: nodes are immutable, and `root` keeps them alive.
         self._open: dict[int, tuple[str, ...]] = {}
         self._options: dict[tuple[int, type, Scalar], Value] = {}
         self._each: dict[int, bool] = {}
         self._problems: list[Problem] = []
         self._ties: list[tuple[Same, str, tuple[str, ...]]] = []
-        self._repeats: dict[str, Block] = {}  # those whose copies differ, by path
+        self._repeats: dict[str, Block] = {}  # the repeats whose copies differ, by path
         self._scan_block(root, "", (), 0)
         self._check_ties()
         if not self._problems:
@@ -99,31 +107,31 @@ class Outline:
             raise SpaceError(self._problems)
 
     def open(self, value: Value) -> bool:
-        """Whether anything in `value` is to be drawn."""
+        """Whether there is a hole in `value`."""
         if not isinstance(value, Block):
             return has_holes(value)
         return bool(self.open_fields(value))
 
     def open_fields(self, block: Block) -> tuple[str, ...]:
-        """The fields of `block` in which anything is to be drawn."""
+        """The fields of `block` that contain holes."""
         key = id(block)
         if key not in self._open:
             self._open[key] = tuple(name for name, value in block.fields.items() if has_holes(value))
         return self._open[key]
 
     def option(self, choice: Choice, label: Scalar) -> Value:
-        """The option called `label`. Raises SpaceError when there is none."""
+        """The option called `label`. Raises SpaceError if there is none."""
         key = (id(choice), type(label), label)
         if key not in self._options:
             self._options[key] = option(choice, label)
         return self._options[key]
 
     def differs(self, block: Block) -> bool:
-        """Whether `block` is a repeat with holes of their own for each copy."""
+        """Whether `block` is a repeat whose copies have their own holes."""
         return block.name == REPEAT and self._holds_each(block.fields[BODY])
 
     def anchored(self, block: Block) -> bool:
-        """Whether the repeat's own fields are drawn for each copy of an outer repeat."""
+        """Whether the other fields of the repeat are filled for each copy of an outer repeat."""
         return any(self._holds_each(value) for name, value in block.fields.items() if name != BODY)
 
     def _holds_each(self, value: Value) -> bool:
@@ -175,10 +183,10 @@ class Outline:
                 continue
             self.tied.add(same.name)
             if repeats[: home.level] != home.repeats[: home.level]:
-                place = f"outside the repeat in which {same.name!r} is drawn for each copy"
-                self._problem(f"!same {same.name} stands {place}", same, path)
+                place = f"outside the repeat in which {same.name!r} is filled for each copy"
+                self._problem(f"!same {same.name} is {place}", same, path)
             if home.level < len(home.repeats) and self._holds_each(home.hole):
-                words = f"{same.name!r} is drawn once but holds holes drawn for each copy, so it has no one value"
+                words = f"{same.name!r} is filled once, but holes inside it are filled for each copy"
                 self._problem(f"!same {same.name}: {words}; give it each: true", same, path)
         for name in sorted(self.tied):
             if name in self.references(name):
@@ -189,15 +197,15 @@ class Outline:
             around = [other for place, other in self._repeats.items() if path.startswith(place)]
             most = math.prod(map(self.most_copies, around))
             if most > MAX_COPIES:
-                message = f"at most {MAX_COPIES} copies can have holes of their own (each: true), but these are {most}"
+                message = f"at most {MAX_COPIES} copies can have their own holes (each: true), but there are {most}"
                 self._problems.append(Problem(message, block.mark, path))
 
     def most_copies(self, block: Block) -> int:
-        """The most bodies that a repeat can have."""
+        """The largest number of bodies that a repeat can have."""
         return 1 if self.highest(block.fields["share_weights"], min) else self.highest(block.fields["times"])
 
     def highest(self, value: Value, among: Callable[[Iterable[int]], int] = max) -> int:
-        """The highest number that a field can be filled with; with `among` min the lowest."""
+        """The highest number that a field can have; with `among=min` the lowest."""
         match value:
             case Same():
                 return self.highest(self.homes[value.name].hole, among)
@@ -208,7 +216,7 @@ class Outline:
         return value if isinstance(value, int) else 1
 
     def references(self, name: str) -> set[str]:
-        """The names that the hole called `name` refers to, directly or through others."""
+        """The names that the hole called `name` refers to, directly or through other holes."""
         found: set[str] = set()
         waiting = [name]
         while waiting:
@@ -223,7 +231,7 @@ class Outline:
 
 
 class Walk:
-    """One filling of a space; `choices` records what was chosen, in the order it was asked for."""
+    """One way to fill a space. `choices` records the values in the order of the calls of `choose`."""
 
     def __init__(self, outline: Outline, choose: Choose):
         self.outline = outline
@@ -231,11 +239,12 @@ class Walk:
         self.choices: dict[str, Scalar] = {}
 
     def root(self) -> Block:
+        """The filled tree. Raises SpaceError if a chosen value is invalid."""
         block = self._block(self.outline.root, "", "")
         assert isinstance(block, Block)
         return block
 
-    # `path` is where a value stands; `each` is the same place with every copy named, for holes drawn in each copy.
+    # `path` is the place of a value. `each` is the same place with all copies named, for holes filled for each copy.
 
     def _value(self, value: Value, path: str, each: str) -> Value:
         match value:
@@ -256,7 +265,7 @@ class Walk:
         for index, item in enumerate(items):
             value = self._value(item, f"{path}[{index}]", f"{each}[{index}]")
             if isinstance(value, tuple) and not isinstance(item, tuple):
-                filled.extend(value)  # an option that is a list takes its place in the list around it
+                filled.extend(value)  # an option that is a list becomes part of the surrounding list
             else:
                 filled.append(value)
         return tuple(filled)
@@ -283,7 +292,7 @@ class Walk:
         ]
         if own["share_weights"]:
             return Block(block.name, {**own, BODY: bodies[0]}, block.mark)
-        # A copy that holds nothing is left out: `each` may skip a layer, which still counts where windows grow.
+        # An empty copy is left out, because `each` may skip a layer. It still counts for the growth of windows.
         alone = {**own, "times": 1, window_growth.GROWTH: 1}
         growth: Any = own[window_growth.GROWTH]
         growing = zip(bodies, window_growth.factors(growth, len(bodies)), strict=True)
@@ -307,31 +316,31 @@ class Walk:
     def _chosen(self, hole: Hole, path: str) -> Scalar:
         chosen = self.choose(path, hole)
         if isinstance(hole, Floats) and type(chosen) is int:
-            chosen = float(chosen)  # JSON does not always tell 1 from 1.0
+            chosen = float(chosen)  # JSON does not always distinguish 1 from 1.0
         if not admits(hole, chosen):
             raise SpaceError([Problem(f"{chosen!r} does not fit {describe(hole)}", hole.mark, path)])
         return chosen
 
 
 def realise(root: Block, choose: Choose) -> Block:
-    """The tree `root` with every hole filled by `choose`. Raises SpaceError when a chosen value does not fit."""
+    """The tree `root` with every hole filled by `choose`. Raises SpaceError if a chosen value is invalid."""
     return Walk(Outline(root), choose).root()
 
 
 def copies(own: dict[str, Any]) -> int:
-    """How many bodies a repeat with these fields has: one where they share their weights."""
+    """The number of bodies of a repeat with these fields: one if they share their weights."""
     return 1 if own["share_weights"] else own["times"]
 
 
 def options(hole: Hole, path: str) -> Iterator[tuple[str, Value]]:
-    """Each option of a choice with the path of what is in it; nothing for a number."""
+    """(path of its inside, value) of each option of a choice; nothing for a number."""
     if isinstance(hole, Choice):
         for label, value in zip(labels(hole), hole.options):
             yield option_path(path, label), value
 
 
 def children(value: Value) -> tuple[Value, ...]:
-    """What stands directly below `value`."""
+    """The values directly inside `value`."""
     match value:
         case Block():
             return tuple(value.fields.values())
@@ -343,7 +352,7 @@ def children(value: Value) -> tuple[Value, ...]:
 
 
 def ties(value: Value) -> Iterator[Same]:
-    """Every `!same` in `value`."""
+    """All `!same` in `value`."""
     if isinstance(value, Same):
         yield value
     for below in children(value):

@@ -1,7 +1,8 @@
-"""An architecture: a model with nothing left open, whatever way it was written.
+"""An architecture: a complete description of a model, without holes.
 
-Its tree is canonical (see `canonical`), so equal models are equal, and its hash depends on what was written and not on
-defaults: a new field with a neutral default changes no hash. Hashes are stored for ever; they may not change.
+Its tree is canonical (see `searchspace.language.canonical`), so two spellings of one model give equal architectures.
+The hash does not include fields at their default, so a new field with a neutral default changes no hash. Study
+databases contain hashes, so they must never change.
 """
 
 from __future__ import annotations
@@ -25,28 +26,28 @@ HASH_VERSION = "tessera-architecture-1\n"
 
 
 class Architecture:
-    """Immutable; equal and hashable by content."""
+    """A model without holes. It is immutable, and equal to every other spelling of the same model."""
 
     def __init__(self, root: Block):
-        """`root` is complete and canonical; `from_block` makes it so."""
+        """`root` must be complete and canonical; `from_block` accepts any tree."""
         self._root = root
 
     @classmethod
     def parse(cls, text: str, source: str = "<text>") -> Architecture:
-        """Read an architecture. Raises SpaceError with every problem; constraints are a space's and are not kept."""
+        """Reads an architecture; constraints are ignored. Raises SpaceError with all problems."""
         return cls._described(language.parse(text, source))
 
     @classmethod
     def load(cls, path: str | Path, given: language.Given | None = None) -> Architecture:
-        """Read the file at `path`. `given` fields are filled in if the file leaves them out.
+        """Reads the file at `path`. `given` fields are filled in if the file leaves them out.
 
-        Raises SpaceError with every problem.
+        Raises SpaceError with all problems.
         """
         return cls._described(language.load(path, given))
 
     @classmethod
     def from_block(cls, block: Block) -> Architecture:
-        """From a model's tree, in any spelling. Raises SpaceError where it holds holes, wrong names or wrong types."""
+        """From a tree in any spelling. Raises SpaceError if it has holes, wrong names or wrong types."""
         if registry.current_name(block.name, "model") not in registry.block_types("model"):
             models = ", ".join(registry.block_types("model"))
             raise SpaceError([Problem(f"Expected a model, one of {models}, found {block.name!r}.", block.mark)])
@@ -65,12 +66,12 @@ class Architecture:
 
     @property
     def root(self) -> Block:
-        """The canonical tree: every default filled in, repeats without shared weights written out."""
+        """The canonical tree: all defaults are filled in, and repeats without shared weights are expanded."""
         return self._root
 
     @cached_property
     def hash(self) -> str:
-        """Hex SHA-256 of the canonical form."""
+        """The SHA-256 of the canonical form in hexadecimal."""
         content = json.dumps(canonical.recorded(self.root), sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256((HASH_VERSION + content).encode()).hexdigest()
 
@@ -81,7 +82,7 @@ class Architecture:
 
     @cached_property
     def configured(self) -> Configured:
-        """The configurations, ready to be built. Raises SpaceError when values do not fit together."""
+        """The configurations, ready to be built. Raises SpaceError if values do not fit together."""
         try:
             return registry.configure(self.root, role="model")
         except (ValueError, ArithmeticError) as error:
@@ -89,7 +90,7 @@ class Architecture:
 
     @cached_property
     def compressed(self) -> Block:
-        """The tree as it is printed: runs of equal blocks as `repeat`."""
+        """The tree for printing, with runs of equal blocks as `repeat`."""
         return canonical.compressed(self.root)
 
     def text(self, *, defaults: bool = False) -> str:
@@ -105,16 +106,15 @@ class Architecture:
     def __repr__(self) -> str:
         return f"Architecture({self.root.name}, {self.short})"
 
-    def __reduce__(self):  # what is cached stays at home
+    def __reduce__(self):  # without cached values
         return type(self), (self.root,)
 
 
 @dataclass(frozen=True)
 class Difference:
-    """What stands at `path` in one architecture and in another.
+    """A difference between two architectures at `path`, a path of the printed form: `body[0].repeat.times`.
 
-    Paths are those of the printed form: `body[0].repeat.times`. What was added was None
-    before, what was removed is None after.
+    `before` is None if something was added, `after` is None if something was removed.
     """
 
     path: str
@@ -124,7 +124,7 @@ class Difference:
 
     @property
     def texts(self) -> tuple[str, str]:
-        """Before and after in a line each; empty where nothing stands."""
+        """Before and after as one line each; "" for what was added or removed."""
         before = "" if self.kind == "added" else _shown(self.before)
         return before, "" if self.kind == "removed" else _shown(self.after)
 
@@ -135,7 +135,7 @@ class Difference:
 
 
 def diff(first: Architecture, second: Architecture) -> list[Difference]:
-    """What changes from `first` to `second`, field by field; empty when they are equal."""
+    """The differences between `first` and `second`, field by field; empty if they are equal."""
     return list(_differences(first.compressed, second.compressed, ""))
 
 
@@ -152,7 +152,7 @@ def _differences(first: Value, second: Value, path: str) -> Iterator[Difference]
 
 
 def _list_differences(first: tuple[Value, ...], second: tuple[Value, ...], path: str) -> Iterator[Difference]:
-    """Equal items are matched first, then items of one kind in order; what is left was added or removed."""
+    """Equal items are matched first, then items of one kind in order. The others were added or removed."""
     one, two = ([json.dumps(canonical.encoded(item)) for item in items] for items in (first, second))
     for tag, i, i_end, j, j_end in SequenceMatcher(None, one, two, autojunk=False).get_opcodes():
         if tag == "equal":
@@ -184,11 +184,11 @@ def _shown(value: Value) -> str:
 
 
 def _holes(value: Value, path: str) -> list[Problem]:
-    """A problem for every hole."""
+    """One problem for each hole."""
     match value:
         case Choice() | Integers() | Floats() | Same():
             found = {Choice: "!choice", Integers: "!int", Floats: "!float", Same: "!same"}[type(value)]
-            message = f"An architecture has no holes, found {found}. With holes it is a space."
+            message = f"An architecture has no holes, but found {found}. With holes it is a space."
             return [Problem(message, value.mark, path)]
         case Block():
             return [p for name, below in value.fields.items() for p in _holes(below, f"{path}.{name}".lstrip("."))]

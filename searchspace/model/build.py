@@ -1,4 +1,4 @@
-"""From an architecture to a PyTorch module, and to what it costs."""
+"""Builds the PyTorch module of an architecture and computes its cost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from searchspace.parts import Part
 
 
 def as_architecture(architecture: Architecture | str | Path) -> Architecture:
-    """An architecture as it is, or read from a file (a path, or text in the language when it has several lines)."""
+    """`architecture` itself, or the architecture in a file or in YAML text; text has several lines.
+
+    Raises SpaceError if it is not an architecture.
+    """
     if isinstance(architecture, Architecture):
         return architecture
     if isinstance(architecture, str) and "\n" in architecture:
@@ -22,17 +25,18 @@ def as_architecture(architecture: Architecture | str | Path) -> Architecture:
 
 
 def build(architecture: Architecture | str | Path) -> nn.Module:
-    """The module of an architecture, with fresh weights from torch's current random state.
+    """The module of an architecture, with new weights from the current random state of torch.
 
-    Raises SpaceError when the file is not an architecture, ValueError when its values do not fit together.
+    Raises SpaceError if it is not an architecture, or if its values do not fit together.
     """
     return as_architecture(architecture).configured.build()
 
 
 def cost(architecture: Architecture | str | Path, shape: Shape | None = None, **shape_fields: Any) -> Cost:
-    """What one call costs; `shape`, or its fields: `cost(a, length=512, batch=8)`.
+    """The cost of one call for an input of `shape`, or of its fields: `cost(a, length=512, batch=8)`.
 
-    Tied tables and shared weights count once. FLOPs are those of `torch.utils.flop_counter`.
+    Tied tables and shared weights count once. FLOPs are those of `torch.utils.flop_counter`; see `searchspace.cost` for
+    halting models. Raises SpaceError if it is not a valid architecture, ValueError if `shape` and fields are given.
     """
     return _root(architecture, shape, shape_fields).cost()
 
@@ -40,7 +44,7 @@ def cost(architecture: Architecture | str | Path, shape: Shape | None = None, **
 def cost_by_part(
     architecture: Architecture | str | Path, shape: Shape | None = None, **shape_fields: Any
 ) -> list[tuple[str, Cost]]:
-    """(path, cost) of every leaf in the order of the forward pass; the costs add up to `cost`."""
+    """(path, cost) of each leaf in the order of the forward pass. The costs add up to `cost`. Raises as `cost`."""
     return [leaf for part in _root(architecture, shape, shape_fields).below() for leaf in part.leaves()]
 
 

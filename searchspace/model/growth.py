@@ -1,9 +1,8 @@
-"""Larger models that compute what a smaller one computes, so that a child starts where its parent had come to.
+"""Larger models that compute the same function as a smaller one, so that a child continues from its parent's training.
 
-Chen, Goodfellow & Shlens 2016, "Net2Net", https://arxiv.org/abs/1511.05641. deepened: layers are added whose residual
-sums add nothing yet. widened: hidden units are added that nothing reads yet. unshared: one set of weights becomes a
-copy for every step. Each gives the larger architecture and weights for it; at that moment the outputs are equal, and
-gradients reach all that was added.
+Chen, Goodfellow & Shlens 2016, "Net2Net", https://arxiv.org/abs/1511.05641. `deepened` adds layers whose residual sums
+add zero. `widened` adds hidden units with zero output weights. `unshared` copies one set of weights for each step. Each
+returns the larger architecture and its weights. At first the outputs are equal, and gradients reach all new parts.
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ Weights = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class Grown:
-    """An architecture, and weights that its module can load."""
+    """An architecture and the weights for its module."""
 
     architecture: Architecture
     weights: dict[str, Tensor]
 
 
 def deepened(architecture: Architecture, weights: Weights, start: int, stop: int, field: str = "body") -> Grown:
-    """The blocks from `start` to before `stop` of the list `field` (canonical: repeats written out) once more behind
-    themselves, their residual sums adding nothing yet.
+    """Repeats the blocks `start` to `stop - 1` of the list `field` directly after them; the copies add zero.
 
-    Raises ValueError for blocks that are not pre-norm residuals, or do not end with a linear map that can be zero.
+    Indices count the blocks with repeats expanded. Raises ValueError if a block is not a pre-norm residual, or does not
+    end with a linear map.
     """
     blocks = _blocks(architecture, field)
     if not 0 <= start < stop <= len(blocks):
@@ -53,9 +52,9 @@ def deepened(architecture: Architecture, weights: Weights, start: int, stop: int
 
 
 def unshared(architecture: Architecture, weights: Weights, index: int, field: str = "body") -> Grown:
-    """The `repeat` with shared weights at `index` of the list `field` as so many copies of its blocks.
+    """Replaces the `repeat` with shared weights at `index` of the list `field` by copies of its blocks.
 
-    Raises ValueError where there is none, or where its steps are told apart by a signal.
+    Raises ValueError if there is no such repeat, or if it has a signal.
     """
     blocks = _blocks(architecture, field)
     repeat = blocks[index] if 0 <= index < len(blocks) else None
@@ -63,7 +62,7 @@ def unshared(architecture: Architecture, weights: Weights, index: int, field: st
         found = repeat and repeat.name
         raise ValueError(f"{field}[{index}] must be a repeat with share_weights: true, but is {found}.")
     if repeat.fields["signal"] != "none":
-        raise ValueError(f"{field}[{index}] tells its steps apart by a signal, which copies of their own do not get.")
+        raise ValueError(f"{field}[{index}] has a signal, which copies with their own weights do not get.")
     of: Any = repeat.fields["of"]
     times: Any = repeat.fields["times"]
     child = _with(architecture, field, (*blocks[:index], *of * times, *blocks[index + 1 :]))
@@ -74,9 +73,9 @@ def unshared(architecture: Architecture, weights: Weights, index: int, field: st
 
 
 def widened(architecture: Architecture, weights: Weights, times: int = 2) -> Grown:
-    """Every feed-forward block, gated or not, with `times` as many hidden units, the new ones read by nothing yet.
+    """Multiplies the hidden units of each feed-forward block, gated or not, by `times`; new units have no effect.
 
-    Raises ValueError where there is none, or where `times` is below 2.
+    Raises ValueError if there is no such block, or if `times` is below 2.
     """
     if times < 2:
         raise ValueError(f"times must be at least 2, but got {times}.")
@@ -106,7 +105,7 @@ def _with(architecture: Architecture, field: str, blocks: tuple[Block, ...]) -> 
 
 
 def _renamed(weights: Weights, field: str, places: Mapping[int, str]) -> dict[str, Tensor]:
-    """`weights` with those of the block now at each place taken from where it stood before."""
+    """`weights` with the blocks at new places; `places` maps the new index to the old one."""
     done = {name: value for name, value in weights.items() if not name.startswith(f"{field}.")}
     for new, old in places.items():
         prefix = f"{field}.{old}."
@@ -131,7 +130,7 @@ def _add_nothing(module: nn.Module, index: int) -> None:
     if not outputs:
         raise ValueError(
             f"the block copied to place {index} must be a pre-norm residual that ends with a linear map, so that it "
-            "can add nothing; a post-norm one would be normalised twice."
+            "can add zero. A post-norm residual would be normalised twice."
         )
     for output in outputs:
         for parameter in output.parameters():
@@ -139,7 +138,7 @@ def _add_nothing(module: nn.Module, index: int) -> None:
 
 
 def _mapped(block: Block, change: Callable[[Block], Block]) -> Block:
-    """`block` with `change` applied to every block in it."""
+    """`block` with `change` applied to each block in it."""
 
     def mapped(value: Any) -> Any:
         if isinstance(value, tuple):
@@ -161,9 +160,9 @@ def _wider(block: Block, times: int) -> Block:
 
 
 def _widened(prefix: str, old: Weights, fresh: Weights, halves: int) -> dict[str, Tensor]:
-    """The weights of a wider feed-forward block: new units keep their `fresh` input weights; their outputs are zero.
+    """The weights of a wider feed-forward block. New units have `fresh` input weights and zero output weights.
 
-    halves: 2 where the inner map makes gates and values, one after the other.
+    halves: 2 if the inner map computes gates and values, otherwise 1.
     """
     done = {}
     for name, new in fresh.items():

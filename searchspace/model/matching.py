@@ -1,7 +1,7 @@
-"""The plain Transformer of the size of an architecture: the baseline that it has to beat at equal parameters.
+"""The plain Transformer with as many parameters as an architecture: its baseline.
 
-Pre-norm layers of multi-head attention and a GELU feed-forward four times as wide, rotary positions; vocabulary,
-features, classes, tying and dropout are those of the architecture.
+It has pre-norm layers with multi-head attention and a GELU feed-forward block of four times the width, and rotary
+positions. Vocabulary, features, classes, tying and dropout are those of the architecture.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from searchspace.model.architecture import Architecture
 from searchspace.model.build import cost
 from searchspace.tree import Block
 
-STEP = 8  # widths are multiples of it
-NEAR = 0.03  # candidates this near in size, or as near as any, are chosen among by their proportions
+STEP = 8  # widths are multiples of this number
+NEAR = 0.03  # relative difference in size below which the proportions decide
 DEEPEST = 200
 
 
@@ -24,27 +24,27 @@ DEEPEST = 200
 class _Candidate:
     width: int
     depth: int
-    stacks: int  # of `depth` layers each: an encoder-decoder has two
-    error: float  # relative, of the number of parameters
+    stacks: int  # each of `depth` layers; an encoder-decoder has two
+    error: float  # relative error of the number of parameters
 
     @property
     def badness(self) -> tuple[float, int]:
-        """Two per cent of size weigh as much as a factor e of depth; ties go to the narrower."""
+        """2% of size count as much as a factor e of depth. The narrower candidate wins a tie."""
         return self.error / 0.02 + self._oddness, self.width
 
     @property
     def _oddness(self) -> float:
-        """How far from usual proportions: published Transformers have about sqrt(width) / 2.3 layers."""
+        """The distance from usual proportions; published Transformers have about sqrt(width) / 2.3 layers."""
         return abs(math.log(self.depth * self.stacks * 2.3 / math.sqrt(self.width))) + 0.5 * _head_oddness(
             self.width, _heads(self.width)
         )
 
 
 def transformer_like(architecture: Architecture, length: int) -> Architecture:
-    """The plain Transformer with as many parameters as `architecture` (at sequences of `length`), to about 3%.
+    """The plain Transformer with as many parameters as `architecture`, to about 3%, for sequences of `length`.
 
-    Among those that near, or where none is among the nearest, the one with usual proportions. The same architecture
-    always gives the same answer.
+    Of the candidates within 3% (or the nearest ones) the one with the most usual proportions is chosen. The result is
+    deterministic. Raises SpaceError if values of the architecture do not fit together.
     """
     wanted = cost(architecture, length=length).parameters
     candidates = list(_candidates(architecture, wanted, length))
@@ -55,7 +55,7 @@ def transformer_like(architecture: Architecture, length: int) -> Architecture:
 
 
 def _candidates(architecture: Architecture, wanted: int, length: int) -> Iterator[_Candidate]:
-    """For each width the depths around the wanted size."""
+    """For each width, the depths around the wanted size."""
     one, two = _Sizes.of(architecture, 1, length), _Sizes.of(architecture, 2, length)
     stacks = 2 if architecture.root.name == "encoder_decoder" else 1
     for width in itertools.count(STEP, STEP):
@@ -64,13 +64,13 @@ def _candidates(architecture: Architecture, wanted: int, length: int) -> Iterato
         for near in {min(max(depth, 1), DEEPEST), min(max(depth + 1, 1), DEEPEST)}:
             parameters = one.at(width) + (near - 1) * layer
             yield _Candidate(width, near, stacks, abs(parameters - wanted) / wanted)
-        if one.at(width) > wanted:  # wider ones are larger still
+        if one.at(width) > wanted:  # wider ones are even larger
             return
 
 
 @dataclass(frozen=True)
 class _Sizes:
-    """The parameters of plain Transformers of one depth, which are quadratic in the width: three of them give all."""
+    """The parameters of plain Transformers of one depth. They are quadratic in the width, so three widths give all."""
 
     first: int
     difference: int
@@ -109,7 +109,7 @@ def _residual(block: Block) -> Block:
 
 
 def _heads(width: int) -> int:
-    """The number of heads whose width is even and nearest to the usual one."""
+    """The number of heads for which the width of a head is even and nearest to the usual one."""
     choices = [heads for heads in range(1, width // 2 + 1) if width % (2 * heads) == 0]
     return min(choices, key=lambda heads: (_head_oddness(width, heads), heads))
 

@@ -1,8 +1,8 @@
-"""Sums and products that count the ways to fill a space, and draw one of them with every way equally likely.
+"""Sums and products that count the ways to fill a space, and draw one of them uniformly.
 
-A circuit is built from below and counts as it is built. Parts that are filled independently multiply, alternatives add.
-Ties couple distant places, so a circuit keeps a tally {tied holes that were reached: ways}; a reached hole's own ways
-are multiplied in once, by whoever reads the tally.
+A circuit is built bottom-up and counts while it is built. Independent parts multiply, alternatives add. Ties connect
+distant places. So a circuit has a tally {tied holes that were reached: number of ways}. The reader of the tally
+multiplies by the ways of each reached hole once.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from searchspace.tree import Hole, Scalar
 Reached = frozenset[str]
 Tally = dict[Reached, int]
 NOTHING: Reached = frozenset()
-MAX_TERMS = 4096  # of a tally; more means very many ties in branches that come and go independently
+MAX_TERMS = 4096  # the largest tally; more means that very many ties are in independent branches
 
 
 @dataclass
 class Leaf:
-    """A hole with nothing inside; a real interval counts as one way."""
+    """A hole without holes inside. A real interval counts as one way."""
 
     path: str
     hole: Hole
@@ -41,7 +41,7 @@ class Leaf:
 
 @dataclass
 class Fixed:
-    """A hole at one of its values."""
+    """A hole with one fixed value."""
 
     path: str
     value: Scalar
@@ -53,7 +53,7 @@ class Fixed:
 
 @dataclass
 class Tied:
-    """A place that reaches a tied hole, whose own ways are counted once for all its places."""
+    """A place that reaches a tied hole. The ways of that hole are counted once for all its places."""
 
     key: str
 
@@ -65,7 +65,7 @@ class Tied:
 
 
 class Product:
-    """Parts that are all filled."""
+    """Parts that are all filled, independently."""
 
     def __init__(self, parts: Iterable[Circuit]):
         self.parts: list[Circuit] = [part for part in parts if not (isinstance(part, Product) and not part.parts)]
@@ -90,7 +90,7 @@ class Product:
 
 
 class Sum:
-    """One of several alternatives, which differ in what they choose."""
+    """One of several alternatives."""
 
     def __init__(self, alternatives: Iterable[Circuit]):
         self.alternatives = list(alternatives)
@@ -109,7 +109,7 @@ Circuit = Leaf | Fixed | Tied | Product | Sum
 
 
 def pick(weights: dict[Any, int], rng: random.Random) -> Any:
-    """A key, with a chance in proportion to its weight; exact for integers of any size."""
+    """A random key with probability proportional to its weight. It is exact for integers of any size."""
     if len(weights) == 1:
         return next(iter(weights))
     rest = rng.randrange(sum(weights.values()))
@@ -130,6 +130,4 @@ def _joined(one: Tally, other: Tally) -> Tally:
 
 def _check_terms(tally: Tally) -> None:
     if len(tally) > MAX_TERMS:
-        raise SpaceError(
-            "The ties of this space are too entangled to count it: too many stand in branches of their own."
-        )
+        raise SpaceError("This space cannot be counted: too many of its ties are in independent branches.")

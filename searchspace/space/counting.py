@@ -1,8 +1,8 @@
-"""How many points a space has, exactly, and how to draw one with every point equally likely.
+"""Counts the points of a space exactly and draws points uniformly.
 
-The space is compiled to a circuit. Copies of a repeat multiply what is drawn for each of them under one draw of what
-they share. A tied hole has one circuit for all its places. The length of a repeat that is itself tied is fixed from
-outside, one circuit for each of its values.
+The space is compiled to a circuit. For copies of a repeat, the holes of each copy multiply, and shared holes count
+once. A tied hole has one circuit for all its places. If the length of a repeat is tied, one circuit is compiled for
+each of its values.
 """
 
 from __future__ import annotations
@@ -29,16 +29,18 @@ from searchspace.language.traversal import (
 from searchspace.space.circuit import Circuit, Fixed, Leaf, Product, Reached, Sum, Tied, pick
 from searchspace.tree import Block, Choice, Floats, Hole, Integers, Same, Scalar, Value
 
-Variant = tuple[Circuit, Any]  # one way to fill a field, and its value there
+Variant = tuple[Circuit, Any]  # one way to fill a field, and the value of the field
 
 
 class Counter:
-    """The points of a space. Raises SpaceError where ties are too entangled to be counted."""
+    """The number of points of a space. Raises SpaceError if ties make it too hard to count."""
 
     def __init__(self, outline: Outline):
         self.outline = outline
         order = sorted(outline.tied, key=lambda name: (len(outline.references(name)), name))
-        self.rank = {name: rank for rank, name in enumerate(order)}  # a hole ranks above those it refers to
+        self.rank = {
+            name: rank for rank, name in enumerate(order)
+        }  # a hole has a higher rank than the holes it refers to
         lengths = [name for name in order if name in _length_names(outline)]
         self.compiled = [_Compiled(self, fixed) for fixed in self._fixings(lengths)]
         self.weights = {
@@ -49,7 +51,7 @@ class Counter:
         self.total = sum(self.weights.values())
 
     def draw(self, rng: random.Random) -> dict[str, Scalar]:
-        """The choices of a point, every point equally likely; real numbers as their holes say."""
+        """The choices of a point, drawn uniformly from all points. Real numbers are drawn by `holes.draw`."""
         choices: dict[str, Scalar] = {}
         index, reached = pick(self.weights, rng)
         compiled = self.compiled[index]
@@ -58,12 +60,12 @@ class Counter:
         return choices
 
     def _fixings(self, names: list[str]) -> list[dict[str, tuple[int, Variant]]]:
-        """Every way to fix the holes called `names`, as {path: (which of its variants, the variant)}."""
+        """All ways to fix the holes called `names`, as {path: (index of the variant, variant)}."""
         fixings: list[dict[str, tuple[int, Variant]]] = [{}]
         for name in names:
             home = self.outline.homes[name]
             if home.level:
-                words = f"times: !same {name} is drawn for each copy of a repeat, which cannot be counted"
+                words = f"times: !same {name} is filled for each copy of a repeat, which cannot be counted"
                 raise SpaceError([Problem(words, home.hole.mark, home.path)])
             fixings = [
                 {**fixing, home.path: (index, variant)}
@@ -74,7 +76,7 @@ class Counter:
 
 
 class _Compiled:
-    """The circuit of a space under one fixing of its tied lengths, with the circuits of its tied holes."""
+    """The circuit of a space with fixed tied lengths, and the circuits of its tied holes."""
 
     def __init__(self, counter: Counter, fixing: dict[str, tuple[int, Variant]]):
         self.fixing = fixing
@@ -86,11 +88,11 @@ class _Compiled:
         self._ways: dict[tuple[Reached, int], int] = {}
 
     def ways(self, reached: Reached, start: int = 0) -> int:
-        """In how many ways the tied holes from `start` on are filled when `reached` are in use."""
+        """The number of ways to fill the tied holes from `start` on, if `reached` are in use."""
         while start < len(self.order) and self.order[start] not in reached:
             start += 1
         if start == len(self.order):
-            # A fixing that nothing reached would count the same points again; the first stands for all.
+            # If a fixed hole was not reached, its variants give the same points, so only the first one counts.
             return int(all(index == 0 or path in reached for path, (index, _) in self.fixing.items()))
         if (reached, start) not in self._ways:
             self._ways[reached, start] = sum(self._terms(reached, start).values())
@@ -109,13 +111,13 @@ class _Compiled:
 
 
 class _Compiler:
-    """Turns a space into circuits. `path` is where something stands; `each` the same place in every copy it has."""
+    """Compiles a space to circuits. `path` is the place of a value, `each` the same place in each of its copies."""
 
     def __init__(self, outline: Outline, fixing: dict[str, tuple[int, Variant]]):
         self.outline = outline
         self.fixing = fixing
         self.tied: dict[str, Circuit] = {}
-        self.names: dict[str, str] = {}  # of the tied holes, by path
+        self.names: dict[str, str] = {}  # names of the tied holes, by path
 
     def block(self, block: Block, place: str, each: tuple[str, ...]) -> Circuit:
         if not self.outline.open(block):
@@ -131,7 +133,7 @@ class _Compiler:
 
     def _copies(self, block: Block, place: str, each: tuple[str, ...]) -> Circuit:
         names = [name for name in block.fields if name != BODY]
-        ways: dict[int, list[Circuit]] = {}  # of the repeat's own fields, by the number of bodies they make
+        ways: dict[int, list[Circuit]] = {}  # circuits of the other fields of the repeat, by the number of bodies
         for variants in itertools.product(
             *(self._variants(block.fields[name], field_path(place, block, name)) for name in names)
         ):
@@ -185,7 +187,7 @@ class _Compiler:
         return Tied(key)
 
     def _variants(self, value: Value, path: str) -> list[Variant]:
-        """Every way to fill a field that decides how many copies there are, each with the value it gives."""
+        """All ways to fill a field that determines the number of copies, each with its value."""
         match value:
             case Choice() | Integers() | Floats() if value.name in self.outline.tied:
                 return [(self._tie(value.name, self.outline.homes[value.name], path), self.fixing[path][1][1])]
@@ -212,7 +214,7 @@ def _bodies(each: tuple[str, ...], count: int) -> tuple[str, ...]:
 
 
 def _length_names(outline: Outline) -> set[str]:
-    """The tied holes that decide how many copies some repeat with copies of its own has."""
+    """The tied holes that determine the number of copies of a repeat whose copies differ."""
     found: set[str] = set()
     waiting: list[Value] = [outline.root]
     while waiting:

@@ -1,9 +1,9 @@
-"""Finding the choices that make a given architecture: matching its canonical tree against the tree with holes.
+"""Finds the choices that give an architecture, by matching its canonical tree with the tree with holes.
 
-A canonical tree has its repeats written out and its sequences spliced, so a list of blocks is read as a regular
-expression reads text: all ways to match its beginning are carried along together. A state is a place in the list and
-the choices made so far; of the choices only those that another place depends on (copies of a repeat, ties) tell two
-states apart, so states that differ in nothing else are merged and long lists take linear time.
+In a canonical tree, repeats are expanded and sequences are spliced. So a list of blocks is matched as a regular
+expression matches text: all ways to match the beginning are followed together. A state is a place in the list and the
+choices so far. Only choices that another place depends on (copies of a repeat, ties) distinguish two states. States
+that are otherwise equal are merged, so long lists take linear time.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from searchspace.language.traversal import BODY, REPEAT, Outline, block_path, bo
 from searchspace.tree import Block, Choice, Floats, Hole, Integers, Same, Scalar, Value
 from searchspace.window_growth import GROWTH, largest_window, shrunk
 
-History = tuple  # (earlier history or None, path, choice): a list that grows at its end and shares its beginning
+History = tuple  # (earlier history or None, path, choice): a linked list, so states share their beginning
 
-ONCE, COPIED, TIED = range(3)  # how often a hole is met: once, in every copy of a repeat, wherever it is tied to
+ONCE, COPIED, TIED = range(3)  # how often a hole is met: once, in each copy of a repeat, or at each of its ties
 MANY = 1 << 30
 
 
 @dataclass(frozen=True)
 class State:
-    """One way to match what was read. `bound`: the choices that must be the same when their hole is met again."""
+    """One way to match the blocks so far. `bound`: choices that must be equal if their hole is met again."""
 
     bound: dict[str, tuple[type, Scalar]] = field(default_factory=dict)
     history: History | None = None
 
     def chosen(self, path: str, choice: Scalar, met: int) -> State | None:
-        """This state with one more choice; None when its hole was already filled with something else."""
+        """This state with one more choice; None if its hole already has another value."""
         history = (self.history, path, choice)
         if met == ONCE:
             return State(self.bound, history)
@@ -45,6 +45,7 @@ class State:
         return State({**self.bound, path: kept}, history)
 
     def choices(self) -> dict[str, Scalar]:
+        """All choices by path, in order."""
         found: list[tuple[str, Scalar]] = []
         history = self.history
         while history is not None:
@@ -53,11 +54,11 @@ class State:
         return dict(reversed(found))
 
 
-Read = tuple[int, State]  # how many blocks of a list were read, and how
+Read = tuple[int, State]  # the number of blocks of a list that were matched, and the state
 
 
 class Spot(NamedTuple):
-    """Where a pattern stands: the two paths of `traversal.Walk`, and how often its holes are met."""
+    """The place of a pattern: the two paths of `traversal.Walk`, and how often its holes are met."""
 
     path: str
     each: str
@@ -76,16 +77,16 @@ class Spot(NamedTuple):
         return Spot(option_path(self.path, label), option_path(self.each, label), self.met)
 
     def body(self, copy: int | None) -> Spot:
-        """In one copy of a repeat; None where the copies have nothing of their own."""
+        """The body in one copy of a repeat; None if all copies are equal."""
         return Spot(body_path(self.path), body_path(self.each, copy), max(self.met, COPIED))
 
     def own(self) -> Spot:
-        """Of what is drawn for this copy alone."""
+        """The place of a hole that is filled for this copy only."""
         return Spot(self.each, self.each, ONCE if self.met == COPIED else self.met)
 
 
 def locate(outline: Outline, root: Block) -> Iterator[dict[str, Scalar]]:
-    """Choices that make the canonical tree `root`, each to be verified; none when no choices can."""
+    """Candidate choices that may give the canonical tree `root`. The caller verifies each; there may be none."""
     for state in _Matcher(outline).block(outline.root, root, Spot("", "", ONCE), State()):
         yield state.choices()
 
@@ -97,7 +98,7 @@ class _Matcher:
         self._smaller: dict[tuple[int, int], tuple[tuple[Value, ...], tuple[Value, ...]]] = {}  # see `_shrunk`
 
     def block(self, pattern: Block, block: Block, spot: Spot, state: State) -> list[State]:
-        """Ways to match a block field by field; `spot` is the block's own."""
+        """All ways to match a block field by field; `spot` is the place of the block."""
         if pattern.name != block.name:
             return []
         states = [state]
@@ -122,7 +123,7 @@ class _Matcher:
         return [state] if same_scalar(pattern, value) else []
 
     def _hole(self, hole: Hole, value: Value, spot: Spot, state: State) -> list[State]:
-        """Ways to fill a hole that is no item of a list."""
+        """All ways to fill a hole that is not an item of a list."""
         if not isinstance(hole, Choice):
             if not isinstance(value, int | float) or not admits(hole, value):
                 return []
@@ -149,21 +150,21 @@ class _Matcher:
         return home.hole, value, Spot(place, place, TIED)
 
     def _whole(self, items: tuple[Value, ...], blocks: tuple[Value, ...], spot: Spot, state: State) -> list[State]:
-        """Ways to match a whole list."""
-        if any(isinstance(item, tuple) for item in items):  # branches, each a list of its own
+        """All ways to match a whole list."""
+        if any(isinstance(item, tuple) for item in items):  # branches, each of them a list
             states = [state] if len(items) == len(blocks) else []
             for i, (item, branch) in enumerate(zip(items, blocks)):
                 states = _distinct(s for state in states for s in self._value(item, branch, spot.item(i), state))
             return states
         ends = self._items(items, blocks, [(0, state)], spot, 0)
-        if len(blocks) == 1 and _is_empty_sequence(blocks[0]):  # what is left of a list that stands for nothing
+        if len(blocks) == 1 and _is_empty_sequence(blocks[0]):  # the canonical form of a list without blocks
             ends += [(1, state) for _, state in self._items(items, (), [(0, state)], spot, 0)]
         return _distinct(state for end, state in ends if end == len(blocks))
 
     def _items(
         self, items: tuple[Value, ...], blocks: tuple[Value, ...], reads: list[Read], spot: Spot, after: int
     ) -> list[Read]:
-        """Ways to read `items` one after another, going on from each of `reads`; `after` blocks must be left over."""
+        """All ways to match `items` in order, starting from each of `reads`, so that at least `after` blocks remain."""
         left = after + sum(map(self._least, items))
         for i, item in enumerate(items):
             left -= self._least(item)
@@ -172,7 +173,7 @@ class _Matcher:
         return reads
 
     def _item(self, item: Value, blocks: tuple[Value, ...], read: Read, spot: Spot, after: int) -> list[Read]:
-        """Ways to read one item of a list, which may stand for several blocks or none."""
+        """All ways to match one item of a list, which can be several blocks or none."""
         match item:
             case Block():
                 return self._block_item(item, blocks, read, spot.block(item), after)
@@ -200,7 +201,7 @@ class _Matcher:
         return found
 
     def _block_item(self, item: Block, blocks: tuple[Value, ...], read: Read, spot: Spot, after: int) -> list[Read]:
-        """Ways to read a block of a list: as itself, or as what it stands for once it is written out."""
+        """All ways to match a block in a list: as itself, or expanded."""
         start, state = read
         if self.outline.differs(item) and self.outline.anchored(item):
             spot = spot.own()
@@ -217,13 +218,13 @@ class _Matcher:
         if not self.outline.differs(pattern):
             return self.block(pattern, block, spot, state)
         if block.fields["share_weights"] is not True:
-            return []  # its copies may differ and would have been written out
+            return []  # its copies differ, so the canonical tree has them expanded
         states = self.block(_without(pattern, BODY), block, spot, state)
         inner = spot.body(1)._replace(met=spot.met)
         return _distinct(s for state in states for s in self._whole(_body(pattern), _body(block), inner, state))
 
     def _written_out(self, item: Block, blocks: tuple[Value, ...], read: Read, spot: Spot, after: int) -> list[Read]:
-        """Ways to read the copies of a repeat that does not share its weights, or its body where it has one step."""
+        """All ways to match the copies of a repeat without shared weights, or the body of a repeat with one step."""
         differs = self.outline.differs(item)
         longest = self.outline.highest(item.fields["times"])
         found: list[Read] = []
@@ -237,12 +238,12 @@ class _Matcher:
                 for end, state in reads:
                     times = self._value(item.fields["times"], copy, spot.field(item, "times"), state)
                     found += [(end, s) for s in times]
-                if not reads or (reads == before and not differs):  # no way on, or a body that stands for nothing
+                if not reads or (reads == before and not differs):  # nothing matches, or the body is empty
                     break
         return _merged(found)
 
     def _numbers(self, value: Value, most: int) -> set[int]:
-        """The whole numbers that a field can be filled with; of a range only those up to `most`, and the next."""
+        """The whole numbers that a field can have; of a range only those up to `most`, and the next one."""
         match value:
             case Same():
                 return self._numbers(self.outline.homes[value.name].hole, most)
@@ -254,23 +255,23 @@ class _Matcher:
         return {value} if isinstance(value, int) else set()
 
     def _shrunk(self, blocks: tuple[Value, ...], factor: int) -> tuple[Value, ...]:
-        """What `blocks` were before their windows grew by `factor`."""
+        """`blocks` before their windows grew by `factor`."""
         if factor == 1:
             return blocks
         key = id(blocks), factor
-        if key not in self._smaller:  # with `blocks`, which keeps their id theirs
+        if key not in self._smaller:  # together with `blocks`, so that the id is not reused
             self._smaller[key] = blocks, tuple(shrunk(block, factor) for block in blocks)
         return self._smaller[key][1]
 
     def _own_fields(self, item: Block, shared: bool, growth: int, spot: Spot, state: State) -> list[State]:
-        """Ways to fill the fields of a repeat, `times` aside, so that it is written out."""
+        """All ways to fill the fields of a repeat except `times`, so that it is expanded."""
         known = registry.block_type(REPEAT).fields
         pattern = _without(item, "times", BODY)
         defaults = {name: schema.default(known[name]) for name in pattern.fields}
         return self.block(pattern, Block(REPEAT, {**defaults, "share_weights": shared, GROWTH: growth}), spot, state)
 
     def _least(self, item: Value) -> int:
-        """The fewest blocks that an item of a list can stand for."""
+        """The smallest number of blocks that an item of a list can be."""
         if id(item) not in self._lengths:
             self._lengths[id(item)] = self._shortest(item)
         return self._lengths[id(item)]
@@ -303,7 +304,7 @@ def _is_empty_sequence(value: Value) -> bool:
 
 
 def _weight(value: Value) -> int:
-    """What is quickest to compare comes first: most patterns fail on a plain field."""
+    """The order of comparison: fields that are fast to compare come first, because most patterns fail there."""
     return {Integers: 1, Floats: 1, Choice: 2, Same: 2, Block: 3, tuple: 4}.get(type(value), 0)
 
 

@@ -10,7 +10,7 @@ from searchspace.tree import Scalar
 
 @dataclass(frozen=True)
 class Point:
-    """What was chosen for each hole (plain JSON, by path) and the architecture that results."""
+    """The value chosen for each hole (plain JSON, by path), and the resulting architecture."""
 
     choices: dict[str, Scalar]
     architecture: Architecture

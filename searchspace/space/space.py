@@ -1,7 +1,7 @@
-"""A space of architectures: a tree with holes, and constraints on what fills them.
+"""A space of architectures: a tree with holes, and constraints on the costs.
 
-A *point* is one way to fill the holes, an architecture the model it makes. Different points are different fillings; a
-few of them can make the same model (two steps of [A, A] and four of [A]), and `distinct` counts models.
+A *point* is one way to fill the holes. Each point gives one architecture. Different points can give the same
+architecture (two steps of [A, A] and four of [A]); `distinct` counts architectures.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from searchspace.space.locate import locate
 from searchspace.space.point import Point
 from searchspace.tree import Block, Floats, Hole, Mark, Scalar
 
-LENGTH = 1024  # positions that constraints are computed for
-_Odometer = list[tuple[int, int]]  # (which value, how many) of each hole in turn; the last one turns fastest
-BUILDS = "builds"  # the constraint that nobody writes: the values must fit together
+LENGTH = 1024  # the sequence length for constraints, unless another is given
+_Odometer = list[tuple[int, int]]  # (index of the value, number of values) of each hole; the last one changes first
+BUILDS = "builds"  # the implicit constraint that the values fit together
 
 
 @dataclass(frozen=True)
 class Violation:
-    """A constraint that an architecture breaks. `value` and `bound` are None where the architecture does not build."""
+    """A constraint that an architecture violates. `value` and `bound` are None if the architecture does not build."""
 
     quantity: str
     value: float | None
@@ -51,7 +51,7 @@ class Violation:
 
     @property
     def excess(self) -> float:
-        """How far beyond its bound the value is, relative to the bound."""
+        """The distance of the value from the bound, relative to the bound; infinite if it does not build."""
         if self.value is None or self.bound is None:
             return float("inf")
         return abs(self.value - self.bound) / max(abs(self.bound), 1e-12)
@@ -59,8 +59,11 @@ class Violation:
 
 @dataclass(frozen=True)
 class Size:
-    """`points`: how many there are, constraints aside; None when `continuous` holes make them uncountable.
-    `discrete`: the same count with every real interval as one value."""
+    """The size of a space without its constraints.
+
+    points: the number of points; None if there are real intervals. continuous: the number of real intervals. discrete:
+    the number of points if each real interval counts as one value.
+    """
 
     points: int | None
     continuous: int
@@ -74,29 +77,29 @@ class Size:
 
 
 class Space:
-    """A description with holes, in any spelling. Raises SpaceError when names, types or ties in it cannot hold."""
+    """A tree with holes and constraints. Raises SpaceError if names, types or ties are invalid."""
 
     def __init__(self, root: Block, constraints: Iterable[Constraint] = (), length: int | None = None):
         self.root = schema.complete(root)
         self.constraints = tuple(constraints)
         self.length = LENGTH if length is None else length
-        self.read = length  # of the sequences that its models must be able to read, where that is known
+        self.read = length  # the length that its models must be able to read, if known
         if problems := window_growth.problems(self.root):
             raise SpaceError(problems)
         self.outline = Outline(self.root)
 
     @classmethod
     def parse(cls, text: str, source: str = "<text>", given: language.Given | None = None) -> Space:
-        """Read a space. `given` fields of the model are filled in if the text leaves them out.
+        """Reads a space from YAML. `given` fields of the model are filled in if the text leaves them out.
 
-        Raises SpaceError with everything that is wrong.
+        Raises SpaceError with all problems.
         """
         description = language.parse(text, source, given)
         return cls(description.root, description.constraints)
 
     @classmethod
     def load(cls, path: str | Path, given: language.Given | None = None) -> Space:
-        """Read the file at `path`, as `parse` reads a text. Raises SpaceError with everything that is wrong."""
+        """Reads the file at `path`; see `parse`. Raises SpaceError with all problems."""
         description = language.load(path, given)
         return cls(description.root, description.constraints)
 
@@ -105,12 +108,12 @@ class Space:
         return language.render(self.root, self.constraints, defaults=defaults)
 
     def with_length(self, length: int) -> Space:
-        """The same space for sequences of `length` positions: every model can read them, constraints are of them."""
+        """The same space for sequences of `length` positions, which its models must be able to read."""
         return Space(self.root, self.constraints, length)
 
     @cached_property
     def dimensions(self) -> dict[str, Hole]:
-        """Every hole that can become active, by path, in document order; copies up to the longest repeat."""
+        """All holes that can become active, by path, in document order, with the copies of the longest repeats."""
         return dimensions(self.outline)
 
     @cached_property
@@ -118,27 +121,29 @@ class Space:
         return Counter(self.outline)
 
     def size(self) -> Size:
-        """The exact number of points, constraints aside."""
+        """The exact number of points, without constraints. Raises SpaceError if ties make it too hard to count."""
         continuous = sum(isinstance(hole, Floats) and values(hole) is None for hole in self.dimensions.values())
         total = self._counter.total
         return Size(None if continuous else total, continuous, total)
 
     def distinct(self, limit: int = 100_000) -> int:
-        """The number of different architectures, by enumeration. Raises SpaceError beyond `limit` points."""
+        """The number of different architectures, by enumeration. Raises SpaceError for more than `limit` points."""
         size = self.size()
         if size.points is None or size.points > limit:
             raise SpaceError(f"Too large to enumerate: {size}, but limit is {limit:,}.")
         return len({point.architecture.hash for point in self.enumerate()})
 
     def realise(self, choose: Choose) -> Point:
-        """Fill the holes by `choose(path, hole)`; see `searchspace.language.traversal`. Raises SpaceError for a value
-        that does not fit."""
+        """The point whose holes are filled by `choose(path, hole)`; see `searchspace.language.traversal`.
+
+        Raises SpaceError if a value is invalid.
+        """
         walk = Walk(self.outline, choose)
-        # `root` is complete, so what it is filled to is too: only the canonical form is left to do.
+        # `root` is complete, so the filled tree is complete, and only the canonical form is missing.
         return Point(walk.choices, Architecture(canonical(walk.root())))
 
     def point(self, choices: dict[str, Scalar]) -> Point:
-        """Replay recorded choices. Raises SpaceError when one is missing, unknown or does not fit."""
+        """The point with recorded choices. Raises SpaceError if one is missing, unknown or invalid."""
 
         def recorded(path: str, hole: Hole) -> Scalar:
             if path not in choices:
@@ -155,7 +160,7 @@ class Space:
         return point
 
     def enumerate(self) -> Iterator[Point]:
-        """Every point in a fixed order, infeasible ones too. Raises SpaceError when there are real intervals."""
+        """All points in a fixed order, infeasible ones included. Raises SpaceError if there are real intervals."""
         order: _Odometer | None = []
         while order is not None:
             turned, seen = order, _Odometer()
@@ -178,11 +183,14 @@ class Space:
         feasible: bool = True,
         tries: int = 1000,
     ) -> Point:
-        """A random point. `by` choices: every hole uniform when it is reached (log holes in the logarithm), so a
-        branch is as likely as its neighbour however little is in it. `by` architectures: every point equally likely.
+        """A random point.
 
-        With `feasible`, points that break a constraint are drawn again; SpaceError says which constraint failed most
-        and how near the nearest sample came when none of `tries` is feasible.
+        by: "choices" draws each hole uniformly when it is reached (log holes in the logarithm), so all options of a
+        choice are equally likely, whatever is inside them. "architectures" draws all points with equal probability.
+        feasible: whether to draw again if a constraint is violated.
+
+        Raises SpaceError if none of `tries` points is feasible; it names the constraint that failed most often and the
+        nearest sample. Raises ValueError if `by` is unknown.
         """
         if by not in ("choices", "architectures"):
             raise ValueError(f"by must be 'choices' or 'architectures', but got {by!r}.")
@@ -191,7 +199,7 @@ class Space:
         for _ in range(tries):
             try:
                 point = self.point(counter.draw(rng)) if counter else self.realise(lambda _, hole: draw(hole, rng))
-            except SpaceError as error:  # too many blocks to write out
+            except SpaceError as error:  # too many blocks with repeats expanded
                 broken.append(Violation(BUILDS, None, None, str(error)))
                 continue
             found = self.violations(point.architecture) if feasible else []
@@ -201,7 +209,7 @@ class Space:
         raise _nothing_feasible(broken, tries)
 
     def violations(self, architecture: Architecture) -> list[Violation]:
-        """The constraints that `architecture` breaks, computed for one sequence of `length` positions."""
+        """The constraints that `architecture` violates for one sequence of `length` positions."""
         try:
             whole = Part(name="model", shape=Shape(length=self.read or 1), block=architecture.configured)
             if self.read and (beyond := next(too_long(whole), None)):
@@ -223,7 +231,7 @@ class Space:
         return None
 
     def feasible(self, point: Point) -> bool:
-        """Whether the point's architecture builds and meets every constraint."""
+        """Whether the architecture of `point` builds and satisfies all constraints."""
         return not self.violations(point.architecture)
 
     def mutate(self, point: Point, rng: random.Random) -> Point:
@@ -231,11 +239,11 @@ class Space:
         return variation.mutate(self, point, rng)
 
     def crossover(self, a: Point, b: Point, rng: random.Random) -> Point:
-        """A feasible point whose holes are filled as in `a` or as in `b`; see `searchspace.space.variation`."""
+        """A feasible point with values from `a` and `b`; see `searchspace.space.variation`."""
         return variation.crossover(self, a, b, rng)
 
     def neighbours(self, point: Point, rng: random.Random) -> Iterator[Point]:
-        """Every feasible architecture one hole away from `point`; see `searchspace.space.variation`."""
+        """All feasible architectures that differ from `point` in one hole; see `searchspace.space.variation`."""
         return variation.neighbours(self, point, rng)
 
     def encode(self, point: Point) -> np.ndarray:
@@ -243,7 +251,7 @@ class Space:
         return encoding.encode(self.dimensions, point)
 
     def locate(self, architecture: Architecture) -> Point | None:
-        """The point that makes `architecture`, or None when none does; constraints aside."""
+        """A point that gives `architecture`, or None; constraints are ignored."""
         for choices in locate(self.outline, architecture.root):
             point = self.point(choices)
             if point.architecture.hash == architecture.hash:
@@ -251,17 +259,17 @@ class Space:
         return None
 
     def contains(self, architecture: Architecture) -> bool:
-        """Whether some point makes `architecture`; constraints aside."""
+        """Whether a point gives `architecture`; constraints are ignored."""
         return self.locate(architecture) is not None
 
 
 def measured(cost: Cost, quantity: str, length: int) -> float:
-    """A constraint's quantity: a field of `Cost`, or `state_bytes_per_token`."""
+    """The value of a constraint's quantity: a field of `Cost`, or `state_bytes_per_token`."""
     return cost.state_bytes / length if quantity == "state_bytes_per_token" else getattr(cost, quantity)
 
 
 def _advanced(seen: _Odometer) -> _Odometer | None:
-    """The next reading of the odometer: the last hole that has a value left takes it, and those after it start anew."""
+    """The next state: the last hole with another value takes it, and the holes after it start again."""
     while seen:
         index, count = seen.pop()
         if index + 1 < count:

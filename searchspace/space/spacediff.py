@@ -1,7 +1,7 @@
-"""What one space adds to another, takes away and renames, and whether it holds every point of the other.
+"""The differences between two spaces, and whether the new space contains every point of the old one.
 
-The two trees are compared place by place, so the answer to the last question is cautious: a space that was rewritten
-into a larger one of another form is not called larger.
+The trees are compared place by place. So the answer to the last question is cautious: a larger space in another form
+is not recognised as larger.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from searchspace.space.space import Space
 from searchspace.tree import Block, Choice, Floats, Hole, Integers, Same, Value
 
 Numbers = (Integers, Floats)
-LISTED = 10_000  # the longest list of numbers that is compared one by one
+LISTED = 10_000  # the longest list of numbers that is compared number by number
 
 
 @dataclass(frozen=True)
 class SpaceDiff:
-    """Lines that begin with a path. `larger`: every feasible point of the old space is one of the new."""
+    """Lines that begin with a path. `larger`: whether the new space has every feasible point of the old one."""
 
     added: tuple[str, ...]
     removed: tuple[str, ...]
@@ -32,11 +32,11 @@ class SpaceDiff:
 
 
 class _Place(NamedTuple):
-    """Where something stands in the old and in the new space."""
+    """A place in the old and in the new space."""
 
     old: str
     new: str
-    repeated: bool = False  # within a repeat, where `each` means something
+    repeated: bool = False  # inside a repeat, where `each` matters
 
     def block(self, block: Block) -> _Place:
         return _Place(block_path(self.old, block), block_path(self.new, block), self.repeated)
@@ -53,20 +53,21 @@ class _Place(NamedTuple):
 
 @dataclass
 class _Comparison:
-    """Each method says whether the new value covers the old one, and notes what differs on its way."""
+    """Compares values. Each method returns whether the new value covers the old one, and records differences."""
 
     old: Space
     new: Space
-    names: dict[str, str]  # old names of holes and the new ones that stand at the same path
+    names: dict[str, str]  # old name of a hole -> new name of the hole at the same path
     added: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     renamed: list[str] = field(default_factory=list)
 
     def covers(self, old: Value, new: Value) -> bool:
-        """The same question with no notes."""
+        """As `value`, without recording differences."""
         return replace(self, added=[], removed=[], renamed=[]).value(old, new, _Place("", ""))
 
     def value(self, old: Value, new: Value, place: _Place) -> bool:
+        """Whether `new` can be everything that `old` can be."""
         if isinstance(old, Same) or isinstance(new, Same):
             return self._tie(old, new, place)
         if isinstance(old, Block) and isinstance(new, Block) and old.name == new.name:
@@ -110,7 +111,7 @@ class _Comparison:
                 covered = False
                 self.removed.append(f"{place.old}[{i}]: {_shown(old[i])}")
             for i in range(b + paired, b_end):
-                covered &= any(option == () for option in _ways(new[i]))  # it may be left out
+                covered &= any(option == () for option in _ways(new[i]))  # the new item may be left out
                 self.added.append(f"{place.new}[{i}]: {_shown(new[i])}")
         return covered
 
@@ -160,9 +161,9 @@ class _Comparison:
         if old.each == new.each or not place.repeated:
             return True
         if new.each:
-            self.added.append(f"{place.new}: drawn for each copy")
+            self.added.append(f"{place.new}: filled for each copy")
         else:
-            self.removed.append(f"{place.old}: drawn for each copy")
+            self.removed.append(f"{place.old}: filled for each copy")
         return new.each
 
     def _options(self, old: Choice, new: Choice, place: _Place) -> bool:
@@ -182,7 +183,7 @@ class _Comparison:
 
 
 def diff(old: Space, new: Space) -> SpaceDiff:
-    """What changes from `old` to `new`, constraints included."""
+    """The differences between `old` and `new`, including constraints."""
     paths = {home.path: name for name, home in new.outline.homes.items()}
     names = {name: paths[home.path] for name, home in old.outline.homes.items() if home.path in paths}
     comparison = _Comparison(old, new, names)
@@ -213,7 +214,7 @@ def _bound(bound: float | None) -> str:
 
 
 def _covers_numbers(old: Hole, new: Hole) -> bool:
-    """Whether every number of `old` is one of `new`; holes of which at least one is no choice."""
+    """Whether `new` has every number of `old`. At least one of the holes is not a choice."""
     known = values(old)
     if known is None:
         assert isinstance(old, Floats)

@@ -1,6 +1,6 @@
-"""Published architectures by name: each a YAML file here, with its paper in the comment at its head.
+"""Published architectures by name. Each is a YAML file in this folder that cites its paper in a comment at the top.
 
-A file holds the sizes of the paper's base model; `sizes.yaml` says what its other sizes change.
+A file has the sizes of the paper's base model. `sizes.yaml` lists the changes for other sizes.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ BASE = "base"
 
 
 def names() -> list[str]:
-    """What the zoo holds, sorted."""
+    """The names of all architectures in the zoo, sorted."""
     return sorted(path.stem for path in FOLDER.glob("*.yaml") if path.name != SIZES)
 
 
 def sizes(name: str) -> list[str]:
-    """The sizes that the architecture called `name` comes in: `base`, then those of the file of sizes."""
+    """The sizes of the architecture called `name`: `base` first. Raises SpaceError if there is no such name."""
     path(name)
     return [BASE, *_changes().get(name, {})]
 
 
 def load(name: str, size: str = BASE, **fields: Any) -> Architecture:
-    """The architecture called `name`; `fields` of its model, such as width or vocabulary, replace those of the file.
+    """The architecture called `name` in a size. `fields` replace fields of the model, such as width or vocabulary.
 
-    Raises SpaceError when there is no such name, size or field.
+    Raises SpaceError if there is no such name, size or field.
     """
     root = tree(name, size)
     return Architecture.from_block(Block(root.name, {**root.fields, **fields}))
 
 
 def tree(name: str, size: str = BASE) -> Block:
-    """The tree of the architecture called `name`, as it is written. Raises SpaceError for no such name or size."""
+    """The tree of the architecture called `name`, as in its file. Raises SpaceError for an unknown name or size."""
     if size not in (known := sizes(name)):
         raise SpaceError(f"{name} has no size {size!r}.{nearest(size, known)} It has: {', '.join(known)}.")
     root = language.load(path(name)).root
@@ -51,17 +51,17 @@ def tree(name: str, size: str = BASE) -> Block:
 
 
 def description(name: str) -> str:
-    """The first line of its file: what it is."""
+    """A description: the first line of its file. Raises SpaceError if there is no such name."""
     return text(name).splitlines()[0].removeprefix("#").strip()
 
 
 def text(name: str) -> str:
-    """Its file, comments and all."""
+    """The text of its file, with comments. Raises SpaceError if there is no such name."""
     return path(name).read_text(encoding="utf-8")
 
 
 def path(name: str) -> Path:
-    """Its file."""
+    """The path of its file. Raises SpaceError with the nearest name if there is no such name."""
     if name not in names():
         raise SpaceError(f"The zoo has no {name!r}.{nearest(name, names())} It has: {', '.join(names())}.")
     return FOLDER / f"{name}.yaml"
@@ -73,9 +73,9 @@ def _changes() -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
 
 
 def changed(root: Block, changes: Mapping[str, Any]) -> Block:
-    """`root` with each field of `changes` set wherever it stands, or, as `block.field`, in the blocks of that name.
+    """`root` with `changes`: `field` sets that field in every block that has it, `block.field` only in that block.
 
-    Raises SpaceError for one that stands nowhere.
+    Raises SpaceError if no block has the field.
     """
     used: set[str] = set()
 
@@ -88,8 +88,8 @@ def changed(root: Block, changes: Mapping[str, Any]) -> Block:
 
     def field(block: str, name: str, old: Value) -> Any:
         for key in (f"{block}.{name}", name):
-            # A field that is null says that the block has no such thing, such as an encoder of vectors no vocabulary;
-            # only one who names the block gives it that.
+            # null means that the block has no such part: an encoder of vectors has no vocabulary. Only `block.field`
+            # sets it.
             if key in changes and (old is not None or "." in key):
                 used.add(key)
                 return changes[key]

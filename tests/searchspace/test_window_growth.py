@@ -65,8 +65,8 @@ def test_a_repeat_that_is_configured_as_it_stands_builds_and_costs_the_same():
 
 
 REFUSED = [
-    ("{repeat: {times: 2, window_growth: 2, of: attention}}", "none of them has one"),
-    ("{repeat: {times: !int [1, 3], window_growth: 2, of: attention}}", "none of them has one"),
+    ("{repeat: {times: 2, window_growth: 2, of: attention}}", "none of them has it"),
+    ("{repeat: {times: !int [1, 3], window_growth: 2, of: attention}}", "none of them has it"),
     ("{repeat: {times: 2, window_growth: !choice [2, 3], of: [!choice [attention, feed_forward]]}}", "none of them"),
     (GROWING.replace("times", "share_weights: true, times"), "window_growth must be 1 where weights are shared"),
     (GROWING.replace("growth: 2", "growth: 0"), "window_growth must be at least 1, but got 0"),
@@ -84,7 +84,7 @@ def test_refuses_growth_that_makes_no_sense(body, message):
 @pytest.mark.parametrize("whole", [Architecture.from_block, Space])
 def test_a_tree_made_by_a_program_is_held_to_the_same(whole):
     repeat = Block("repeat", {"times": 2, "window_growth": 2, "of": (Block("attention", {}),)})
-    with pytest.raises(SpaceError, match="none of them has one"):
+    with pytest.raises(SpaceError, match="none of them has it"):
         whole(Block("decoder", {"width": 8, "vocabulary": 5, "body": (repeat,)}))
 
 
@@ -145,7 +145,7 @@ def _space(rng: random.Random, most: int) -> Space | None:
     try:
         space = Space(Block("decoder", {"width": 8, "vocabulary": 5, "body": body}))
     except SpaceError as error:
-        assert all("none of them has one" in str(problem) for problem in error.problems)
+        assert all("none of them has it" in str(problem) for problem in error.problems)
         return None
     return space if space.size().discrete <= most else None
 

@@ -192,7 +192,7 @@ class Whole(Primitive):
 
 def test_a_block_that_looks_ahead_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Convolution, "capabilities", Capabilities(causal=False))
-    with pytest.raises(ValueError, match="convolution looks ahead, so it cannot stand in a decoder"):
+    with pytest.raises(ValueError, match="convolution looks ahead, so it cannot be part of a decoder"):
         build("kind: decoder\nwidth: 8\nvocabulary: 9\nbody: {residual: {of: convolution}}\n")
     assert build("kind: encoder\nwidth: 8\nvocabulary: 9\nbody: convolution\n")
 

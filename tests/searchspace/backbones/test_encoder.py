@@ -256,7 +256,7 @@ def test_costs_follow_a_sequence_that_grows_and_shrinks(fields: str, length: int
         (
             "kind: encoder\nwidth: 8\nvocabulary: 9\nbody: {residual: {of: {hourglass: {stages: [attention, attention],"
             " decoder: []}}}}\n",
-            "hourglass leaves fewer positions than it reads, so it cannot stand within residual",
+            "hourglass shortens its input, so it cannot be inside residual",
         ),
         ("kind: encoder\nwidth: 8\nvocabulary: 9\nhead: hidden\nbody: attention\n", "needs tokens: true or classes"),
         ("kind: encoder\nwidth: 8\nvocabulary: 9\nlogits_bias: true\nbody: attention\n", "so it needs tokens: true"),

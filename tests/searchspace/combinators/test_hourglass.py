@@ -265,7 +265,7 @@ def test_refuses_stages_without_blocks():
 
 
 def test_looks_both_ways_so_it_stands_in_no_decoder_and_reads_no_pieces():
-    with pytest.raises(ValueError, match="hourglass looks ahead, so it cannot stand in a decoder"):
+    with pytest.raises(ValueError, match="hourglass looks ahead, so it cannot be part of a decoder"):
         configure(complete(Block("hourglass", {"stages": ((), ()), "decoder": ()})), Given(dim=C, causal=True))
     _, block = _hourglass(2)
     with pytest.raises(ValueError, match="looks both ways"):

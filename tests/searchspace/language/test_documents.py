@@ -195,7 +195,7 @@ def test_a_large_text_is_refused():
     [
         (b"a: 1\nb: \xff\n", "f.yaml:2: The byte 0xff is not UTF-8"),
         ("a: 1".encode("utf-16"), "f.yaml:1: The file is UTF-16"),
-        (b"a: 1\nb: x\x00y\n", "f.yaml:2: The character U+0000 cannot stand in YAML"),
+        (b"a: 1\nb: x\x00y\n", "f.yaml:2: The character U+0000 is not allowed in YAML"),
         (b"", "f.yaml:1: The file is empty"),
         (b"# only words\n", "The file is empty"),
         (b"a: 1\n---\nb: 2\n", "f.yaml:2: A second document starts here"),

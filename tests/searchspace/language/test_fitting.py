@@ -26,28 +26,28 @@ def space(of: str, width: str = "!choice [64, 80]", kind: str = "decoder") -> Sp
         (
             "{attention: {heads: !choice [7, 3]}}",
             "a.yaml:5: body.residual.of.attention",
-            "No values fit together here. For one: dim must be a multiple of heads",
+            "No combination of values is valid here. For example: dim must be a multiple of heads",
         ),
         ("{attention: {heads: 7}}", "a.yaml:5: body.residual.of.attention", "dim must be a multiple of heads"),
         (
             "!choice [attention, bigbird_attention: {heads: !choice [2, 4]}]",
             r"body.residual.of\[1\].bigbird_attention",
-            "bigbird_attention looks ahead, so it cannot stand in a decoder",
+            "bigbird_attention looks ahead, so it cannot be part of a decoder",
         ),
         (
             "{attention: {heads: !choice [2, 4], over: memory}}",
             "body.residual.of.attention",
-            "No values fit together here. For one: .*this model has no encoder",
+            "No combination of values is valid here. For example: .*this model has no encoder",
         ),
         (
             "{compressive_attention: {segment: !choice [16, 32], memory: 16, rate: !choice [3, 5]}}",
             "body.residual.of.compressive_attention",
-            "For one: segment must be a multiple of rate",
+            "For example: segment must be a multiple of rate",
         ),
         (
             "{nadaraya_watson: {kernel: boxcar, project: true, learned: !choice [head, dimension]}}",
             "body.residual.of.nadaraya_watson",
-            "For one: a boxcar passes no gradient",
+            "For example: a boxcar passes no gradient",
         ),
     ],
 )
@@ -61,40 +61,40 @@ def test_a_block_that_no_architecture_could_have_is_refused(of: str, where: str,
     [
         (
             "{attention: {heads: !choice [4, 3]}}", "64", "none", "6: body.residual.of.attention.heads",
-            "3 fits {}dim must be a multiple of heads, but got dim=64, heads=3. "
-            "These would fit: 2, 4.",
+            "3 is {}dim must be a multiple of heads, but got dim=64, heads=3. "
+            "Valid values: 2, 4.",
         ),
         (
             "{attention: {heads: !int [1, 8]}}", "!choice [64, 96]", "none", "6: body.residual.of.attention.heads",
-            "5, 7 fit {}dim must be a multiple of heads, but got dim=64, heads=5. "
-            "These would fit: 4, 6, 3, 2, 8, 1.",
+            "5, 7 are {}dim must be a multiple of heads, but got dim=64, heads=5. "
+            "Valid values: 4, 6, 3, 2, 8, 1.",
         ),
         (
             "{attention: {heads: !choice [2, 4]}}", "!choice [64, 65]", "none", "2: width",
-            "65 fits {}dim must be a multiple of heads, but got dim=65, heads=2. "
-            "These would fit: 64, 66.",
+            "65 is {}dim must be a multiple of heads, but got dim=65, heads=2. "
+            "Valid values: 64, 66.",
         ),
         (
             "{attention: {heads: !choice [4, 64]}}", "64", "rotary", "6: body.residual.of.attention.heads",
-            "64 fits {}attention with dim=64, heads=64: Rotary positions rotate "
-            "pairs, so a head's width must be even, but it is 1. These would fit: 32, 4.",
+            "64 is {}attention with dim=64, heads=64: Rotary positions rotate "
+            "pairs, so a head's width must be even, but it is 1. Valid values: 32, 4.",
         ),
         (
             "{attention: {heads: 64}}", "64", "!choice [alibi, rotary]", "4: position",
-            "'rotary' fits {}attention with dim=64, heads=64: Rotary positions "
-            "rotate pairs, so a head's width must be even, but it is 1. These would fit: 'alibi'.",
+            "'rotary' is {}attention with dim=64, heads=64: Rotary positions "
+            "rotate pairs, so a head's width must be even, but it is 1. Valid values: 'alibi'.",
         ),
         (
             "{repeat: {times: 2, signal: !choice [none, step], of: !choice [feed_forward, attention]}}", "8", "none",
-            "6: body.residual.of.repeat.signal", "'step' fits {}signal must be",
+            "6: body.residual.of.repeat.signal", "'step' is {}signal must be",
         ),
         (
             "!choice [attention, []]", "8", "none", "6: body.residual.of",
-            "'empty' fits {}of must hold at least one block",
+            "'empty' is {}of must hold at least one block",
         ),
         (
             "{attention: {dropout: !float [0.0, 1.0]}}", "8", "none", "6: body.residual.of.attention.dropout",
-            "1.0 fits {}dropout must lie in [0, 1), but got 1.0.",
+            "1.0 is {}dropout must lie in [0, 1), but got 1.0.",
         ),
     ],
 )  # fmt: skip
@@ -106,19 +106,19 @@ def test_a_value_that_no_architecture_could_have_is_refused_with_what_would_fit(
         Space.parse(text.format(kind="decoder", width=width, of=of), "a.yaml")
     [problem] = caught.value.problems
     assert f"{problem.mark.line}: {problem.path}" == where
-    assert problem.message.startswith(message.format("nothing that can stand around it. For one: "))
+    assert problem.message.startswith(message.format("not valid with any of the surrounding values. For example: "))
 
 
 def test_a_hole_that_is_tied_stands_for_its_values_in_both_places() -> None:
     tied = "[{{attention: {{heads: !choice {{name: h, options: [2, {}]}}}}}}, {{attention: {{heads: !same h}}}}]"
     assert space(tied.format(4)).size().points == 4
-    with pytest.raises(SpaceError, match=r"of\[0\].attention.heads: 3 fits nothing"):
+    with pytest.raises(SpaceError, match=r"of\[0\].attention.heads: 3 is not valid"):
         space(tied.format(3))
 
 
 def test_a_stage_that_can_only_begin_with_one_of_its_options_refuses_the_others() -> None:
     stages = "{hourglass: {stages: [[attention], [!choice [feed_forward, funnel_attention]]], decoder: []}}"
-    with pytest.raises(SpaceError, match=r"stages\[1\]\[0\]: 'feed_forward' fits nothing .*: 'funnel_attention'"):
+    with pytest.raises(SpaceError, match=r"stages\[1\]\[0\]: 'feed_forward' is not valid .*: 'funnel_attention'"):
         Space.parse(f"{{kind: encoder, width: 8, vocabulary: 9, body: {stages}}}")
 
 
@@ -179,7 +179,7 @@ def test_a_table_that_is_shorter_than_the_sequences_is_never_drawn() -> None:
         for read, space in {None: whole, 64: whole.with_length(64), 65: whole.with_length(65)}.items()
     }
     assert lengths == {None: {64, 256}, 64: {64, 256}, 65: {256}}
-    with pytest.raises(SpaceError, match="learned is made for at most 256 positions, but would read 257"):
+    with pytest.raises(SpaceError, match="learned supports at most 256 positions, but would read 257"):
         whole.with_length(257).sample(random.Random(0))
 
 

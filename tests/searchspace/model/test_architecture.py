@@ -137,9 +137,9 @@ def test_a_tree_made_by_a_program_is_completed():
 @pytest.mark.parametrize(
     ("block", "expected"),
     [
-        (Block("attention", {"heads": Choice((2, 4))}), "body[0].attention.heads: An architecture has no holes, found !choice."),
+        (Block("attention", {"heads": Choice((2, 4))}), "body[0].attention.heads: An architecture has no holes, but found !choice."),
         (Choice((Block("attention", {}),)), "body[0]: An architecture has no holes"),
-        (Block("residual", {"norm": Same("x"), "of": ()}), "body[0].residual.norm: An architecture has no holes, found !same."),
+        (Block("residual", {"norm": Same("x"), "of": ()}), "body[0].residual.norm: An architecture has no holes, but found !same."),
         (Block("attention", {"heads": "many"}), "body[0].attention.heads: Expected a whole number, found the text 'many'."),
         (Block("attention", {"heads": True}), "Expected a whole number, found true."),
         (Block("attention", {"heds": 2}), "attention has no field 'heds'. Did you mean 'heads'?"),
@@ -172,7 +172,7 @@ def test_a_small_file_cannot_stand_for_a_huge_model():
     for _ in range(8):
         nested = f"{{repeat: {{times: 100, of: {nested}}}}}"
     for body in (f"[{nested}]", "[repeat: {times: 1000000000, of: attention}]"):
-        with pytest.raises(SpaceError, match="More than 20000 blocks once repeats are written out"):
+        with pytest.raises(SpaceError, match="More than 20000 blocks with repeats expanded"):
             architecture(body)
     wide = ", ".join(["residual: {of: {repeat: {times: 15000, of: attention}}}"] * 50)
     with pytest.raises(SpaceError, match="More than 20000 blocks"):

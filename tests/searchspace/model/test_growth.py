@@ -136,7 +136,7 @@ def test_what_cannot_be_is_refused_with_the_reason(grow, said):
         (
             "repeat: {times: 2, share_weights: true, signal: step, of: [residual: {of: {feed_forward: {expand: 1}}}]}",
             lambda a, w: unshared(a, w, 0),
-            "by a signal",
+            "has a signal",
         ),
     ],
 )

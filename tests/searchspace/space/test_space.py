@@ -205,7 +205,7 @@ vocabulary: 5
 position: none
 body: [attention: {heads: !choice [2, 4]}, linear_attention: {heads: 3}]
 """
-    with pytest.raises(SpaceError, match=r"No values fit together here\. For one: dim must be a multiple of heads"):
+    with pytest.raises(SpaceError, match=r"No combination of values is valid here\. For example: dim must be a mul"):
         Space.parse(text)
 
 
@@ -288,7 +288,7 @@ body:
 
 
 def test_copies_with_holes_of_their_own_are_bounded():
-    with pytest.raises(SpaceError, match=r"body\[0\].repeat: at most 256 copies .* these are 1000"):
+    with pytest.raises(SpaceError, match=r"body\[0\].repeat: at most 256 copies .* there are 1000"):
         Space.parse("""
 kind: decoder
 width: 8

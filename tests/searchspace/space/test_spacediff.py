@@ -49,7 +49,7 @@ LARGER = [
      f"{MIXER}: option convolution+feed_forward"),
     ("        - feed_forward", "        - feed_forward\n        - !choice [[], {convolution: {kernel: 5}}]",
      "body[0].repeat.of[2]: !choice [empty, convolution]"),
-    ("name: heads", "name: heads, each: true", f"{MIXER}?attention.heads: drawn for each copy"),
+    ("name: heads", "name: heads, each: true", f"{MIXER}?attention.heads: filled for each copy"),
     ("max: 5k", "max: 6k", "constraints.parameters.max: 5,000 is now 6,000"),
 ]  # fmt: skip
 
