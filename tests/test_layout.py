@@ -1,0 +1,80 @@
+"""The layout of the code: folders of a size that can be read, and imports without circles."""
+
+import ast
+import graphlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = [name for name in ("kernels", "searchspace", "tuner", "nas", "dashboards") if (ROOT / name).is_dir()]
+MOST = 20  # files in a folder
+
+
+def test_no_folder_holds_more_than_twenty_files():
+    folders = {path.parent for package in (*PACKAGES, "benchmarks", "tests") for path in (ROOT / package).rglob("*.py")}
+    crowded = {str(each.relative_to(ROOT)): n for each in folders if (n := len(list(each.glob("*.py")))) > MOST}
+
+    assert not crowded
+
+
+def test_every_test_stands_where_its_subject_does():
+    """tests/kernels/attention exists because kernels/attention does."""
+    stray = [
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "tests").rglob("test_*.py")
+        if len(path.relative_to(ROOT / "tests").parts) > 1
+        and path.relative_to(ROOT / "tests").parts[0] != "kept"
+        and not (ROOT / path.relative_to(ROOT / "tests")).parent.is_dir()
+    ]
+
+    assert not stray
+
+
+@pytest.fixture(scope="module")
+def modules() -> dict[str, ast.Module]:
+    """Every module by its dotted name."""
+    return {
+        name(path): ast.parse(path.read_text(encoding="utf-8"))
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*.py")
+    }
+
+
+def test_no_modules_import_one_another_in_a_circle(modules):
+    """Imports inside functions count, those for type checkers do not. A package may import its own parts."""
+    arrows = {
+        module: {
+            each
+            for each in imported(tree)
+            if each in modules and not f"{module}.".startswith(f"{each}.") and not f"{each}.".startswith(f"{module}.")
+        }
+        for module, tree in modules.items()
+    }
+
+    graphlib.TopologicalSorter(arrows).prepare()  # raises CycleError that names the circle
+
+
+def name(path: Path) -> str:
+    """nas/store/store.py -> nas.store.store."""
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def imported(tree: ast.Module) -> Iterator[str]:
+    """The dotted names that a module imports: modules, and what may be modules of packages."""
+    quoted = {
+        id(node)
+        for block in ast.walk(tree)
+        if isinstance(block, ast.If) and "TYPE_CHECKING" in ast.dump(block.test)
+        for statement in block.body
+        for node in ast.walk(statement)
+    }
+    for node in ast.walk(tree):
+        if id(node) in quoted:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
