@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nas.errors import StoreError, UsageError
+from nas.errors import StoreError
 from nas.store import Store, Study, open_store
 from nas.store.engine import file_of, parse
 from searchspace.errors import nearest
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 VARIABLE = "NAS_STORAGE"
 FOLDER = Path("runs")
-SEARCH_FILES = (".yaml", ".yml")
 
 
 def storage_of(study: str, storage: str | None = None) -> str:
@@ -28,29 +27,6 @@ def storage_for(config: SearchConfig, storage: str | None = None) -> str:
     """The URL of the database of a search: `storage`, else the one in its search file, else as in `storage_of`."""
     written = config.storage if "storage" in config.model_fields_set else None
     return url(storage or written or storage_of(config.study))
-
-
-def find_search(reference: str | Path, storage: str | None = None) -> SearchConfig:
-    """The search in the file `reference`, or the one that the study of that name was started with.
-
-    Raises UsageError for a file that is no search file, and if there is neither a file nor a study.
-    """
-    from nas.config import searchfile
-    from nas.config.schema import SearchConfig
-
-    path = Path(reference)
-    if path.exists() or path.suffix in SEARCH_FILES or len(path.parts) > 1:
-        config = searchfile.load(path)
-        return config.model_copy(update={"storage": storage_for(config, storage)})
-    try:
-        store, study = open_existing(str(reference), storage)
-    except (StoreError, UsageError) as error:
-        raise UsageError(
-            f"There is neither a search file {str(reference)!r} nor a study of that name. {error}"
-        ) from error
-    store.close()
-    where = url(storage_of(study.name, storage))
-    return SearchConfig(**study.config).model_copy(update={"storage": where})
 
 
 def url(storage: str | Path) -> str:

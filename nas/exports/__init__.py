@@ -1,1 +1,1 @@
-"""Architectures as files for other tools."""
+"""Trials leave a study as files. Each format is one file of `nas.exports.formats`."""

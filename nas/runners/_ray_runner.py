@@ -11,14 +11,16 @@ import logging
 import math
 import os
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 
 from nas.errors import NasError
 from nas.runners.contract import Run, guarded
-from nas.runners.ray import RayOptions
 from nas.work import Failure, FailureKind, Outcome, Progress, Work
+
+if TYPE_CHECKING:
+    from nas.runners.ray import RayOptions
 
 OBJECT_STORE_BYTES = 128 * 2**20  # units and outcomes are a few kilobytes; Ray's default takes 30% of the memory
 HEAR_SECONDS = 1.0  # between two reports of a unit, and between two looks at them

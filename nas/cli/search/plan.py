@@ -15,8 +15,8 @@ def plan(file: SearchFile, storage: Storage = None, as_json: AsJson = False) -> 
 
     Example: nas plan examples/quickstart.yaml
     """
-    from nas import location
+    from nas.config.found import find_search
     from nas.engine import planning
 
-    made = planning.plan(location.find_search(file, storage))
+    made = planning.plan(find_search(file, storage))
     print_json(made.as_dict()) if as_json else print(made.as_text())

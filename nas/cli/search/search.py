@@ -33,12 +33,13 @@ def search(
     Example: nas search examples/quickstart.yaml
     """
     from nas import location
+    from nas.config.found import find_search
     from nas.engine import launch
     from nas.report import finals, summary, trials
 
     if not quiet:
         note(f"Reading {file} and preparing its data")
-    config = launch.override(location.find_search(file, storage), address=address)
+    config = launch.override(find_search(file, storage), address=address)
     result = launch.search(config, quiet=quiet)
     with result.store:
         verdict = finals.verdict(result.store, result.study) if result.report else None

@@ -22,8 +22,9 @@ def export(
         Path | None,
         typer.Option("--out", "-o", help="The file; - prints it. Default: STUDY-TRIAL.yaml.", show_default=False),
     ] = None,
+    format: Annotated[str, typer.Option(help="Formats, separated by commas: yaml, safetensors.")] = "yaml",
     weights: Annotated[
-        bool, typer.Option("--weights", help="The trained weights too, as safetensors beside it.")
+        bool, typer.Option("--weights", help="Also write the trained weights; the same as adding safetensors.")
     ] = False,
     storage: Storage = None,
     as_json: AsJson = False,
@@ -33,22 +34,24 @@ def export(
     Example: nas export quickstart --best --weights
     """
     from nas import location
-    from nas.exports import export as exporting
+    from nas.exports import files, winner
+    from nas.exports.formats.yaml import text
 
     if best == (trial is not None):
-        raise UsageError("Say which one: --best, or --trial N.")
+        raise UsageError("Give either --best or --trial N.")
+    formats = list(dict.fromkeys([*filter(None, format.split(",")), *(["safetensors"] if weights else [])]))
     printed = out is not None and str(out) == "-"
-    if printed and weights:
-        raise UsageError("Weights need a file: name one with --out FILE.yaml instead of -.")
+    if printed and formats != ["yaml"]:
+        raise UsageError("Only YAML can be printed; for other formats and for weights give --out FILE.yaml, not -.")
     store, found = location.open_existing(study, storage)
     with store:
-        number = exporting.best_number(store, found) if trial is None else trial
-        exported = exporting.export(store, found, number, weights=weights)
+        number = winner.best_number(store, found) if trial is None else trial
+        chosen = winner.winner(store, found, number)
+        path = out or Path(f"{study}-{number}.yaml")
+        written = [] if printed else files.write(chosen, path, formats)
     if printed:
-        print_json({"trial": number, "text": exported.text}) if as_json else print(exported.text, end="")
+        print_json({"trial": number, "text": text(chosen)}) if as_json else print(text(chosen), end="")
         return
-    path = out or Path(f"{study}-{number}.yaml")
-    written = exporting.write(exported, path)
     if as_json:
         print_json({"trial": number, "files": [str(each) for each in written]})
         return

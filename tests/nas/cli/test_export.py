@@ -84,10 +84,10 @@ def test_an_exported_architecture_is_trained_and_profiled(study, nas, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        ([], 2, "--best, or --trial N"),
-        (["--best", "--trial", "0"], 2, "--best, or --trial N"),
+        ([], 2, "--best or --trial N"),
+        (["--best", "--trial", "0"], 2, "--best or --trial N"),
         (["--trial", "99"], 2, "No trial 99"),
-        (["--best", "--out", "-", "--weights"], 2, "Weights need a file"),
+        (["--best", "--out", "-", "--weights"], 2, "Only YAML can be printed"),
         (["--best", "--out", "nowhere/best.yaml"], 1, "Could not write nowhere/best.yaml"),
         (["--best", "--out", "runs"], 2, "is a folder"),
         (["--best", "--out", "best.safetensors"], 2, "is YAML"),

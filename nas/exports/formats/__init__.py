@@ -1,0 +1,1 @@
+"""The formats that `nas export` writes. A module registers its format with `@export_format`."""

@@ -1,0 +1,31 @@
+"""An architecture as YAML that builds, with its origin in a comment at the head of the file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from nas.errors import UsageError
+from nas.exports.registry import export_format
+from nas.exports.winner import Winner
+
+WEIGHTS = ".safetensors"
+
+
+@export_format("yaml")
+class Yaml:
+    """The file that `nas.build`, `nas train` and `nas show` read."""
+
+    def files(self, winner: Winner, path: Path) -> Mapping[Path, bytes]:
+        """One file at `path`. Raises UsageError if its ending is that of weights."""
+        if path.suffix == WEIGHTS:
+            raise UsageError(f"{path}: the architecture is YAML; its weights go into {path.stem}{WEIGHTS} next to it.")
+        return {path: text(winner).encode()}
+
+
+def text(winner: Winner) -> str:
+    """The header as YAML in comment lines, then the architecture."""
+    import yaml
+
+    lines = yaml.safe_dump(winner.origin, sort_keys=False, allow_unicode=True, width=110).splitlines()
+    return "".join(f"# {line}\n" for line in lines) + winner.architecture.text()

@@ -1,0 +1,116 @@
+"""Where an exported architecture comes from: lineage, metrics, finals, costs, task, vocabulary, recipe, environment."""
+
+from __future__ import annotations
+
+import platform
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from nas.config import factory
+from nas.config.schema import SearchConfig
+from nas.engine import judgement
+from nas.engine.finals import Finalist, Report
+from nas.metrics import current
+from nas.report.depth import at_trial_depth
+from nas.store import Store, Study, Trial, UnitState
+from searchspace.model.architecture import Architecture
+from searchspace.model.build import cost
+
+PACKAGES = ("tessera-nas", "torch", "ray", "optuna", "sqlalchemy")
+ANCESTORS = 20  # the most that are listed
+
+
+def origin(
+    store: Store,
+    study: Study,
+    trial: Trial,
+    trained: Trial,
+    architecture: Architecture,
+    report: Report | None,
+    entrant: Finalist | None,
+) -> dict[str, Any]:
+    """The header of an export as plain data; `trained` is the run whose weights are exported."""
+    config = SearchConfig(**study.config)
+    shape = at_trial_depth(store, study, trial.number, factory.shape(config))
+    costs = cost(architecture, shape).numbers()
+    done = [unit for unit in store.units(study.id, trial.number) if unit.state is UnitState.DONE]
+    header: dict[str, Any] = {
+        "made_by": "Tessera (tessera-nas)",
+        "exported_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "architecture": architecture.hash,
+        "study": study.name,
+        "trial": trial.number,
+        "lineage": [f"trial {trial.number} ({trial.operator})", *_lineage(store, study, trial)],
+        "search": {
+            "state": trial.state.value,
+            "seed": trial.seed,
+            "steps": done[-1].steps if done else 0,
+            "objectives": dict(trial.values),
+            "metrics": current(store.metrics(study.id, trial.number, done[-1].rung)) if done else {},
+        },
+    }
+    if trained is not trial:
+        header["finals"] = _finals(store, study, trained, report, entrant)
+    return header | {
+        "costs": {"length": shape.length, "parameters": costs["parameters"], "flops": costs["flops"]},
+        "task": config.task.written(),
+        **({"vocabulary": vocabulary} if (vocabulary := factory.vocabulary(config)) else {}),
+        "data_sha256": study.data_hash,
+        "recipe": dict(config.recipe) or "the defaults",
+        "environment": _environment(store, study, trained),
+    }
+
+
+def _finals(
+    store: Store, study: Study, trained: Trial, report: Report | None, entrant: Finalist | None
+) -> dict[str, Any]:
+    """The seed whose weights are exported, the results of all seeds, and for the winner the verdict."""
+    finals: dict[str, Any] = {
+        "trial": trained.number,
+        "seed": trained.seed,
+        "steps": store.units(study.id, trained.number)[-1].steps,
+        "metrics": current(store.metrics(study.id, trained.number, 0)),
+    }
+    if report and entrant:
+        finals["all_seeds"] = {
+            "objective": report.objective,
+            "validation": list(entrant.validation),
+            "test": list(entrant.test),
+        }
+        if entrant is report.winner:
+            finals["verdict"] = judgement.sentence(report).removeprefix("Verdict: ")
+    return finals
+
+
+def _environment(store: Store, study: Study, trained: Trial) -> dict[str, Any]:
+    """The device that trained it, and the versions that made the study and that export it."""
+    devices = sorted({unit.device for unit in store.units(study.id, trained.number) if unit.device})
+    return {
+        "device": ", ".join(devices) or "unknown",
+        "study_begun_with": f"tessera-nas {study.version}",
+        "python": platform.python_version(),
+        **{name: found for name in PACKAGES if (found := _version(name))},
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _lineage(store: Store, study: Study, trial: Trial) -> list[str]:
+    """The trial's ancestors, nearest first, each with the operator that made it."""
+    lines: list[str] = []
+    queue, seen = list(trial.parents), {trial.number}
+    while queue and len(lines) < ANCESTORS:
+        number = queue.pop(0)
+        if number in seen:
+            continue
+        seen.add(number)
+        parent = store.trial(study.id, number)
+        lines.append(f"trial {number} ({parent.operator}, {parent.architecture_hash[:12]})")
+        queue += parent.parents
+    return lines

@@ -1,0 +1,87 @@
+"""A trial that leaves its study: its architecture, where it comes from, and its trained weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from nas import report as reports
+from nas.config import factory
+from nas.config.schema import SearchConfig
+from nas.engine.finals import Finalist, Finals, Report
+from nas.errors import NasError
+from nas.exports.origin import origin
+from nas.store import Store, Study, Trial
+from nas.work import Checkpoint
+from searchspace.model.architecture import Architecture
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Winner:
+    """What a format can write. origin: the header, plain data. weights: loads the state dict; raises NasError."""
+
+    trial: int
+    architecture: Architecture
+    origin: Mapping[str, Any]
+    weights: Callable[[], Mapping[str, Tensor]]
+
+
+def best_number(store: Store, study: Study) -> int:
+    """The trial that won the finals; without finals the best trial. Raises NasError if no trial has finished."""
+    report = _report(store, study)
+    if report:
+        return report.winner.number
+    best = reports.best(store, study, None, 1)
+    if not best:
+        raise NasError(f"No trial of study {study.name!r} has finished yet, so there is none to export.")
+    return best[0].number
+
+
+def winner(store: Store, study: Study, number: int) -> Winner:
+    """Trial `number`. Raises UsageError if there is none; `weights` needs the store to be open."""
+    trial = store.trial(study.id, number)
+    architecture = Architecture.parse(trial.architecture, f"{study.name}:{number}")
+    report = _report(store, study)
+    entrant = _entrant(report, trial.architecture_hash)
+    trained = _trained(store, study, trial, entrant)
+    header = origin(store, study, trial, trained, architecture, report, entrant)
+    return Winner(number, architecture, header, partial(_weights, store, study, trained))
+
+
+def _report(store: Store, study: Study) -> Report | None:
+    """How the finals of the study ended; None without finals."""
+    config = SearchConfig(**study.config)
+    return Finals(config, store, study, factory.objectives(config)).report()
+
+
+def _entrant(report: Report | None, architecture: str) -> Finalist | None:
+    """The finalist with the architecture of this hash."""
+    entrants = report.finalists if report else ()
+    return next((each for each in entrants if each.architecture.hash == architecture), None)
+
+
+def _trained(store: Store, study: Study, trial: Trial, entrant: Finalist | None) -> Trial:
+    """The run whose weights are exported: the best seed of the finals, or the trial itself if it was not in them."""
+    if entrant is None:
+        return trial
+    objective = factory.objectives(SearchConfig(**study.config))[0]
+    _, number = min((objective.minimised(value), number) for value, number in zip(entrant.validation, entrant.trials))
+    return store.trial(study.id, number)
+
+
+def _weights(store: Store, study: Study, trained: Trial) -> Mapping[str, Tensor]:
+    from nas.training import checkpoints
+
+    kept = [unit for unit in store.units(study.id, trained.number) if unit.checkpoint_uri]
+    if not kept:
+        raise NasError(f"Trial {trained.number} has no checkpoint: it was trained with `checkpoints: null`, or failed.")
+    last = kept[-1]
+    try:
+        return checkpoints.weights(Checkpoint(last.checkpoint_uri or "", last.checkpoint_sha256 or ""))
+    except checkpoints.CheckpointLost as error:
+        raise NasError(f"The weights of trial {trained.number} cannot be exported. {error}") from None
