@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TextIO
 from nas.errors import StoreError
 from nas.report.activity import Activity, UnitProgress, by_trial, progress
 from nas.report.forecasts import eta
+from nas.report.lines import Head, unit_text
 from nas.report.overview import eta_text
 from nas.report.tables import reason, short
 from nas.report.trials import best
@@ -28,31 +29,6 @@ if TYPE_CHECKING:
 LINE_SECONDS = 15.0  # between two plain lines about the running units
 LIVE_SECONDS = 0.5  # between two updates of the live bar
 SHARE = 20  # reading the store may take one part in so many of the time, however large the study
-
-
-@dataclass(frozen=True)
-class Head:
-    """The line about a whole search: `done` of `total` trials or finals (0: not known), and what else is to say."""
-
-    what: str
-    done: int
-    total: int
-    parts: list[str]
-
-    @property
-    def text(self) -> str:
-        """The line without what a bar shows."""
-        return " | ".join(part for part in self.parts if part)
-
-    @property
-    def count(self) -> str:
-        """7/12 trials."""
-        return f"{self.done}/{self.total} {self.what}" if self.total else f"{self.done} {self.what}"
-
-    @property
-    def line(self) -> str:
-        """The whole line."""
-        return f"{self.count}: {self.text}" if self.text else self.count
 
 
 @dataclass
@@ -213,11 +189,6 @@ class Reporter:
     def _rate(self) -> str:
         elapsed = time.monotonic() - self._started
         return f"{self._ended / elapsed * 60:.1f} units/min" if self._ended and elapsed > 0 else ""
-
-
-def unit_text(each: Progress) -> str:
-    """step 3/10, loss 2.413, 51,000 tokens/s."""
-    return f"step {each.step}/{each.steps}, loss {each.loss:.3f}, {each.tokens_per_second:,.0f} tokens/s"
 
 
 def _name(unit: Unit) -> str:
