@@ -13,7 +13,7 @@ WIDTH = 8
 
 
 class _Builder:
-    """Writes a space at random; `rng` decides everything, so hypothesis can shrink what it found."""
+    """Builds a random space. All decisions come from `rng`, so hypothesis can shrink examples."""
 
     def __init__(self, rng: random.Random):
         self.rng = rng
@@ -61,7 +61,7 @@ class _Builder:
         return repeated and self.rng.random() < 0.4
 
     def choice(self, depth: int, repeated: bool) -> Choice:
-        """Options that begin with different blocks, so that they never overlap."""
+        """Options that begin with different blocks, so that they cannot overlap."""
         each = self.each(repeated)
         options: list[Value] = []
         for name in self.rng.sample(["attention", "convolution", "feed_forward"], self.rng.randint(1, 3)):
@@ -93,13 +93,13 @@ class _Builder:
 
 @pytest.fixture(scope="session")
 def random_space() -> Callable[[random.Random, int], Space | None]:
-    """`random_space(rng, most)`: a space of at most that many points; None when `rng` led to none."""
+    """`random_space(rng, most)`: a space of at most `most` points, or None if `rng` does not give one."""
 
     def build(rng: random.Random, most: int) -> Space | None:
         try:
             space = Space(_Builder(rng).root())
             return space if space.size().discrete <= most else None
-        except SpaceError as error:  # a tie to what is drawn elsewhere
+        except SpaceError as error:  # a tie to a hole that is filled elsewhere
             assert all("tied" in str(problem) or "!same" in str(problem) for problem in error.problems)
             return None
 

@@ -1,4 +1,4 @@
-"""Costs are true: they equal what the built module has and what PyTorch counts, for any model over the registry."""
+"""Declared costs equal the parameters of the built module and the FLOPs that PyTorch counts, for random models."""
 
 import random
 
@@ -46,7 +46,7 @@ def built(configured: Configured) -> torch.nn.Module:
 
 
 def without_halting(model: torch.nn.Module) -> torch.nn.Module:
-    """The worst case: no position ever halts."""
+    """The worst case: no position halts."""
     for module in model.modules():
         if isinstance(module, Halting):
             torch.nn.init.constant_(module.halt.bias, -30.0)

@@ -1,4 +1,4 @@
-"""The registry: found by itself, one class a name in each role, and clear words about names it does not know."""
+"""The registry: it finds blocks by itself, has one class for each name and role, and explains unknown names."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Blocks of one model share what they name alike; outside of a model each is alone."""
+"""Blocks of one model share parameters with the same key; a block outside of a model shares nothing."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""What measures blocks measures right."""
+"""The tools that measure blocks measure correctly."""
 
 import torch
 

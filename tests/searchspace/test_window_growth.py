@@ -1,4 +1,4 @@
-"""Windows that grow with depth: as if the copies had been written by hand, in models and in spaces."""
+"""Windows that grow with depth equal copies that are written by hand, in models and in spaces."""
 
 import random
 
@@ -127,7 +127,7 @@ def test_locate_finds_the_window_and_the_growth_behind_what_was_written_out():
 
 
 def _item(rng: random.Random, depth: int, each: bool) -> Value:
-    """A block at random: with a window, without one, a choice of both, or a repeat with growth."""
+    """A random block: with a window, without one, a choice of both, or a repeat with growth."""
     windows: Value = rng.choice([1, 2, 4, Choice((1, 2, 6), each=each and rng.random() < 0.5), Integers(2, 3)])
     window, plain = Block("sliding_window_attention", {"window": windows}), Block("feed_forward", {})
     kinds = [window, plain, Choice((window, plain), each=each and rng.random() < 0.5), Choice(((), window))]

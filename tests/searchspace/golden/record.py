@@ -1,8 +1,8 @@
-"""Adds to the golden files what they lack; what is recorded is never changed.
+"""Adds missing entries to the golden files; recorded entries are never changed.
 
-Run `python tests/searchspace/golden/record.py` when a block or a file is added, and commit the result. A hash or a
-default that must change after all needs a new `HASH_VERSION` and a migration of every study: the hash names each
-architecture that was ever tried.
+Run `python tests/searchspace/golden/record.py` after you add a block or a file, and commit the result. Changing a
+hash or a default would need a new `HASH_VERSION` and a migration of every study, because the hash identifies each
+architecture that was tried.
 """
 
 import json
@@ -15,7 +15,7 @@ from searchspace.language import canonical, schema
 from searchspace.model.architecture import Architecture
 
 FOLDER = Path(__file__).parent
-REQUIRED = {"required": True}  # stands for the default of a field that has none
+REQUIRED = {"required": True}  # recorded for a field without a default
 
 
 def hashes() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What cannot work is refused when a space is read, with its place and the reason; the rest is left to sampling."""
+"""Invalid values are rejected when a space is read, with place and reason; sampling avoids the other combinations."""
 
 import random
 from typing import Any
@@ -129,7 +129,7 @@ def test_a_copy_of_a_repeat_may_hold_nothing_where_others_hold_something() -> No
 
 @st.composite
 def small_spaces(draw: st.DrawFn) -> Block:
-    """Two attentions in a decoder, few values each, which mostly do not all fit."""
+    """Two attentions in a decoder with few values each, most combinations of which are invalid."""
 
     def hole(*values: Any) -> Any:
         options = tuple(draw(st.lists(st.sampled_from(values), min_size=1, max_size=3, unique=True)))

@@ -1,4 +1,4 @@
-"""One hole: what fills it, and where a number stands in it."""
+"""One hole: its values, and the position of a number between its ends."""
 
 import math
 import random

@@ -16,7 +16,7 @@ HEAD = "kind: decoder\nwidth: 64\nvocabulary: 256\n"
 
 
 def body(text: str) -> tuple:
-    """What a model's body is read to, written in flow style or indented."""
+    """The tree of a model's body, written in flow style or indented."""
     return parse(f"{HEAD}body: {text}\n").root.fields["body"]
 
 
@@ -27,7 +27,7 @@ def problems(text: str) -> list[str]:
 
 
 def only_problem(text: str) -> str:
-    """The one problem of a body, without its place."""
+    """The only problem of a body, without its place."""
     [problem] = problems(f"{HEAD}body: {text}\n")
     return problem
 

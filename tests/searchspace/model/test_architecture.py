@@ -1,4 +1,4 @@
-# ruff: noqa: E501 (each row of a table is one description and what is said of it)
+# ruff: noqa: E501 (each row of a table is one description and the expected message)
 import importlib.util
 import pickle
 import random
@@ -101,7 +101,7 @@ def test_different_models_are_different(one, other):
 
 @pytest.fixture
 def registered(monkeypatch):
-    """Registers a block for the length of a test."""
+    """Registers a block for one test."""
 
     def register(kind: registry.BlockType) -> None:
         monkeypatch.setitem(registry._types, (kind.role, kind.name), kind)
@@ -234,7 +234,7 @@ def test_printing_loses_nothing_and_is_one_to_one(letters):
 
 
 def respelled(blocks: tuple[Block, ...], luck: random.Random) -> tuple[Block, ...]:
-    """The same blocks with sequences, single repeats and folded copies put in by chance."""
+    """The same blocks, with random sequences, repeats of one step and folded copies."""
     spelled: list[Block] = []
     rest = list(blocks)
     while rest:

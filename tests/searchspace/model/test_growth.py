@@ -1,4 +1,4 @@
-"""A grown model computes what its parent computed, and everything in it learns."""
+"""A grown model computes the same as its parent, and all its parameters learn."""
 
 import pytest
 import torch
@@ -61,13 +61,13 @@ def child(grown: Grown) -> torch.nn.Module:
 
 
 def check(module: torch.nn.Module, grown: Grown, *inputs: torch.Tensor) -> None:
-    """Equal outputs now, more parameters, and after two steps every parameter has moved."""
+    """Outputs are equal, there are more parameters, and after two steps every parameter has changed."""
     larger, inputs = child(grown), inputs or (TOKENS,)
     torch.testing.assert_close(larger(*inputs), module(*inputs), atol=1e-6, rtol=1e-6)  # new weights are float32
     assert sum(p.numel() for p in larger.parameters()) > sum(p.numel() for p in module.parameters())
     before = {name: value.clone() for name, value in larger.named_parameters()}
     optimiser = torch.optim.Adam(larger.parameters(), 1e-2)
-    for _ in range(2):  # what nothing reads yet learns from the second step on
+    for _ in range(2):  # parts with zero output weights learn from the second step on
         optimiser.zero_grad()
         torch.nn.functional.cross_entropy(larger(*inputs).flatten(0, 1), TOKENS.flatten()).backward()
         optimiser.step()

@@ -1,4 +1,4 @@
-"""The picture of an architecture is well-formed, holds every line of the tree, and nothing in it overlaps."""
+"""The picture of an architecture is well-formed, has every line of the tree, and no overlapping parts."""
 
 import xml.etree.ElementTree as ElementTree
 

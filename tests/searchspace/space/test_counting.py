@@ -1,4 +1,4 @@
-"""The size of a space, and both ways to draw from it."""
+"""The size of a space, and both ways to sample it."""
 
 import itertools
 import json
@@ -72,7 +72,7 @@ def test_size_is_the_number_of_points_that_enumeration_finds(random_space, rng):
 
 
 def test_counts_copies_under_what_they_share_and_ties_once():
-    # For each depth: two norms, three ways for every copy of the first repeat, two bodies of the second.
+    # For each depth: two norms, three ways for each copy of the first repeat, two bodies of the second.
     assert small(COPIES).size().points == sum(2 * 3**depth * 2 for depth in (1, 2, 3))
     assert small(UNEVEN).size().points == (1 + 3 * 3) * (2 + 4)
 
@@ -139,7 +139,7 @@ body:
   repeat: {times: !int [1, 2], share_weights: !choice [true, false], of: feed_forward}
 """)
     assert space.size().points == 4
-    assert space.distinct() == 3  # one step is the same model with and without shared weights
+    assert space.distinct() == 3  # one step gives the same model with and without shared weights
 
 
 @pytest.mark.parametrize("text", [COPIES, UNEVEN], ids=["copies", "uneven"])

@@ -1,4 +1,4 @@
-"""Spaces: what is drawn and when, replay, constraints, and finding an architecture's point."""
+"""Spaces: sampling, replay, constraints, and finding the point of an architecture."""
 
 import json
 import random
@@ -177,7 +177,7 @@ def test_samples_build_and_meet_the_constraints(by):
     assert all(space.feasible(point) for point in points)
     loose = [space.sample(rng, by=by, feasible=False) for _ in range(60)]
     reasons = {violation.quantity for point in loose for violation in space.violations(point.architecture)}
-    assert reasons == {"builds", "parameters"}  # three heads in a width of 16, and models of more than 4k
+    assert reasons == {"builds", "parameters"}  # three heads with width 16, and models of more than 4k parameters
 
 
 def test_a_constraint_that_leaves_nothing_is_named_with_the_nearest_sample():
@@ -228,7 +228,7 @@ constraints: {state_bytes_per_token: {max: 60}}
     [violation] = space.violations(point.architecture)
     assert (violation.quantity, violation.value, violation.bound) == ("state_bytes_per_token", 2 * 8 * 4, 60)
     window = Space.parse(text.replace("attention: {heads: 2}", "sliding_window_attention: {heads: 2, window: 16}"))
-    point = window.sample(random.Random(0))  # a window of 16 is little for each of 1024 positions
+    point = window.sample(random.Random(0))  # a window of 16 has few bytes for each of 1,024 positions
     assert window.feasible(point)
     assert not window.with_length(8).feasible(point)
 

@@ -1,4 +1,4 @@
-"""What one space adds to another and takes away, and whether it is larger."""
+"""What one space adds to another and removes, and whether it is larger."""
 
 import itertools
 import random

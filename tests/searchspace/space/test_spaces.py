@@ -1,4 +1,4 @@
-"""The spaces of the examples: each reads, samples, mutates and counts, and what is known to be good lies in it."""
+"""The example spaces: each can be read, sampled, mutated and counted, and contains known good architectures."""
 
 import random
 from pathlib import Path
@@ -13,7 +13,7 @@ from searchspace.tree import has_holes
 FOLDER = Path("examples/spaces")
 BYTES = {"vocabulary": 256}  # what the task decides, where a space leaves it out
 LENGTH = 64
-# What a task would say of each encoder; those of the zoo read and give what their papers do.
+# What a task decides for each encoder; the encoders of the zoo have the inputs and outputs of their papers.
 TASK = {
     "everything": {"vocabulary": 256},
     "everything_encoder": {"vocabulary": 256, "features": None, "classes": 3, "tokens": False},
@@ -52,7 +52,7 @@ def test_a_space_reads_samples_mutates_and_counts(name: str) -> None:
     for each in (point, other, space(name).crossover(point, other, rng)):
         assert space(name).feasible(each)
         assert space(name).point(each.choices).architecture == each.architecture
-        if name not in KIND:  # finding a deep model in everything takes seconds
+        if name not in KIND:  # locating a deep model in these spaces takes seconds
             assert space(name).contains(each.architecture)
     assert space(name).size().discrete > 1000
 

@@ -1,4 +1,4 @@
-"""The Evolved Transformer's own space: what its search found and what it started from lie in it, and samples build."""
+"""The space of the Evolved Transformer contains what its search found and its starting point, and samples build."""
 
 import random
 

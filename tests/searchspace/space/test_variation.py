@@ -1,4 +1,4 @@
-"""Mutation, crossover and neighbours stay inside the space and change what they say."""
+"""Mutation, crossover and neighbours stay in the space and change only what they declare."""
 
 import random
 from collections import Counter

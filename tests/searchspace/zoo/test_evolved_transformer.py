@@ -1,4 +1,4 @@
-"""The zoo's Evolved Transformer against a plain form of its two cells: loops over steps, no block of the library."""
+"""The Evolved Transformer of the zoo equals a plain form of its two cells: loops over steps, without our blocks."""
 
 import math
 
@@ -37,7 +37,7 @@ def pad_channels(x: Tensor, width: int) -> Tensor:
 
 
 def taps(x: Tensor, kernel: int, *, causal: bool) -> list[Tensor]:
-    """What tap k reads at every position, zeros beyond the ends; each [B, T, C]."""
+    """The input of tap k at each position, with zeros beyond the ends; each [B, T, C]."""
     left = kernel - 1 if causal else kernel // 2
     longer = torch.cat([x.new_zeros(len(x), left, x.shape[2]), x, x.new_zeros(len(x), kernel, x.shape[2])], dim=1)
     return [longer[:, k : k + x.shape[1]] for k in range(kernel)]
@@ -128,7 +128,7 @@ def translated(model: nn.Module, source: Tensor, target: Tensor, real: Tensor) -
 
 
 def cells(stack: nn.ModuleList, blocks: int) -> list[list[nn.Module]]:
-    """The residuals of a stack, `blocks` of them a cell."""
+    """The residuals of a stack, with `blocks` of them in a cell."""
     return [list(stack)[i : i + blocks] for i in range(0, len(stack), blocks)]
 
 
@@ -143,7 +143,7 @@ def model_of(name: str) -> nn.Module:
     torch.manual_seed(0)
     model = build(zoo.load(name, "tiny")).double().eval()
     for parameter in model.parameters():
-        if parameter.ndim == 1:  # gains and biases start at one and zero, where a mistake would not show
+        if parameter.ndim == 1:  # gains and biases start at one and zero, which would hide errors
             nn.init.normal_(parameter)
     return model
 

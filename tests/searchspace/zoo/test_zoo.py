@@ -1,4 +1,4 @@
-"""The zoo holds what its comments say, and each of its models computes something sensible from the start."""
+"""The models of the zoo have the sizes in their comments, and an untrained model has a sensible loss."""
 
 import math
 
