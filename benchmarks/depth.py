@@ -1,16 +1,16 @@
-"""What depth costs: memory of reversible layers against plain ones, and steps and time of adaptive halting.
+"""The cost of depth: memory of reversible and plain layers, and steps and time of adaptive halting.
 
     python -m benchmarks.depth [--quick] [--json]
 
-Memory: the most bytes that results of operations took at one moment of a training step (forward and backward; gradients
-of parameters stand ready before it), for 2 to 48 layers, one attention and one feed-forward each. `slope` is what a
-layer adds, from a line through all depths.
+Memory: the peak size of the results of operations in one training step (forward and backward; gradients of parameters
+are allocated before it), for 2 to 48 layers with one attention and one feed-forward each. `slope` is the memory per
+layer, from a line fitted over all depths.
 
-Halting: a row of cells each holds a letter or is blank, and a blank cell takes the letter of the nearest cell before it
-that holds one. A step reads three cells (a causal convolution), so a cell must wait as many steps as the letter is
-away, over two: easy rows have no blanks in a row, hard ones have long runs. One Universal Transformer with halting
-learns both, mixed; then each kind is evaluated with what has halted left out, beside the same model computing
-everything until all has halted, which gives the same numbers. Time is CPU time of this process, both ways in turns.
+Halting: in a row of cells, each cell holds a letter or is blank, and a blank cell takes the letter of the nearest cell
+before it that has one. A step reads three cells (a causal convolution), so a cell needs half as many steps as the
+letter is far away. Easy rows have no consecutive blanks; hard ones have long runs. One Universal Transformer with
+halting learns both, mixed. Then each kind is evaluated in two ways in turns: with halted positions skipped, and with
+everything computed until all have halted. Both give the same results. Time is CPU time of this process.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tuner.measure.measure import Timing, compare, measure
 
 DEPTHS = (2, 4, 8, 16, 24, 32, 48)
 QUICK_DEPTHS = (2, 4, 8)
-SLOPE = 0.05  # of what a plain layer adds
+SLOPE = 0.05  # the bar, relative to the slope of plain layers
 WIDTH, LENGTH = 64, 2048
 LETTERS, BLANK = 8, 8
 CELLS, TIMES, CELL_WIDTH = 32, 8, 96
@@ -48,7 +48,9 @@ ATTENTION, FEED_FORWARD = Block("attention", {"heads": 2}), Block("feed_forward"
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="fewer layers and little training: only that all works")
+    parser.add_argument(
+        "--quick", action="store_true", help="fewer layers and little training, only to check that everything works"
+    )
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -71,7 +73,7 @@ def memory_rows(depths: tuple[int, ...]) -> list[dict[str, Any]]:
 
 
 def peak(kind: str, depth: int) -> int:
-    """Bytes at the height of one training step of `depth` layers."""
+    """The peak in bytes of one training step of `depth` layers."""
     torch.manual_seed(0)
     if kind == "plain":
         pair = tuple(Block("residual", {"norm": NORM, "of": (block,)}) for block in (ATTENTION, FEED_FORWARD))
@@ -87,20 +89,20 @@ def peak(kind: str, depth: int) -> int:
 
 
 def slope(xs: tuple[int, ...], ys: list[int]) -> float:
-    """Of the line of least squares."""
+    """The slope of the least-squares line."""
     x, y = fmean(xs), fmean(ys)
     return sum((a - x) * (b - y) for a, b in zip(xs, ys, strict=True)) / sum((a - x) ** 2 for a in xs)
 
 
 @dataclass(frozen=True)
 class Kind:
-    """Rows of cells by how far a blank one may be from its letter."""
+    """Rows of cells, by the largest distance of a blank cell from its letter."""
 
     name: str
-    run: int  # blanks in a row, at most
+    run: int  # maximum number of consecutive blanks
 
     def draw(self, rng: random.Random, batch: int) -> tuple[Tensor, Tensor]:
-        """Cells and the letters they should show, [B, T] each."""
+        """Cells and the letters that they should get, [B, T] each."""
         rows = [self._row(rng) for _ in range(batch)]
         cells = torch.tensor([row for row, _ in rows])
         return cells, torch.tensor([letters for _, letters in rows])
@@ -119,7 +121,7 @@ EASY, HARD = Kind("easy", 1), Kind("hard", 10)
 
 
 class Filler(nn.Module):
-    """Cells in, a score of every letter out."""
+    """cells: [B, T] -> a score for every letter, [B, T, letters]."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -138,7 +140,7 @@ class Filler(nn.Module):
 def trained(steps: int) -> Filler:
     torch.manual_seed(0)
     model, rng = Filler(), random.Random(0)
-    nn.init.constant_(model.halting.halt.bias, -2.0)  # deep at first: what stops too early never learns to wait
+    nn.init.constant_(model.halting.halt.bias, -2.0)  # deep at first: a model that stops too early never learns to wait
     optimiser = torch.optim.AdamW(model.parameters(), lr=2e-3)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 2e-3, total_steps=steps)
     for _ in range(steps):
@@ -180,8 +182,8 @@ def halting_row(model: Filler, name: str, cells: Tensor, letters: Tensor) -> dic
 
 
 def _timed(model: Filler, cells: Tensor) -> dict[str, Timing]:
-    """One pass over the rows: every step, every step until all has halted, and what is needed."""
-    everything, fixed = deepcopy(model).train(), deepcopy(model).train()  # which leave nothing out
+    """One pass over the rows: all steps, all steps until everything has halted, and only the needed positions."""
+    everything, fixed = deepcopy(model).train(), deepcopy(model).train()  # training mode skips nothing
     nn.init.zeros_(fixed.halting.halt.weight)
     nn.init.constant_(fixed.halting.halt.bias, -20.0)  # and nothing halts
     models = {"fixed": fixed, "all": everything, "needed": model}

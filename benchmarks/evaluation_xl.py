@@ -1,14 +1,14 @@
-"""What a token costs in evaluation with a memory and by a sliding window: Transformer-XL beside a vanilla Transformer.
+"""The cost of a token in evaluation: Transformer-XL with a memory, and a vanilla Transformer with a sliding window.
 
     python -m benchmarks.evaluation_xl [--width 410] [--repeats 2] [--quick] [--json]
 
 Dai et al. 2019, "Transformer-XL", https://arxiv.org/abs/1901.02860, table 9. Both models have the 16 layers of the
-WikiText-103 base model (width 410, 10 heads, feed-forward 2100) and a small vocabulary, so that layers are timed.
-To predict a token from the L before it the vanilla model, with fused causal attention, computes all L anew: its time a
-token is the median of a few whole windows, and stands for that of all tokens. Transformer-XL reads segments of 128
-tokens, each token once, with a memory of L positions that is full before the clock starts (of random keys and values,
-which take as long): its time a token is that of a segment over 128. Time is CPU time of this process on one thread;
-windows and segments take turns.
+WikiText-103 base model (width 410, 10 heads, feed-forward 2100) and a small vocabulary, so that the layers are timed.
+To predict a token from the L tokens before it, the vanilla model, with fused causal attention, computes all L again.
+Its time per token is the median of a few whole windows. Transformer-XL reads segments of 128 tokens, each token once,
+with a memory of L positions. The memory is filled before timing starts, with random keys and values, which cost the
+same. Its time per token is that of a segment divided by 128. Time is CPU time of this process on one thread; windows
+and segments take turns.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--width", type=int, default=WIDTH, help="of both models; a multiple of 10")
     parser.add_argument("--repeats", type=int, default=2, help="windows, and segments, of each attention length")
-    parser.add_argument("--quick", action="store_true", help="one short length and two layers: only that all works")
+    parser.add_argument(
+        "--quick", action="store_true", help="one short length and two layers, only to check that everything works"
+    )
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -59,11 +61,11 @@ def main() -> None:
     bars = QUICK if arguments.quick else BARS
     with torch.inference_mode():
         rows = [row(length, bar, layers, width, arguments.repeats) for length, bar in bars.items()]
-    report(f"evaluation_xl: {layers} layers of width {width}, a token", rows, as_json=arguments.json)
+    report(f"evaluation_xl: {layers} layers of width {width}, per token", rows, as_json=arguments.json)
 
 
 def row(length: int, bar: int, layers: int, width: int, repeats: int) -> dict[str, Any]:
-    """Both models at one attention length."""
+    """One line of the table: both models at one attention length."""
     torch.manual_seed(0)
     vanilla = model(f"{{attention: {{heads: {HEADS}}}}}", "sinusoidal", layers, width)
     mixer = f"{{relative_attention: {{heads: {HEADS}, segment: {SEGMENT}, memory: {length}, share_biases: true}}}}"
@@ -90,7 +92,7 @@ def model(mixer: str, position: str, layers: int, width: int) -> nn.Module:
 
 
 def full_memory(remembering: nn.Module, segment: torch.Tensor, length: int) -> Streams:
-    """A stream that has read whole segments, and remembers `length` positions."""
+    """A stream that has read whole segments and remembers `length` positions."""
     streams = Streams()
     remembering(segment, Context(streams=streams))
     streams.length = SEGMENT * -(-length // SEGMENT)

@@ -194,7 +194,7 @@ def main() -> None:
     began = time.monotonic()
     rows = measure(40 if arguments.quick else arguments.count, arguments.seed)
     notes = [f"{time.monotonic() - began:.0f} s"]
-    report("faults: a tuner whose candidates and processes die", rows, as_json=arguments.json, notes=notes)
+    report("faults: tuning with candidates and processes that die", rows, as_json=arguments.json, notes=notes)
     raise SystemExit(any(row["bar"] == "0" and row["count"] for row in rows))
 
 

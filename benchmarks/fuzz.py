@@ -1,10 +1,10 @@
-"""Mangled descriptions: each must be read or refused with a message; no traceback, no hang.
+"""Corrupted files: each must be read or rejected with a message, without a traceback or a hang.
 
     python -m benchmarks.fuzz [--count 10000] [--seed 0] [--json]
 
-The files are the zoo's architectures, the examples' spaces and search files, and one of each written here that uses the
-whole language. Each case makes one to four changes to one of them: bytes, lines, words, types, tags, nesting, numbers.
-What is still valid must also print, and read back as the same thing.
+The files are the architectures of the zoo, the spaces and search files of the examples, and one of each below that uses
+the whole language. Each case makes one to four changes to one of them: bytes, lines, words, types, tags, nesting,
+numbers. If the result is still valid, it must also print, and the printed text must read back as the same thing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from searchspace.space.space import Space
 from searchspace.tree import has_holes
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-SECONDS = 10  # for one case, on a machine that does other things too
+SECONDS = 10  # for one case; generous, because the machine may be busy
 PLACE = "mangled.yaml"
 
 Reader = Callable[[Path], Any]
@@ -89,7 +89,7 @@ seed: 0
 
 @dataclass(frozen=True)
 class Accident:
-    """A case that was neither read nor refused: what happened, and the file that did it."""
+    """A case that was neither read nor rejected: what happened, and the file that caused it."""
 
     case: int
     origin: str
@@ -98,11 +98,11 @@ class Accident:
 
 
 class _TooSlow(BaseException):
-    """Not an Exception, so that nothing on the way can take it for a refusal."""
+    """Not an Exception, so that no code in between can treat it as a rejection."""
 
 
 def read_model(path: Path) -> None:
-    """Read an architecture or a space; what is read must print and read back as the same thing."""
+    """Read an architecture or a space. The result must print, and the text must read back as the same thing."""
     description = language.load(path, given={"vocabulary": 256})  # some spaces leave it to a task
     again = language.parse(language.render(description.root, description.constraints))
     assert again == description, "what was printed is read as something else"
@@ -114,14 +114,14 @@ def read_model(path: Path) -> None:
 
 
 def files() -> dict[str, tuple[bytes, Reader]]:
-    """Every file to mangle, with what reads it."""
+    """Every file to corrupt, with its reader."""
     models = [zoo.path(name) for name in zoo.names()] + sorted((EXAMPLES / "spaces").glob("*.yaml"))
     found: dict[str, tuple[bytes, Callable[[Path], Any]]] = {
         path.name: (path.read_bytes(), read_model) for path in models
     }
     for path in sorted(EXAMPLES.glob("*.yaml")):
         if path.stem == "own_text" or path.stem.startswith("everything"):
-            continue  # the first needs a text of the user; the spaces of the others take a second to read
+            continue  # the first needs a text file of the user; the spaces of the others take a second to read
         found[f"examples/{path.name}"] = (path.read_bytes(), searchfile.load)
     found["every part of the language"] = (SPACE.encode(), read_model)
     found["every part of a search"] = (SEARCH.encode(), searchfile.load)
@@ -156,7 +156,7 @@ def _cut(content: bytes, luck: random.Random) -> bytes:
 
 
 def _lines(content: bytes, luck: random.Random) -> bytes:
-    """Deletes, repeats, swaps or indents a line."""
+    """Delete, repeat, swap or indent a line."""
     lines = content.split(b"\n")
     one, other = luck.randrange(len(lines)), luck.randrange(len(lines))
     match luck.randrange(5):
@@ -174,7 +174,7 @@ def _lines(content: bytes, luck: random.Random) -> bytes:
 
 
 def _swap_words(content: bytes, luck: random.Random) -> bytes:
-    """Two words of the file change places: keys, values, tags."""
+    """Swap two words of the file: keys, values or tags."""
     words = content.split(b" ")
     one, other = luck.randrange(len(words)), luck.randrange(len(words))
     words[one], words[other] = words[other], words[one]
@@ -193,7 +193,7 @@ def _insert(content: bytes, luck: random.Random) -> bytes:
 
 
 def _replace_value(content: bytes, luck: random.Random) -> bytes:
-    """What follows a colon becomes something of another type."""
+    """Replace the text after a colon by a value of another type."""
     lines = content.split(b"\n")
     one = luck.randrange(len(lines))
     key, colon, _ = lines[one].partition(b":")
@@ -202,7 +202,7 @@ def _replace_value(content: bytes, luck: random.Random) -> bytes:
 
 
 def _nest(content: bytes, luck: random.Random) -> bytes:
-    """Brackets, mappings or blocks within one another, from a few to very many."""
+    """Insert nested brackets, mappings or blocks, from a few levels to very many."""
     depth = luck.choice([3, 15, 60, 500, 20_000])
     opening, closing = luck.choice([(b"[", b"]"), (b"{a: ", b"}"), (b"{residual: {of: ", b"}}"), (b"!choice [", b"]")])
     lines = content.split(b"\n")
@@ -230,7 +230,7 @@ CHANGES = [_flip, _cut, _lines, _lines, _lines, _swap_words, _replace_word, _rep
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raises _TooSlow in what takes longer."""
+    """Raises _TooSlow if the code inside takes longer."""
 
     def ring(*_: Any) -> None:
         raise _TooSlow
@@ -245,12 +245,12 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 
 def outcome(read: Reader, path: Path) -> str:
-    """'read', 'refused', or what went wrong."""
+    """'read', 'refused', or a description of the failure."""
     try:
         with time_limit(SECONDS):
             read(path)
     except (SpaceError, NasError) as error:
-        return "refused" if str(error).strip() else "refused without a word"
+        return "refused" if str(error).strip() else "refused without a message"
     except _TooSlow:
         return f"still running after {SECONDS} s"
     except BaseException as error:
@@ -261,13 +261,15 @@ def outcome(read: Reader, path: Path) -> str:
 
 
 def run(count: int, seed: int) -> tuple[dict[str, Counter[str]], list[Accident], float]:
-    """Tries `count` cases: how often each file was read and refused, the accidents, and the slowest case in seconds."""
+    """Try `count` cases. Returns how often each file was read and rejected, the accidents, and the slowest case in
+    seconds.
+    """
     known = files()
     tally: dict[str, Counter[str]] = {origin: Counter() for origin in known}
     accidents: list[Accident] = []
     slowest = 0.0
     with tempfile.TemporaryDirectory() as folder:
-        shutil.copytree(EXAMPLES, folder, dirs_exist_ok=True)  # search files name their spaces beside them
+        shutil.copytree(EXAMPLES, folder, dirs_exist_ok=True)  # search files name spaces in their folder
         path = Path(folder) / PLACE
         for case in range(count):
             luck = random.Random(f"{seed}/{case}")
@@ -286,7 +288,9 @@ def run(count: int, seed: int) -> tuple[dict[str, Counter[str]], list[Accident],
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Mangled descriptions are read or refused, never an accident.")
+    parser = argparse.ArgumentParser(
+        description="Corrupted files are read or rejected with a message, never anything else."
+    )
     parser.add_argument("--count", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true")
@@ -297,7 +301,7 @@ def main() -> None:
     total = {"file": "all"} | {kind: sum(counts[kind] for counts in tally.values()) for kind in kinds}
     counted = f"{options.count} cases, seed {options.seed}; accidents: {len(accidents)} (bar: 0)"
     notes = [f"{counted}; slowest case {slowest:.2f} s"]
-    report("Mangled files", [*rows, total], as_json=options.json, notes=notes)
+    report("Corrupted files", [*rows, total], as_json=options.json, notes=notes)
     for accident in accidents[:10]:
         print(
             f"\ncase {accident.case} of {accident.origin!r}:\n{accident.content[:2000]!r}\n{accident.what}",

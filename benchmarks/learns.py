@@ -2,13 +2,14 @@
 
     python -m benchmarks.learns [--only NAME ...] [--quick] [--json]
 
-Decoders are trained on the tasks that tell mechanisms apart, all alike: one seed, one learning rate, the steps of the
-column. `copy` needs a place, `recall` a content, `recall apart` a content beside which the answer stands, `across 24`
-and `across 72` a reach: with segments and memories of 16, the first is within the memory and the second beyond it.
-Controls are rows of the zoo with one thing taken away. Encoders and encoder-decoders learn text: to fill in what is
-hidden, to tell how it was disturbed, to tell digits, to write backwards. A figure is the share of right answers on
-sequences held out; at least `SOLVED` is solved. `expected` names the columns that the published mechanism should solve;
-`differs` those where the run disagrees. `--quick` trains a tenth of the steps, which only shows that everything runs.
+Decoders are trained on tasks that separate mechanisms, all with one seed, one learning rate and the number of steps of
+the column. `copy` needs positions. `recall` needs content. `recall apart` needs content, with the answer next to it.
+`across 24` and `across 72` need reach: with segments and memories of 16, the first is within the memory and the second
+is beyond it. Controls are rows of the zoo with one part removed. Encoders and encoder-decoders learn text: to fill in
+hidden symbols, to recognise how text was disturbed, to classify digits, to write backwards. A figure is the share of
+right answers on held-out sequences; at least `SOLVED` counts as solved. `expected` names the columns that the published
+mechanism should solve; `differs` names those where the run disagrees. `--quick` trains a tenth of the steps, which only
+shows that everything runs.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ Spec = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Column:
-    """A task and how long it is trained on; `chance`: the share that a guess gets right."""
+    """A task and its number of training steps; chance: the share that guessing gets right."""
 
     spec: Spec
     steps: int
@@ -51,7 +52,7 @@ COLUMNS = {
 }
 FULL = ("copy", "recall", "across 24", "across 72")
 
-# What the papers claim, of a model this small in steps this few. See the README for why.
+# What the papers claim, for a model of this size and this number of steps. The README gives the reasons.
 EXPECTED: dict[str, tuple[str, ...]] = {
     "adaptive_span": ("copy", "recall", "across 24"),
     "compressive_transformer": FULL,
@@ -124,7 +125,9 @@ TEXT = {
 
 
 def accuracy(architecture: Architecture, column: Column, *, quick: bool) -> float:
-    """The share of right answers on held-out sequences after the column's steps."""
+    """The share of right answers on held-out sequences after the column's steps. Raises SystemExit if
+    training fails.
+    """
     task = tasks.load(column.spec)
     task.prepare(None)
     steps = max(2, column.steps // 10) if quick else column.steps
@@ -170,7 +173,7 @@ def others() -> Iterator[tuple[str, Architecture]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", action="append", metavar="NAME", help="a row; may be given again")
+    parser.add_argument("--only", action="append", metavar="NAME", help="a row; can be repeated")
     parser.add_argument("--quick", action="store_true", help="a tenth of the steps")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
@@ -181,14 +184,14 @@ def main() -> None:
     told, quick = _told(arguments.quick), arguments.quick
     rows = [decoder_row(*row, quick=quick) for row in decoders() if row[0] in only]
     if rows:
-        report(f"Decoders on tasks of recollection, {told}", rows, as_json=arguments.json, notes=[_chances()])
+        report(f"Decoders on memory tasks, {told}", rows, as_json=arguments.json, notes=[_chances()])
     rows = [text_row(*row, quick=quick) for row in others() if row[0] in only]
     if rows:
         report(f"Encoders and encoder-decoders on text and digits, {told}", rows, as_json=arguments.json)
 
 
 def _told(quick: bool) -> str:
-    return "a tenth of the steps, which shows nothing" if quick else "share of right answers, one seed"
+    return "a tenth of the steps, only to check that everything runs" if quick else "share of right answers, one seed"
 
 
 def _chances() -> str:

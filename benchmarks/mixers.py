@@ -1,14 +1,14 @@
-"""What a position costs in every token mixer, as sequences grow, beside full attention and the public code.
+"""The cost of a position in every token mixer as sequences grow, compared with full attention and public code.
 
     python -m benchmarks.mixers [--only NAME ...] [--quick] [--device cpu] [--json]
 
 A mixer is a registered block of attention, convolution or recurrence. Each reads one sequence of T positions, forward
-without gradients and in training (forward and backward), with the sizes below; full attention is four projections
-around `scaled_dot_product_attention`, causal alike. Time is this process's CPU time on one thread, so that neighbours
-disturb little (on a GPU: between events); all lengths and both systems of a pair take turns. What is freed stays
-with the process, or large tensors would be paid for page by page. Memory is the most bytes that results of operations
-took at one moment, which is how `searchspace.testing.peak_bytes` counts both.
-`grows` is the exponent of T in the declared FLOPs, `slope` that of T in the measured time a position from 1,024 on.
+without gradients and in training (forward and backward), with the sizes below. Full attention is four projections
+around `scaled_dot_product_attention`, causal or not like the mixer. Time is this process's CPU time on one thread, so
+that other processes disturb it little (on a GPU: time between events). All lengths and both systems of a pair take
+turns. Freed memory stays with the process, because otherwise large tensors would cost page faults. Memory is the peak
+size of the results of operations, counted for both systems by `searchspace.testing.peak_bytes`. `grows` is the exponent
+of T in the declared FLOPs. `slope` is the exponent of T in the measured time per position, from 1,024 on.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ QUICK = (1024, 4096)
 DIM, HEADS = 256, 4
 MEMORY = 64  # positions of an encoder, for the mixers that need one
 SLOPE = 0.15
-LONGEST_QUADRATIC = 2048  # what grows faster than T ** 1.6, full attention apart, is not asked for more
-# The defaults of these are for short tests.
+LONGEST_QUADRATIC = 2048  # limit for mixers that grow faster than T ** 1.6, except full attention
+# The defaults of these blocks are meant for short tests.
 FIELDS: dict[str, dict[str, Any]] = {
     "adaptive_span_attention": {"span": 128, "ramp": 32},
     "bigbird_attention": {"block": 64},
@@ -60,7 +60,7 @@ Pass = Callable[[int], Call]
 
 
 class FullAttention(nn.Module):
-    """Four projections and torch's own kernel."""
+    """Four projections and PyTorch's own kernel."""
 
     def __init__(self, causal: bool) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class ProcessTime:
 
 @dataclass(frozen=True)
 class System:
-    """One thing to measure at `lengths`: `module` in both passes, its output from `call(x)`."""
+    """A system to measure at `lengths`: `module` in both passes, with its output from `call(x)`."""
 
     name: str
     module: nn.Module
@@ -107,7 +107,7 @@ class System:
     def run(self, training: bool, length: int) -> Call:
         self.module.train(training)
         x = torch.randn(1, length, DIM, device=self.device, generator=torch.Generator(self.device).manual_seed(0))
-        x.requires_grad_(training)  # what is below learns too
+        x.requires_grad_(training)  # layers below would need this gradient
         return partial(self.training if training else self.forward, x)
 
 
@@ -125,7 +125,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Row:
-    """What was measured of a system in one pass: a timing and the bytes at the peak, by length."""
+    """The measurements of a system in one pass: a timing and the peak in bytes, by length."""
 
     system: System
     training: bool
@@ -133,18 +133,18 @@ class Row:
     peaks: dict[int, int]
 
     def a_position(self, length: int) -> float:
-        """Microseconds."""
+        """Microseconds per position at `length`."""
         return 1e3 * self.times[length].median / length
 
     def slope(self) -> float:
-        """Of the logarithm of the time a position over that of T, least squares."""
+        """The slope of the logarithm of the time per position over the logarithm of T, by least squares."""
         points = [(math.log(n), math.log(self.a_position(n))) for n in self.times if n >= 1024]
         x, y = (fmean(column) for column in zip(*points, strict=True))
         below = sum((a - x) ** 2 for a, _ in points)
         return sum((a - x) * (b - y) for a, b in points) / below if below else math.nan
 
     def over(self, other: Row) -> tuple[float, float]:
-        """The worst ratio to `other` in time and in memory at the lengths that both were given, from 1,024 on."""
+        """The worst ratio to `other` in time and in memory, at the lengths that both have, from 1,024 on."""
         both = [n for n in self.times if n in other.times and n >= 1024]
         times = max(compare(self.times[n], other.times[n]).median for n in both)
         return times, max(self.peaks[n] / other.peaks[n] for n in both)
@@ -185,7 +185,9 @@ def measured(systems: Sequence[System], training: bool, settings: Settings) -> l
 
 
 def rows(only: Sequence[str], settings: Settings, reason: str | None) -> Iterator[dict[str, Any]]:
-    """Full attention both ways, then every mixer as it stands, then each that has a public counterpart beside it."""
+    """Full attention in both directions, then every mixer alone, then each mixer with a public counterpart in turns
+    with it.
+    """
     full: dict[tuple[bool, bool], Row] = {}
     for causal in (False, True):
         attention = FullAttention(causal).to(settings.device)
@@ -239,11 +241,11 @@ def shown(
 
 
 def keep_memory() -> None:
-    """Nothing goes back to the system: neither what is freed at the end of the heap nor large pieces by themselves."""
+    """Never return memory to the system, neither freed memory at the end of the heap nor large single allocations."""
     try:
         allocator = ctypes.CDLL("libc.so.6").mallopt
     except OSError:
-        return  # not the GNU library
+        return  # not the GNU C library
     trim_threshold, mmap_threshold = -1, -3
     allocator(trim_threshold, 2**31 - 1)
     allocator(mmap_threshold, 2**30)
@@ -251,7 +253,7 @@ def keep_memory() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="*", default=[], help="names of the mixers to measure; all without")
+    parser.add_argument("--only", nargs="*", default=[], help="names of the mixers to measure; default: all")
     parser.add_argument("--quick", action="store_true", help="a minute: two lengths, once each")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--json", action="store_true")
@@ -265,9 +267,9 @@ def main() -> None:
     with installed() as reason:
         found = list(rows(options.only, settings, reason))
     notes = [
-        f"bars: slope <= {SLOPE} where the declared FLOPs grow as T; ours over public, the worst length, <= 1 in time "
-        "and in memory",
-        "times are microseconds of CPU time a position, KiB a position at the longest",
+        f"bars: slope <= {SLOPE} if the declared FLOPs grow as T; ours over public <= 1 in time and in memory, at the "
+        "worst length",
+        "times are microseconds of CPU time per position; memory is KiB per position at the longest length",
     ]
     if reason is not None:
         notes.append(f"not measured: the public implementations ({reason})")

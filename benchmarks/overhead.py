@@ -1,10 +1,11 @@
-"""What a trial costs beside its training: `python -m benchmarks.overhead [--trials 1000] [--long 0] [--json]`.
+"""The cost of a trial besides its training: `python -m benchmarks.overhead [--trials 1000] [--long 0] [--json]`.
 
-A free task, a point of 25 holes, one objective, random search. Ours inline on SQLite and on Ray; Optuna's random and
-TPE samplers on its SQLite storage; Ray Tune with reused actors. All in one run, milliseconds a trial.
+A task that takes no time, a point of 25 choices, one objective, random search. Compared in one run, in milliseconds per
+trial: ours inline on SQLite and on Ray; Optuna's random and TPE samplers on its SQLite storage; Ray Tune with reused
+actors.
 
-Also the time of the scheduler `halving` alone: 16,000 results with two and with three objectives, uniform at random,
-each told and then asked for a promotion.
+Also the CPU time of the scheduler `halving` alone: 16,000 uniformly random results with two and with three objectives,
+each followed by a request for a promotion.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ LAYER = """
 
 
 def free(work: Work, progress=None) -> Outcome:
-    """A unit that takes no time; its value follows from its architecture."""
+    """A unit that takes no time. Its value follows from its architecture."""
     return Outcome(trial=work.trial, rung=work.rung, seconds=0.0, metrics={"cost": float(len(work.architecture))})
 
 
@@ -65,7 +66,7 @@ def ours(folder: Path, trials: int, runner: str) -> list[float]:
         from nas.runners.ray import RayOptions
 
         made = RayRunner(RayOptions(**config.runner.options), run=free)
-        for _ in range(8):  # workers start when they are first used: once a cluster, not once a trial
+        for _ in range(8):  # workers start at their first use, once per cluster; this is not a cost of a trial
             made.submit(_warm_up(config))
         while made.wait(5):
             pass
@@ -79,7 +80,7 @@ def _warm_up(config) -> Work:
 
 
 class Clock:
-    """A runner that notes when each outcome comes in."""
+    """A runner that records when each outcome arrives."""
 
     def __init__(self, runner) -> None:
         self._runner, self._last = runner, time.perf_counter()
@@ -99,7 +100,7 @@ class Clock:
 
 
 def of_optuna(folder: Path, trials: int, sampler: str) -> list[float]:
-    """Optuna's own loop with its own storage."""
+    """The same for Optuna's own loop with its own storage."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -118,7 +119,7 @@ def of_optuna(folder: Path, trials: int, sampler: str) -> list[float]:
 
 
 def of_ray_tune(folder: Path, trials: int) -> list[float]:
-    """Ray Tune's random search with actors that are reused."""
+    """The same for Ray Tune's random search with reused actors."""
     from ray import tune
 
     class Free(tune.Trainable):
@@ -146,7 +147,7 @@ def of_ray_tune(folder: Path, trials: int) -> list[float]:
 
 
 def of_halving(objectives: int, trials: int) -> list[float]:
-    """Seconds of CPU for each result told to halving and the question for a promotion after it."""
+    """CPU seconds for each result reported to halving, including the request for a promotion after it."""
     generator = random.Random(objectives)
     results = [tuple(generator.random() for _ in range(objectives)) for _ in range(trials)]
     scheduler = schedulers.make("halving", rungs=[1, 3, 9], factor=3)
@@ -192,7 +193,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     logging.getLogger("ray").setLevel(logging.ERROR)
-    report("overhead a trial", list(rows(arguments.trials, arguments.long)), as_json=arguments.json)
+    report("overhead per trial", list(rows(arguments.trials, arguments.long)), as_json=arguments.json)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
-"""How much of an exact Pareto front a strategy finds: NAS-Bench-Macro, FLOPs against error, beside Optuna's samplers.
+"""How much of an exact Pareto front strategies find: NAS-Bench-Macro, FLOPs and error; ours and Optuna's.
 
     python -m benchmarks.quality_macro [--seeds 20] [--json]
 
-The table has all 6,561 architectures, words of eight letters (https://arxiv.org/abs/2103.11922), so the front is known.
-The figure is the hypervolume after 100, 200 and 500 evaluations relative to the exact front's: both objectives scaled
-to the table's range, the reference its worst corner; mean and standard error over the seeds. Ours never evaluate an
-architecture twice, as in a search; in Optuna's own loop a repeated point is an evaluation.
+The table has all 6,561 architectures, which are words of eight letters (https://arxiv.org/abs/2103.11922), so the exact
+front is known. The figure is the hypervolume after 100, 200 and 500 evaluations relative to that of the exact front:
+mean and standard error over the seeds. Both objectives are scaled to the range of the table, and the reference point is
+its worst corner. Ours never evaluate an architecture twice, as in a search; in Optuna's own loop a repeated point is an
+evaluation.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ Values = tuple[float, float]
 
 @dataclass(frozen=True)
 class Word:
-    """An architecture of the table; its letters are its hash."""
+    """An architecture of the table. Its letters are its hash."""
 
     hash: str
 
@@ -49,7 +50,7 @@ class WordPoint:
 
 
 class WordSpace:
-    """All words of eight letters, as strategies see a space."""
+    """All words of eight letters, with the interface of a space."""
 
     def realise(self, choose: Callable[[str, Any], Any]) -> WordPoint:
         return self._point("".join(choose(f"layer{index}", LAYER) for index in range(8)))
@@ -86,7 +87,7 @@ def read_table() -> dict[str, Values]:
 
 
 def ours(name: str, seed: int, table: dict[str, Values], **options: Any) -> Iterator[Values]:
-    """The values in the order in which our strategy `name` asks for them, none twice."""
+    """The values in the order in which our strategy `name` proposes them, each only once."""
     strategy = make(name, WordSpace(), seed, 2, **options)
     seen: set[str] = set()
     for number in range(BUDGETS[-1]):
@@ -113,7 +114,7 @@ def optunas(name: str, seed: int, table: dict[str, Values]) -> Iterator[Values]:
 
 
 def relative_hypervolumes(evaluations: Iterator[Values], whole: float) -> list[float]:
-    """One figure a budget."""
+    """One figure for each budget."""
     values = list(evaluations)
     return [pareto.hypervolume(values[:budget], (1.0, 1.0)) / whole for budget in BUDGETS]
 
@@ -135,7 +136,7 @@ def measure(seeds: int) -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=20, help="how often each arm runs; at least 2")
+    parser.add_argument("--seeds", type=int, default=20, help="number of runs of each strategy; at least 2")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     report(

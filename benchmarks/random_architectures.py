@@ -1,12 +1,13 @@
-"""Random architectures of everything there is: each must build, train a step, cost what is declared, and stream.
+"""Random architectures with all blocks: each must build, train a step, cost what it declares, and stream.
 
     python -m benchmarks.random_architectures [--count 2000] [--seed 0] [--quick] [--json]
 
-They are drawn from the `everything` spaces of the examples, decoders, encoders and encoder-decoders in turn, with
-small sizes in place of large ones (`small`), which leaves the structure as it is. Of each: the declared parameters are
-those of the module; the declared FLOPs are what PyTorch counts, forward and in training; a backward pass of what it
-gives leaves a finite gradient in every parameter; where it can stream, ragged pieces give what the whole gives, and the
-state takes the bytes that are declared. Dropout takes part in training. The bar is no failure.
+They are drawn from the `everything` spaces of the examples: decoders, encoders and encoder-decoders in turn. Large
+sizes are replaced by small ones (`small`), which does not change the structure. Checks of each architecture: the
+declared parameters are those of the module; the declared FLOPs are those that PyTorch counts, forward and in training;
+a backward pass gives a finite gradient in every parameter; if it can stream, reading in pieces of different lengths
+gives the same result as reading at once, and the state has the declared size. Dropout is active in training. The bar is
+zero failures.
 """
 
 from __future__ import annotations
@@ -37,15 +38,15 @@ from searchspace.tree import Block, Choice, Integers, Value
 
 SPACES = Path(__file__).parent.parent / "examples" / "spaces"
 KINDS = ("everything", "everything_encoder", "everything_encoder_decoder")
-# Of fields that only cost time, and of those that only a longer sequence would tell from a larger one.
+# Limits for fields whose larger values only cost time, or make a difference only on longer sequences.
 LARGEST = {"width": 64, "hidden": 256, "features": 32, "alignment": 64, "times": 2, "segment": 16, "memory": 16}
 LENGTHS = (1, 2, 7, 20, 41)
-CLOSE = 1e-8  # of float64, where rounding grows through normalised layers
+CLOSE = 1e-8  # tolerance in float64; normalised layers amplify rounding errors
 
 
 @dataclass(frozen=True)
 class Failure:
-    """What one architecture did not keep: the number of its draw, its space, and what happened."""
+    """A failed check: the number of the draw, its space, the check and what happened."""
 
     number: int
     kind: str
@@ -56,13 +57,13 @@ class Failure:
 
 @cache
 def space(kind: str) -> Space:
-    """The space called `kind` with small sizes in place of large ones."""
+    """The space `kind` with small sizes instead of large ones."""
     whole = Space.load(SPACES / f"{kind}.yaml", given={"vocabulary": 256})
     return Space(small(whole.root), (), max(LENGTHS))
 
 
 def small(value: Any, field: str = "") -> Any:
-    """The tree with the fields of LARGEST no larger than that; nothing else is changed."""
+    """The tree with the fields of LARGEST limited to those values; everything else is unchanged."""
     most = LARGEST.get(field)
     match value:
         case Block():
@@ -82,13 +83,13 @@ def _is_above(option: Value, most: int) -> bool:
 
 
 def inputs(model: Configured, length: int) -> tuple[Tensor, ...]:
-    """Tokens of two sequences; for an encoder-decoder a source, two positions longer, before them."""
+    """Tokens of two sequences, [2, length]. For an encoder-decoder, a source with two more positions comes first."""
     count = 2 if model.type.name == "encoder_decoder" else 1
     return tuple(torch.randint(0, 256, (2, length + 2 * i)) for i in reversed(range(count)))
 
 
 class Tried:
-    """One architecture, built, with the inputs that it is tried on."""
+    """One built architecture with inputs."""
 
     def __init__(self, architecture: Architecture, length: int) -> None:
         self.configured = architecture.configured
@@ -100,12 +101,12 @@ class Tried:
         return self.configured.cost(replace(self.shape, **changes))
 
     def parameters(self) -> None:
-        """The parameters are as many as declared."""
+        """Check that the number of parameters is as declared."""
         declared, found = self.cost().parameters, sum(p.numel() for p in self.model.parameters())
         assert declared == found, f"{declared} declared, {found} found"
 
     def flops(self) -> None:
-        """The FLOPs are as many as declared, forward and in training."""
+        """Check that the FLOPs are as declared, forward and in training."""
 
         def loss() -> Tensor:
             context = Context()
@@ -116,9 +117,9 @@ class Tried:
         self.model.zero_grad()
 
     def gradients(self) -> None:
-        """Every parameter has a finite gradient, of the logits and of what blocks add to the loss.
+        """Check that every parameter has a finite gradient, from the logits and the auxiliary losses.
 
-        Of a long sequence: in a short one nothing is old enough to be compressed.
+        It needs a long sequence: in a short one, nothing is old enough to be compressed.
         """
         context = Context()
         out = self.model(*inputs(self.configured, max(LENGTHS)), context)
@@ -130,7 +131,7 @@ class Tried:
         assert not wild, f"no finite gradient in {', '.join(wild)}"
 
     def streaming(self) -> None:
-        """Ragged pieces give what the whole gives; the state takes the bytes that are declared."""
+        """Check that reading in pieces gives the same as reading at once, and that the state has the declared size."""
         model = self.model.double().eval()
         with torch.no_grad():
             whole = model(*self.inputs)
@@ -145,7 +146,7 @@ class Tried:
 
     @property
     def streams(self) -> bool:
-        """Whether it says that it can."""
+        """Whether the architecture declares that it can stream."""
         return not getattr(self.model, "cannot_stream", ["an encoder"])
 
 
@@ -154,7 +155,7 @@ def _read(model: Any, piece: Tensor, context: Context) -> Tensor:
 
 
 def pieces(tokens: Tensor) -> Iterator[Tensor]:
-    """tokens: [B, T], in pieces of 1, 2, 3, ... positions."""
+    """tokens: [B, T] -> pieces of 1, 2, 3, ... positions, [B, n] each."""
     start, size = 0, 1
     while start < tokens.shape[1]:
         yield tokens[:, start : start + size]
@@ -162,7 +163,7 @@ def pieces(tokens: Tensor) -> Iterator[Tensor]:
 
 
 def without_halting(model: nn.Module) -> nn.Module:
-    """No position ever halts, so that every step is counted, and no step is on the edge of a threshold."""
+    """Prevent all positions from halting, so that every step is counted and no sum is close to the threshold."""
     for module in model.modules():
         if isinstance(module, Halting):
             nn.init.constant_(module.halt.bias, -30.0)
@@ -171,7 +172,9 @@ def without_halting(model: nn.Module) -> nn.Module:
 
 
 def attempt(architecture: Architecture, length: int, note: Callable[[str], None]) -> tuple[str, str] | None:
-    """The first check that fails and what happened, or None; `note` is told every check that is done."""
+    """The first check that fails with what happened, or None. `note` is called with the name of each check
+    that passes.
+    """
     check = "builds"
     try:
         tried = Tried(architecture, length)
@@ -181,17 +184,17 @@ def attempt(architecture: Architecture, length: int, note: Callable[[str], None]
                 continue
             getattr(tried, check)()
             note(check)
-    except Exception as error:  # whatever it is, it is what this looks for
+    except Exception as error:  # any exception is a failure that this benchmark looks for
         last = traceback.extract_tb(error.__traceback__)[-1]
         return check, f"{type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno})"
     return None
 
 
 def run(count: int, seed: int) -> tuple[dict[str, Counter[str]], list[Failure]]:
-    """Tries `count` architectures: how often each check was done, by space, and the failures."""
+    """Try `count` architectures. Returns how often each check was done, by space, and the failures."""
     tally: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
     failures: list[Failure] = []
-    torch.set_num_threads(1)  # the models are small: more threads only wait for one another
+    torch.set_num_threads(1)  # the models are small, so more threads would only wait
     for number in range(count):
         kind, rng = KINDS[number % len(KINDS)], random.Random(f"{seed}/{number}")
         torch.manual_seed(number)
@@ -220,7 +223,7 @@ def main() -> None:
     rows = [{"space": kind} | {check: counts[check] for check in checks} for kind, counts in tally.items()]
     total = {"space": "all"} | {check: sum(counts[check] for counts in tally.values()) for check in checks}
     notes = [f"{count} architectures, seed {options.seed}; failures: {len(failures)} (bar: 0)"]
-    report("Random architectures of everything", [*rows, total], as_json=options.json, notes=notes)
+    report("Random architectures of all blocks", [*rows, total], as_json=options.json, notes=notes)
     for failure in failures[:10]:
         where = f"architecture {failure.number} of {failure.kind}, {failure.check}"
         print(f"\n{where}: {failure.what}\n{failure.architecture}", file=sys.stderr)

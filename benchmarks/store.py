@@ -1,8 +1,8 @@
-"""What the study database takes: `python -m benchmarks.store [--trials 100000] [--json]`.
+"""The time that the study database takes: `python -m benchmarks.store [--trials 100000] [--json]`.
 
-Records trials of 25 choices, two objectives and five metrics in SQLite, each as the search does (one transaction to add
-and lease, one to finish), and the same with Optuna's storage. Then it times the queries of `status`, `best`, `pareto`
-and of a page that asks for changes, and the CPU of whole commands in fresh processes.
+Records trials with 25 choices, two objectives and five metrics in SQLite, each as the search does (one transaction to
+add and lease, one to finish), and the same with Optuna's storage. Then it times the queries of `status`, `best`,
+`pareto` and of a page that asks for changes, and the CPU time of whole commands in new processes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ READ = 100  # trials of the study that commands read in fresh processes
 
 
 def record(store: Store, study: Study, number: int, generator: random.Random) -> None:
-    """One trial, from proposed to finished."""
+    """Record one trial, from its proposal to its end."""
     added = store.add_trial(
         study.id,
         number,
@@ -51,7 +51,7 @@ def record(store: Store, study: Study, number: int, generator: random.Random) ->
 
 
 def timed(action: Callable[[], object], times: int = 5) -> float:
-    """The median of a few, in milliseconds."""
+    """The median of a few repetitions, in milliseconds."""
     laps = []
     for _ in range(times):
         began = time.perf_counter()
@@ -61,7 +61,7 @@ def timed(action: Callable[[], object], times: int = 5) -> float:
 
 
 def of_optuna(folder: Path) -> float:
-    """Milliseconds a trial in Optuna's storage on SQLite, with as many parameters."""
+    """Milliseconds per trial in Optuna's storage on SQLite, with as many parameters."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -97,7 +97,7 @@ def measure(trials: int, folder: Path) -> list[dict]:
 
 
 def fresh_processes(folder: Path) -> list[dict]:
-    """The CPU, user and system, of commands that only read."""
+    """The CPU time, user and system, of commands that only read."""
     with open_store(folder / "small.db") as store:
         study = store.create_study("small", {}, "space", 0, OBJECTIVES)
         generator = random.Random(0)
@@ -112,7 +112,7 @@ def fresh_processes(folder: Path) -> list[dict]:
 
 
 def cpu(*arguments: str) -> float:
-    """Milliseconds of CPU of a Python with these arguments, the least of a few."""
+    """Milliseconds of CPU of Python with these arguments, the minimum of a few runs."""
     return min(_cpu_once(arguments) for _ in range(5))
 
 

@@ -1,15 +1,15 @@
-"""Decoding one token at a time: speed and state of token mixers by context, and our key cache beside Hugging Face's.
+"""Decoding one token at a time: speed and state of token mixers by context, and key caches (ours, Hugging Face's).
 
     python -m benchmarks.streaming [--only mixers|gpt2] [--quick] [--json]
 
-Mixers: language models of 4 layers of width 256, one mixer and a feed-forward a layer, have read 1,024, 4,096 and
-16,384 tokens (full attention 1,024; its further keys are random) and go on token by token, the three in turns. State
-bytes are measured; `declared` says whether they are those that the architecture declares.
+Mixers: language models with 4 layers of width 256, each with one mixer and a feed-forward. They have read 1,024, 4,096
+and 16,384 tokens (full attention 1,024; its further keys are random) and continue token by token, the three in turns.
+State bytes are measured; `declared` says whether they equal the declared size.
 
-GPT-2: the shape of GPT-2 small with random weights in `transformers` (its own cache and default attention; installed
-into a folder that is thrown away) and here, both with random keys of so many tokens in their caches, greedy steps in
-turns. Of ours one step in 256 joins its newest keys to the others: timed by itself, it counts with its share.
-All times are CPU time of this process, one thread.
+GPT-2: the shape of GPT-2 small with random weights, in `transformers` (its own cache and default attention; installed
+into a temporary folder) and in Tessera. Both caches are filled with random keys, and greedy steps take turns. In ours,
+one step in 256 appends its newest keys to the others. That step is timed separately and counted in proportion. All
+times are CPU time of this process, one thread.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CONTEXTS = (1024, 4096, 16384)
 QUICK = (1024, 1536)
 PIECE = 512  # tokens read at a time
 FLAT = 1.1
-ROOM = 1024  # positions behind the longest context
+ROOM = 1024  # positions after the longest context
 MIXERS = {
     "full attention": "attention: {heads: 4}",
     "window 128": "sliding_window_attention: {heads: 4, window: 128}",
@@ -68,7 +68,9 @@ body:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", choices=("mixers", "gpt2"))
-    parser.add_argument("--quick", action="store_true", help="short contexts and few steps: only that all works")
+    parser.add_argument(
+        "--quick", action="store_true", help="short contexts and few steps, only to check that everything works"
+    )
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -76,10 +78,10 @@ def main() -> None:
     with torch.inference_mode():
         if arguments.only != "gpt2":
             rows = [mixer_row(name, contexts, steps) for name in MIXERS]
-            report("streaming: tokens a second, batch 1", rows, as_json=arguments.json)
+            report("streaming: tokens per second, batch 1", rows, as_json=arguments.json)
         if arguments.only != "mixers":
             rows, notes = gpt2_rows(contexts, max(3, steps // 4))
-            report("streaming: GPT-2 small, ms a token", rows, as_json=arguments.json, notes=notes)
+            report("streaming: GPT-2 small, ms per token", rows, as_json=arguments.json, notes=notes)
 
 
 def mixer_row(name: str, contexts: tuple[int, ...], steps: int) -> dict[str, Any]:
@@ -105,7 +107,7 @@ def mixer_row(name: str, contexts: tuple[int, ...], steps: int) -> dict[str, Any
 
 
 def read(model: nn.Module, contexts: tuple[int, ...], grows: bool) -> dict[int, Streams]:
-    """Streams that have read so many tokens."""
+    """Streams that have read `contexts` tokens each."""
     streams, snapshots = Streams(), {}
     for length in contexts:
         if grows and length > contexts[0]:
@@ -119,14 +121,14 @@ def read(model: nn.Module, contexts: tuple[int, ...], grows: bool) -> dict[int, 
 
 
 def longer(streams: Streams, length: int) -> None:
-    """Random keys and values, as many as a stream of `length` has."""
+    """Extend a stream with random keys and values to the size for `length` positions."""
     for slot in streams.slots:
         slot.update({name: torch.randn(*kept.shape[:2], length, kept.shape[3]) for name, kept in slot.items()})
     streams.length = length
 
 
 def step(model: nn.Module, streams: Streams) -> Callable[[], None]:
-    """Read the token that was most probable, and nothing else."""
+    """A call that reads the most probable token, and does nothing else."""
     token = torch.zeros(1, 1, dtype=torch.long)
 
     def call() -> None:
@@ -170,7 +172,7 @@ def gpt2_row(length: int, steps: int) -> dict[str, Any]:
 
 
 def joining(call: Callable[[], None]) -> None:
-    """A step in which the newest keys are many."""
+    """Time a step that appends the newest keys to the others."""
     many, kept_keys.MANY = kept_keys.MANY, 1
     try:
         call()
@@ -198,14 +200,14 @@ def of_transformers(length: int) -> Callable[[], None]:
 
 @contextmanager
 def installed(package: str) -> Iterator[str | None]:
-    """`package` can be imported; what is given is None, or the reason why it cannot."""
+    """In this context `package` can be imported. Gives None, or the reason why it cannot."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", folder, package]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             yield (done.stderr.strip().splitlines() or ["pip gave no message"])[-1]
             return
-        sys.path.append(folder)  # behind ours: numpy and what else is here already is ours
+        sys.path.append(folder)  # after ours, so that packages installed here, such as numpy, come first
         try:
             yield None
         finally:

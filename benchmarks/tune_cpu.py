@@ -279,7 +279,7 @@ def main() -> None:
         {**line, "over_eager": _said(line["over_eager"]), "over_compiled": _said(line["over_compiled"])}
         for line in lines
     ]
-    report("tune_cpu: what tuning gains on this CPU, times as fast", shown, as_json=arguments.json, notes=notes)
+    report("tune_cpu: speed-ups by tuning on this CPU", shown, as_json=arguments.json, notes=notes)
 
 
 if __name__ == "__main__":

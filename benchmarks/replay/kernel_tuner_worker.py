@@ -1,8 +1,9 @@
-"""Kernel Tuner's strategies on one recorded space, in its simulation mode; run by the Python that has it installed.
+"""Kernel Tuner's strategies on one recorded space, in its simulation mode.
 
-Reads a request as JSON from the standard input: `cache`, a file in Kernel Tuner's format, and `runs`, each a strategy,
-a seed and how many evaluations. Writes a line of JSON a run: the places in the cache of what was evaluated, in order
-and without repeats, and the seconds that it took, or the error that it ended with.
+Run it with the Python that has Kernel Tuner installed. It reads a request as JSON from the standard input: `cache`, a
+file in Kernel Tuner's format, and `runs`, each with a strategy, a seed and a number of evaluations. It writes one line
+of JSON per run: the indices of the evaluated entries of the cache, in order and without repetition, and the seconds
+that it took, or the error with which it ended.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from kernel_tuner.runners.simulation import SimulationRunner
 
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what the strategies print goes elsewhere
+    os.dup2(2, 1)  # the output of the strategies goes to stderr
     request = json.load(sys.stdin)
     data = util.read_cache(request["cache"], open_cache=False)
     numbers = {key: number for number, key in enumerate(data["cache"])}
@@ -38,7 +39,7 @@ def main() -> None:
         start, error = time.perf_counter(), None
         try:
             _tune(data, numbers, request["cache"], strategy, seed, evaluations)
-        except Exception as problem:  # whatever a strategy raises is its result
+        except Exception as problem:  # an error of a strategy is its result
             error = f"{type(problem).__name__}: {problem}"
         found = list(dict.fromkeys(order))[:evaluations]
         answer = {"order": found, "seconds": time.perf_counter() - start, "error": error}
@@ -69,7 +70,7 @@ def _tune(data: dict[str, Any], numbers: dict[str, int], cache: str, strategy: s
 
 
 def _once(make: Any) -> Any:
-    """The space is built for the first run, which takes longer than most runs; the others get a copy."""
+    """Build the space only for the first run, because that takes longer than most runs. The others get a copy."""
     made: list[Any] = []
 
     def again(*arguments: Any, **options: Any) -> Any:

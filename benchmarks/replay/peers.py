@@ -1,4 +1,4 @@
-"""Kernel Tuner's strategies, each with its own defaults, installed into a virtual environment of their own."""
+"""Kernel Tuner's strategies, each with its own defaults, installed into a separate virtual environment."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PACKAGE = "kernel-tuner==1.5.0"
 PREFIX = "kernel tuner: "
 FOLDER = Path("build/kernel_tuner")
 WORKER = Path(__file__).with_name("kernel_tuner_worker.py")
-# Those that need nothing which is installed apart and have one objective; nsga2, for several, takes minutes a run.
+# The strategies for one objective that need no further packages; nsga2, for several objectives, takes minutes per run.
 STRATEGIES = (
     "random_sample", "minimize", "basinhopping", "diff_evo", "genetic_algorithm", "greedy_mls", "ordered_greedy_mls",
     "greedy_ils", "dual_annealing", "mls", "pso", "simulated_annealing", "firefly_algorithm", "bayes_opt",
@@ -103,7 +103,7 @@ def _simplified(name: str) -> dict[str, Any]:
 
 
 def _installed() -> str | Path:
-    """The Python that has it."""
+    """The Python of that environment. Raises SystemExit if the installation fails."""
     python = FOLDER / "bin" / "python"
     if not python.exists():
         venv.create(FOLDER, with_pip=True)

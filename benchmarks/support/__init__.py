@@ -1,1 +1,1 @@
-"""What several benchmarks share: clocks, tables, published models."""
+"""Helpers of several benchmarks: clocks, tables, published models."""

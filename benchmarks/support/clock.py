@@ -1,4 +1,4 @@
-"""A clock for a machine that has other work to do: what this process computed, not how long it waited."""
+"""A clock for a busy machine: it measures how long this process computed, not how long it waited."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from tuner.measure.measure import Call
 
 
 class ProcessTime:
-    """The CPU time of this process and all its threads, in the place of wall-clock time; see
-    `tuner.measure.measure.Clock`."""
+    """The CPU time of this process and all its threads, instead of wall-clock time; see
+    `tuner.measure.measure.Clock`.
+    """
 
     def now(self) -> float:
         return time.monotonic()

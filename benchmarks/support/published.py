@@ -1,4 +1,4 @@
-"""Public implementations of token mixers, installed for one run into a folder that is thrown away."""
+"""Public implementations of token mixers, installed for one run into a temporary folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-# With what they import; torch is ours, so nothing is installed that they only name.
+# The packages with the packages that they import. PyTorch is ours, so their declared dependencies are not installed.
 PACKAGES = (
     "performer-pytorch", "linformer", "nystrom-attention", "reformer-pytorch", "local-attention",
     "linear-attention-transformer", "axial-positional-embedding", "product-key-memory", "colt5-attention",
@@ -23,8 +23,10 @@ PACKAGES = (
 
 @dataclass(frozen=True)
 class Published:
-    """The public counterpart of `mixer`: `make(dim, heads, length)` gives [B, T, C] -> [B, T, C] for lengths up to
-    `length`; `fields`, those of ours that make the two alike. It reads at most `most` positions in the memory here."""
+    """The public counterpart of `mixer`. make(dim, heads, length) gives a module [B, T, C] -> [B, T, C] for up to
+    `length` positions. fields: the options of ours that make both equivalent. most: the longest sequence that fits into
+    memory.
+    """
 
     name: str
     mixer: str
@@ -36,7 +38,7 @@ class Published:
 
 @contextmanager
 def installed() -> Iterator[str | None]:
-    """The packages can be imported; what is given is None, or the reason why they cannot."""
+    """In this context the packages can be imported. Gives None, or the reason why they cannot."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", folder, *PACKAGES]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -51,7 +53,7 @@ def installed() -> Iterator[str | None]:
 
 
 def published() -> list[Published]:
-    """All pairs, with the sizes that the public ones take by default or nearly; a window of theirs has one key less."""
+    """All pairs, close to the default sizes of the public code. Its windows have one key less."""
     pairs = [_recurrent("LSTM", "lstm"), _recurrent("GRU", "gru"), _linformer(), _nystrom()]
     for causal in (False, True):
         pairs += [_performer(causal), _linear(causal), _local(causal), _reformer(causal)]
@@ -97,7 +99,7 @@ def _linear(causal: bool) -> Published:
         kind = _class("linear_attention_transformer.linear_attention_transformer", "SelfAttention")
         return kind(dim, heads, causal=causal)
 
-    # When causal it keeps a matrix D x D of every head for every position.
+    # If causal, it keeps a D x D matrix per head and position.
     most = 4096 if causal else 1 << 20
     return Published("linear-attention-transformer", "linear_attention", causal, make, {}, most)
 

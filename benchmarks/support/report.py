@@ -1,4 +1,4 @@
-"""What every benchmark prints: the machine it ran on, a table, and with --json the same as data."""
+"""The output of every benchmark: the machine, and a table or, with --json, the same as data."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 
 
 def machine() -> str:
-    """The processor, the cores, the system and the Python, in a line."""
+    """The processor, cores, system and Python version in one line."""
     system = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
     return f"{_processor()}, {os.cpu_count()} cores, {system}"
 
 
 def report(title: str, rows: Sequence[Mapping[str, Any]], *, as_json: bool, notes: Sequence[str] = ()) -> None:
-    """Print `rows`, which share their keys, as a table (or one JSON object), numbers as they are given."""
+    """Print `rows`, which have the same keys, as a table or as one JSON object. Numbers are printed as given."""
     if as_json:
         print(json.dumps({"title": title, "machine": machine(), "rows": list(rows), "notes": list(notes)}, indent=2))
         return
@@ -31,7 +31,7 @@ def report(title: str, rows: Sequence[Mapping[str, Any]], *, as_json: bool, note
 
 
 def skip(reason: str) -> None:
-    """Say on stderr why there is nothing to measure here, and end with success."""
+    """Print on stderr why there is nothing to measure here. Raises SystemExit with success."""
     print(f"skipped: {reason}", file=sys.stderr)
     raise SystemExit(0)
 

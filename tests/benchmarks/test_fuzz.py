@@ -38,4 +38,4 @@ def test_accidents_and_hangs_are_seen(tmp_path, monkeypatch):
     monkeypatch.setattr(fuzz, "SECONDS", 0.05)
     assert "ZeroDivisionError" in fuzz.outcome(lambda path: 1 / 0, tmp_path)
     assert fuzz.outcome(lambda path: time.sleep(30), tmp_path) == "still running after 0.05 s"
-    assert fuzz.outcome(refuse, tmp_path) == "refused without a word"
+    assert fuzz.outcome(refuse, tmp_path) == "refused without a message"
