@@ -88,7 +88,8 @@ class Parts:
 
     @cached_property
     def shape(self) -> Shape:
-        return Shape(batch=1, length=self.task.shape.length)
+        batch = self.task.shape
+        return Shape(batch=1, length=batch.length, memory=batch.memory)
 
     @cached_property
     def space(self) -> Space:

@@ -90,8 +90,9 @@ class Task(ABC):
 
     @property
     def shape(self) -> Shape:
-        """The shape of a training batch, for costs."""
-        return Shape(batch=self.batch, length=self.length)
+        """The shape of a training batch, for costs; its `memory` is the source of an encoder-decoder."""
+        target = self.length if self.target_length is None else self.target_length
+        return Shape(batch=self.batch, length=target, memory=self.source_length or 0)
 
     @abstractmethod
     def draw(self, split: Split, seed: int, index: int) -> Batch:

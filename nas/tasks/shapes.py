@@ -68,9 +68,9 @@ def check_drawn(task: Task) -> None:
 
 
 def _lengths(task: Task, inputs: int) -> list[tuple[str, int]]:
-    """For each input of the model the attribute that says its length, and the length."""
-    length = task.shape.length
+    """For each input of the model the attribute that declares its length, and the length."""
+    target = ("length" if task.target_length is None else "target_length", task.shape.length)
     if inputs == 1:
-        return [("length", length)]
-    source = ("length", length) if task.source_length is None else ("source_length", task.source_length)
-    return [source, ("length", length) if task.target_length is None else ("target_length", task.target_length)]
+        return [target]
+    source = ("length", task.length) if task.source_length is None else ("source_length", task.source_length)
+    return [source, target]

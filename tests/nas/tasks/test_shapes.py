@@ -30,7 +30,7 @@ class Own(Task):
     [
         ("batch = 4", "batch = 4", r"The task Own says length: 128, but it draws sequences of 12 positions, .* to 12"),
         ("batch = 4", "batch, length = 5, 12", r"says batch: 5, but it draws batches of 4 sequences"),
-        ("batch = 4", "batch, length, target_length = 4, 12, 7", None),  # one input has no target
+        ("batch = 4", "batch, source_length, target_length = 4, 7, 12", None),  # one input has no source
         ("batch = 4", "batch, length = 4, 13", None),  # all but the last position are read
         ("batch = 4", "batch, length = 4, 12", None),
         ("model(batch", "model(batch['tokens'], batch", r"says length: 128"),
@@ -57,3 +57,9 @@ def test_source_and_target_have_lengths_of_their_own():
 def test_an_error_in_draw_is_not_hidden():
     with pytest.raises(ZeroDivisionError):
         check_drawn(tasks.load("own.py", OWN.replace("return {", "return 1 / 0 or {")))
+
+
+def test_costs_are_counted_for_source_and_target():
+    task = tasks.load("own.py", OWN.replace("batch = 4", "batch, source_length, target_length = 4, 9, 5"))
+    assert (task.shape.batch, task.shape.length, task.shape.memory) == (4, 5, 9)
+    assert tasks.load({"reversal": {"length": 24}}).shape.memory == 24
