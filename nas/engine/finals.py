@@ -1,8 +1,8 @@
 """The finals: the best architectures and a Transformer of the winner's size, trained again, and a verdict.
 
-Ranks at a small budget flip at a larger one, and the best of many noisy scores is partly luck. So finalists are trained
-again, longer, with fresh seeds; the winner is chosen on validation data and judged against the Transformer on test
-data.
+Ranks at a small budget may differ from ranks at a larger one, and the best of many noisy scores is partly luck. So the
+finalists are trained again, longer and with new seeds. The winner is chosen on validation data and compared with the
+Transformer on test data.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from searchspace.model.matching import transformer_like
 SEEDS_APART = 1000
 FINALIST, BASELINE = "finalist", "final baseline"
 ENDED = (TrialState.COMPLETE, TrialState.FAILED)
-TRAINED = (TrialState.COMPLETE, TrialState.RUNNING, TrialState.STOPPED)  # stopped at a rung, a trial has its values too
+TRAINED = (TrialState.COMPLETE, TrialState.RUNNING, TrialState.STOPPED)  # the last two have the values of their rung
 
 
 @dataclass(frozen=True)
 class Finalist:
-    """One architecture of the finals: the trial it came from, and what its seeds gave."""
+    """One architecture of the finals, which several trials trained, each with its own seed."""
 
-    number: int  # the trial of the search; for the baseline that of the winner it is matched to
+    number: int  # the trial of the search; for the baseline, the winner's trial
     architecture: Architecture
-    validation: tuple[float, ...]  # the first objective, a seed each
-    test: tuple[float, ...]  # the same on test data, where the task has such; else `validation`
-    trials: tuple[int, ...]
+    validation: tuple[float, ...]  # the first objective, one value a seed
+    test: tuple[float, ...]  # the same on test data if the task has them, else `validation`
+    trials: tuple[int, ...]  # the trials of the finals
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,15 @@ class Report:
 
     @property
     def winner(self) -> Finalist:
+        """The best finalist on validation data."""
         return self.finalists[0]
 
 
 class Finals:
-    """What remains to be trained in the finals of a study, and what came of it.
+    """The finals of a study: which trials are still to be trained, and the result.
 
-    A trial of the finals is known by its architecture and its seed. So finals are reused when a larger budget brings
-    other finalists; and as other `finals.steps` have other seeds, those of another length are never mixed in.
+    A trial of the finals is identified by its architecture and its seed. So trials are used again if a larger budget
+    brings other finalists. The seeds depend on `finals.steps`, so trials of different lengths are never mixed.
     """
 
     def __init__(self, config: SearchConfig, store: Store, study: Study, objectives: Sequence[Objective]):
@@ -77,7 +78,7 @@ class Finals:
     def _add(
         self, source: int, architecture: Architecture, operator: str, seed: int, owner: str, seconds: float
     ) -> Unit | None:
-        """None when another process added it a moment ago."""
+        """None if another process added it a moment ago."""
         while True:
             added = self.store.add_trial(
                 self.study.id,
@@ -99,9 +100,9 @@ class Finals:
                 return None
 
     def _missing(self) -> Iterator[tuple[int, Architecture, str, int]]:
-        """(source trial, architecture, operator, seed) of what is missing; the baseline once the winner is known."""
+        """(source trial, architecture, operator, seed) of missing trials; the baseline's once the winner is known."""
         trials = self._trials()
-        begun = {(trial.architecture_hash, trial.seed) for trial in trials}
+        started = {(trial.architecture_hash, trial.seed) for trial in trials}
         ended = {(trial.architecture_hash, trial.seed) for trial in trials if trial.state in ENDED}
         entrants = [(number, architecture, FINALIST) for number, architecture in self.chosen]
         if all((architecture.hash, seed) in ended for _, architecture, _ in entrants for seed in self.seeds):
@@ -109,19 +110,19 @@ class Finals:
             entrants = [(each.number, self._transformer(each.architecture), BASELINE) for each in finalists[:1]]
         for seed in self.seeds:
             for source, architecture, operator in entrants:
-                if (architecture.hash, seed) not in begun:
+                if (architecture.hash, seed) not in started:
                     yield source, architecture, operator, seed
 
     @cached_property
     def chosen(self) -> list[tuple[int, Architecture]]:
-        """(trial, architecture) of those that enter the finals: the best at the highest rung, the baselines aside."""
+        """(trial, architecture) of the finalists: the best of arm `main` that trained longest, without baselines."""
         every = self.store.best(
             self.study.id, self.objective.name, None, states=TRAINED, purposes=("search",), longest=True
         )
         ranked = [each for each in every if each.arm == MAIN]
-        brought = {architecture.hash for architecture in factory.baselines(self.config)}
+        given = {architecture.hash for architecture in factory.baselines(self.config)}
         longest = ranked[0].steps if ranked else 0
-        entrants = [each for each in ranked if each.steps == longest and each.architecture_hash not in brought]
+        entrants = [each for each in ranked if each.steps == longest and each.architecture_hash not in given]
         return [(each.number, self._of(each)) for each in entrants[: self.config.finals.top]]
 
     def _of(self, trial: Trial) -> Architecture:
@@ -138,7 +139,7 @@ class Finals:
         return [trial for trial in self.store.trials(self.study.id, purposes=("final",)) if trial.seed in self.seeds]
 
     def _finalists(self, trials: list[Trial]) -> list[Finalist]:
-        """Those that finished, on all seeds first, then the best mean on validation data first."""
+        """The finalists with a result: those with most seeds first, then the best mean on validation data first."""
         source = {architecture.hash: number for number, architecture in self.chosen}
         entered = set(source) | {trial.architecture_hash for trial in trials if trial.operator == FINALIST}
         found = [self._entrant(hash, trials, source) for hash in sorted(entered)]
@@ -148,7 +149,7 @@ class Finals:
         )
 
     def _entrant(self, hash: str, trials: list[Trial], source: Mapping[str, int]) -> Finalist | None:
-        """What an architecture reached on the seeds that it finished, None when on no seed."""
+        """The results of an architecture on the seeds that finished; None if there are none."""
         own = [trial for trial in trials if trial.architecture_hash == hash and trial.state is TrialState.COMPLETE]
         if not own:
             return None
@@ -162,14 +163,14 @@ class Finals:
         )
 
     def _on_test_data(self, trial: Trial) -> float:
-        """The objective on test data, or where the task has none on validation data."""
+        """The objective on test data; on validation data if the task has no test data."""
         measured = metrics.lookup(
             self.store.metrics(self.study.id, trial.number, 0), metrics.on_test(self.objective.name)
         )
         return trial.values[self.objective.name] if measured is None else measured
 
     def report(self) -> Report | None:
-        """What the finals show; None when no finalist could be trained."""
+        """The result of the finals; None if no finalist could be trained."""
         trials = self._trials()
         finalists = self._finalists(trials)
         if not finalists:

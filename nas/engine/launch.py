@@ -1,4 +1,4 @@
-"""Starts a search, or goes on with one: the store, the study, the runner, the loop."""
+"""Starts or resumes a search: opens the store, enters the study, starts the runner, runs the loop."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Result:
 
 
 def override(config: SearchConfig, *, storage: str | None = None, address: str | None = None) -> SearchConfig:
-    """The same search on another database, or another Ray cluster."""
+    """The same search with another database, or on another Ray cluster."""
     changes: dict = {}
     if storage is not None:
         changes["storage"] = storage
@@ -120,7 +120,7 @@ def _search(store: Store, config: SearchConfig, quiet: bool, runner: Runner | No
 
 
 def open_for(config: SearchConfig) -> Store:
-    """The study database; the folder of a SQLite file is made if it is missing."""
+    """The study database. The folder of a SQLite file is created; raises StoreError if that is impossible."""
     file = file_of(parse(config.storage))
     if file is not None:
         try:
@@ -131,7 +131,10 @@ def open_for(config: SearchConfig) -> Store:
 
 
 def enter(store: Store, config: SearchConfig) -> Study:
-    """The study `config` names: made if it is new, else checked to be the same search, and grown if it has grown."""
+    """The study that `config` names. It is created if it is new; else its space grows if that of `config` has.
+
+    Raises UsageError or SpaceError if the study there is another search.
+    """
     if config.study not in {study.name for study in store.studies()}:
         task = factory.prepared_task(config)
         try:
@@ -144,7 +147,7 @@ def enter(store: Store, config: SearchConfig) -> Study:
                 data_hash=task.data_hash or None,
             )
         except UsageError:
-            pass  # another process made it a moment ago
+            pass  # another process created it a moment ago
     study = store.study(config.study)
     if check_continues(store, study, config):
         store.add_space_version(study.id, config.space)
@@ -163,12 +166,12 @@ def check_continues(store: Store, study: Study, config: SearchConfig) -> bool:
 
 
 def _kept(config: SearchConfig) -> dict[str, Any]:
-    """What the study keeps of a search file: all but where the study itself is kept, which may hold a password."""
+    """What the study stores of a search file: everything but the URL of the database, which may hold a password."""
     return config.model_dump(mode="json", exclude={"storage"})
 
 
 def _check_same(study: Study, config: SearchConfig) -> None:
-    """Raise UsageError when `config` would make trials that cannot be compared with those of the study."""
+    """Raise UsageError if trials of `config` could not be compared with those of the study."""
     before = SearchConfig(**study.config)
     changed = [
         f"{name} was {_short(then)}, is {_short(now)}"
@@ -176,24 +179,26 @@ def _check_same(study: Study, config: SearchConfig) -> None:
         if (then := _settled(before, name)) != (now := _settled(config, name))
     ]
     if before.task_source != config.task_source and not changed:
-        changed = [f"the task file {config.task.name} says something else"]
+        changed = [f"the text of the task file {config.task.name} has changed"]
     if changed:
         raise UsageError(
-            f"The study {study.name!r} was begun otherwise, so new trials could not be compared with its own: "
-            f"{'; '.join(changed)}. Put it back, or give the search a new name (study: ...)."
+            f"The study {study.name!r} was started with other settings, so new trials could not be compared with its "
+            f"own: {'; '.join(changed)}. Restore them, or give the search a new name (study: ...)."
         )
     found = factory.prepared_task(config).data_hash
     if (study.data_hash or "") != found:
         raise UsageError(
-            f"The data of study {study.name!r} have changed since it was begun (SHA-256 {_digits(study.data_hash)} "
+            f"The data of study {study.name!r} have changed since it started (SHA-256 {_digits(study.data_hash)} "
             f"then, {_digits(found)} now), so new trials could not be compared with its own. Give the search a new "
             "name (study: ...)."
         )
 
 
 def _settled(config: SearchConfig, name: str) -> Any:
-    """What must stay as it is, as it is written; of the task's files their names, for what is in them is compared by
-    its hash and folders differ from machine to machine."""
+    """A setting that may not change, as it is written in a search file.
+
+    Of the task's files only the names count: their content is compared by its hash, and folders differ by machine.
+    """
     value = getattr(config, name)
     if isinstance(value, tuple):
         return [each.written() for each in value]

@@ -35,7 +35,7 @@ INTERRUPT_SECONDS = 6.0  # for running units to save themselves
 
 
 class Interrupted(NasError):
-    """The search was asked to stop; everything recorded is in the store."""
+    """The search was asked to stop. Everything recorded is in the store."""
 
     exit_code = 130
 
@@ -46,7 +46,7 @@ class NothingFound(NasError):
 
 @dataclass
 class Search:
-    """One process that works on a study. `run` returns when the study's budget is spent."""
+    """The loop of one process that works on a study. `run` returns when the study's budget is spent."""
 
     config: SearchConfig
     store: Store
@@ -80,7 +80,7 @@ class Search:
             except KeyboardInterrupt:
                 self._interrupt()
                 raise Interrupted(
-                    f"Stopped. Every recorded trial is kept; run the same command again to go on with "
+                    "Stopped. Every recorded trial is kept. Run the same command again to continue "
                     f"{self.study.name!r}."
                 ) from None
             finally:
@@ -170,7 +170,7 @@ class Search:
     def _record(self, outcome: Outcome) -> None:
         unit = self._running.pop((outcome.trial, outcome.rung, outcome.kind), None)
         if unit is None:
-            return  # its lease was lost and won back while it ran, so it ran twice here: the first outcome counted
+            return  # its lease was lost and taken again while it ran, so it ran twice here: the first outcome counted
         ended = self.units.end(unit, outcome)
         if ended.queued:
             self._recovered = -math.inf  # there is a unit to lease now
@@ -180,19 +180,19 @@ class Search:
             self.reporter.say(f"trial {unit.number} rung {unit.rung}: another process has taken it over")
 
     def _interrupt(self) -> None:
-        """Save what runs. A worker that was lost on the way is no failure: its unit goes back in the queue."""
+        """Let running units save their state. If a worker is lost meanwhile, its unit goes back to the queue."""
         for outcome in self.runner.interrupt(INTERRUPT_SECONDS):
             if outcome.failure is None or not outcome.failure.kind.retried:
                 self._record(outcome)
 
     def _give_back(self) -> None:
-        """Put what is held back in the queue, so that the next process begins with it at once."""
+        """Put the held units back in the queue, so that the next process can take them at once."""
         self.units.release(list(self._running.values()), self.owner)
         self._running.clear()
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """The first Ctrl-C (or SIGTERM) asks for a stop, the second one kills."""
+        """The first Ctrl-C (or SIGTERM) asks the loop to stop, the second one kills the process."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -203,7 +203,7 @@ class Search:
                 signal.signal(each, signal.SIG_DFL)
             self._stopping = True
             self.runner.stop_soon()
-            # Past Python's streams, which may be in the middle of a line.
+            # Not through Python's streams, which may be in the middle of a write.
             os.write(2, b"\nStopping: saving what runs (Ctrl-C again to stop at once) ...\n")
 
         for each in before:

@@ -1,4 +1,4 @@
-"""What a search would do: the space, the baselines, the cost of a trial, the time. Trains a few steps and no more."""
+"""Plans a search: the space, the baselines, the cost of a trial, the time. It trains a few steps and no more."""
 
 from __future__ import annotations
 
@@ -25,39 +25,40 @@ from nas.store.engine import file_of, parse
 from nas.work import Work
 from searchspace.model.build import cost
 
-SAMPLES = 25  # feasible points whose costs are looked at
-DRAWN = 200  # points of which the infeasible ones are counted
+SAMPLES = 25  # feasible points whose costs are computed
+DRAWN = 200  # points among which the infeasible ones are counted
 TIMED_STEPS = 5
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A search before it runs. Times are of this machine, from a few steps of the median sample."""
+    """A search before it runs. The times are estimated from a few steps of the median sample on this machine."""
 
     study: str
-    found: str  # what the study database holds already
+    found: str  # what the study database already holds
     storage: str
     space: str
-    points: int | None  # None: uncountable
+    points: int | None  # None: infinitely many
     infeasible: float  # share of random points that break a constraint or do not build
     task: str
     objectives: tuple[str, ...]
     strategy: str
     baselines: tuple[str, ...]
     parameters: tuple[int, int, int]  # lowest, median, highest of the samples
-    flops: tuple[int, int, int]  # of a sequence
+    flops: tuple[int, int, int]  # for one sequence
     forecast: Forecast
     milliseconds_a_step: float
-    seconds_a_unit: float  # beside the steps: to build and to evaluate
-    search_seconds: float  # on the workers, within the limit
+    seconds_a_unit: float  # to build and to evaluate, without the steps
+    search_seconds: float  # elapsed time on all workers, within the limit
     finals_seconds: float
     limit_minutes: float | None
 
     def as_dict(self) -> dict[str, Any]:
+        """Plain data."""
         return {**vars(self), "forecast": dict(vars(self.forecast))}
 
     def as_text(self) -> str:
-        """A line a subject."""
+        """One line for each subject."""
         lines = [
             ("study", f"{self.study}, {self.found}"),
             ("storage", self.storage),
@@ -82,7 +83,7 @@ class Plan:
 
     def _trials(self) -> str:
         (trials, steps), *later = zip(self.forecast.units, self.forecast.rungs)
-        more = ", ".join(f"{count} go on to {rung}" for count, rung in later)
+        more = ", ".join(f"{count} continue to {rung}" for count, rung in later)
         return f"{trials}, of {_count(steps, 'step')}" + (f"; about {more} steps in all" if more else "")
 
     def _time(self) -> str:
@@ -139,7 +140,7 @@ def plan(config: SearchConfig) -> Plan:
 
 
 def _seconds(ahead: Forecast, step: float, unit: float, minutes: float | None) -> tuple[float, float]:
-    """How long the search and the finals take on the workers; each unit of the finals is evaluated on test data too."""
+    """Seconds of the search and of the finals on the workers. Units of the finals are evaluated on test data too."""
     workers = ahead.workers or 1
     search = sum(count * (steps * step + unit) for count, steps in zip(ahead.units, ahead.steps)) / workers
     finals = -(-ahead.final_units // workers) * (ahead.final_steps * step + 2 * unit)
@@ -147,7 +148,7 @@ def _seconds(ahead: Forecast, step: float, unit: float, minutes: float | None) -
 
 
 def _timed(config: SearchConfig, architecture: str) -> tuple[float, float]:
-    """Seconds of a training step, and of what else a unit does. The first run warms up what the second measures."""
+    """Seconds of a training step, and of the rest of a unit. The first run is a warm-up for the second."""
     from nas.training.unit import run
 
     def unit(steps: int) -> Work:
@@ -192,7 +193,7 @@ def _found(config: SearchConfig, objectives: Sequence[Objective]) -> str:
         for each in objectives:
             each.begin(Search(evidence=partial(evidence, store, study)))
         tried = sum(count.trials for count in store.counts(study.id) if count.purpose == "search")
-        return f"begun {study.created_at:%Y-%m-%d}: {tried} of {config.budget.trials} trials are there already"
+        return f"started {study.created_at:%Y-%m-%d}: it has {tried} of {config.budget.trials} trials"
 
 
 def _new(objectives: Sequence[Objective]) -> str:

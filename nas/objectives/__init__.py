@@ -1,4 +1,4 @@
-"""What to score. Each objective is one file, found by itself."""
+"""Objectives: what a search optimises. Each is one file, found by its name."""
 
 from nas.objectives.contract import Direction, Objective
 from nas.objectives.registry import make, names

@@ -1,4 +1,4 @@
-"""What a forward pass keeps for the backward pass: most of the memory that training needs."""
+"""The memory that a forward pass keeps for the backward pass: most of the memory of training."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from searchspace.cost import Cost
 
 @objective("activation_bytes")
 class ActivationBytes(CostObjective):
-    """Counted from the blocks; a framework's own scratch memory comes on top."""
+    """Computed from the blocks. The scratch memory of the framework is not included."""
 
     def read(self, cost: Cost) -> float:
         return cost.activation_bytes

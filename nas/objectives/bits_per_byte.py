@@ -1,4 +1,4 @@
-"""How well a model predicts text: bits to encode one byte of what it has not seen."""
+"""How well a model predicts text: the bits that it needs to encode one byte of held-out text."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ from nas.objectives.registry import objective
 
 @objective("bits_per_byte")
 class BitsPerByte(MetricObjective):
-    """Comparable between levels of text: bytes and characters alike are counted in bytes of UTF-8."""
+    """Comparable between tokenisations: characters are counted in bytes of UTF-8 too."""

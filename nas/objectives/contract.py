@@ -1,4 +1,4 @@
-"""What an objective promises: a number for an architecture, and which way is better."""
+"""The contract of an objective: a number for an architecture, and which direction is better."""
 
 from __future__ import annotations
 
@@ -27,19 +27,21 @@ Stage = Literal["cost", "probe", "metric"]
 
 
 class Direction(StrEnum):
+    """Which values are better: smaller or larger ones."""
+
     MINIMISE = "minimize"
     MAXIMISE = "maximize"
 
 
 class NoValue(NasError):
-    """An architecture that an objective has no value for: its trial fails."""
+    """The objective has no value for this architecture, so the trial fails."""
 
 
 @dataclass(frozen=True)
 class Search:
-    """What an objective may know of the search it is asked by: its space, where it keeps things, how it tells people.
+    """What an objective may know about its search. say: shows a line to people.
 
-    evidence: what was told before of an objective, by its name; of the oldest trial first.
+    evidence: how earlier values of an objective were found, by its name; the oldest trial first.
     """
 
     space: Space | None = None
@@ -49,7 +51,7 @@ class Search:
 
 
 class Objective(ABC):
-    """Constructed as `cls(shape, **options)`; `shape` is the input that costs are asked for.
+    """Constructed as `cls(shape, **options)`; costs are those for an input of this shape.
 
     stage: when its value is found.
       cost: from the architecture, before anything runs.
@@ -68,29 +70,33 @@ class Objective(ABC):
 
     @abstractmethod
     def evaluate(self, architecture: Architecture, metrics: Mapping[str, float] | None = None) -> float:
-        """The value, in the words of `direction`; `metrics` are those of the last rung, None before training."""
+        """The value, not yet turned by `direction`. `metrics` are those of the last rung, None before training.
+
+        Raises NoValue if this architecture has none.
+        """
 
     def begin(self, search: Search) -> None:  # noqa: B027  # most have nothing to begin
-        """Told once by whoever runs a search, before anything is evaluated. Measures nothing."""
+        """Called once when a search begins, before anything is evaluated. It must not measure anything."""
 
     def evidence(self, architecture: Architecture) -> dict[str, Any] | None:
-        """How the value was found, as plain data, where it was not computed; it is kept with the trial."""
+        """How a measured value was found, as plain data that is stored with the trial; None for a computed value."""
         return None
 
     def minimised(self, value: float) -> float:
-        """`value` turned so that less is better, as strategies and schedulers are told; its own inverse."""
+        """`value` with the sign that makes smaller better, for strategies and schedulers. It is its own inverse."""
         return value if self.direction is Direction.MINIMISE else -value
 
 
 class CostObjective(Objective):
-    """An objective read off the costs of an architecture."""
+    """An objective that is computed from the costs of an architecture."""
 
     def evaluate(self, architecture: Architecture, metrics: Mapping[str, float] | None = None) -> float:
+        """The cost, at the depth that halting blocks reached if `metrics` have it."""
         return float(self.read(cost(architecture, self.shape.at_depth(metrics))))
 
     @abstractmethod
     def read(self, cost: Cost) -> float:
-        """The number that counts."""
+        """The value of the objective."""
 
 
 class MetricObjective(Objective):

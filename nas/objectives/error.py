@@ -1,4 +1,4 @@
-"""The fraction of held-out examples given a wrong class."""
+"""The fraction of held-out examples that are classified wrongly."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
 """Milliseconds of an architecture on a device: a prompt, a decode step or a training step, with tuned kernels.
 
-Measured, or predicted from pieces that were measured before (`nas.latency`). Before a search believes predictions it
-draws random architectures from its space, measures them as a whole and predicts each from the others; where that is
-further off than `bound`, or a model is no sum of pieces, it measures. Values, pieces and the cross-check are kept in
-the study's database, so a search that goes on has what it had.
+It is measured, or predicted from pieces that were measured before (`nas.latency`). Before a search uses predictions, it
+draws random architectures from its space, measures them as a whole and predicts each from the others. If the error is
+above `bound`, or if a model is not a sum of pieces, it measures. Values, pieces and the cross-check are stored in the
+study database, so a resumed search has them.
 
-It is done in the process that runs the search, between the units of an inline runner; the device named here is one of
-that machine, and a study's latencies are all of one device. What Ray's workers on the same machine do meanwhile is seen
-by a gauge and told as `load`; see `nas.latency.measured`.
+The process that runs the search measures, between the units of an inline runner. The device is one of that machine, and
+all latencies of a study are of one device. The load of Ray's workers on the same machine is measured and reported as
+`load`; see `nas.latency.measured`.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ Method = Literal["measured", "predicted", "auto"]
 
 @objective("latency")
 class Latency(Objective):
-    """Called `prefill_ms`, `decode_ms` or `train_ms` in results.
+    """Its name in results is `prefill_ms`, `decode_ms` or `train_ms`.
 
-    phase: prefill, decode (one token after `length` of them) or train. device: "cpu", "cuda", "cuda:N". batch, length:
-    of the input; the length of the task's without it. threads: of torch on a CPU, as they are set by default. method:
-    measured, predicted (whatever the cross-check says), or auto. check: how many random architectures are
-    cross-checked. bound: the largest cross-checked error, a fraction, with which `auto` predicts.
+    phase: prefill, decode (one token after `length` tokens) or train. device: "cpu", "cuda", "cuda:N". batch, length:
+    of the input; the default length is the task's. threads: of torch on a CPU; the default is torch's setting. method:
+    measured, predicted (whatever the cross-check says), or auto. check: the number of random architectures in the
+    cross-check. bound: the largest error in the cross-check, a fraction, with which `auto` predicts.
     """
 
     settled = True
@@ -72,7 +72,7 @@ class Latency(Objective):
         self._check: CrossCheck | None = None
 
     def begin(self, search: Search) -> None:
-        """Raises UsageError where the study's latencies are of another device."""
+        """Raises UsageError if the study has latencies of another device."""
         self._search, self._predictor, self._check = search, None, None
         self._found.clear()
         here = self.predictor.table.device
@@ -87,29 +87,32 @@ class Latency(Objective):
 
     @property
     def predictor(self) -> Predictor:
-        """With the table of the study's database, or one in memory where there is no search."""
+        """The predictor, with the table of the study database, or one in memory if there is no search.
+
+        Raises UsageError if the device is not on this machine.
+        """
         if self._predictor is None:
             try:
                 table = Table(self._search.store, self.setting.device, self.setting.threads)
-            except ValueError as error:  # a device that is not here
+            except ValueError as error:  # the device is not here
                 raise UsageError(f"objective {self.name}: {error}") from None
             self._predictor = Predictor(table, self.setting)
         return self._predictor
 
     def evaluate(self, architecture: Architecture, metrics: Mapping[str, float] | None = None) -> float:
-        """Milliseconds, at the depth that halting blocks have untrained. Raises NoValue for one without that phase."""
+        """Milliseconds, at the depth of untrained halting blocks. Raises NoValue if the model has no such phase."""
         return self.latency(architecture).milliseconds
 
     def evidence(self, architecture: Architecture) -> dict[str, Any]:
-        """The interval, `measured` or `predicted`, the cross-check, the device, and which choices served."""
+        """The interval, the method, the cross-check, the device, and which tuned configurations were used."""
         found, table = self.latency(architecture), self.predictor.table
-        told = {**found.to_dict(), "batch": self.setting.batch, "length": self.setting.length}
+        known = {**found.to_dict(), "batch": self.setting.batch, "length": self.setting.length}
         checked = {"error": self._check.error, "of": len(self._check.ratios)} if self._check else None
         device = {"key": table.device.key, "name": table.device.name}
-        return {**told, "threads": self.setting.threads, "device": device, "cross_check": checked}
+        return {**known, "threads": self.setting.threads, "device": device, "cross_check": checked}
 
     def latency(self, architecture: Architecture) -> PhaseLatency:
-        """What is known of it, or is found now."""
+        """The latency, measured or predicted once in this process. Raises NoValue if the model has no such phase."""
         if architecture.hash not in self._found:
             if self.setting.phase == "decode" and (cannot := why_not(architecture.configured)):
                 raise NoValue(f"objective {self.name}: {cannot} cannot read its input in pieces.")
@@ -121,25 +124,25 @@ class Latency(Objective):
             try:
                 return self.predictor.predicted(architecture, check)
             except CannotCompose:
-                pass  # a part is unknown
+                pass  # a piece is unknown
         return self.predictor.measured(architecture)
 
     def _checked(self) -> CrossCheck | None:
-        """The cross-check, made once a process from what the table has; None where it says to measure."""
+        """The cross-check, made once in a process; None if latencies must be measured."""
         if self._check is None and self._search.space is not None:
             self._check = self.predictor.check(self._drawn(self._search.space))
-            self._search.say(self._told(self._check))
+            self._search.say(self._summary(self._check))
         if self._check is None or len(self._check.ratios) < 3:
             return None
         return self._check if self.method == "predicted" or self._check.error <= self.bound else None
 
     def _drawn(self, space: Space) -> Iterator[Architecture]:
-        """Random architectures of the space that have the phase, the same every time."""
+        """Random architectures of the space that have the phase. They are the same in every process."""
         drawn = (space.sample(random.Random(f"latency/{n}")).architecture for n in range(4 * self.count))
         distinct = {each.hash: each for each in drawn if self.setting.phase != "decode" or streams(each.configured)}
         return islice(distinct.values(), self.count)
 
-    def _told(self, check: CrossCheck) -> str:
+    def _summary(self, check: CrossCheck) -> str:
         if len(check.ratios) < 3:
             return f"{self.name}: too few architectures of the space are sums of pieces, so latencies are measured"
         does = "predicted" if self.method == "predicted" or check.error <= self.bound else "measured"

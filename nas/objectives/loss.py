@@ -8,4 +8,4 @@ from nas.objectives.registry import objective
 
 @objective("loss")
 class Loss(MetricObjective):
-    """In the task's unit: nats a symbol for text, nats an example for classes."""
+    """In the unit of the task: nats per symbol for text, nats per example for classes."""

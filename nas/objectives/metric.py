@@ -9,7 +9,7 @@ from searchspace.cost import Shape
 
 @objective("metric")
 class Metric(MetricObjective):
-    """The metric called `metric`, as the task gives it."""
+    """metric: its name, as the task reports it. direction: which values are better."""
 
     def __init__(self, shape: Shape, metric: str, direction: Direction = Direction.MINIMISE) -> None:
         super().__init__(shape)

@@ -1,4 +1,4 @@
-"""Trainable numbers: what a model weighs on disk."""
+"""The number of trainable parameters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from searchspace.cost import Cost
 
 @objective("parameters")
 class Parameters(CostObjective):
-    """Shared weights and tied tables count once."""
+    """Shared parameters and tied embeddings count once."""
 
     def read(self, cost: Cost) -> float:
         return cost.parameters

@@ -1,4 +1,4 @@
-"""What generating keeps between two positions, once `length` of them are read."""
+"""The memory that generation keeps between two positions, after `length` of them were read."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from searchspace.cost import Cost
 
 @objective("training_flops")
 class TrainingFlops(CostObjective):
-    """A multiply-add is two; every step of a halting block counts."""
+    """A multiply-add counts as two; every step of a halting block counts."""
 
     def read(self, cost: Cost) -> float:
         return cost.training_flops

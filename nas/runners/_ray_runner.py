@@ -1,7 +1,7 @@
-"""Units run as stateless Ray tasks, on this machine or on a cluster.
+"""The Ray runner: units run as stateless Ray tasks, on this machine or on a cluster.
 
-A task takes a unit and gives an outcome; nothing else lives on a worker. So a lost worker or node costs the rung it was
-training, and the search tries that again elsewhere. Ray's own retries are off: the store counts attempts.
+A task takes a unit and returns an outcome; a worker keeps nothing else. So if a worker or a node dies, only the current
+rung of its units is lost, and the search repeats it elsewhere. Ray's own retries are off: the store counts attempts.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from nas.runners.ray import RayOptions
 
 OBJECT_STORE_BYTES = 128 * 2**20  # units and outcomes are a few kilobytes; Ray's default takes 30% of the memory
-HEAR_SECONDS = 1.0  # between two reports of a unit, and between two looks at them
+HEAR_SECONDS = 1.0  # between two reports of a unit, and between two requests for them
 
 
 class RayRunner:
-    """Submits units to Ray. Where the workers fill the cluster one more unit waits in Ray, so that no worker idles.
+    """Submits units to Ray. If the workers fill the cluster, one more unit waits in Ray, so that no worker is idle.
 
     A Ray that is connected already is used as it is, and stays connected when the runner is closed.
     """
@@ -61,13 +61,13 @@ class RayRunner:
         if not self._running:
             return []
         ready, _ = ray.wait(list(self._running), num_returns=1, timeout=timeout)
-        if ready:  # take along whatever else has come in meanwhile
+        if ready:  # and all others that have ended meanwhile
             ready, _ = ray.wait(list(self._running), num_returns=len(self._running), timeout=0)
         outcomes = [_outcome(reference, self._running.pop(reference)) for reference in ready]
         return [outcome for outcome in outcomes if outcome is not None]
 
     def progress(self) -> dict[tuple[int, int], Progress]:
-        """As the workers last told; asked for at most once a second."""
+        """As the workers reported last; requested at most once a second."""
         asked, known = self._heard
         if time.monotonic() - asked > HEAR_SECONDS:
             with contextlib.suppress(ray.exceptions.RayError):
@@ -77,10 +77,10 @@ class RayRunner:
         return {key: progress for key, progress in known.items() if key in running}
 
     def stop_soon(self) -> None:
-        """Nothing to do yet: the search interrupts as soon as it comes round."""
+        """Nothing to do: the search calls `interrupt` soon."""
 
     def interrupt(self, seconds: float) -> list[Outcome]:
-        """Cancel what runs: Ray raises KeyboardInterrupt in the worker, and the unit saves where it is."""
+        """Cancel the running units: Ray raises KeyboardInterrupt in the worker, and the unit saves its state."""
         for reference in self._running:
             ray.cancel(reference, force=False)
         outcomes, end = [], time.monotonic() + seconds
@@ -125,10 +125,10 @@ def _advice(options: RayOptions) -> str:
 
 
 def _start(options: RayOptions) -> None:
-    """A Ray of our own on this machine, with room for just the workers that were asked for."""
+    """Start a Ray of our own on this machine, with resources for exactly the requested workers."""
     workers = options.workers or max(1, int((os.cpu_count() or 1) / options.cpus))
     ray.init(
-        address="local",  # not whatever cluster happens to run on this machine
+        address="local",  # not a cluster that already runs on this machine
         num_cpus=math.ceil(options.cpus * workers),
         resources={name: amount * workers for name, amount in (options.resources or {}).items()},
         object_store_memory=OBJECT_STORE_BYTES,
@@ -139,7 +139,10 @@ def _start(options: RayOptions) -> None:
 
 
 def _room(options: RayOptions) -> int:
-    """How many units the nodes hold at once. Where `workers` are named a cluster may be without room: it may grow."""
+    """How many units fit on the nodes at once. If `workers` are given, a cluster may have no space yet: it may grow.
+
+    Raises NasError if no node can hold a unit.
+    """
     need = options.needs()
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     room = sum(min(int(node.get(name, 0) // amount) for name, amount in need.items()) for node in nodes)
@@ -156,13 +159,13 @@ def _listed(resources: dict[str, float]) -> str:
 
 
 def _largest(nodes: list[dict[str, float]]) -> dict[str, float]:
-    """The most of each resource that a node has; names with a colon are Ray's own."""
+    """The largest amount of each resource on one node, without Ray's own, whose names have a colon."""
     names = sorted({name for node in nodes for name in node if ":" not in name})
     return {name: max(node.get(name, 0) for node in nodes) for name in names}
 
 
 def _outcome(reference: Any, work: Work) -> Outcome | None:
-    """What a finished task gave; None for one that was cancelled. Raises the NasError that a unit raised."""
+    """The outcome of a finished task; None if it was cancelled. Raises the NasError that a unit raised."""
     try:
         return ray.get(reference)
     except ray.exceptions.TaskCancelledError:
@@ -192,7 +195,7 @@ def _unit(work: Work, board: Any, run: Run | None) -> Outcome:
 
 
 class _Board:
-    """Where running units say how far they are."""
+    """An actor that collects the progress of running units."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int], Progress] = {}

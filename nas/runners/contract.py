@@ -15,33 +15,35 @@ Run = Callable[..., Outcome]  # run(work, progress=Heard); by default `nas.train
 
 
 class Runner(Protocol):
-    """`workers` units run at once; `capacity` may be submitted and not yet collected, so that no worker idles."""
+    """Runs units: `workers` at once. Up to `capacity` units may be submitted, so that no worker waits for the next."""
 
     workers: int
     capacity: int
 
-    def submit(self, work: Work) -> None: ...
+    def submit(self, work: Work) -> None:
+        """Take a unit. It runs as soon as a worker is free."""
 
     def wait(self, timeout: float) -> list[Outcome]:
-        """The outcomes that have come in, at once if there are any, else after at most `timeout` seconds.
+        """The outcomes that are ready: at once if there are any, else after at most `timeout` seconds.
 
-        Raises NasError for what no unit is to blame for, such as a full disk.
+        Raises NasError for an error that is not the fault of a unit, such as a full disk.
         """
 
     def progress(self) -> Mapping[tuple[int, int], Progress]:
-        """How far the running units are, by (trial, rung), where it is known."""
+        """The progress of running units, by (trial, rung), as far as it is known. Several threads may call it."""
 
     def stop_soon(self) -> None:
-        """Called from a signal handler, so it only takes note: a unit in this process saves itself at its next step."""
+        """Called from a signal handler: a unit in this process should save its state at its next step."""
 
     def interrupt(self, seconds: float) -> list[Outcome]:
-        """Stop what runs: units save where they are, within `seconds`. Gives the outcomes that were ready."""
+        """Stop the running units, which save their state within `seconds`. Returns the outcomes that were ready."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Free all resources; units that still run are lost."""
 
 
 def guarded(run: Run | None, work: Work, heard: Heard) -> Outcome:
-    """Run a unit; whatever it raises is a failure of the unit, except NasError, which the user has to put right."""
+    """Run a unit. An exception is a failure of the unit; only NasError, which the user has to fix, is raised."""
     began = time.monotonic()
     try:
         return (run or _train)(work, progress=heard)

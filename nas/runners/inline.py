@@ -1,4 +1,4 @@
-"""Units run in this process, one at a time: for small searches, debugging and replays; needs no Ray."""
+"""The inline runner: units run in this process, one at a time. For small searches and debugging; it needs no Ray."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from nas.runners.contract import Run, Runner, guarded
 from nas.runners.registry import runner
 from nas.work import Outcome, Progress, Work
 
-PATIENCE_SECONDS = 5  # for a unit that was asked to stop and has not come to its next report
+PATIENCE_SECONDS = 5  # to wait for the next report of a unit that was asked to stop
 
 
 class InlineRunner:
-    """Runs a unit when it is waited for. `run` is replaceable, so that a search can be driven over a recorded table."""
+    """Runs a unit while `wait` is called. `run` can be replaced, so that a search can run on recorded results."""
 
     workers = capacity = 1
 
@@ -46,14 +46,14 @@ class InlineRunner:
     def _heard(self, work: Work, progress: Progress) -> None:
         self._progress[work.trial, work.rung] = progress
         if self._stopping:
-            self._be_patient()  # it may take its time to save itself
+            self._be_patient()  # saving may take as long as it needs
             raise KeyboardInterrupt
 
     def progress(self) -> dict[tuple[int, int], Progress]:
         return dict(self._progress)
 
     def stop_soon(self) -> None:
-        """The running unit saves itself at its next report; one that does not report is broken off where it stands."""
+        """The running unit saves its state at its next report. A unit that does not report is interrupted."""
         self._stopping = True
         if self._busy and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGALRM, self._break_off)

@@ -71,7 +71,7 @@ def open_store(
 
 
 class Store:
-    """All that is asked of a study database. Safe to use from several threads; close it, or use `with`."""
+    """A study database. Several threads may use it. Close it, or use it in a `with` statement."""
 
     def __init__(self, database: Database):
         self.database = database
@@ -96,7 +96,10 @@ class Store:
         objectives: list[dict[str, Any]],
         data_hash: str | None = None,
     ) -> Study:
-        """Make a study. Objectives: [{"name": ..., "direction": "minimize" | "maximize"}]."""
+        """Create a study. Objectives: [{"name": ..., "direction": "minimize" | "maximize"}].
+
+        Raises UsageError if the name is taken, ValueError if the name or the objectives are missing.
+        """
         if not name or not objectives:
             raise ValueError(f"A study needs a name and objectives, but got name={name!r}, objectives={objectives!r}.")
         row = {"name": name, "config": config, "seed": _seed(seed), "objectives": objectives, "data_hash": data_hash}
@@ -111,13 +114,13 @@ class Store:
         return self.database.read(queries.studies)
 
     def update_study(self, study_id: int, **values: Any) -> None:
-        """Replace `config` or `data_hash`."""
+        """Replace `config` or `data_hash`. Raises ValueError for any other key."""
         if not values or not set(values) <= {"config", "data_hash"}:
             raise ValueError(f"Only config and data_hash of a study may change, but got {sorted(values)}.")
         self.database.write(lambda connection: studies.change(connection, study_id, values))
 
     def add_space_version(self, study_id: int, text: str) -> int:
-        """The number of the version of the space with this text: a new one unless the newest says the same."""
+        """The number of the space's version with this text: a new one, unless the newest has the same text."""
         return self.database.write(lambda connection: studies.grow_space(connection, study_id, text))
 
     def space_versions(self, study_id: int) -> list[SpaceVersion]:
@@ -191,13 +194,13 @@ class Store:
         )
 
     def stop_trials(self, study_id: int) -> int:
-        """Stop the running trials that have no unit queued or running, at the end of a search -> how many."""
+        """Stop the trials that wait for a promotion, at the end of a search -> how many."""
         return self.database.write(lambda connection: trials.stop(connection, study_id))
 
     def lease(
         self, study_id: int, owner: str, count: int = 1, seconds: float = 60.0, dead_owners: Collection[str] = ()
     ) -> list[Unit]:
-        """Up to `count` units that nobody runs, now held by `owner` for `seconds`; higher rungs first."""
+        """Lease to `owner` up to `count` units that no process runs, for `seconds`; higher rungs first."""
         token = _token()
         return self.database.write(
             lambda connection: leases.lease(connection, study_id, owner, count, seconds, dead_owners, token)
@@ -240,7 +243,7 @@ class Store:
         seconds: float = 0.0,
         device: str = "",
     ) -> int | None:
-        """Record what a unit gave -> its place in the study's sequence, or None if the lease was lost.
+        """Record the result of a unit -> its place in the study's sequence, or None if the lease was lost.
 
         The same call again gives the same answer. curve: (step, training loss). checkpoint: (uri, SHA-256). last: no
         unit follows, so the trial is complete. then: after a probe, the steps of the training unit that follows.

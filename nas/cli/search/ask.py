@@ -1,4 +1,4 @@
-"""nas ask: a trial to evaluate by yourself."""
+"""nas ask: leases units to train outside of Tessera."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 def ask(
     study: StudyName,
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many.")] = 1,
-    lease: Annotated[float, typer.Option(min=1, help="Seconds until it may be given to another asker.")] = 3600.0,
+    lease: Annotated[float, typer.Option(min=1, help="Seconds until a unit may be given to another caller.")] = 3600.0,
     storage: Storage = None,
     as_json: AsJson = False,
 ) -> None:
-    """Units of STUDY to train yourself, leased to you; answer with `nas tell`. Exits with 1 when none is left.
+    """Lease units of STUDY to train yourself, and report their results with `nas tell`. Exits with 1 if none is left.
 
     Example: nas ask quickstart --json > unit.json
     """
@@ -36,16 +36,22 @@ def ask(
     else:
         print("---\n".join(_text(each, study, storage) for each in asked), end="")
     if not asked:
-        note("There is nothing to do: the budget is spent, or all open trials are in other hands.")
+        note("There is nothing to do: the budget is spent, or other processes work on all open trials.")
         raise typer.Exit(1)
 
 
 def _text(asked: Ask, study: str, storage: str | None) -> str:
-    """YAML that builds, with what to do and how to answer in its head."""
-    goes_on = f" (it goes on from {asked.checkpoint})" if asked.checkpoint else ""
+    """The architecture as YAML; comments say what to do and how to report the result."""
+    continues = f" (it continues from {asked.checkpoint})" if asked.checkpoint else ""
     where = f" --storage {storage}" if storage else ""
     return (
-        f"# trial {asked.trial} rung {asked.rung}: train to {asked.steps} steps with seed {asked.seed}{goes_on}\n"
+        f"# trial {asked.trial} {_task(asked)}{continues}\n"
         f"# answer: nas tell {study} {asked.unit}{where} --owner {asked.owner} METRIC=VALUE ...\n"
         f"{asked.architecture.text()}"
     )
+
+
+def _task(asked: Ask) -> str:
+    if asked.kind == "probe":
+        return f"probe: score the untrained model with seed {asked.seed}"
+    return f"rung {asked.rung}: train to {asked.steps} steps with seed {asked.seed}"

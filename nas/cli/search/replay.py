@@ -1,4 +1,4 @@
-"""nas replay: propose the trials of a study again from its log, and compare."""
+"""nas replay: proposes the trials of a study again from its log, and compares."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nas.cli.output import print_json
 
 @app.command()
 def replay(study: StudyName, storage: Storage = None, as_json: AsJson = False) -> None:
-    """Whether STUDY's strategy proposes the same trials again, told what it knew then. Exit code 1 if it does not.
+    """Check that the strategies of STUDY propose the same trials again from its log. Exits with 1 if they do not.
 
     Example: nas replay quickstart
     """

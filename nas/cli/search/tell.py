@@ -1,4 +1,4 @@
-"""nas tell: what came of a trial that was asked for."""
+"""nas tell: records the result of a unit that `nas ask` leased."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def tell(
     metrics: Annotated[
         list[str] | None, typer.Argument(metavar="METRIC=VALUE...", help="What was measured.", show_default=False)
     ] = None,
-    failure: Annotated[str | None, typer.Option(help="Why it gave no result.", show_default=False)] = None,
-    seconds: Annotated[float, typer.Option(min=0, help="How long it took.")] = 0.0,
+    failure: Annotated[str | None, typer.Option(help="Why there is no result.", show_default=False)] = None,
+    seconds: Annotated[float, typer.Option(min=0, help="How long the training took.")] = 0.0,
     storage: Storage = None,
     as_json: AsJson = False,
 ) -> None:
-    """Record the metrics of a unit of STUDY, or why it failed. Exits with 1 when its lease is lost.
+    """Record the metrics of a unit of STUDY, or why it failed. Exits with 1 if its lease is lost.
 
     Example: nas tell quickstart 17 --owner ask/host/... bits_per_byte=2.31
     """
@@ -36,7 +36,7 @@ def tell(
     with open_study(storage_of(study, storage), study) as opened:
         asked = resume(opened, owner, unit)
         if not opened.tell(asked, measured, failure=failure, seconds=seconds):
-            raise LeaseLost(f"The lease of unit {unit} has run out, and another has it; nothing was recorded.")
+            raise LeaseLost(f"The lease of unit {unit} has run out, and another process has it; nothing was recorded.")
         state = opened.store.trial(opened.record.id, asked.trial).state.value
     if as_json:
         print_json({"trial": asked.trial, "rung": asked.rung, "state": state, "metrics": measured, "failure": failure})

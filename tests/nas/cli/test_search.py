@@ -41,7 +41,7 @@ def test_a_plan_says_what_would_run_and_begins_nothing(files, nas):
         "language_model",
         "bits_per_byte",
         "4, of 1 step",
-        "2 go on to 2",
+        "2 continue to 2",
         "4 units",
     ):
         assert piece in ended.out

@@ -85,7 +85,7 @@ def test_ctrl_c_saves_what_runs_and_the_next_search_goes_on(runner, sent, starte
     errors = process.communicate(timeout=60)[1]
     assert process.returncode == 130, errors
     assert "Stopping: saving what runs" in errors
-    assert "run the same command again to go on with 'slow'" in errors
+    assert "Run the same command again to continue 'slow'" in errors
     with open_store(tmp_path / "slow.db") as store:
         study = store.study("slow")
         assert not store.owners(study.id)

@@ -162,7 +162,7 @@ def test_a_larger_space_grows_the_study_and_a_smaller_one_is_refused(describe, s
 )
 def test_what_would_make_trials_incomparable_is_refused(part, written, describe, search):
     search(describe(budget="{trials: 2}")).store.close()
-    with pytest.raises(UsageError, match=f"begun otherwise.*{part} was .*, is .*new name"):
+    with pytest.raises(UsageError, match=f"started with other settings.*{part} was .*, is .*new name"):
         search(describe(**{part: written}))
 
 
@@ -208,7 +208,7 @@ def test_changed_data_and_a_changed_task_file_are_refused_but_not_another_folder
     with pytest.raises(UsageError, match="data of study 'tried' have changed"):
         search(own_search(tmp_path / "there", describe))
     (tmp_path / "here" / "mine.py").write_text(OWN.format(number=2))
-    with pytest.raises(UsageError, match="says something else"):
+    with pytest.raises(UsageError, match=r"text of the task file .*mine.py has changed"):
         search(own_search(tmp_path / "here", describe))
 
 

@@ -19,7 +19,7 @@ def test_a_plan_reads_well(describe):
     made = planning.plan(config)
     lines = dict(line.split(None, 1) for line in made.as_text().splitlines() if not line.startswith("a step"))
 
-    assert lines["trials"] == "12, of 2 steps; about 6 go on to 4, 3 go on to 8 steps in all"
+    assert lines["trials"] == "12, of 2 steps; about 6 continue to 4, 3 continue to 8 steps in all"
     assert lines["finals"] == "9 units of 8 steps"
     assert lines["objectives"] == "loss (minimize), parameters (minimize)"
     assert "cut off at 30 minutes a worker" in lines["time"]
@@ -36,7 +36,7 @@ def test_a_plan_sees_what_the_study_holds_already(describe, search):
     search(config).store.close()
     larger = config.model_copy(update={"budget": config.budget.model_copy(update={"trials": 5})})
 
-    assert "3 of 5 trials are there already" in planning.plan(larger).found
+    assert "it has 3 of 5 trials" in planning.plan(larger).found
 
 
 def test_more_workers_take_less_time_and_minutes_cut_it_off(describe):
