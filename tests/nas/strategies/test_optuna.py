@@ -8,7 +8,7 @@ import pytest
 
 from nas.errors import UsageError
 from nas.strategies import _optuna_holes
-from nas.strategies.contract import Result
+from nas.strategies.contract import Result, Started
 from nas.strategies.registry import make
 from searchspace.language import holes
 from searchspace.tree import Block, Choice, Floats, Integers
@@ -53,7 +53,7 @@ def test_a_value_and_its_parameter_are_the_same(hole):
 def test_a_model_of_the_results_finds_better_than_chance(name, toy):
     def mean(sampler):
         strategy = make("optuna", toy.BitSpace(10), 1, 1, sampler=sampler, **options.get(sampler, {}))
-        return sum(r.values[0] for r in toy.search(strategy, toy.ones, 30)[15:]) / 15
+        return sum(r.values[0] for r in toy.search(strategy, toy.ones, 24)[14:]) / 10
 
     options = {"NSGAIISampler": {"population_size": 8}}
     assert mean(name) < mean("RandomSampler") - 0.5
@@ -108,3 +108,16 @@ def test_says_what_is_wrong_with_a_description(options, message, space):
 def test_names_the_package_that_a_sampler_needs(space):
     with pytest.raises(UsageError, match="CmaEsSampler needs the package cmaes"):
         make("optuna", space, 0, 1, sampler="CmaEsSampler")
+
+
+def test_a_started_trial_runs_in_optunas_study_until_its_result_comes(space):
+    strategy = make("optuna", space, 0, 1)
+    point = space.point([True, False] * 6)
+    strategy.start(Started(4, point))
+    strategy.start(Started(5, None))  # outside the space
+    strategy.start(Started(4, point))
+    assert [trial.state.name for trial in strategy.study.trials] == ["RUNNING"]
+    assert len(strategy.ask(6, 3)) == 3
+    assert [trial.state.name for trial in strategy.study.trials] == ["RUNNING"], "a proposal stayed"
+    strategy.tell(Result(4, 0, 1, point, (1.0,)))
+    assert [(trial.state.name, trial.values) for trial in strategy.study.trials] == [("COMPLETE", [1.0])]
