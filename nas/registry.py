@@ -6,6 +6,7 @@ type hints say which values are valid. So the thing itself is the one home of it
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 import inspect
@@ -13,9 +14,12 @@ import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from types import SimpleNamespace
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from nas.errors import UsageError
+
+if TYPE_CHECKING:
+    import pydantic
 
 Thing = TypeVar("Thing", bound=Callable[..., Any])
 
@@ -117,7 +121,7 @@ def checked(
 ) -> dict[str, Any]:
     """`written` options of `thing` as values of the types that its signature declares.
 
-    The key '' is an option written without its name and stands for the first. If `thing` takes `**kwargs`, other
+    The key '' is the first option, written without its name. If `thing` takes `**kwargs`, other
     options pass unchecked. Raises UsageError that begins with `what` and names the option, the value and what is valid.
     """
     given = frozenset(given)
@@ -143,33 +147,34 @@ def checked(
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """' Did you mean X?' for the closest of `known` names, or ''."""
-    close = difflib.get_close_matches(name, list(known), n=1)
+    """' Did you mean X?' for the closest of the `known` names, or '' if none is close."""
+    close = difflib.get_close_matches(str(name), [str(each) for each in known], n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def _hints(thing: Callable[..., Any], names: Iterable[str]) -> dict[str, Any]:
     """The type hints of these parameters alone: the others may name types that are imported only for type checkers.
 
-    A user's own task may have such a hint on an option too; then no option of it is checked.
+    An option whose hint names such a type has no hint here, so its value is not checked.
     """
     function: Any = inspect.unwrap(thing.__init__ if isinstance(thing, type) else thing)  # type: ignore[misc]
     written = getattr(function, "__annotations__", {})
-    chosen = SimpleNamespace(__annotations__={name: written[name] for name in names if name in written})
-    try:
-        return get_type_hints(chosen, getattr(function, "__globals__", {}), include_extras=True)
-    except NameError:
-        return {}
+    found: dict[str, Any] = {}
+    for name in written.keys() & set(names):
+        one = SimpleNamespace(__annotations__={name: written[name]})
+        with contextlib.suppress(NameError):
+            found |= get_type_hints(one, getattr(function, "__globals__", {}), include_extras=True)
+    return found
 
 
 def _converted(hint: Any, value: Any, what: str, option: str) -> Any:
     try:
-        from pydantic import ConfigDict, TypeAdapter, ValidationError
-    except ImportError:  # a bare machine that only measures: the thing's own checks remain
+        import pydantic
+    except ImportError:  # a machine without pydantic, for measurements only: the thing's own checks remain
         return value
     try:
-        return _adapter(TypeAdapter, ConfigDict, hint).validate_python(value)
-    except ValidationError as error:
+        return _adapter(hint).validate_python(value)
+    except pydantic.ValidationError as error:
         first = error.errors()[0]
         place = ".".join([option, *(str(part) for part in first["loc"])])
         message = first["msg"].removeprefix("Value error, ")
@@ -177,9 +182,11 @@ def _converted(hint: Any, value: Any, what: str, option: str) -> Any:
         raise UsageError(f"{what}, option {place!r}: {message}, but got {value!r}.{near}") from error
 
 
-def _adapter(adapter: Any, config: Any, hint: Any) -> Any:
+def _adapter(hint: Any) -> pydantic.TypeAdapter[Any]:
     """A validator for `hint`; classes that pydantic does not know are checked with isinstance."""
+    from pydantic import ConfigDict, PydanticUserError, TypeAdapter
+
     try:
-        return adapter(hint, config=config(arbitrary_types_allowed=True))
-    except Exception:  # pydantic's own models and dataclasses bring their configuration with them
-        return adapter(hint)
+        return TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True))
+    except PydanticUserError:  # pydantic's own models and dataclasses bring their configuration with them
+        return TypeAdapter(hint)

@@ -1,1 +1,1 @@
-"""How long to train what was proposed. Each scheduler is one file, found by itself."""
+"""How long to train each trial. Each scheduler is one file, which registers itself."""

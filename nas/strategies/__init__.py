@@ -1,1 +1,1 @@
-"""Who to try next. Each strategy is one file, found by itself."""
+"""Which architecture to try next. Each strategy is one file, which registers itself."""

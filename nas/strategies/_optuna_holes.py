@@ -1,7 +1,7 @@
-"""Holes as Optuna's distributions, and values of holes as Optuna's parameters, both ways.
+"""Conversion between holes and Optuna's distributions, and between values of holes and Optuna's parameters.
 
-Options count by their place, for Optuna takes `true` and 1 for the same. A number whose logarithm is searched in steps,
-which Optuna does not have, is a place between 0 and 1.
+An option is represented by its index, because Optuna cannot tell `true` from 1. Optuna has no logarithmic number with
+steps; such a number is represented by its position between 0 and 1.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from searchspace.tree import Choice, Floats, Hole, Integers
 
 
 def distribution(hole: Hole) -> BaseDistribution:
-    """What Optuna draws from in place of `hole`."""
+    """The distribution that Optuna draws from for `hole`."""
     if isinstance(hole, Choice):
         return CategoricalDistribution(range(len(hole.options)))
     if _is_place(hole):
@@ -29,7 +29,7 @@ def distribution(hole: Hole) -> BaseDistribution:
 
 
 def suggest(trial: Trial, path: str, hole: Hole) -> Any:
-    """A value for `hole` that Optuna chose: an option's label or a number."""
+    """The value that Optuna chooses for `hole`: an option's label or a number."""
     drawn = distribution(hole)
     if isinstance(drawn, CategoricalDistribution):
         return holes.labels(hole)[trial.suggest_categorical(path, drawn.choices)]  # type: ignore
@@ -41,7 +41,7 @@ def suggest(trial: Trial, path: str, hole: Hole) -> Any:
 
 
 def parameter(hole: Hole, value: Any) -> Any:
-    """What Optuna would have drawn for `hole` to be filled with `value`: the inverse of `suggest`."""
+    """The parameter that Optuna would have drawn if `hole` has `value`: the inverse of `suggest`."""
     if isinstance(hole, Choice):
         known = holes.labels(hole)
         return next(place for place, label in enumerate(known) if holes.same_scalar(label, value))

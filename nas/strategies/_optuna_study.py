@@ -1,8 +1,7 @@
-"""An Optuna study that forgets what was only asked: results stay, a pending trial lives as long as its proposal.
+"""An Optuna study that forgets trials that were only asked for. Started trials and results stay.
 
-Optuna's own storages keep every asked trial, so a sampler's next proposal would depend on what was asked before a
-crash.
-This module imports Optuna, which takes a while; `nas.strategies.optuna` imports it when such a strategy is made.
+Optuna's own storages keep every asked trial, so a sampler's next proposal would depend on the questions before a crash.
+This module imports Optuna, which is slow; `nas.strategies.optuna` imports it when such a strategy is made.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Ledger(BaseStorage):
 
     @contextmanager
     def leaving_no_trace(self) -> Iterator[None]:
-        """Forget the trials that are begun inside, and what a sampler noted about the study."""
+        """Forget the trials that are created inside, and what a sampler noted about the study."""
         count, system = len(self.trials), dict(self.system)
         try:
             yield
@@ -44,7 +43,7 @@ class Ledger(BaseStorage):
             self.system = system
 
     def set_values(self, number: int, values: Sequence[float] | None) -> None:
-        """Give a trial its result: `values`, or None for a failure; a finished trial gets the newer one."""
+        """Give a trial its result: `values`, or None for a failure. A newer result replaces an older one."""
         trial = self.trials[number]
         trial.state = TrialState.FAIL if values is None else TrialState.COMPLETE
         trial.values = None if values is None else list(values)
@@ -74,7 +73,7 @@ class Ledger(BaseStorage):
     def get_all_trials(
         self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
     ) -> list[FrozenTrial]:
-        if states == (TrialState.WAITING,):  # asked before every trial; only the newest one can be waiting
+        if states == (TrialState.WAITING,):  # Optuna asks this before every trial; only the newest one can be waiting
             return [trial for trial in self.trials[-1:] if trial.state == TrialState.WAITING]
         return [trial for trial in self.trials if states is None or trial.state in states]
 
@@ -132,7 +131,7 @@ class Ledger(BaseStorage):
 
 
 class NumberedQMC(optuna.samplers.QMCSampler):
-    """A quasi-random sequence whose point is the trial's number, where Optuna counts the asks."""
+    """A quasi-random sequence indexed by the trial's number. Optuna's own counts the questions instead."""
 
     place = 0
 
@@ -141,7 +140,7 @@ class NumberedQMC(optuna.samplers.QMCSampler):
 
 
 def new_study(objectives: int) -> tuple[Study, Ledger]:
-    """An empty study, every objective minimised, with its storage. Optuna's log is silent below errors from here on."""
+    """An empty study and its storage, all objectives minimised. From now on Optuna logs errors only."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     ledger = Ledger(objectives)
     return optuna.load_study(study_name="strategy", storage=ledger), ledger
@@ -156,19 +155,19 @@ def sampler_classes() -> dict[str, type[optuna.samplers.BaseSampler]]:
 def make_sampler(
     kind: type[optuna.samplers.BaseSampler], options: dict[str, Any], intersection: IntersectionSearchSpace
 ) -> optuna.samplers.BaseSampler:
-    """A fresh sampler, whose knowledge of which parameters all trials have is `intersection`, kept between samplers.
+    """A new sampler. `intersection` remembers which parameters all trials have; it is kept between samplers.
 
-    That an option is experimental was its user's choice, so it gives no warning for each proposal.
+    The user chose the options, so Optuna does not warn for each proposal that one of them is experimental.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)
         sampler: Any = kind(**options)
-    # A fresh one compares the parameters of all trials again: 42 ms a proposal at 500 trials of 8 holes.
+    # A new one compares the parameters of all trials again: 42 ms a proposal at 500 trials of 8 holes.
     if isinstance(getattr(sampler, "_search_space", None), IntersectionSearchSpace):
         sampler._search_space = intersection
     return sampler
 
 
 def remembers_in_trials(kind: type[optuna.samplers.BaseSampler]) -> bool:
-    """Whether the sampler writes its generations into trials, so that results must pass through it."""
+    """Whether the sampler writes its generations into trials, so that every trial must pass through it."""
     return issubclass(kind, optuna.samplers.BaseGASampler | optuna.samplers.CmaEsSampler)

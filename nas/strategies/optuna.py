@@ -1,7 +1,8 @@
 """Every sampler of Optuna as a strategy: `optuna: TPESampler`, or `optuna: {sampler: NSGAIISampler, ...options}`.
 
-The space is run as a define-by-run function: every hole on the way is one `suggest`, named by the hole's path. A fresh
-sampler, seeded from the trial's number, makes each proposal, so a restart makes the same ones.
+The space is a define-by-run function: each active hole is one `suggest`, named by the hole's path. A new sampler,
+seeded from the trial's number, makes each proposal, so the proposals are the same after a restart. A started trial is a
+running trial of Optuna's study until its result is told.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from searchspace.space.point import Point
 
 UNUSABLE = {
-    "GridSampler": "it wants a grid of its own beside the space; BruteForceSampler tries every architecture",
+    "GridSampler": "it needs a grid besides the space; BruteForceSampler tries every architecture",
     "PartialFixedSampler": "it wraps another sampler; fill the hole in the space instead",
 }
 
@@ -55,9 +56,9 @@ class Optuna(StrategyBase):
         self.kind = self._find(sampler, objectives)
         self.study, self.ledger = _optuna_study.new_study(objectives)
         self._base: tuple[int, Point] | None = None  # the number of a trial and what the sampler proposed for it
-        self._places: dict[int, int] = {}  # number of the trial -> its place in Optuna's study
+        self._places: dict[int, int] = {}  # number of the trial -> its index in Optuna's study
         self._intersection = _optuna_study.IntersectionSearchSpace()
-        self._fresh(generator(seed, 0, 0))  # a wrong option is reported now, not at the first proposal
+        self._fresh(generator(seed, 0, 0))  # reports a wrong option now and not at the first proposal
 
     def ask(self, number: int, count: int = 1, attempt: int = 0) -> list[Proposal]:
         with self.ledger.leaving_no_trace():
@@ -80,7 +81,9 @@ class Optuna(StrategyBase):
         if result.number not in self._places:
             self._places[result.number] = self._enter(result.point)
         elif failed:
-            self._intersection = self._optuna.IntersectionSearchSpace()  # it would still count what has now failed
+            self._intersection = (
+                self._optuna.IntersectionSearchSpace()
+            )  # the old one would still count the trial that failed now
         self.ledger.set_values(self._places[result.number], None if failed else result.values)
 
     def propose(self, rng: Random, number: int, tried: int) -> Proposal:
@@ -104,7 +107,7 @@ class Optuna(StrategyBase):
                 raise UsageError(f"Optuna's {self.sampler} cannot sample this space: {error}") from error
 
     def _enter(self, point: Point) -> int:
-        """Put a point into Optuna's study as if its sampler had chosen it; its place there."""
+        """Put a point into Optuna's study as if its sampler had chosen it -> its index there."""
         filled: dict[str, Hole] = {}
 
         def record(path: str, hole: Hole) -> Any:
@@ -125,7 +128,7 @@ class Optuna(StrategyBase):
         return place
 
     def _fresh(self, rng: Random, number: int = 0) -> BaseSampler:
-        if self.sampler == "QMCSampler":  # the points of one sequence: the seed stays, and scrambling makes it matter
+        if self.sampler == "QMCSampler":  # all points of one sequence: the seed stays, and scrambling uses it
             sampler = self._made(self._optuna.NumberedQMC, {"scramble": True, **self.options, "seed": self.seed})
             sampler.place = number
             return sampler

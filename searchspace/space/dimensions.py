@@ -1,4 +1,4 @@
-"""Every hole of a space that can ever become active, so that points can be laid side by side as vectors."""
+"""Every hole of a space that can become active, so that points can be compared as vectors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from searchspace.tree import Block, Choice, Floats, Hole, Integers, Value
 
 
 def dimensions(outline: Outline) -> dict[str, Hole]:
-    """The holes by path, in document order; those drawn for each copy up to the longest the repeat can be."""
+    """The holes by path, in document order. A hole drawn for each copy of a repeat is there for the most copies."""
     found: dict[str, Hole] = {}
 
     def visit(value: Value, path: str, each: str) -> None:

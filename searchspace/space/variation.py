@@ -1,9 +1,10 @@
-"""New points from old ones: what evolution and local search need of a space.
+"""New points from old ones, for evolution and local search.
 
-Everything here replays recorded choices through `Space.realise` with something changed. A hole whose path is still open
-afterwards keeps its value, so a subtree that was not touched stays as it was. A mutation knows what holes are for: it
-swaps a block, widens, deepens, shares weights, reaches further or tunes, each kind as likely as the others, and where a
-block takes the place of another it keeps what both have, such as the number of heads; other holes that open are drawn.
+Each function changes some recorded choices and replays them through `Space.realise`. If the path of a hole is still
+active afterwards, the hole keeps its value, so a subtree that was not changed stays the same. A mutation is of one kind:
+it swaps a block, widens, deepens, shares weights, changes a reach or tunes. Each kind is as likely as the others. If a
+block replaces another, it keeps the values of the fields that both have, such as the number of heads. The other holes
+that become active are drawn.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ TRIES = 100
 
 
 class Variable(Protocol):
-    """What varying a point needs of a space."""
+    """What this module needs of a space; `Space` implements it."""
 
     @property
     def dimensions(self) -> Mapping[str, Hole]: ...
@@ -32,7 +33,7 @@ class Variable(Protocol):
     def feasible(self, point: Point) -> bool: ...
 
 
-# What the field of a hole is for; a choice of blocks is a swap, and any other field tunes.
+# The kind of change by the field of the hole. A choice of blocks is a swap; any other field tunes.
 KINDS = {
     "width": "widen",
     "expand": "widen",
@@ -45,16 +46,16 @@ KINDS = {
     "memory": "reach",
     "span": "reach",
 }
-NEAR = 0.15  # standard deviation of a near step, as a part of the whole range
-FAR = 0.2  # how often a number is drawn anew instead
-OPEN_STEPS = (-0.3, -0.1, -0.03, 0.03, 0.1, 0.3)  # neighbours of a value in a real interval, in parts of the range
+NEAR = 0.15  # standard deviation of a near step, as a fraction of the range
+FAR = 0.2  # probability that a number is drawn from its whole range instead
+OPEN_STEPS = (-0.3, -0.1, -0.03, 0.03, 0.1, 0.3)  # neighbours of a value in a real interval, as fractions of the range
 
 
 def mutate(space: Variable, point: Point, rng: random.Random, tries: int = TRIES) -> Point:
-    """`point` with one of its holes filled differently: numbers mostly with a near value, choices with any other.
+    """`point` with one of its holes filled differently: a number mostly with a near value, a choice with any other.
 
-    First a kind of change is drawn (see `kind`), then one of its holes. The result is feasible and another
-    architecture; it is `point` itself only when neither `tries` mutations nor as many samples find one.
+    First a kind of change is drawn (see `kind`), then one of its holes. The result is feasible and has another
+    architecture. If neither `tries` mutations nor as many samples find one, the result is `point` itself.
     """
     holes = _open_holes(space, point)
     free: dict[str, list[str]] = {}
@@ -75,17 +76,17 @@ def mutate(space: Variable, point: Point, rng: random.Random, tries: int = TRIES
 
 
 def kind(path: str, hole: Hole) -> str:
-    """What filling the hole at `path` differently does: swap, widen, deepen, share, reach or tune."""
+    """The kind of change if the hole at `path` is filled differently: swap, widen, deepen, share, reach or tune."""
     if isinstance(hole, Choice) and any(isinstance(option, Block | tuple) for option in hole.options):
         return "swap"
     return KINDS.get(_field(path), "tune")
 
 
 def crossover(space: Variable, a: Point, b: Point, rng: random.Random, tries: int = TRIES) -> Point:
-    """A feasible point whose every hole is filled as in `a` or as in `b`, at even odds where both have it open.
+    """A feasible point whose holes are filled as in `a` or as in `b`, each with probability 0.5 if both have it active.
 
-    What opens in neither parent is drawn. It may equal a parent; when `tries` find nothing feasible it is a mutation
-    of `a`.
+    Holes that are active in neither parent are drawn. The result may equal a parent. If `tries` find nothing feasible,
+    the result is a mutation of `a`.
     """
     for _ in range(tries):
         mixed = {**a.choices, **b.choices}
@@ -99,10 +100,10 @@ def crossover(space: Variable, a: Point, b: Point, rng: random.Random, tries: in
 
 
 def neighbours(space: Variable, point: Point, rng: random.Random, tries: int = 10) -> Iterator[Point]:
-    """Every feasible architecture that differs from `point` in one hole, once; holes in order, values in order.
+    """Every feasible architecture that differs from `point` in one hole, each once, in the order of holes and values.
 
-    Where a change opens new holes they are drawn, again up to `tries` times until the point is feasible. A real
-    interval is sampled at a few near values.
+    Holes that a change makes active are drawn, up to `tries` times until the point is feasible. A real interval is
+    sampled at a few near values.
     """
     seen = {point.architecture.hash}
     for path, hole in _open_holes(space, point).items():
@@ -123,9 +124,9 @@ def _open_holes(space: Variable, point: Point) -> dict[str, Hole]:
 def _replay(
     space: Variable, choices: dict[str, Scalar], rng: random.Random, donor: Mapping[str, Scalar] | None = None
 ) -> Point | None:
-    """The point of `choices` as far as they go, what they leave open drawn; None when it is not feasible.
+    """The point of `choices`; holes without a choice are drawn. None if the point is not feasible.
 
-    A hole of a field that `donor` has filled elsewhere is filled alike, from where the end of the path is most alike.
+    If `donor` has a hole of the same field elsewhere, its value is taken instead: the one whose path ends most alike.
     """
 
     def recorded(path: str, hole: Hole) -> Scalar:
@@ -145,12 +146,12 @@ def _replay(
 
 
 def _field(path: str) -> str:
-    """The name of the field that the hole at `path` stands in, without its place in a list."""
+    """The name of the field that holds the hole at `path`, without its place in a list."""
     return path.rpartition(".")[2].partition("[")[0]
 
 
 def _same_end(one: str, other: str) -> int:
-    """How many characters the ends of two paths have in common."""
+    """The length of the common end of two paths, in characters."""
     pairs = zip(reversed(one), reversed(other))
     return next((index for index, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 

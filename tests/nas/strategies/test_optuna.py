@@ -91,7 +91,7 @@ def test_the_sampler_may_be_written_without_its_option(space):
     "options, message",
     [
         ({"sampler": "TPESampled"}, r"no sampler 'TPESampled'\. Did you mean 'TPESampler'\? Known: BruteForce"),
-        ({"sampler": "GridSampler"}, "GridSampler cannot be a strategy: it wants a grid of its own"),
+        ({"sampler": "GridSampler"}, "GridSampler cannot be a strategy: it needs a grid besides the space"),
         ({"sampler": "PartialFixedSampler"}, "PartialFixedSampler cannot be a strategy: it wraps another sampler"),
         ({"startup_trials": 3}, r"no option 'startup_trials'\. Did you mean 'n_startup_trials'\? Its options: "),
         ({"seed": 3}, "'optuna' has no option 'seed'"),

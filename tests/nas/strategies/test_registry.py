@@ -1,4 +1,4 @@
-"""Strategies by name, and what is said of a name or an option that nobody knows."""
+"""Strategies by name, and the messages for an unknown name or an invalid option."""
 
 import subprocess
 import sys
