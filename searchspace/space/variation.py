@@ -1,7 +1,7 @@
 """New points from old ones, for evolution and local search.
 
 Each function changes some recorded choices and replays them through `Space.realise`. If the path of a hole is still
-active afterwards, the hole keeps its value, so a subtree that was not changed stays the same. A mutation is of one kind:
+active afterwards, the hole keeps its value, so a subtree that was not changed stays the same. Each mutation has a kind:
 it swaps a block, widens, deepens, shares weights, changes a reach or tunes. Each kind is as likely as the others. If a
 block replaces another, it keeps the values of the fields that both have, such as the number of heads. The other holes
 that become active are drawn.
