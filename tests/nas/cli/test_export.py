@@ -26,6 +26,7 @@ def test_the_winner_is_exported_with_where_it_comes_from(study, nas, tmp_path):
     assert header["architecture"] == Architecture.load(path).hash
     assert header["recipe"] == {"learning_rate": 1e-3}
     assert header["data_sha256"]
+    assert header["vocabulary"] == {"kind": "bytes", "size": 256}
     assert header["lineage"]
     assert header["environment"]["torch"] == torch.__version__
     assert header["search"]["objectives"]["flops"] == header["costs"]["flops"]
