@@ -1,7 +1,7 @@
 """Primer attention: a short convolution over time mixes queries, keys and values with their neighbours before
 attention.
 
-Formula: softmax(Q K^T / sqrt(D)) V Wo, q_{i,c} = sum_k W_{c,k} (x Wq)_{i+k-left,c}, k and v alike
+Formula: softmax(Q K^T / sqrt(D)) V Wo, q_{i,c} = sum_k W_{c,k} (x Wq)_{i+k-left,c}, the same for k and v
 
 So et al. 2021, "Primer", https://arxiv.org/abs/2109.08668, section 3, "multi-dconv-head attention". It is `attention`
 with one more step: after the projections, each channel of each head is convolved over time with its own taps. Queries,

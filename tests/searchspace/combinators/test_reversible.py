@@ -123,7 +123,7 @@ def test_a_random_projection_that_is_drawn_anew_is_replayed() -> None:
     module = built(Block("favor_attention", {"redraw_every": 2, "features": 8}), FEED_FORWARD)
     state = {name: value.clone() for name, value in module.state_dict().items()}
     module(inputs(), Context())
-    module.load_state_dict(state)  # the step that draws anew is the next one
+    module.load_state_dict(state)  # the next step draws a new matrix
     x, runs = inputs(), []
     for compute in (module, lambda x, context: plainly(module, x, context)):
         module.load_state_dict(state)

@@ -1,4 +1,4 @@
-"""What halting leaves out in evaluation changes no number, whatever stands in it."""
+"""Positions that halting skips in evaluation never change a result, whatever values they hold."""
 
 from dataclasses import replace
 

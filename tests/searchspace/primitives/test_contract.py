@@ -64,7 +64,7 @@ def _context(x, **values):
 
 
 def _choices(configured):
-    """What a block that chooses by content chose in its first call, for calls that are to choose alike."""
+    """The choices by content of a block's first call, to be repeated in later calls."""
     return Choices() if configured.type.module.capabilities.selects else None
 
 

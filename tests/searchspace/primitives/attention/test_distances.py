@@ -30,7 +30,7 @@ def test_distances_fall_by_one():
 @pytest.mark.parametrize("step", [1, 2, 3])
 @pytest.mark.parametrize(("n", "past"), [(1, 0), (1, 6), (4, 0), (4, 3), (5, 11)])
 def test_the_shift_puts_the_score_of_a_distance_below_its_key(n, past, step, causal):
-    keys = past + step * (n - 1) + 1  # the last query stands at the last key
+    keys = past + step * (n - 1) + 1  # the last query is at the last key
     R = columns(n, keys, causal=causal, step=step)
     distances = falling(keys - 1, R).expand(2, n, R)
     found = relative_shift(distances, keys, step)

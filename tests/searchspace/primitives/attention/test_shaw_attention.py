@@ -53,7 +53,7 @@ def test_tables_of_zeros_leave_full_attention(causal):
 
 
 def test_only_differences_of_places_count():
-    """The same piece reads the same wherever it stands, as long as what it sees is within the clip alike."""
+    """A piece gives the same result at every position if all distances that it reads are within the clip."""
     block = ShawAttention(ShawAttentionConfig(dim=8, causal=True, heads=2, clip=4)).double()
     x = torch.randn(1, 6, 8, dtype=torch.float64)
     padding = torch.tensor([[False] * 5 + [True] * 6])

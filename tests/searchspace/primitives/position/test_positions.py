@@ -112,7 +112,7 @@ def test_none_leaves_everything_alone():
 def test_positions_of_patches_are_interpolated_for_another_resolution(front):
     learned = Learned(LearnedConfig(dim=2, length=front + 6)).double()
     rows, columns = torch.meshgrid(torch.arange(2.0), torch.arange(3.0), indexing="ij")
-    plane = torch.stack([rows.flatten(), columns.flatten()], dim=1).double()  # each patch says where it stands
+    plane = torch.stack([rows.flatten(), columns.flatten()], dim=1).double()  # each patch holds its own position
     with torch.no_grad():
         learned.table[front:] = plane
     class_position = learned.table[:front].clone()
@@ -120,7 +120,7 @@ def test_positions_of_patches_are_interpolated_for_another_resolution(front):
     assert learned.config.length == len(learned.table) == front + 24
     assert learned.table[:front].equal(class_position)
     grid = learned.table[front:].view(4, 6, 2)
-    # Twice as fine: a new patch stands a quarter of an old one from the middle of it, and none beyond the last middle.
+    # Twice as fine: a new patch is a quarter of an old one from its middle, and none is beyond the last middle.
     assert grid[:, 0, 0].tolist() == pytest.approx([0, 0.25, 0.75, 1])
     assert grid[0, :, 1].tolist() == pytest.approx([0, 0.25, 0.75, 1.25, 1.75, 2])
     learned.embed(torch.zeros(1, front + 24, 2, dtype=torch.float64), torch.arange(front + 24))

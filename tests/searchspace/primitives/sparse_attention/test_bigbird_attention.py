@@ -87,7 +87,7 @@ def test_a_padded_sequence_reads_what_it_reads_alone(agrees, lengths, alibi):
     config = BigbirdAttentionConfig(dim=8, heads=2, block=3)
     block = BigbirdAttention(config).double()
     x, padding = torch.randn(2, 70, 8, dtype=torch.float64), _lengths(*lengths, longest=70)
-    padding[:, 30] = False  # one in the middle is a key that nobody reads
+    padding[:, 30] = False  # padding in the middle: no query reads this key
     position = Alibi(AlibiConfig(dim=8)) if alibi else None
     agrees(block, lambda x: _plain(block, x, padding, alibi), x, Context(padding=padding, position=position))
     whole = block(x, Context(padding=padding, position=position))
