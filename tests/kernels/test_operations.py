@@ -19,12 +19,10 @@ from tuner.measure import correctness
 
 # Flags that no small named problem has.
 FLAGS = {"layer_norm": {"residual": True}, "linear_cross_entropy": {"bias": True}}
-FEW = {"batch": 2, "heads": 2, "groups": 1}
+FEW = {"batch": 2, "heads": 2, "groups": 1, "sequences": 3}
 COUNTS = ("batch", "rows", "length", "queries", "keys", "sequences")  # sizes that may be zero
-NEVER = {
-    ("block_sparse_attention", "rows"),
-    ("block_sparse_attention", "keys"),
-}  # sizes of a tile; a pattern needs keys
+# Sizes of a tile are never zero, and a pattern of blocks needs keys.
+NEVER = {("block_sparse_attention", "rows"), ("block_sparse_attention", "keys")}
 LONG, WIDE = 18, 6  # two tiles of the Triton kernels, the second one partly filled; a part of one tile
 NAMES = list(operations())
 
@@ -62,8 +60,8 @@ def ways(name, problem=None):
 
 def launcher(name):
     """Its public function, with the arguments that `inputs` makes and a configuration."""
-    found = operation(name)
-    (module,) = [each for each in sys.modules.values() if getattr(each, "OPERATION", None) is found]
+    found, modules = operation(name), [each for key, each in sys.modules.items() if key.startswith("kernels.")]
+    (module,) = [each for each in modules if getattr(each, "OPERATION", None) is found]
     if name != "layer_norm":
         return getattr(module, name)
 

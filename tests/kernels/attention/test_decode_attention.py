@@ -126,7 +126,7 @@ def test_refuses_more_than_one_query_and_a_gpu_where_there_is_none():
     q = torch.zeros(1, 1, 2, 4)
     with pytest.raises(ValueError, match="one query, but got 2: use"):
         decode_attention(q, q, q)
-    with pytest.raises(ValueError, match="takes neither keys nor lengths"):
+    with pytest.raises(ValueError, match="neither `keys` nor `lengths` can be given"):
         decode_attention(q[:, :, :1], q, q, newest=(q, q), lengths=torch.tensor([1]))
     with pytest.raises(ValueError, match="a Triton kernel needs a GPU"):
         decode_attention(q[:, :, :1], q, q, config=Choice.of("triton"))

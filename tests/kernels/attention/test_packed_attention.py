@@ -109,7 +109,7 @@ def test_says_what_is_wrong():
     q, k, offsets = torch.zeros(5, 1, 4), torch.zeros(6, 1, 4), _ends([2, 3])
     with pytest.raises(ValueError, match="5 queries and 6 keys cannot share their offsets"):
         packed_attention(q, k, k, offsets)
-    with pytest.raises(ValueError, match="of 2 sequences, but keys of 1"):
+    with pytest.raises(ValueError, match="There are 2 sequences of queries, but 1 of keys"):
         packed_attention(q, k, k, offsets, _ends([6]))
     with pytest.raises(ValueError, match=r"none below zero, but got \(0, -1\)"):
         packed_attention(q, q, q, offsets, window=(0, -1))

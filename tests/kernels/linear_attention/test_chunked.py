@@ -19,14 +19,14 @@ from kernels.rowwise.rows import triton_is_here
 needs_triton = pytest.mark.skipif(not triton_is_here(), reason="Triton is not installed")
 
 
-def _inputs(T, F, D, *, forgets=False, begun=False, normalised=False, dtype=torch.float32):
+def _inputs(T, F, D, *, forgets=False, begun=False, normalised=False, heads=2, dtype=torch.float32):
     torch.manual_seed(0)
-    q, k, v = torch.rand(2, T, F), torch.rand(2, T, F), torch.randn(2, T, D)
+    q, k, v = torch.rand(heads, T, F), torch.rand(heads, T, F), torch.randn(heads, T, D)
     inputs = {"q": q[None].to(dtype), "k": k[None].to(dtype), "v": v[None].to(dtype)}
     if forgets:
-        inputs["decay"] = -torch.rand(1, 2, T)
+        inputs["decay"] = -torch.rand(1, heads, T)
     if begun:
-        inputs["state"] = torch.rand(1, 2, F, D + normalised)
+        inputs["state"] = torch.rand(1, heads, F, D + normalised)
     return {name: x.requires_grad_() for name, x in inputs.items()}
 
 
@@ -49,7 +49,7 @@ def _wide(inputs):
 @pytest.mark.parametrize("forgets", [False, True])
 @pytest.mark.parametrize(("T", "F", "D"), [(1, 4, 4), (37, 5, 20)])
 def test_decayed_sums_equal_their_recurrence(T, F, D, forgets, begun):
-    inputs = _inputs(T, F, D, forgets=forgets, begun=begun)
+    inputs = _inputs(T, F, D, forgets=forgets, begun=begun, heads=1 + (forgets and begun))
     found = chunked_attention(**inputs, **EVERYWHERE)
     # Sums of T * F products in float32.
     _near(found, decayed_linear_attention_reference(**_wide(inputs)), list(inputs.values()), T * F * 2**-24 + 2**-20)
@@ -59,7 +59,7 @@ def test_decayed_sums_equal_their_recurrence(T, F, D, forgets, begun):
 @pytest.mark.parametrize("begun", [False, True])
 @pytest.mark.parametrize(("T", "F", "D"), [(1, 4, 4), (37, 20, 5)])
 def test_normalised_sums_equal_their_recurrence(T, F, D, begun):
-    inputs = _inputs(T, F, D, begun=begun, normalised=True)
+    inputs = _inputs(T, F, D, begun=begun, normalised=True, heads=1 + begun)
     found = chunked_attention(**inputs, normalised=True, eps=EPSILON, **EVERYWHERE)
     expected = linear_attention_reference(**_wide(inputs), causal=True)
     _near(found, expected, list(inputs.values()), T * F * 2**-24 + 2**-20)
