@@ -38,7 +38,7 @@ space:
   body:
 {layers}
 task: language_model
-objectives: [{{metric: cost}}]
+objectives: [loss]
 strategy: random
 scheduler: {{full: {{steps: 1}}}}
 runner: {runner}
@@ -52,7 +52,7 @@ LAYER = """
 
 def free(work: Work, progress=None) -> Outcome:
     """A unit that takes no time. Its value follows from its architecture."""
-    return Outcome(trial=work.trial, rung=work.rung, seconds=0.0, metrics={"cost": float(len(work.architecture))})
+    return Outcome(trial=work.trial, rung=work.rung, seconds=0.0, metrics={"loss": float(len(work.architecture))})
 
 
 def ours(folder: Path, trials: int, runner: str) -> list[float]:

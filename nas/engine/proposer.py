@@ -56,6 +56,7 @@ class Proposer:
         self._next = 0  # trials below this number are known
         self._cursor = 0  # results up to this place in the sequence were read
         self._unread: deque[Unit] = deque()  # read, but not told yet
+        self._more = True  # whether there may be results after those
 
     @property
     def exhausted(self) -> Exhausted | None:
@@ -64,14 +65,29 @@ class Proposer:
         return reasons[0] if all(reasons) else None
 
     def absorb(self) -> None:
-        """Tell the arms which trials were started and what was recorded since the last time."""
-        self._read_trials()
-        while (result := self._result()) is not None:
-            if result.number >= self._next:  # another process added its trial a moment ago
-                self._unread.appendleft(result)
-                self._read_trials()
+        """Tell the arms which trials were started and which units ended since the last time, in the log's order."""
+        rebuilt = False
+        while True:
+            trials, results = self.store.log_since(self.study.id, self._next, self._cursor, BATCH)
+            self._receive(results)
+            for trial in trials:
+                if not rebuilt and self._told_too_much(trial):
+                    self._forget()
+                    rebuilt = True
+                    break
+                self._start(trial)
             else:
-                self._tell(result)
+                if len(trials) < BATCH and self._tell_all():
+                    return
+
+    def _tell_all(self) -> bool:
+        """Tell all results; False if there is one of a trial that another process added a moment ago."""
+        while (result := self._result()) is not None:
+            if result.number >= self._next:
+                self._unread.appendleft(result)
+                return False
+            self._tell(result)
+        return True
 
     def promotion(self, owner: str, seconds: float) -> Unit | None:
         """A leased unit for a trial that continues, if one should."""
@@ -123,17 +139,6 @@ class Proposer:
     def _arm(self, unit: Unit) -> Arm:
         return self.arms[unit.arm]
 
-    def _read_trials(self) -> None:
-        """Tell the arms of trials that were started since the last time, in the order of the log."""
-        rebuilt = False
-        while self.store.next_number(self.study.id) > self._next:
-            for trial in self.store.trials(self.study.id, first=self._next, limit=BATCH):
-                if self._told_too_much(trial) and not rebuilt:
-                    self._forget()
-                    rebuilt = True
-                    break
-                self._start(trial)
-
     def _told_too_much(self, trial: Trial) -> bool:
         """Whether the trial's arm knows more results than were known when another process proposed the trial."""
         arm = self.arms.get(trial.arm)
@@ -154,11 +159,15 @@ class Proposer:
 
     def _result(self) -> Unit | None:
         """The next result of the study's sequence."""
-        if not self._unread:
-            self._unread.extend(self.store.results_since(self.study.id, self._cursor, BATCH))
-            if self._unread:
-                self._cursor = self._unread[-1].sequence or self._cursor
+        if not self._unread and self._more:
+            self._receive(self.store.results_since(self.study.id, self._cursor, BATCH))
         return self._unread.popleft() if self._unread else None
+
+    def _receive(self, results: Sequence[Unit]) -> None:
+        self._unread.extend(results)
+        self._more = len(results) == BATCH
+        if results:
+            self._cursor = results[-1].sequence or self._cursor
 
     def _tell(self, result: Unit) -> None:
         if result.purpose == "search":

@@ -199,6 +199,15 @@ def results_since(connection: Connection, study_id: int, sequence: int, limit: i
     return [_unit(row, values) for row in rows]
 
 
+def log_since(
+    connection: Connection, study_id: int, number: int, sequence: int, limit: int
+) -> tuple[list[Trial], list[Unit]]:
+    """The trials from `number` on and the units that ended after place `sequence`, at most `limit` of each."""
+    new = next_number(connection, study_id) > number  # mostly there is none
+    started = trials(connection, study_id, (), (), number, limit, light=False) if new else []
+    return started, results_since(connection, study_id, sequence, limit)
+
+
 def architecture_by_prefix(connection: Connection, prefix: str) -> tuple[str, str]:
     """(hash, text) of the architecture whose hash begins with `prefix`. Raises UsageError for none or several."""
     matches = func.substr(architecture.c.hash, 1, len(prefix)) == prefix

@@ -276,6 +276,13 @@ class Store:
         """The units that ended after place `sequence` (which counts from 1), in order, without a gap."""
         return self._read(queries.results_since, study_id, sequence, limit)
 
+    def log_since(self, study_id: int, number: int, sequence: int, limit: int) -> tuple[list[Trial], list[Unit]]:
+        """The trials from `number` on and the units that ended after place `sequence`, at most `limit` of each.
+
+        The trials are read first. So the units include everything that was known to whatever added these trials.
+        """
+        return self._read(queries.log_since, study_id, number, sequence, limit)
+
     def trials(
         self,
         study_id: int,
