@@ -225,6 +225,6 @@ def resume(study: Study, owner: str, unit: int) -> Ask:
         if leased.id == unit:
             return Ask.of(leased, owner, Architecture.parse(leased.architecture))
     raise LeaseLost(
-        f"Unit {unit} is not leased to {owner!r}: the lease has run out and another has it, or it was told already, "
-        "or `nas ask` gave another unit or owner. Nothing was recorded."
+        f"Unit {unit} is not leased to {owner!r}: the lease has run out and another process has it, or its result is "
+        "recorded already, or `nas ask` gave another unit or owner. Nothing was recorded."
     )

@@ -51,7 +51,7 @@ class Arm:
         return self.source.propose(number, count, self.known)
 
     def start(self, trial: Trial) -> None:
-        """A trial of this arm was started: it is pending until its result is told."""
+        """A trial of this arm was started: it is pending until it has a result."""
         point = point_of(self.space, trial.choices, trial.architecture, trial.architecture_hash)
         self.begin(trial.number, trial.architecture_hash, point)
 

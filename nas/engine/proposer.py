@@ -55,7 +55,7 @@ class Proposer:
         self.trained_seconds = 0.0  # of all units of the search that ended
         self._next = 0  # trials below this number are known
         self._cursor = 0  # results up to this place in the sequence were read
-        self._unread: deque[Unit] = deque()  # read, but not told yet
+        self._unread: deque[Unit] = deque()  # read, but not passed on yet
         self._more = True  # whether there may be results after those
 
     @property
@@ -144,7 +144,7 @@ class Proposer:
         arm = self.arms.get(trial.arm)
         return (
             trial.purpose == "search"
-            and trial.known_trials is not None  # else an older version proposed it, which told no starts
+            and trial.known_trials is not None  # else an older version proposed it, which reported no starts
             and arm is not None
             and arm.told > trial.known_results
         )

@@ -75,7 +75,7 @@ def replay(store: Store, study: Study) -> Replay:
     found: list[Difference] = []
     for version in store.space_versions(study.id):
         space = factory.space(config.model_copy(update={"space": version.text}))
-        for old in (True, False):  # older versions told no starts: see `Trial.known_trials`
+        for old in (True, False):  # older versions reported no starts: see `Trial.known_trials`
             for arm in session.arms(config, space, scores):
                 own = [each for each in trials if each.arm == arm.name]
                 log = _Log(arm, own, [each for each in results if each.arm == arm.name])
@@ -90,7 +90,7 @@ def _is_old(trial: Trial) -> bool:
 
 
 class _Log:
-    """The trials and results of one arm, told to it in the order of the log, and its proposals on the way."""
+    """The log of one arm: tells it its trials and results in order, and compares its proposals."""
 
     def __init__(self, arm: Arm, trials: Sequence[Trial], results: Sequence[Unit]) -> None:
         self.arm, self.trials, self.results = arm, trials, results
@@ -108,7 +108,7 @@ class _Log:
                 self.arm.start(trial)
 
     def differences_without_starts(self, wanted: Collection[int]) -> Iterator[Difference]:
-        """As `differences`, for trials of older versions: one at a time, and no start was told."""
+        """As `differences`, for trials of older versions: proposed one at a time, without knowing started trials."""
         before = _Before(self.trials)
         chosen = [trial for trial in self.trials if trial.number in wanted and trial.operator != "baseline"]
         for trial in sorted(chosen, key=lambda trial: (trial.known_results, trial.number)):

@@ -12,9 +12,9 @@ from searchspace.model.architecture import Architecture
 from searchspace.space.point import Point
 from searchspace.space.space import Space
 
-ATTEMPTS = 500  # after so many proposals in a row that are known, the space counts as exhausted
-LISTED = 2000  # a space of at most so many points is listed, so that its last points are found
-LISTED_ATTEMPTS = 50  # proposals in a row that are known before it is listed
+ATTEMPTS = 500  # after this many known proposals in a row, the space counts as exhausted
+LISTED = 2000  # a space of at most this many points is listed, so that its last points are found
+LISTED_ATTEMPTS = 50  # known proposals in a row before it is listed
 
 
 class Exhausted(NasError):
