@@ -132,15 +132,15 @@ def _replay(
     def recorded(path: str, hole: Hole) -> Scalar:
         if path in choices and admits(hole, choices[path]):
             return choices[path]
-        alike = [other for other in donor or () if _field(other) == _field(path)]
-        nearest = max(alike, key=lambda other: _same_end(other, path), default=None)
+        same_field = [other for other in donor or () if _field(other) == _field(path)]
+        nearest = max(same_field, key=lambda other: _same_end(other, path), default=None)
         if donor and nearest is not None and admits(hole, donor[nearest]):
             return donor[nearest]
         return draw(hole, rng)
 
     try:
         point = space.realise(recorded)
-    except SpaceError:  # too many blocks to write out
+    except SpaceError:  # too many blocks with repeats expanded
         return None
     return point if space.feasible(point) else None
 
@@ -157,7 +157,7 @@ def _same_end(one: str, other: str) -> int:
 
 
 def _other(hole: Hole, value: Scalar, rng: random.Random) -> Scalar:
-    """Another value for the hole: for a number mostly a near one."""
+    """Another value of the hole: for a number mostly a near one."""
     if isinstance(hole, Integers | Floats) and rng.random() >= FAR:
         assert isinstance(value, int | float)
         return _near(hole, value, rng)
@@ -172,7 +172,7 @@ def _near(hole: Integers | Floats, value: float, rng: random.Random) -> int | fl
     known = values(hole)
     if other != value or known is None:
         return other
-    # The step was shorter than the grid: take the next value, at an end the only one there is.
+    # The step was shorter than the grid, so take the next value; at an end there is only one.
     index = known.index(value) + (1 if step > 0 else -1)
     return known[index if 0 <= index < len(known) else 2 * known.index(value) - index]  # type: ignore[return-value]
 
