@@ -54,12 +54,22 @@ from searchspace.cost import Shape
 model = Architecture.parse("kind: decoder\\nwidth: 8\\nvocabulary: 4\\nbody: [feed_forward]\\n")
 assert make("flops_per_parameter", Shape(length=16)).evaluate(model) > 0
 """,
-    "blocks": """
+    "failures": """
+import tempfile
 from typer.testing import CliRunner
 from nas.cli.app import app, discover
+from nas.store import open_store
 discover()
-result = CliRunner().invoke(app, ["blocks", "--json"])
-assert '"attention"' in result.stdout, result.output
+with tempfile.TemporaryDirectory() as folder:
+    place = folder + "/study.db"
+    with open_store(place) as store:
+        study = store.create_study("tried", {}, "space", 0, [{"name": "loss", "direction": "minimize"}])
+        store.add_trial(
+            study.id, 0, ("hash", "text"), seed=0, purpose="search", operator="random", choices={}, known_results=0,
+            steps=1, failure=("too slow", "it took an hour"),
+        )
+    result = CliRunner().invoke(app, ["failures", "tried", "--storage", place, "--json"])
+assert '"too slow"' in result.stdout, result.output
 """,
 }
 
