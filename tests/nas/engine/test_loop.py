@@ -362,5 +362,5 @@ def test_what_breaks_a_search_down_gives_its_units_back(describe, search, table)
 
 
 def test_an_objective_that_the_task_does_not_give_ends_the_search_with_a_word(describe, search):
-    with pytest.raises(UsageError, match="objective accuracy: the task gives no such metric"):
+    with pytest.raises(UsageError, match="the task language_model reports no metric 'accuracy'"):
         search(describe(objectives="[{metric: accuracy, direction: maximize}]"))
