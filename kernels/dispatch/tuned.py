@@ -28,7 +28,7 @@ from kernels.dispatch.table import Served, Table, read
 
 TABLES = "NAS_KERNEL_TABLES"
 LOCK = "NAS_KERNEL_LOCK"
-MOST = 2**16  # problems whose choices are remembered; ever new lengths must not fill the memory
+MOST = 2**16  # the most problems whose choices are remembered, so that new lengths do not fill the memory
 SHIPPED = Path(__file__).parent.parent / "tables"
 Pairs = tuple[tuple[str, Any], ...]
 
