@@ -12,12 +12,13 @@ from nas.report.activity import Activity, UnitProgress
 from nas.report.finals import FinalsResult, verdict
 from nas.report.forecasts import Eta, eta
 from nas.report.tables import counted, duration, short
-from nas.store import TrialState
+from nas.store import FINAL, TrialState
 
 if TYPE_CHECKING:
     from nas.store import Owner, Store, Study, Trial
 
 FAILURES = 1000  # failed trials whose kind of failure is read
+PURPOSES = ("search", FINAL)
 LISTED = 5  # trials that are named for each kind
 LISTED_UNITS = 16  # units that are shown to people
 PHASES = {
@@ -105,12 +106,8 @@ class Status:
 def status(store: Store, study: Study) -> Status:
     """How `study` stands now."""
     states: dict[str, dict[str, int]] = {"search": {}, "final": {}}
-    arms: Counter[str] = Counter()
     for count in store.counts(study.id):
-        of_purpose = states.setdefault(count.purpose, {})
-        of_purpose[count.state.value] = of_purpose.get(count.state.value, 0) + count.trials
-        if count.purpose == "search":
-            arms[count.arm] += count.trials
+        states.setdefault(count.purpose, {})[count.state.value] = count.trials
     units = activity.progress(store, study)
     doing = _activity(states, units)
     best = trials.best(store, study, None, 1)
@@ -120,7 +117,7 @@ def status(store: Store, study: Study) -> Status:
         phase=_phase(states, doing),
         budget=study.config.get("budget", {}).get("trials"),
         states=states["search"],
-        arms=dict(arms),
+        arms=store.arms(study.id, "search"),
         activities=_activities(states, units),
         finals=states["final"],
         units=units,
@@ -168,7 +165,7 @@ def _active(states: dict[str, int], activities: dict[str, int]) -> dict[str, int
 
 def _failures(store: Store, study: Study) -> dict[str, list[Trial]]:
     kinds: dict[str, list[Trial]] = {}
-    for trial in store.trials(study.id, states=(TrialState.FAILED,), limit=FAILURES, light=True):
+    for trial in store.trials(study.id, states=(TrialState.FAILED,), purposes=PURPOSES, limit=FAILURES, light=True):
         kinds.setdefault(trial.error_kind or "unknown", []).append(trial)
     return dict(sorted(kinds.items(), key=lambda item: -len(item[1])))
 

@@ -15,6 +15,7 @@ from nas.store.models import architecture, metric, objective_value, space_versio
 from nas.store.records import SpaceVersion, Study, Trial, TrialCount, TrialState, Unit, UnitKind, UnitState
 
 _STUDY = select(*study.c[*Study.__dataclass_fields__])
+MOST_IDS = 500  # in one statement
 LIGHT = (  # the columns of a trial that are read for lists; the architecture, the point and long texts are left out
     *("id", "number", "place", "arm", "purpose", "operator", "seed", "state", "rung", "steps", "architecture_hash"),
     *("created_at", "started_at", "finished_at", "error_kind"),
@@ -23,7 +24,9 @@ _OWN_COLUMNS = [name for name in Trial.__dataclass_fields__ if name not in ("arc
 _WITH_UNIT = trial.outerjoin(  # the last finished training unit, if there is one
     unit, and_(unit.c.trial_id == trial.c.id, unit.c.kind == UnitKind.TRAIN, unit.c.rung == trial.c.rung)
 )
-_LIGHT_TRIAL = select(*trial.c[*LIGHT], unit.c.id.label("unit_id")).select_from(_WITH_UNIT)
+_LIGHT_COLUMNS = *trial.c[*LIGHT], unit.c.id.label("unit_id")
+_LIGHT_TRIAL = select(*_LIGHT_COLUMNS).select_from(_WITH_UNIT)
+_OF_UNIT = select(*_LIGHT_COLUMNS).select_from(unit.join(trial, trial.c.id == unit.c.trial_id))
 _TRIAL = select(
     *trial.c[*_OWN_COLUMNS], architecture.c.text.label("architecture"), unit.c.id.label("unit_id")
 ).select_from(_WITH_UNIT.join(architecture, architecture.c.hash == trial.c.architecture_hash))
@@ -75,10 +78,17 @@ def space_versions(connection: Connection, study_id: int) -> list[SpaceVersion]:
 
 
 def counts(connection: Connection, study_id: int) -> list[TrialCount]:
-    """How many trials of each purpose and arm are in each state."""
-    columns = trial.c.purpose, trial.c.state, trial.c.arm
+    """How many trials of each purpose are in each state."""
+    columns = trial.c.purpose, trial.c.state
     statement = select(*columns, func.count()).where(trial.c.study_id == study_id).group_by(*columns).order_by(*columns)
-    return [TrialCount(purpose, TrialState(state), n, arm) for purpose, state, arm, n in connection.execute(statement)]
+    return [TrialCount(purpose, TrialState(state), n) for purpose, state, n in connection.execute(statement)]
+
+
+def arms(connection: Connection, study_id: int, purpose: str) -> dict[str, int]:
+    """How many trials of this purpose each arm has."""
+    of_study = trial.c.study_id == study_id, trial.c.purpose == purpose
+    statement = select(trial.c.arm, func.count()).where(*of_study).group_by(trial.c.arm).order_by(trial.c.arm)
+    return {row.arm: row[1] for row in connection.execute(statement)}
 
 
 def open_units(connection: Connection, study_id: int) -> Counter[UnitState]:
@@ -117,19 +127,25 @@ def trials(
     light: only the columns in LIGHT and the values. changed: a selection of ids; None is any trial.
     """
     statement = _LIGHT_TRIAL if light else _TRIAL
-    statement = statement.where(trial.c.study_id == study_id, trial.c.number >= first).order_by(trial.c.number)
+    statement = statement.where(trial.c.study_id == study_id).order_by(trial.c.number)
+    if first:  # else SQLite would take the index of numbers, even where that of states leaves few trials
+        statement = statement.where(trial.c.number >= first)
     if states:
         statement = statement.where(trial.c.state.in_(states))
     if purposes:
         statement = statement.where(trial.c.purpose.in_(purposes))
-    if changed is not None:
-        statement = statement.where(trial.c.id.in_(changed))
-    return _read_trials(connection, statement.limit(limit))
+    if changed is None:
+        return _read_trials(connection, statement.limit(limit))
+    # First the ids: the planner of SQLite would otherwise look at every trial.
+    ids = list(connection.execute(changed).scalars())
+    some = [ids[start : start + MOST_IDS] for start in range(0, len(ids), MOST_IDS)]
+    found = [each for chosen in some for each in _read_trials(connection, statement.where(trial.c.id.in_(chosen)))]
+    return sorted(found, key=lambda each: each.number)[:limit]
 
 
 def light_trials(connection: Connection, unit_ids: Collection[int]) -> dict[int, Trial]:
     """{unit: its trial}, for the last finished units of trials, with the columns in LIGHT and the values."""
-    rows = connection.execute(_LIGHT_TRIAL.where(unit.c.id.in_(unit_ids))).mappings().all()
+    rows = connection.execute(_OF_UNIT.where(unit.c.id.in_(unit_ids))).mappings().all()
     values = _values(connection, select(unit.c.id).where(unit.c.id.in_(unit_ids)))
     return {row["unit_id"]: _trial(dict(row), values) for row in rows}
 

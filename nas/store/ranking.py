@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, func, or_, select
+from sqlalchemy import Connection, Select, Subquery, and_, func, or_, select
 
 from nas.errors import UsageError
 from nas.store.models import objective_value, study, trial, unit
-from nas.store.queries import light_trials, unknown
+from nas.store.queries import MOST_IDS, light_trials, unknown
 from nas.store.records import Trial, UnitKind
 
 
@@ -93,13 +93,21 @@ def _lowest(points: Select) -> Select:
 
 def _front_of_two(points: Select) -> Select:
     """The rows with the lowest second value for their first, if all rows with a lower first value have a higher one."""
-    found = points.subquery()
+    found = _lower_than_all_before(points.subquery())
     first, second = found.c.value_0, found.c.value_1
     lowest = func.min(second).over(partition_by=first)
     before = func.min(second).over(order_by=first, groups=(None, -1))  # over the rows with a lower first value
     seen = select(found, lowest.label("lowest"), before.label("before")).subquery()
     on_front = and_(seen.c.value_1 == seen.c.lowest, or_(seen.c.before.is_(None), seen.c.value_1 < seen.c.before))
     return select(seen.c.unit_id).where(on_front)
+
+
+def _lower_than_all_before(points: Subquery) -> Subquery:
+    """The rows that no row with a lower or equal first value undercuts: few, so that what follows is cheap."""
+    first, second = points.c.value_0, points.c.value_1
+    least = func.min(second).over(order_by=(first, second), rows=(None, 0))
+    seen = select(points, least.label("least")).subquery()
+    return select(seen.c.unit_id, seen.c.value_0, seen.c.value_1).where(seen.c.value_1 <= seen.c.least).subquery()
 
 
 def _value_of(table: Any, name: str) -> tuple[Any, Any]:
@@ -119,6 +127,6 @@ def _directions(connection: Connection, study_id: int, names: Sequence[str] | No
 def _complete(connection: Connection, unit_ids: list[int]) -> list[Trial]:
     """The trials of these units with all their objectives, in the same order."""
     found: dict[int, Trial] = {}
-    for some in (unit_ids[start : start + 500] for start in range(0, len(unit_ids), 500)):
+    for some in (unit_ids[start : start + MOST_IDS] for start in range(0, len(unit_ids), MOST_IDS)):
         found |= light_trials(connection, some)
     return [found[unit_id] for unit_id in unit_ids]

@@ -185,12 +185,11 @@ class TrialRefused:
 
 @dataclass(frozen=True)
 class TrialCount:
-    """How many trials of an arm and a purpose are in a state."""
+    """How many trials of a purpose are in a state."""
 
     purpose: str
     state: TrialState
     trials: int
-    arm: str = MAIN
 
 
 @dataclass(frozen=True)

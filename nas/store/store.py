@@ -318,8 +318,12 @@ class Store:
         return self._read(queries.metrics, study_id, number, rung)
 
     def counts(self, study_id: int) -> list[TrialCount]:
-        """How many trials of each purpose and arm are in each state."""
+        """How many trials of each purpose are in each state."""
         return self._read(queries.counts, study_id)
+
+    def arms(self, study_id: int, purpose: str) -> dict[str, int]:
+        """How many trials of this purpose each arm has."""
+        return self._read(queries.arms, study_id, purpose)
 
     def open_units(self, study_id: int) -> Counter[UnitState]:
         """How many units are queued and how many are leased; empty if there is nothing left to run."""
