@@ -12,13 +12,12 @@ from nas.report.activity import Activity, UnitProgress
 from nas.report.finals import FinalsResult, verdict
 from nas.report.forecasts import Eta, eta
 from nas.report.tables import counted, duration, short
-from nas.store import FINAL, TrialState
+from nas.store import PURPOSES, TrialState
 
 if TYPE_CHECKING:
     from nas.store import Owner, Store, Study, Trial
 
 FAILURES = 1000  # failed trials whose kind of failure is read
-PURPOSES = ("search", FINAL)
 LISTED = 5  # trials that are named for each kind
 LISTED_UNITS = 16  # units that are shown to people
 PHASES = {

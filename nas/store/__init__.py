@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from nas.store.records import (
         FINAL,
         MAIN,
+        PURPOSES,
         Mark,
         Owner,
         Pace,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FINAL",
     "MAIN",
+    "PURPOSES",
     "Ending",
     "Mark",
     "Measurement",

@@ -7,7 +7,7 @@ from datetime import timedelta
 from sqlalchemy import Connection, Select, func, select, type_coerce, union
 
 from nas.store.models import study, trial, unit, unit_is_open
-from nas.store.records import Mark, Pace, TrialState, Unit, UnitKind, UnitState
+from nas.store.records import PURPOSES, Mark, Pace, TrialState, Unit, UnitKind, UnitState
 from nas.store.types import Moment, now
 
 OVERLAP = timedelta(seconds=30)  # a transaction that took its time before a mark may be committed so much later
@@ -56,7 +56,8 @@ def changed_since(study_id: int, since: Mark) -> Select:
     the commits. So the open units and the sequence say it all, except for stopped trials, which need the time.
     """
     of_study = unit.c.study_id == study_id
-    stopped = select(trial.c.id).where(trial.c.study_id == study_id, trial.c.state == TrialState.STOPPED)
+    in_index = trial.c.study_id == study_id, trial.c.purpose.in_(PURPOSES), trial.c.state == TrialState.STOPPED
+    stopped = select(trial.c.id).where(*in_index)
     if since.time is not None:
         stopped = stopped.where(trial.c.finished_at > since.time - OVERLAP)
     found = union(

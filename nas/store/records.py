@@ -74,6 +74,7 @@ class SpaceVersion:
 
 MAIN = "main"  # the arm of the search itself
 FINAL = "final"  # the purpose of the trials of the finals
+PURPOSES = ("search", FINAL)
 
 
 def final_number(purpose: str, place: int) -> int | None:
