@@ -81,9 +81,8 @@ class Optuna(StrategyBase):
         if result.number not in self._places:
             self._places[result.number] = self._enter(result.point)
         elif failed:
-            self._intersection = (
-                self._optuna.IntersectionSearchSpace()
-            )  # the old one would still count the trial that failed now
+            # The old one would still count the trial that failed now.
+            self._intersection = self._optuna.IntersectionSearchSpace()
         self.ledger.set_values(self._places[result.number], None if failed else result.values)
 
     def propose(self, rng: Random, number: int, tried: int) -> Proposal:
