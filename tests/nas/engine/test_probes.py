@@ -1,7 +1,6 @@
 """Objectives that score the untrained model: a unit on a worker, before the trial is trained."""
 
 import math
-import os
 import signal
 import subprocess
 import sys
@@ -210,24 +209,3 @@ def test_a_probe_can_be_asked_for_and_told_from_outside(probed):
         assert (training.kind, training.trial, training.steps) == ("train", 0, 2)
         assert study.tell(training, {"loss": 1.0})
         assert study.best()[0].values["gradient_norm"] == 2.5
-
-
-@pytest.mark.filterwarnings("ignore")  # Ray's own
-def test_a_probe_runs_on_a_worker_of_ray(probed, tmp_path):
-    pytest.importorskip("ray")
-    task = TASK.replace("    def loss", f"    def pid(self):\n{WRITE.format(path=tmp_path / 'pid')}\n    def loss", 1)
-    task = task.replace("        tokens, target = batch", "        self.pid()\n        tokens, target = batch")
-    (tmp_path / "task.py").write_text(task)
-    config = probed(trials=1, runner="{ray: {workers: 1}}").model_copy(update={"task_source": task})
-    units, (trial,) = units_of(launch.search(config, quiet=True))
-    assert [unit.kind for unit in units[0]] == [UnitKind.PROBE, UnitKind.TRAIN]
-    assert trial.state is TrialState.COMPLETE and trial.cheap_values["gradient_norm"] > 0
-    called = (tmp_path / "pid").read_text().split()
-    assert called.count(str(os.getpid())) <= 1  # this process looks at the shapes of one batch before it starts
-    assert len(set(called)) == 2 and called[-1] != str(os.getpid())
-
-
-WRITE = """        import os
-        with open("{path}", "a") as file:
-            file.write(f"{{os.getpid()}} ")
-"""

@@ -16,7 +16,7 @@ from nas.engine import launch  # noqa: E402
 from nas.errors import NasError  # noqa: E402
 from nas.runners._ray_runner import RayRunner  # noqa: E402
 from nas.runners.ray import RayOptions  # noqa: E402
-from nas.store import TrialState  # noqa: E402
+from nas.store import TrialState, UnitKind  # noqa: E402
 from nas.work import FailureKind, Outcome, Progress, Work  # noqa: E402
 
 MEMORY = {"object_store_memory": 80 * 2**20}
@@ -229,3 +229,19 @@ def test_the_users_own_task_is_trained_on_workers_without_its_file(cluster, tmp_
     result.store.close()
     assert {trial.state for trial in trials} == {TrialState.COMPLETE, TrialState.STOPPED}
     assert max(trial.rung for trial in trials) == 1 and all(Path(uri).is_file() for uri in kept)
+
+
+def test_a_probe_runs_on_a_worker_before_the_training(cluster, tmp_path):
+    record = f"import os; open({str(tmp_path / 'pids')!r}, 'a').write(f'{{os.getpid()}} ')"
+    (tmp_path / "mine.py").write_text(
+        OWN_TASK.replace("        return F.cross", f"        {record}\n        return F.cross")
+    )
+    text = SEARCH.replace("[loss]", "[loss, gradient_norm]").replace("trials: 4", "trials: 1")
+    config = searchfile.parse(text.format(address=cluster.address, folder=tmp_path), folder=tmp_path)
+    (tmp_path / "pids").unlink(missing_ok=True)  # the reader draws a batch too
+    with launch.search(config, quiet=True) as result:
+        (trial,) = result.store.trials(result.study.id)
+        units = result.store.units(result.study.id, 0)
+    assert [unit.kind for unit in units][:2] == [UnitKind.PROBE, UnitKind.TRAIN]
+    assert units[0].values == {"gradient_norm": trial.values["gradient_norm"]} and trial.values["gradient_norm"] > 0
+    assert str(os.getpid()) not in (tmp_path / "pids").read_text().split()
