@@ -1,7 +1,7 @@
 """Draw the pictures of README.md from a study: `python scripts/make_pictures.py [STUDY] [--storage URL]`.
 
 Writes docs/pictures/architecture.svg, the best architecture, and docs/pictures/front.svg, the Pareto front of the first
-two objectives over all trials that reached the last rung.
+two objectives over the trials that were trained longest. Trials that were trained for fewer steps are pale.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ class Dot:
     y: float
     front: bool
     baseline: bool
+    shorter: bool  # trained for fewer steps than the longest
 
 
 @dataclass(frozen=True)
@@ -84,18 +85,23 @@ def plot(dots: Sequence[Dot], x_name: str, y_name: str) -> str:
     start = f"M{x(front[0].x):.1f} {y(front[0].y):.1f}"
     parts.append(f'<path d="{start}{stairs}" fill="none" stroke="#0072b2" stroke-width="2"/>')
     for dot in dots:
-        fill = "#0072b2" if dot.front else "#999"
+        fill = "#0072b2" if dot.front else "#555"
+        pale = ' fill-opacity="0.3"' if dot.shorter else ""
         if dot.baseline:
-            parts.append(f'<rect x="{x(dot.x) - 5:.1f}" y="{y(dot.y) - 5:.1f}" width="10" height="10" fill="#d55e00"/>')
+            parts.append(
+                f'<rect x="{x(dot.x) - 5:.1f}" y="{y(dot.y) - 5:.1f}" width="10" height="10" fill="#d55e00"{pale}/>'
+            )
         else:
-            parts.append(f'<circle cx="{x(dot.x):.1f}" cy="{y(dot.y):.1f}" r="5" fill="{fill}"/>')
+            parts.append(f'<circle cx="{x(dot.x):.1f}" cy="{y(dot.y):.1f}" r="5" fill="{fill}"{pale}/>')
     middle = (HEIGHT - MARGIN + 20) / 2
     parts.append(f'<text x="{WIDTH / 2}" y="{HEIGHT - 14}" text-anchor="middle" style="{STYLE}">{x_name}</text>')
     parts.append(
         f'<text transform="translate(16 {middle}) rotate(-90)" text-anchor="middle" style="{STYLE}">{y_name}</text>'
     )
-    legend = [("circle", "#0072b2", "Pareto front"), ("circle", "#999", "other trials")]
+    legend = [("circle", "#0072b2", "Pareto front"), ("circle", "#555", "other trials")]
     legend += [("rect", "#d55e00", "baselines")] if any(dot.baseline for dot in dots) else []
+    if any(dot.shorter for dot in dots):
+        parts.append(f'<text x="{WIDTH - 135}" y="{38 + 20 * len(legend)}" style="{STYLE}">pale: fewer steps</text>')
     for row, (shape, colour, text) in enumerate(legend):
         at = 34 + 20 * row
         mark = (
@@ -120,7 +126,11 @@ def main() -> None:
         trials = study.best(limit=10_000)
         baselines = {t.number for t in study.store.trials(study.record.id) if t.operator == "baseline"}
         best = study.best()[0].number
-    dots = [Dot(t.values[second], t.values[first], t.number in front, t.number in baselines) for t in trials]
+    longest = max(t.steps or 0 for t in trials)
+    dots = [
+        Dot(t.values[second], t.values[first], t.number in front, t.number in baselines, (t.steps or 0) < longest)
+        for t in trials
+    ]
     FOLDER.mkdir(parents=True, exist_ok=True)
     (FOLDER / "front.svg").write_text(plot(dots, NAMES.get(second, second), NAMES.get(first, first)), encoding="utf-8")
     picture = svg(of_trial(arguments.study, best, storage), Shape(length=128), title=f"trial {best}")
