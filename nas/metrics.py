@@ -31,7 +31,7 @@ OF_THE_BLOCKS = ("halting_steps", "attention_span")  # what blocks report about 
 
 
 def current(metrics: Mapping[str, Value]) -> dict[str, Value]:
-    """`metrics` with today's names, whichever version stored them."""
+    """`metrics` with today's names; any version may have stored them."""
     if any(name.startswith((RUN, TEST)) for name in metrics):
         return dict(metrics)
     trained = {"steps", "tokens_per_second"} <= metrics.keys()  # else told from outside, where `steps` is its own

@@ -1,7 +1,7 @@
-"""What tests of models stand on, of ours and of those who use them: published weights in the architectures of the zoo.
+"""Loads published weights into architectures of the zoo, for tests of ours and of users.
 
-`load_published` takes the state dict of a public implementation and gives our module, whose numbers are then the same.
-It needs nothing but torch: the state dict is a mapping of names and tensors, from a file or a module.
+`load_published` takes the state dict of a public implementation and returns our module, which computes the same
+numbers. It needs only torch: a state dict maps names to tensors and may come from a file or a module.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from searchspace.model.build import build
 
 
 def load_published(zoo_name: str, state_dict: Mapping[str, Tensor], layout: str, **fields: Any) -> nn.Module:
-    """The architecture `zoo_name` with the weights of `state_dict`, in evaluation mode and of their dtype.
+    """The architecture `zoo_name` with the weights of `state_dict`, in evaluation mode and in their dtype.
 
-    Its sizes are those of the weights; `published_architecture` says what `fields` are for. Raises UsageError with
-    every weight that has no place, every parameter that gets none, and those whose shapes differ.
+    Its sizes are those of the weights; see `published_architecture` for `fields`. Raises UsageError that lists every
+    weight without a place, every parameter without a weight, and every pair with different shapes.
     """
     known = _layout(layout, zoo_name)
     weights = _weights(known, state_dict)
@@ -38,9 +38,9 @@ def load_published(zoo_name: str, state_dict: Mapping[str, Tensor], layout: str,
 def published_architecture(zoo_name: str, state_dict: Mapping[str, Tensor], layout: str, **fields: Any) -> Architecture:
     """The architecture `zoo_name` in the sizes of the weights.
 
-    `fields` say what shapes do not: each is set wherever it stands, such as heads=4, eps=1e-5 or, in the blocks of one
-    name, `**{"feed_forward.activation": "relu"}`. They go before what the weights say. The number of heads must be
-    given unless the width is that of the zoo.
+    `fields` give what shapes do not determine. Each is set in every block that has it, such as heads=4 or eps=1e-5, or
+    only in blocks of one name: `**{"feed_forward.activation": "relu"}`. They override what the weights determine. Give
+    the number of heads unless the width is that of the zoo. Raises UsageError if the weights do not fit.
     """
     known = _layout(layout, zoo_name)
     return _architecture(zoo_name, _weights(known, state_dict), known, fields)
@@ -60,7 +60,7 @@ def _weights(layout: Layout, state_dict: Mapping[str, Tensor]) -> Weights:
         if copy not in weights:
             continue
         value = weights.pop(copy)
-        if not weights.setdefault(name, value).equal(value):  # a file may hold either of the two alone
+        if not weights.setdefault(name, value).equal(value):  # a file may hold only one of the two
             raise UsageError(
                 f"{copy!r} differs from {name!r}, but here they are one table; a model that has untied them cannot be "
                 "loaded."
@@ -76,7 +76,7 @@ def _architecture(zoo_name: str, weights: Weights, layout: Layout, fields: Mappi
         own = {key: value for key, value in read.items() if key not in fields}
         root = zoo.changed(layout.reshape(root, weights), own)
         architecture = Architecture.from_block(zoo.changed(root, fields))
-        _ = architecture.configured  # says whether its values fit together
+        _ = architecture.configured  # raises if its values do not fit together
     except ValueError as error:
         raise UsageError(f"{zoo_name} does not fit these weights: {error}") from None
     return architecture
@@ -95,7 +95,7 @@ def _check_unread(layout: Layout, published: Any, width: int, fields: Mapping[st
 def _fill(module: nn.Module, weights: Weights, layout: Layout) -> None:
     rules: dict[str, Rule] = {}
     for rule in layout.rules(weights):
-        # Heads call theirs alike; the one that is meant is the one whose weights are there.
+        # Heads share names; the head whose weights exist is meant.
         if rule.target not in rules or all(source in weights for source in rule.sources):
             rules[rule.target] = rule
     problems: list[str] = []
@@ -122,7 +122,7 @@ def _optional(name: str, layout: Layout) -> bool:
 
 
 def _unfilled(name: str, parameter: Tensor, rule: Rule | None, weights: Weights) -> str:
-    """What is wrong where no weight becomes `parameter`."""
+    """The problem of a parameter that no weight fills."""
     place = f"{name} {list(parameter.shape)}"
     if rule is None:
         return f"{place} has no counterpart in this layout"
@@ -131,7 +131,7 @@ def _unfilled(name: str, parameter: Tensor, rule: Rule | None, weights: Weights)
 
 
 def _unused(name: str, weights: Weights, rules: Mapping[str, Rule]) -> str:
-    """What is wrong where a weight becomes nothing."""
+    """The problem of a weight that fills no parameter."""
     place = f"{name!r} {list(weights[name].shape)}"
     targets = [rule.target for rule in rules.values() if name in rule.sources]
     if targets:

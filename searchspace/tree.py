@@ -33,7 +33,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Choice:
-    """`!choice [...]`: one of `options`, no two of which can be equal."""
+    """`!choice [...]`: one of `options`, which are all different."""
 
     options: tuple[Value, ...]
     name: str | None = None

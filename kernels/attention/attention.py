@@ -198,7 +198,7 @@ def _grouped(q: Tensor, k: Tensor) -> bool:
 
 
 def _by(backend: SDPBackend) -> Callable[..., Tensor]:
-    """`sdpa` with one of its backends, each of which needs contiguous features."""
+    """`sdpa` with one of its backends. Each backend needs contiguous features."""
 
     def call(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
         with sdpa_kernel(backend):

@@ -25,7 +25,7 @@ WORD = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class Cut:
-    """How a sequence is cut: `rounds` times into `chunks` of `size` positions, each of which reads `views` chunks."""
+    """How a sequence is cut: `rounds` times into `chunks` of `size` positions. Each chunk reads `views` chunks."""
 
     rounds: int
     chunks: int

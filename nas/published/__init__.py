@@ -1,4 +1,4 @@
-"""How public implementations name and shape their weights: one file a layout, read by `nas.testing`."""
+"""Layouts: the names and shapes of weights in public implementations, one layout a file. `nas.testing` reads them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""BERT as Hugging Face names it, https://github.com/huggingface/transformers: `models/bert/modeling_bert.py`.
+"""Hugging Face's BERT, https://github.com/huggingface/transformers: `models/bert/modeling_bert.py`.
 
-The same encoder of tokens stands in several of its models, so the tables here serve other layouts too. A head for
-masked words gives the logits of tokens; a classifier gives classes, and then the pooler is its hidden layer; without
-either the last hidden states come out. The pooler beside other heads and the head for the next sentence are left out.
+Other models use the same encoder of tokens, so other layouts use the tables here. With a head for masked words the
+model returns the logits of tokens. With a classifier it returns classes, and the pooler is the classifier's hidden
+layer. Without a head it returns the last hidden states. A pooler next to another head and the head for the next
+sentence are ignored.
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ TIED = {
     "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
     "cls.predictions.decoder.bias": "cls.predictions.bias",
 }
-# Of the first release, whose files are still those that are published.
+# names of the first release; the published files still use them
 RENAMED = {r"LayerNorm\.gamma$": "LayerNorm.weight", r"LayerNorm\.beta$": "LayerNorm.bias"}
 BUFFERS = r"embeddings\.(position|token_type)_ids"
 NEXT_SENTENCE = r"cls\.seq_relationship\.(weight|bias)"
 
 
 def sizes(weights: Weights) -> dict[str, Any]:
-    """What the shapes of the encoder tell, but for its positions."""
+    """The sizes of the encoder that the shapes determine, without its positions."""
     vocabulary, width = weights["embeddings.word_embeddings.weight"].shape
     return {
         "width": width,
@@ -60,7 +61,7 @@ def sizes(weights: Weights) -> dict[str, Any]:
 
 
 def head(weights: Weights, tokens: str, classes: str = "") -> dict[str, Any]:
-    """What comes out, by the head whose weight is there: `tokens`, `classes` or neither."""
+    """What the model returns, from the head whose weight exists: `tokens`, `classes` or neither."""
     if tokens in weights:
         return {"encoder.tokens": True, "encoder.classes": None, "encoder.head": "hidden"}
     if classes not in weights:

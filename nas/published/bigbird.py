@@ -1,9 +1,8 @@
-"""BigBird as Hugging Face names it, https://github.com/huggingface/transformers:
-`models/big_bird/modeling_big_bird.py`.
+"""Hugging Face's BigBird, https://github.com/huggingface/transformers: `models/big_bird/modeling_big_bird.py`.
 
-Which blocks a block reads at random is no weight: ours are drawn from a seed, theirs from a generator in training and
-are none, but the first block once more, at evaluation. Up to (5 + 2 r) b positions all read all in both, and the
-numbers are the same; beyond that they are where the draws are.
+The random blocks are not stored in the weights. Here they are drawn from a seed. There they are drawn from a generator
+in training, and in evaluation the first block is read once more instead. Up to (5 + 2 r) b positions each position
+reads all others in both, and the numbers are equal. Beyond that they are equal only where the drawn blocks are.
 """
 
 from __future__ import annotations

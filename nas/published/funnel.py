@@ -1,11 +1,10 @@
-"""The Funnel-Transformer as Hugging Face names it, https://github.com/huggingface/transformers:
-`models/funnel/modeling_funnel.py`.
+"""Hugging Face's Funnel-Transformer, https://github.com/huggingface/transformers: `models/funnel/modeling_funnel.py`.
 
-[CLS] is a token like any other there, so the loaded model has no class token of its own: the first token of its input
-is it, and its segment is -1. Padding is pooled as it is there (`pool_padding`, which this layout sets); two positions
-are pooled here, and no further there. Layers that are used twice are those of `funnel_shared`. A decoder is read where
-the architecture has one (`funnel_decoder`), with the head of its logits where there is one; the head that tells real
-tokens from replaced ones is left out.
+There [CLS] is a normal token, so the loaded model has no class token of its own: the first token of its input is [CLS],
+with segment -1. Padding is pooled as it is there (`pool_padding`, which this layout sets). Here two positions are
+pooled as well; there they are not pooled further. Layers that are used twice are those of `funnel_shared`. A decoder is
+read if the architecture has one (`funnel_decoder`), and so is the head of its logits. The head that tells real from
+replaced tokens is ignored.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ def _rows(bias: Tensor) -> Tensor:
     return bias[:, None]
 
 
-# {ours} and {theirs}: before the layer.
+# {ours} and {theirs}: the prefix of a layer's names
 LAYER = (
     *tensor("{ours}.{a}.of.0.content_bias", "{theirs}.{n}.attention.r_w_bias", make=_rows),
     *tensor("{ours}.{a}.of.0.distance_bias", "{theirs}.{n}.attention.r_r_bias", make=_rows),
@@ -46,7 +45,7 @@ LAYER = (
     *linear("{ours}.{b}.of.0.output", "{theirs}.{n}.ffn.linear_2"),
     *norm("{ours}.{b}.norm", "{theirs}.{n}.ffn.layer_norm"),
 )
-# Layers that are used twice: each stands in a repeat of its own.
+# layers that are used twice: each is in its own repeat
 TWICE = tuple(
     Rule(rule.target.replace("{a}", "{n}.of.0.0").replace("{b}", "{n}.of.0.1"), rule.sources, rule.make)
     for rule in LAYER
@@ -73,11 +72,11 @@ def _fields(weights: Weights) -> dict[str, Any]:
 
 
 def _reshape(root: Block, weights: Weights) -> Block:
-    """As many stages, layers of a stage and layers of the decoder as there are weights of."""
+    """The stages, the layers of each stage and the layers of the decoder, as many as the weights have."""
     body: Any = root.fields["body"]
     stages = body[0].fields["stages"]
     if len(stages) != (count := weights.count("encoder.blocks.")):
-        raise ValueError(f"the weights are of {count} stages, but the architecture has {len(stages)}.")
+        raise ValueError(f"the weights have {count} stages, but the architecture has {len(stages)}.")
     fields = dict(body[0].fields)
     fields["stages"] = tuple(
         (Block("repeat", {**stage[0].fields, "times": weights.count(f"encoder.blocks.{s}.")}),)

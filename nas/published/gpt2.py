@@ -1,7 +1,7 @@
-"""GPT-2 as Hugging Face names it, https://github.com/huggingface/transformers: `models/gpt2/modeling_gpt2.py`.
+"""Hugging Face's GPT-2, https://github.com/huggingface/transformers: `models/gpt2/modeling_gpt2.py`.
 
-Its linear maps are stored the other way round, as the weights of convolutions were in the released code, and queries,
-keys and values are one of them. What the newest release no longer keeps, the masks of attention, is left out.
+Its linear maps are stored transposed, because the released code used convolutions. One map holds queries, keys and
+values. The attention masks that older files hold are ignored, as in the newest release.
 """
 
 from __future__ import annotations

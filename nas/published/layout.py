@@ -1,8 +1,8 @@
-"""What a layout is made of: which weights of a public implementation become which parameter of ours.
+"""Layouts: which weight of a public implementation becomes which parameter here.
 
-A layout is data: a table of rules, the sizes that shapes tell, and what is left out on purpose. In a rule `{n}` is the
-number of a layer, `{a}`, `{b}` and `{c}` are the places of its blocks in our body: attention, feed-forward, and where
-there is an encoder attention to it between the two.
+A layout is data: a table of rules, the sizes that shapes determine, and the weights that are ignored. In a rule, `{n}`
+is the number of a layer. `{a}`, `{b}` and `{c}` are the indices of its blocks in our body: attention, feed-forward, and
+with an encoder the attention to it between the two.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ Rename = str | Callable[[re.Match[str]], str]
 
 @dataclass(frozen=True)
 class Rule:
-    """Our parameter `target` is what `make` makes of each of `sources`, one below the other."""
+    """Our parameter `target` is made from `sources`: `make` is applied to each, and the results are stacked along the
+    rows.
+    """
 
     target: str
     sources: tuple[str, ...]
@@ -45,29 +47,29 @@ def tensor(target: str, *sources: str, make: Make = lambda source: source) -> tu
 
 
 def linear(target: str, *sources: str, make: Make = lambda source: source) -> tuple[Rule, ...]:
-    """A linear map whose rows are those of `sources`, with its bias where there is one."""
+    """A linear map that stacks the rows of `sources`, with its bias if there is one."""
     return tuple(Rule(f"{target}.{kind}", tuple(f"{s}.{kind}" for s in sources), make) for kind in ("weight", "bias"))
 
 
 def norm(target: str, source: str) -> tuple[Rule, ...]:
-    """A norm of ours, whose weight is its gain."""
+    """A norm, whose weight is our gain."""
     return Rule(f"{target}.gain", (f"{source}.weight",)), Rule(f"{target}.bias", (f"{source}.bias",))
 
 
 def hidden(width: int, rows: int) -> dict[str, int]:
-    """The field of feed-forward blocks with so wide a hidden layer, written as the zoo writes it where it can be."""
+    """The option of feed-forward blocks that gives this hidden width, written as in the zoo if possible."""
     return {"feed_forward.hidden": rows} if rows % width else {"feed_forward.expand": rows // width}
 
 
 def part(of: int, *which: int) -> Make:
-    """Of rows that `of` maps share in equal parts, those of the maps `which`."""
+    """The rows of the maps `which`, from rows that `of` maps share in equal parts."""
     return lambda source: torch.cat([source.chunk(of)[i] for i in which])
 
 
 def each(
     rules: Iterable[Rule], layers: int, *, blocks: int = 2, names: Mapping[str, str] = MappingProxyType({})
 ) -> Iterator[Rule]:
-    """`rules` for every layer, which is so many blocks in a row of ours; `names` are what else stands in braces."""
+    """`rules` for every layer, which is several consecutive blocks here; `names` fill the other braces."""
     rules = list(rules)
     for n in range(layers):
         places = {letter: blocks * n + i for i, letter in enumerate("abc"[:blocks])}
@@ -75,7 +77,7 @@ def each(
 
 
 class Weights(dict[str, Tensor]):
-    """A state dict, its names without the prefix that heads put before them. Raises ValueError for a missing name."""
+    """A state dict without the prefix that models with a head add. Raises ValueError for a missing name."""
 
     def __missing__(self, name: str) -> Tensor:
         raise ValueError(f"the weights hold no {name!r}.{nearest(name, self)}")
@@ -84,11 +86,11 @@ class Weights(dict[str, Tensor]):
         return self[name].shape[0]
 
     def is_tied(self, copy: str, name: str) -> bool:
-        """Whether the weight `copy` is `name` again, or is not there because it is."""
+        """Whether the weight `copy` equals `name`, or is missing because it would be a copy."""
         return copy not in self or torch.equal(self[copy], self[name])
 
     def count(self, before: str) -> int:
-        """How many layers there are, when their names are `before`, a number and a dot."""
+        """The number of layers, whose names are `before`, a number and a dot. Raises ValueError if there is none."""
         pattern = re.compile(re.escape(before) + r"(\d+)\.")
         found = {int(match[1]) for name in self if (match := pattern.match(name))}
         if not found:
@@ -100,11 +102,11 @@ class Weights(dict[str, Tensor]):
 class Layout:
     """One public implementation.
 
-    zoo: the architectures it is of. prefix: what models with a head put before the names of the bare model. fields:
-    what the weights tell of the architecture, as `searchspace.zoo.changed` takes it. reshape: what else they tell.
-    left_out: patterns of names that are no part of ours, on purpose. optional: of those that only some heads read.
-    tied: copies of another weight, which they must equal. renamed: patterns of names of other releases, and what the
-    newest one calls them. unread: fields that shapes do not tell.
+    zoo: the architectures that it fits. prefix: what models with a head add before the names of the bare model. fields:
+    options that the weights determine, in the form of `searchspace.zoo.changed`. reshape: other changes that they
+    determine. left_out: patterns of names that are ignored on purpose. optional: patterns of names that only some heads
+    read. tied: copies of another weight, which must be equal to it. renamed: patterns of names in other releases, and
+    their names in the newest. unread: options that shapes do not determine.
     """
 
     zoo: tuple[str, ...]
@@ -119,7 +121,7 @@ class Layout:
     unread: tuple[str, ...] = ("heads",)
 
     def weights(self, state_dict: Mapping[str, Tensor]) -> Weights:
-        """The state dict by the names of the newest release, without its prefix and what is left out on purpose."""
+        """The state dict with the names of the newest release, without its prefix and the ignored names."""
         named = {self._name(name): value for name, value in state_dict.items()}
         return Weights({name: value for name, value in named.items() if not self._is_left_out(name)})
 

@@ -1,8 +1,8 @@
-"""Llama as Hugging Face names it, https://github.com/huggingface/transformers: `models/llama/modeling_llama.py`.
+"""Hugging Face's Llama, https://github.com/huggingface/transformers: `models/llama/modeling_llama.py`.
 
-Its rotary positions pair the halves of a head, as `rotary: {layout: halves}` does, so no row changes its place (those
-of Meta's own files do). Their base and the epsilon of the norms are in no weight: `base`, `eps`. Rotary positions that
-are stretched for long texts are another architecture.
+Its rotary positions pair the two halves of a head, like `rotary: {layout: halves}`, so no rows are permuted. (Rows of
+Meta's own files are.) The base of the positions and the epsilon of the norms are not in the weights: give `base` and
+`eps`. Models with rescaled rotary positions for long texts are not supported.
 """
 
 from __future__ import annotations

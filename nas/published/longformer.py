@@ -1,8 +1,7 @@
-"""The Longformer as Hugging Face names it, https://github.com/huggingface/transformers:
-`models/longformer/modeling_longformer.py`.
+"""Hugging Face's Longformer, https://github.com/huggingface/transformers: `models/longformer/modeling_longformer.py`.
 
-Global positions are the first ones of a sequence here; how many, and the width of the windows, are fields of the zoo's
-architecture. The first two rows of its table of positions belong to none and to padding.
+Here the global positions are the first ones of a sequence. Their number and the width of the windows are options of the
+zoo's architecture. The first two rows of the table of positions are unused and for padding.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The Nystromformer as Hugging Face names it, https://github.com/huggingface/transformers:
+"""Hugging Face's Nystromformer, https://github.com/huggingface/transformers:
 `models/nystromformer/modeling_nystromformer.py`.
 
-Its released code starts the iteration of all heads and samples from one number and lets padding into the landmarks:
-`released: true`, which this layout sets, does so too. It reads sequences of one length, a multiple of the landmarks;
-the first two rows of its table of positions belong to none.
+The released code starts the iteration of all heads and samples from one number, and it includes padding in the
+landmarks. `released: true`, which this layout sets, does the same. It reads sequences of one length, a multiple of the
+number of landmarks. The first two rows of its table of positions are unused.
 """
 
 from __future__ import annotations

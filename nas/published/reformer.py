@@ -1,12 +1,14 @@
-"""The Reformer as Hugging Face names it, https://github.com/huggingface/transformers:
-`models/reformer/modeling_reformer.py`.
+"""Hugging Face's Reformer, https://github.com/huggingface/transformers: `models/reformer/modeling_reformer.py`.
 
-All of its layers attend by hashes; those that read a window (`local`) are another architecture. The matrices that hash
-are drawn anew there at every call, so numbers are the same where all read all, in sequences of one chunk, and beyond
-that where both hash alike. As released, the lengths of keys are normalised with an epsilon and scores are not divided
-by sqrt(D) (`key_eps`, `scale: false`), which this layout sets. What is in no weight is a field: `chunk`, `rounds`,
-`buckets`, `factorised`, `eps`. Theirs pads a sequence until chunks fill it, and the first chunk of a round then looks
-back at padding; here it looks back at what is real, so the numbers are the same for whole chunks without padding.
+All layers use hashed attention; models with layers that read a window (`local`) are not supported. There the hashing
+matrices are drawn again at each call. So the numbers are equal if each position reads all others, that is in sequences
+of one chunk, and beyond that if both draw the same hashes.
+
+As released, keys are normalised with an epsilon, and scores are not divided by sqrt(D). This layout sets `key_eps` and
+`scale: false`. The weights do not hold `chunk`, `rounds`, `buckets`, `factorised` and `eps`: give them as options.
+
+There a sequence is padded until it fills its chunks, and the first chunk of a round then looks back at padding. Here it
+looks back at real positions, so the numbers are equal for whole chunks without padding.
 """
 
 from __future__ import annotations

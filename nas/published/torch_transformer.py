@@ -1,9 +1,9 @@
-"""`torch.nn.Transformer`, an encoder with a decoder: https://docs.pytorch.org/docs/stable/generated/torch.nn.Transformer.
+"""`torch.nn.Transformer`: https://docs.pytorch.org/docs/stable/generated/torch.nn.Transformer.
 
-That module begins and ends with vectors. The tables of the model around it go into the state dict by these names:
-`embedding.weight` of the target's tokens, and, where they are others, `source_embedding.weight` and the logits'
-`output.weight`. It ends both halves with a norm, and pre-norm or another activation are not seen in its weights:
-write `order="pre"`, `activation="gelu"`.
+That module maps vectors to vectors. Add the tables of the surrounding model to the state dict under these names:
+`embedding.weight` for the target's tokens; if they are separate, `source_embedding.weight` and `output.weight` for the
+logits. Both halves end with a norm. Its weights do not show pre-norm or another activation: give `order="pre"` or
+`activation="gelu"`.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _fields(weights: Weights) -> dict[str, Any]:
 
 
 def _reshape(root: Block, weights: Weights) -> Block:
-    """As many layers as there are weights of, and the norms at the end."""
+    """As many layers as the weights have, and the norms at the end."""
     fields: dict[str, Any] = dict(root.fields)
     for half in ("encoder", "decoder"):
         (repeat,) = fields[half]

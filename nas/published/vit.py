@@ -1,8 +1,7 @@
-"""The Vision Transformer as Hugging Face names it, https://github.com/huggingface/transformers:
-`models/vit/modeling_vit.py`.
+"""Hugging Face's Vision Transformer, https://github.com/huggingface/transformers: `models/vit/modeling_vit.py`.
 
-The convolution that cuts an image into patches is the linear map of `searchspace.backbones.patches`. Without a
-classifier the last hidden states come out; a pooler beside them is left out.
+Its convolution over patches is the linear map of `searchspace.backbones.patches`. Without a classifier the model
+returns the last hidden states. A pooler is ignored.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ LAYER = (
     *linear("body.{b}.of.0.inner", "layers.{n}.mlp.fc1"),
     *linear("body.{b}.of.0.output", "layers.{n}.mlp.fc2"),
 )
-# Of the files that are published, which older releases wrote.
+# names in the published files, which older releases wrote
 RENAMED: Mapping[str, Rename] = {
     r"^encoder\.layer\.": "layers.",
     r"\.attention\.attention\.(query|key|value)\.": lambda found: f".attention.{found[1][0]}_proj.",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 LINE_SECONDS = 15.0  # between two plain lines about the running units
 LIVE_SECONDS = 0.5  # between two updates of the live bar
-SHARE = 20  # reading the store may take one part in so many of the time, however large the study
+SHARE = 20  # reading the store takes at most 1/20 of the time, even if the study is large
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """Pareto fronts that change point by point, for `nas.schedulers.order`.
 
-Each front is a set of points, of which none dominates another. Two operations are enough to keep all fronts of a set
+Each front is a set of points that do not dominate each other. Two operations are enough to keep all fronts of a set
 in order while points arrive: does a member dominate this point, and which members do these points dominate?
 """
 

@@ -1,6 +1,6 @@
 """The tables of a search: studies, architectures, trials and their units. The comment above a table is its invariant.
 
-Everything that can be a constraint is one, so the database rejects a state that contradicts its row, whoever writes it.
+Everything that can be a constraint is one, so the database rejects a row that contradicts itself, from any program.
 These are plain SQLAlchemy tables: importing its object-relational mapper costs as much CPU as all of `nas status`.
 """
 

@@ -6,15 +6,16 @@ A strategy derives from `StrategyBase` and writes `propose`, and `learn` if it l
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from random import Random
 
 from nas.strategies.contract import Evaluate, NothingLeft, Proposal, Result, SearchSpace, Started, generator
 
-DRAWS = 200  # if so many draws in a row are known failures, the space has nothing else
-ATTEMPTS = 500  # if so many proposals in a row are known or pending, the space has nothing else
+DRAWS = 200  # if this many draws in a row are known failures, the space has nothing else
+ATTEMPTS = 500  # if this many proposals in a row are known or pending, the space has nothing else
 
 
-class StrategyBase:
+class StrategyBase(ABC):
     """space: where points come from. objectives: how many there are. evaluate: those that need no training."""
 
     def __init__(self, space: SearchSpace, *, seed: int, objectives: int = 1, evaluate: Evaluate | None = None) -> None:
@@ -26,14 +27,14 @@ class StrategyBase:
         self._started: set[str] = set()
         self._told: set[str] = set()
 
+    @abstractmethod
     def propose(self, rng: Random, number: int, tried: int) -> Proposal:
         """A proposal for trial `number`. `tried` counts the draws for this trial that were of no use."""
-        raise NotImplementedError
 
-    def learn(self, result: Result, failed: bool) -> None:
+    def learn(self, result: Result, failed: bool) -> None:  # noqa: B027 (random search learns nothing)
         """Learn from a result; `failed` if it has no values or one that is not finite."""
 
-    def suppose(self, started: Started) -> None:
+    def suppose(self, started: Started) -> None:  # noqa: B027 (most need no more than the pending hashes)
         """An earlier proposal of the same batch counts as pending. What is done here must be undone after `ask`."""
 
     def ask(self, number: int, count: int = 1, attempt: int = 0) -> list[Proposal]:

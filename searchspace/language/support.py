@@ -20,7 +20,7 @@ from searchspace.language.traversal import BODY, REPEAT, children
 from searchspace.tree import Block, Choice, Floats, Hole, Integers, Same, Scalar, Value, has_holes
 
 TRIES = 4000  # combinations to try before a value counts as valid
-RANGE = 1024  # the longest range of which all numbers are tried; of a longer one only the ends
+RANGE = 1024  # in a range up to this length all numbers are tried, in a longer one only the ends
 FILLINGS = 64  # the most ways to fill a nested block; with more it is left open
 SHOWN = 6  # the most values in one message
 NEAR = 64  # how far from an invalid number to look for a valid one

@@ -11,7 +11,7 @@ label of an option (see `holes.labels`) or a number. Paths are stable and follow
 Inside a repeat, a hole is filled once for all copies. With `each: true` it is filled for each copy, and so is
 everything inside its options; in nested repeats, for each copy of every repeat. If the `times` of a repeat is filled
 for each copy of an outer repeat, so is everything inside it. A repeat that shares its weights has one body, with `@1`
-in its paths. `!same NAME` is the hole of that name: whichever is reached first fills it, and both get the same value.
+in its paths. `!same NAME` is the hole of that name: the one reached first is filled, and both get its value.
 """
 
 from __future__ import annotations

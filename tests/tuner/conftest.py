@@ -14,7 +14,7 @@ FAULTY = Path(__file__).with_name("faulty_operation.py")
 
 @pytest.fixture
 def faulty(monkeypatch):
-    """The module of the operation; nobody else finds it registered."""
+    """The module of the operation, registered for this test only."""
     registry.operations()
     monkeypatch.setattr(registry, "_operations", dict(registry._operations))
     sys.modules.pop(f"tuner_loaded_{FAULTY.stem}", None)

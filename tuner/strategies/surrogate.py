@@ -21,7 +21,7 @@ from tuner.strategies.registry import strategy
 if TYPE_CHECKING:
     from tuner.strategies._gaussian_process import GaussianProcess
 
-TRIED = 200  # random configurations, of which the farthest from all known is proposed at the start
+TRIED = 200  # random configurations; at the start the one farthest from all known ones is proposed
 CANDIDATES = 20_000  # if the space is larger, this many are drawn at random at each fit
 
 

@@ -1,1 +1,1 @@
-"""Tasks made of random symbols, each of which needs one mechanism: recall by position, by content, or over a gap."""
+"""Tasks made of random symbols. Each needs one mechanism: recall by position, by content, or over a gap."""

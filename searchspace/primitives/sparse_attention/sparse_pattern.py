@@ -75,7 +75,7 @@ class SparsePattern:
 
     @property
     def piece(self) -> int:
-        """The size of the key blocks of which A1 and A2 of the fixed pattern consist."""
+        """The size of the key blocks that make up A1 and A2 of the fixed pattern."""
         return math.gcd(self.stride, self.summary)
 
     def listed(self, part: Part, length: int) -> int:

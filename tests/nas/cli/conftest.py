@@ -114,7 +114,7 @@ def study(finished: Finished, monkeypatch: pytest.MonkeyPatch) -> Finished:
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder to work in, with the files of a search that has not begun."""
+    """An empty folder to work in, with the files of a search that has not started."""
     write_files(tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -107,7 +107,9 @@ def test_a_shell_completes_commands_studies_and_architectures(line, expected, st
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_shell_gets_a_script_that_asks_for_completions(shell, nas, monkeypatch):
-    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")  # else that of whoever runs the tests
+    monkeypatch.setenv(
+        "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1"
+    )  # else the shell that runs the tests decides
 
     assert f"_NAS_COMPLETE=complete_{shell}" in nas("--show-completion", shell).out
 

@@ -10,7 +10,7 @@ from searchspace.model.architecture import Architecture
 
 
 @pytest.fixture
-def begun(files):
+def unstarted(files):
     package.open_study("runs/tiny.db", "tiny", "tiny.yaml").close()
 
 
@@ -22,14 +22,14 @@ def tell(nas, asked, *answer):
     return nas("tell", "tiny", asked["unit"], "--owner", asked["owner"], *answer)
 
 
-def test_two_who_ask_never_get_the_same(begun, nas):
+def test_two_who_ask_never_get_the_same(unstarted, nas):
     units = [*ask(nas, "--count", "2"), *ask(nas)]
 
     assert len({each["unit"] for each in units}) == 3
     assert len({Architecture.parse(each["architecture"]).hash for each in units}) == 3
 
 
-def test_what_is_told_is_recorded(begun, nas):
+def test_what_is_told_is_recorded(unstarted, nas):
     (asked,) = ask(nas)
     told = tell(nas, asked, "bits_per_byte=2.5", "loss=1.7", "--json")
 
@@ -41,7 +41,7 @@ def test_what_is_told_is_recorded(begun, nas):
     assert row["flops"] > 0
 
 
-def test_good_trials_are_asked_for_again_at_the_next_rung_and_then_there_is_nothing_left(begun, nas):
+def test_good_trials_are_asked_for_again_at_the_next_rung_and_then_there_is_nothing_left(unstarted, nas):
     seen = []
     for number in range(20):
         ended = nas("ask", "tiny", "--json")
@@ -58,7 +58,7 @@ def test_good_trials_are_asked_for_again_at_the_next_rung_and_then_there_is_noth
     assert nas("status", "tiny", "--json").json()["trials"]["complete"] >= 1
 
 
-def test_a_lease_that_ran_out_is_given_again_and_its_first_holder_is_refused(begun, nas):
+def test_a_lease_that_ran_out_is_given_again_and_its_first_holder_is_refused(unstarted, nas):
     (first,) = ask(nas, "--lease", "1")
     time.sleep(2.1)  # the database counts whole seconds
     (second,) = ask(nas)
@@ -72,7 +72,7 @@ def test_a_lease_that_ran_out_is_given_again_and_its_first_holder_is_refused(beg
     assert nas("best", "tiny", "--json").json()[0]["bits_per_byte"] == 2
 
 
-def test_what_was_told_is_not_told_twice(begun, nas):
+def test_what_was_told_is_not_told_twice(unstarted, nas):
     (asked,) = ask(nas)
     tell(nas, asked, "bits_per_byte=2")
     again = tell(nas, asked, "bits_per_byte=1")
@@ -81,7 +81,7 @@ def test_what_was_told_is_not_told_twice(begun, nas):
     assert nas("best", "tiny", "--json").json()[0]["bits_per_byte"] == 2
 
 
-def test_a_failure_is_told_with_its_reason(begun, nas):
+def test_a_failure_is_told_with_its_reason(unstarted, nas):
     (asked,) = ask(nas)
 
     assert "which is failed" in tell(nas, asked, "--failure", "out of patience").err
@@ -89,7 +89,7 @@ def test_a_failure_is_told_with_its_reason(begun, nas):
         assert store.trial(store.study("tiny").id, 0).error_text == "out of patience"
 
 
-def test_a_value_that_is_not_finite_is_a_failure(begun, nas):
+def test_a_value_that_is_not_finite_is_a_failure(unstarted, nas):
     (asked,) = ask(nas)
 
     assert "which is failed" in tell(nas, asked, "bits_per_byte=nan").err
@@ -106,7 +106,7 @@ def test_a_value_that_is_not_finite_is_a_failure(begun, nas):
         (["bits_per_byte=2", "--failure", "no"], "not both"),
     ],
 )
-def test_an_answer_that_cannot_be_used_is_refused_and_can_be_given_again(answer, said, begun, nas):
+def test_an_answer_that_cannot_be_used_is_refused_and_can_be_given_again(answer, said, unstarted, nas):
     (asked,) = ask(nas)
     refused = tell(nas, asked, *answer)
 
@@ -115,7 +115,7 @@ def test_an_answer_that_cannot_be_used_is_refused_and_can_be_given_again(answer,
     assert tell(nas, asked, "bits_per_byte=2").code == 0
 
 
-def test_the_text_of_a_unit_is_an_architecture_that_says_how_to_answer(begun, nas):
+def test_the_text_of_a_unit_is_an_architecture_that_says_how_to_answer(unstarted, nas):
     ended = nas("ask", "tiny", "--storage", "runs/tiny.db")
 
     assert Architecture.parse(ended.out)
@@ -124,14 +124,14 @@ def test_the_text_of_a_unit_is_an_architecture_that_says_how_to_answer(begun, na
     assert nas(*words).code == 0
 
 
-def test_who_asked_is_seen_in_the_status(begun, nas):
+def test_who_asked_is_seen_in_the_status(unstarted, nas):
     ask(nas)
 
     assert "by nas ask: 1 unit" in nas("status", "tiny").out
 
 
 @pytest.mark.parametrize("command", [["ask", "tinny"], ["tell", "tinny", "1", "--owner", "me", "loss=1"]])
-def test_a_study_that_is_not_there_is_told(command, begun, nas):
+def test_a_study_that_is_not_there_is_told(command, unstarted, nas):
     ended = nas(*command)
 
     assert ended.code == 3

@@ -1,4 +1,4 @@
-"""How a search is begun: its database, its study, and whom a second one meets there."""
+"""How a search starts: its database, its study, and a second search on the same study."""
 
 import pytest
 

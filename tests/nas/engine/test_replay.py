@@ -1,4 +1,4 @@
-"""A search is proposed again from its log alone, whoever ran it and in whatever order its results came."""
+"""A replay proposes a search again from its log alone, for any number of processes and any order of results."""
 
 import json
 import threading

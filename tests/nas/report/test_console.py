@@ -23,8 +23,8 @@ class Terminal(io.StringIO):
 
 
 @pytest.fixture
-def begun(describe):
-    """(config, store, study) of a search with finals that has not begun."""
+def unstarted(describe):
+    """(config, store, study) of a search with finals that has not started."""
     config = describe(scheduler=HALVING, finals="{top: 2, seeds: 3, steps: 8}", budget="{trials: 12}")
     store = launch.open_for(config)
     yield config, store, launch.enter(store, config)
@@ -39,8 +39,8 @@ def add(store, study, number, purpose="search"):
     ).unit  # fmt: skip
 
 
-def reporter(begun, stream, **changes):
-    config, store, study = begun
+def reporter(unstarted, stream, **changes):
+    config, store, study = unstarted
     return Reporter(store, study, budget=12, objective="loss", stream=stream, config=config, **changes)
 
 
@@ -50,10 +50,10 @@ def ended(report, unit, loss=None, seconds=2.0, failure=None):
     report.ended(unit, values, failure, outcome)
 
 
-def test_a_unit_that_ended_is_a_line_and_a_failure_is_one_line_with_its_reason(begun):
+def test_a_unit_that_ended_is_a_line_and_a_failure_is_one_line_with_its_reason(unstarted):
     stream = io.StringIO()
-    _, store, study = begun
-    with reporter(begun, stream) as report:
+    _, store, study = unstarted
+    with reporter(unstarted, stream) as report:
         ended(report, add(store, study, 0), loss=2.5)
         text = 'Traceback (most recent call last):\n  File "x.py"\nValueError: [red] is no color\n'
         ended(report, add(store, study, 1), failure=Failure(FailureKind.TASK_ERROR, text))
@@ -64,10 +64,10 @@ def test_a_unit_that_ended_is_a_line_and_a_failure_is_one_line_with_its_reason(b
     ]
 
 
-def test_a_line_counts_the_trials_as_the_store_has_them(begun):
-    _, store, study = begun
+def test_a_line_counts_the_trials_as_the_store_has_them(unstarted):
+    _, store, study = unstarted
     stream = io.StringIO()
-    report = reporter(begun, stream)
+    report = reporter(unstarted, stream)
     report._last = -1e9
     units = [add(store, study, number) for number in range(4)]
     store.finish(units[0].id, "me", 1, {"loss": 2.0}, last=True)
@@ -79,10 +79,10 @@ def test_a_line_counts_the_trials_as_the_store_has_them(begun):
     assert "4/12 trials: 1 done, 1 running, 1 paused, 1 failed | best loss 2 (rung 0)" in stream.getvalue()
 
 
-def test_a_higher_rung_says_more_than_a_better_value(begun):
-    _, store, study = begun
+def test_a_higher_rung_says_more_than_a_better_value(unstarted):
+    _, store, study = unstarted
     stream = io.StringIO()
-    with reporter(begun, stream) as report:
+    with reporter(unstarted, stream) as report:
         unit = add(store, study, 0)
         ended(report, unit, loss=2.0)
         ended(report, replace(unit, rung=1, steps=4), loss=2.4)
@@ -93,10 +93,10 @@ def test_a_higher_rung_says_more_than_a_better_value(begun):
     assert "best loss 2.4 (rung 1)" in stream.getvalue()
 
 
-def test_in_the_finals_it_says_so_and_how_long_they_take(begun):
-    _, store, study = begun
+def test_in_the_finals_it_says_so_and_how_long_they_take(unstarted):
+    _, store, study = unstarted
     stream = io.StringIO()
-    with reporter(begun, stream) as report:
+    with reporter(unstarted, stream) as report:
         for number in range(3):
             unit = add(store, study, number, purpose="final")
             ended(report, unit, loss=2.0, seconds=10.0)
@@ -113,10 +113,10 @@ def test_in_the_finals_it_says_so_and_how_long_they_take(begun):
     assert stream.getvalue().startswith("final 1 (seed 0): loss 2 (10.0 s)\n")
 
 
-def test_progress_is_shown_live_on_a_terminal_and_leaves_nothing_behind(begun):
-    _, store, study = begun
+def test_progress_is_shown_live_on_a_terminal_and_leaves_nothing_behind(unstarted):
+    _, store, study = unstarted
     stream = Terminal()
-    with reporter(begun, stream) as report:
+    with reporter(unstarted, stream) as report:
         ended(report, add(store, study, 0), loss=2.5)
         report._last = -1e9
         report.tick({(0, 0): Progress(1, 2, 3.125, 1000.0, 1.0)})
@@ -126,21 +126,21 @@ def test_progress_is_shown_live_on_a_terminal_and_leaves_nothing_behind(begun):
     assert "trial 0 rung 0: loss" not in stream.getvalue()  # it is in the counts
 
 
-def test_the_bar_moves_while_a_unit_in_this_process_keeps_the_search_busy(begun, monkeypatch):
-    _, store, study = begun
+def test_the_bar_moves_while_a_unit_in_this_process_keeps_the_search_busy(unstarted, monkeypatch):
+    _, store, study = unstarted
     monkeypatch.setattr(console, "LIVE_SECONDS", 0.01)
     stream, drawn = Terminal(), threading.Event()
-    with reporter(begun, stream) as report:
+    with reporter(unstarted, stream) as report:
         add(store, study, 0)
         monkeypatch.setattr(report._bar, "update", lambda head, running: drawn.set() if running else None)
         report.watch(lambda: {(0, 0): Progress(1, 2, 3.125, 1000.0, 1.0)})
         assert drawn.wait(30)
 
 
-def test_a_quiet_search_says_nothing(begun):
-    _, store, study = begun
+def test_a_quiet_search_says_nothing(unstarted):
+    _, store, study = unstarted
     stream = Terminal()
-    with reporter(begun, stream, quiet=True) as report:
+    with reporter(unstarted, stream, quiet=True) as report:
         report._last = -1e9
         ended(report, add(store, study, 0), loss=2.5)
         report.tick({})
@@ -149,12 +149,12 @@ def test_a_quiet_search_says_nothing(begun):
     assert stream.getvalue() == ""
 
 
-def test_the_store_is_asked_seldom(begun, monkeypatch):
-    _, store, _ = begun
+def test_the_store_is_asked_seldom(unstarted, monkeypatch):
+    _, store, _ = unstarted
     asked = []
     counts = store.counts
     monkeypatch.setattr(store, "counts", lambda study: asked.append(study) or counts(study))
-    with reporter(begun, Terminal()) as report:
+    with reporter(unstarted, Terminal()) as report:
         report._last = -1e9
         for _ in range(100):
             report._interval = max(report._interval, 60)

@@ -11,8 +11,8 @@ HALVING = "{halving: {rungs: [2, 4, 8], factor: 2}}"
 
 
 @pytest.fixture
-def begun(describe):
-    """`begun(...)`: (store, study) of a search that has not started."""
+def unstarted(describe):
+    """`unstarted(...)`: (store, study) of a search that has not started."""
     stores = []
 
     def make(**changes):
@@ -26,7 +26,7 @@ def begun(describe):
 
 
 def train(store, study, number, seconds, purpose="search", steps=2, last=False):
-    """A unit that ended after so many seconds."""
+    """A unit that ended after `seconds`."""
     unit = store.add_trial(
         study.id, number, (f"hash{number}", "text"), seed=0, purpose=purpose, operator="random", choices={},
         known_results=0, steps=steps, owner="me",
@@ -34,8 +34,8 @@ def train(store, study, number, seconds, purpose="search", steps=2, last=False):
     store.finish(unit.id, "me", 1, {"loss": 2.0}, last=last, seconds=seconds)
 
 
-def test_the_eta_follows_from_what_units_took(begun):
-    store, study = begun(budget="{trials: 12}", finals="{top: 1, seeds: 2, steps: 8}")
+def test_the_eta_follows_from_what_units_took(unstarted):
+    store, study = unstarted(budget="{trials: 12}", finals="{top: 1, seeds: 2, steps: 8}")
 
     assert report.eta(store, study) is None
     for number in range(2):
@@ -46,8 +46,8 @@ def test_the_eta_follows_from_what_units_took(begun):
     assert (found.phase, found.units, found.workers, found.finals_follow) == ("search", 19, 1, True)
 
 
-def test_failed_units_say_nothing_about_the_eta(begun):
-    store, study = begun(budget="{trials: 3}")
+def test_failed_units_say_nothing_about_the_eta(unstarted):
+    store, study = unstarted(budget="{trials: 3}")
     for number in range(3):
         unit = store.add_trial(
             study.id, number, (f"hash{number}", "text"), seed=0, purpose="search", operator="random", choices={},
@@ -58,8 +58,8 @@ def test_failed_units_say_nothing_about_the_eta(begun):
     assert report.eta(store, study) is None
 
 
-def test_the_eta_of_the_finals_waits_for_their_last_unit(begun):
-    store, study = begun(budget="{trials: 2}", finals="{top: 1, seeds: 2, steps: 8}")
+def test_the_eta_of_the_finals_waits_for_their_last_unit(unstarted):
+    store, study = unstarted(budget="{trials: 2}", finals="{top: 1, seeds: 2, steps: 8}")
     for number in range(2):
         train(store, study, number, 4.0)
     train(store, study, 2, 16.0, purpose="final", steps=8, last=True)
@@ -68,16 +68,16 @@ def test_the_eta_of_the_finals_waits_for_their_last_unit(begun):
     assert (found.phase, found.units, found.seconds) == ("finals", 3, pytest.approx(3 * 16))
 
 
-def test_the_eta_is_cut_off_by_the_budget_of_minutes(begun):
-    store, study = begun(budget="{trials: 1000, minutes: 1}")
+def test_the_eta_is_cut_off_by_the_budget_of_minutes(unstarted):
+    store, study = unstarted(budget="{trials: 1000, minutes: 1}")
     for number in range(2):
         train(store, study, number, 5.0)
 
     assert report.eta(store, study).seconds == pytest.approx(50)
 
 
-def test_a_running_study_has_an_eta_in_its_status_and_an_ended_one_none(begun):
-    store, study = begun(budget="{trials: 4}")
+def test_a_running_study_has_an_eta_in_its_status_and_an_ended_one_none(unstarted):
+    store, study = unstarted(budget="{trials: 4}")
     for number in range(2):
         train(store, study, number, 5.0)
     store.add_trial(

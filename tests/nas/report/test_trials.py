@@ -33,11 +33,11 @@ def test_results_come_without_architectures(opened):
 
 def test_nothing_that_changes_is_missed(opened):
     store, study = opened.store, opened.record
-    begun = report.changes(store, study)
-    assert (numbers(begun), begun.units) == ([], [])
+    unstarted = report.changes(store, study)
+    assert (numbers(unstarted), unstarted.units) == ([], [])
 
     first, second = opened.ask(2)
-    started = report.changes(store, study, begun.mark)
+    started = report.changes(store, study, unstarted.mark)
     assert numbers(started) == [0, 1]
     assert [unit.number for unit in started.units] == [0, 1]
 

@@ -10,7 +10,7 @@ from nas.schedulers.fronts import Cloud, Staircase
 
 
 def antichain(generator, count, objectives):
-    """Distinct points of which none dominates another."""
+    """Distinct points that do not dominate each other."""
     rows = np.unique(generator.integers(0, 30, (count, objectives)).astype(float), axis=0)
     return list(map(tuple, rows[pareto.front(rows)].tolist()))
 

@@ -66,7 +66,7 @@ def test_a_locked_file_says_so_after_the_wait(file):
     holder.execute("BEGIN IMMEDIATE")
 
     with open_store(file, wait=0.05) as store:
-        assert store.studies() == []  # a reader waits for nobody
+        assert store.studies() == []  # a reader does not wait
         with pytest.raises(StoreError, match=r"locked by another process, for more than 0.05 s.*fuser"):
             new_study(store)
         holder.close()

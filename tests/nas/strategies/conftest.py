@@ -23,7 +23,7 @@ class BitsPoint:
 
 
 class BitSpace:
-    """All strings of so many bits."""
+    """All strings of `length` bits."""
 
     def __init__(self, length=12):
         self.length = length

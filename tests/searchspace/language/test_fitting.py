@@ -129,7 +129,7 @@ def test_a_copy_of_a_repeat_may_hold_nothing_where_others_hold_something() -> No
 
 @st.composite
 def small_spaces(draw: st.DrawFn) -> Block:
-    """Two attentions in a decoder with few values each, most combinations of which are invalid."""
+    """Two attentions in a decoder. Each has few values, and most combinations are invalid."""
 
     def hole(*values: Any) -> Any:
         options = tuple(draw(st.lists(st.sampled_from(values), min_size=1, max_size=3, unique=True)))
