@@ -4,13 +4,14 @@ A task that takes no time, a point of 25 choices, one objective, random search. 
 trial: ours inline on SQLite and on Ray; Optuna's random and TPE samplers on its SQLite storage; Ray Tune with reused
 actors.
 
-Also the CPU time of the scheduler `halving` alone: 16,000 uniformly random results with two and with three objectives,
-each followed by a request for a promotion.
+Also the CPU time of the scheduler `halving` alone: 16,000 results with two and with three objectives, each followed by
+a request for a promotion. The values are uniformly random, or all on one Pareto front, or each widens one front.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import logging
 import random
 import tempfile
@@ -27,6 +28,7 @@ from nas.work import Outcome, Work
 
 HALVING_RESULTS = 16_000
 HALVING_OBJECTIVES = (2, 3)
+HALVING_VALUES = ("uniform", "one front", "wider front")
 HOLES = 25
 LAYERS = 12
 HEAD = """
@@ -146,10 +148,18 @@ def of_ray_tune(folder: Path, trials: int) -> list[float]:
     return [(time.perf_counter() - began) / trials] * trials
 
 
-def of_halving(objectives: int, trials: int) -> list[float]:
-    """CPU seconds for each result reported to halving, including the request for a promotion after it."""
+def values_of(kind: str, objectives: int, trials: int) -> list[tuple[float, ...]]:
+    """The values of `trials` results: `uniform`, `one front`, or a `wider front` with each result."""
     generator = random.Random(objectives)
-    results = [tuple(generator.random() for _ in range(objectives)) for _ in range(trials)]
+    if kind == "wider front":
+        return [(float(number), *[-float(number)] * (objectives - 1)) for number in range(trials)]
+    values = [tuple(generator.random() for _ in range(objectives)) for _ in range(trials)]
+    return values if kind == "uniform" else [tuple(each / sum(row) for each in row) for row in values]
+
+
+def of_halving(kind: str, objectives: int, trials: int) -> list[float]:
+    """CPU seconds for each result reported to halving, including the request for a promotion after it."""
+    results = values_of(kind, objectives, trials)
     scheduler = schedulers.make("halving", rungs=[1, 3, 9], factor=3)
     laps = []
     for number, values in enumerate(results):
@@ -175,9 +185,9 @@ def rows(trials: int, long: int) -> Iterator[dict]:
         yield _row("Optuna RandomSampler, SQLite", of_optuna(folder, min(trials, 300), "RandomSampler"), base, "")
         yield _row("Optuna TPESampler, SQLite", of_optuna(folder, min(trials, 300), "TPESampler"), base, "")
         yield _row("Ray Tune, reused actors", of_ray_tune(folder, min(trials, 200)), base, "")
-        for objectives in HALVING_OBJECTIVES:
-            name = f"telling {HALVING_RESULTS:,} results to halving, {objectives} objectives"
-            yield _row(name, of_halving(objectives, HALVING_RESULTS), base, "0.2 ms")
+        for kind, objectives in itertools.product(HALVING_VALUES, HALVING_OBJECTIVES):
+            name = f"telling {HALVING_RESULTS:,} results to halving, {objectives} objectives, {kind}"
+            yield _row(name, of_halving(kind, objectives, HALVING_RESULTS), base, "0.2 ms")
 
 
 def _row(name: str, laps: list[float], base: list[float], bar: str) -> dict:

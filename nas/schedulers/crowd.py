@@ -32,22 +32,31 @@ class Crowd:
         return len(self._values)
 
     def update(self, joined: Mapping[int, Values], left: Sequence[int]) -> None:
-        """Trials leave, then others join. O(log F) comparisons for each, unless the span of the front changes."""
+        """Trials leave, then others join. O(log F) comparisons for each."""
         spans, touched = self._spans(), set(joined)
         for number in left:
             touched.update(self._remove(number))
         for number, values in joined.items():
             self._values[number] = values
             touched.update(self._insert(number, values))
-        if not self._values or self._spans() != spans:
-            self._rebuild()
-            return
-        for number in touched & self._values.keys():
-            self._place(number, spans)
+        self._is_stale |= not self._values or self._spans() != spans
+        if not self._is_stale:
+            for number in touched & self._values.keys():
+                self._place(number, spans)
 
     def first(self, open: AbstractSet[int]) -> tuple[int, int]:
         """The first of the trials in `open`, and its place in the order. `open` has a member on the front, and a trial
-        that was not in it does not come back."""
+        that was not in it does not come back.
+
+        Another span changes all distances, O(F log F). But a trial that widened the span is at an end of the front, so
+        its distance is infinite. As long as such a trial is open, the other distances are not needed.
+        """
+        if self._is_stale:
+            ends = sorted({number for column in self._columns for _, number in (column[0], column[-1])})
+            for place, number in enumerate(ends):
+                if number in open:
+                    return number, place
+            self._rebuild()
         while True:
             entry = self._waiting[0]
             if entry[1] in open and self._negated.get(entry[1]) == entry[0]:
@@ -55,6 +64,7 @@ class Crowd:
             heappop(self._waiting)
 
     def _rebuild(self) -> None:
+        self._is_stale = False  # whether the distances are those of an earlier span
         numbers = np.array(sorted(self._values), dtype=np.int64)
         rows = np.array([self._values[number] for number in numbers.tolist()])  # [F, M]
         distances = (-pareto.crowding(rows)).tolist() if len(rows) else []
