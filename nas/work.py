@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from nas.documents import Documents
 
 Kind = Literal["train", "probe"]
 
@@ -92,6 +95,7 @@ class Outcome:
     kind: Kind = "train"
     seconds: float
     metrics: Mapping[str, float] = field(default_factory=dict)  # at the end, on held-out data; of a probe its scores
+    documents: Mapping[str, Documents] = field(default_factory=dict)  # of `validation` and `test`, at the horizon
     curve: tuple[tuple[int, float], ...] = ()  # (step, training loss)
     checkpoint: Checkpoint | None = None
     failure: Failure | None = None

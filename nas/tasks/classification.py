@@ -5,11 +5,13 @@ N answers in a batch, V classes that an answer is one of.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nas.documents import Evaluation, Tally
 from nas.tasks.contract import Batch, Metric, Task
 from searchspace.contract import Context
 
@@ -21,14 +23,55 @@ class Classification(Task):
 
     def metrics(self, model: nn.Module, batches: Iterable[Batch]) -> dict[str, float]:
         """error: the fraction of wrong answers. loss: nats an answer."""
+        return self._scored(model, batches).metrics
+
+    def evaluate(self, model: nn.Module, batches: Iterable[Batch]) -> Evaluation:
+        """The metrics, and the error by document: each example is one, unless the task knows documents."""
+        return self._scored(model, batches)
+
+    def examples_of(self, batch: Batch, answers: int) -> Tensor:
+        """The example that each of the N `answers` of a batch belongs to: numbers from 0, [N].
+
+        Unless a task overrides it, the sequences of a batch have equally many answers, those of one after the other.
+        """
+        first = next((each for each in _tensors(batch) if each.ndim), None)
+        sequences = answers if first is None or answers % len(first) else len(first)
+        return torch.arange(sequences).repeat_interleave(answers // sequences)
+
+    def tally(self) -> Tally:
+        """Counts the answers by document."""
+        return Tally()
+
+    def documents_of(self, batch: Batch, examples: int, before: int) -> Tensor:
+        """The document of each of the `examples` of a batch, [examples]; `before` examples were in earlier batches."""
+        return torch.arange(before, before + examples)
+
+    def _scored(self, model: nn.Module, batches: Iterable[Batch]) -> Evaluation:
         nats = wrong = total = 0.0
+        tally, seen = self.tally(), 0
         for batch in batches:
             logits, right = self.outputs(model, batch, Context())
             nats += float(F.cross_entropy(logits.float(), right, reduction="sum"))
-            wrong += int((logits.argmax(1) != right).sum())
+            missed = logits.argmax(1) != right
+            wrong += int(missed.sum())
             total += len(right)
-        return {"error": wrong / total, "loss": nats / total}
+            examples = self.examples_of(batch, len(right)).cpu()
+            count = int(examples.max()) + 1
+            documents = self.documents_of(batch, count, seen).cpu()[examples]
+            tally.add(documents.numpy(), missed.cpu().numpy())
+            seen += count
+        return Evaluation({"error": wrong / total, "loss": nats / total}, tally.documents("error"))
 
     def predict(self, model: nn.Module, batch: Batch) -> Tensor:
         """The most likely class of each answer, [N]."""
         return self.outputs(model, batch, Context())[0].argmax(1)
+
+
+def _tensors(batch: Batch) -> Iterator[Tensor]:
+    if isinstance(batch, Tensor):
+        yield batch
+    elif isinstance(batch, dict):
+        yield from _tensors(list(batch.values()))
+    elif isinstance(batch, tuple | list):
+        for each in batch:
+            yield from _tensors(each)

@@ -27,10 +27,13 @@ import torch
 from torch import Tensor, nn
 
 from nas.criteria.registry import plain
+from nas.documents import Documents, Evaluation
 from nas.tasks.vocabulary import Vocabulary
 from searchspace.contract import Context
 from searchspace.cost import Shape
 from searchspace.tree import Scalar
+
+__all__ = ["SPLITS", "Batch", "Documents", "Evaluation", "Metric", "Split", "Task"]
 
 Batch = Any
 Split = Literal["train", "validation", "test"]
@@ -67,6 +70,13 @@ class Task(ABC):
     reports: tuple[Metric, ...] | None = None  # what `metrics` returns; None: the task does not say
     vocabulary: Vocabulary | None = None  # of the symbols in its batches, once prepared; None: it has no symbols
     criterion: str = "cross_entropy"  # computes the loss from `outputs`, unless the recipe names another criterion
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Score a class that defines only one of `metrics` and `evaluate` by that one, whatever its base defines."""
+        super().__init_subclass__(**options)
+        defined = {"metrics", "evaluate"} & vars(cls).keys()
+        for other in {"metrics", "evaluate"} - defined if defined else ():
+            setattr(cls, other, getattr(Task, other))
 
     @classmethod
     def resolve(cls, options: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -119,6 +129,20 @@ class Task(ABC):
 
     def metrics(self, model: nn.Module, batches: Iterable[Batch]) -> dict[str, float]:
         """What `model` reaches on held-out `batches`; called in evaluation mode, without gradients."""
+        if type(self).evaluate is not Task.evaluate:
+            return self.evaluate(model, batches).metrics
+        return self._mean_loss(model, batches)
+
+    def evaluate(self, model: nn.Module, batches: Iterable[Batch]) -> Evaluation:
+        """The metrics, and the first one by document if the task knows documents. A task overrides this or `metrics`.
+
+        The metric of all documents together must equal the metric of that name.
+        """
+        if type(self).metrics is not Task.metrics:
+            return Evaluation(self.metrics(model, batches))
+        return Evaluation(self._mean_loss(model, batches))
+
+    def _mean_loss(self, model: nn.Module, batches: Iterable[Batch]) -> dict[str, float]:
         losses = [self.loss(model, batch, Context()).item() for batch in batches]
         return {"loss": sum(losses) / len(losses)}
 
@@ -137,7 +161,7 @@ def defines_outputs(task: Task) -> bool:
 
 def reported(task: Task) -> tuple[Metric, ...] | None:
     """The metrics that `task` returns; None for a task of the user that does not declare them."""
-    if task.reports is None and type(task).metrics is Task.metrics:
+    if task.reports is None and type(task).metrics is Task.metrics and type(task).evaluate is Task.evaluate:
         return (Metric("loss"),)
     return task.reports
 

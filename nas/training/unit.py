@@ -20,6 +20,7 @@ from torch import nn
 
 from nas import metrics as names
 from nas import tasks
+from nas.documents import Documents, Evaluation
 from nas.errors import UsageError
 from nas.tasks.contract import Batch, Split, Task, reported
 from nas.training import checkpoints, partial
@@ -35,6 +36,8 @@ from searchspace.model.architecture import Architecture
 from searchspace.model.build import build
 
 log = logging.getLogger(__name__)
+
+SAME = 1e-4  # relative difference between a metric and its documents together: the task may have added in float32
 
 
 def run(work: Work, progress: Report | None = None) -> Outcome:
@@ -104,17 +107,20 @@ class Unit:
             partial.save(training, work)
             raise
         seconds = time.monotonic() - began
-        metrics = evaluate(training, "validation", deadline)
+        found = evaluate(training, "validation", deadline)
+        metrics, documents = dict(found.metrics), {}
         if work.steps >= work.horizon:
             test = evaluate(training, "test", deadline)
-            metrics |= {names.on_test(name): value for name, value in test.items()}
+            metrics |= {names.on_test(name): value for name, value in test.metrics.items()}
+            every = {"validation": found.documents, "test": test.documents}
+            documents = {split: each for split, each in every.items() if each is not None}
         if curve:
             metrics[names.of_run("train_loss")] = curve[-1][1]
             metrics[names.of_run("tokens_per_second")] = (work.steps - start) * task.shape.rows / seconds
         if restarted:
             metrics[names.of_run("restarted")] = 1.0
         metrics[names.of_run("steps")] = float(work.steps)
-        self.result = {"metrics": metrics, "curve": tuple(curve)}
+        self.result = {"metrics": metrics, "documents": documents, "curve": tuple(curve)}
         return training
 
     def probe(self) -> None:
@@ -164,8 +170,8 @@ class Unit:
         return build(architecture).to(self.device)
 
 
-def evaluate(training: Training, split: Split, deadline: Deadline) -> dict[str, float]:
-    """The task's metrics on held-out data, and the means of what the blocks report, such as `halting_steps`.
+def evaluate(training: Training, split: Split, deadline: Deadline) -> Evaluation:
+    """The task's evaluation on held-out data, with the means of what the blocks report, such as `halting_steps`.
 
     Raises NotFinite for a metric that is not finite, WrongReturn for a task that breaks its contract.
     """
@@ -175,15 +181,32 @@ def evaluate(training: Training, split: Split, deadline: Deadline) -> dict[str, 
     set_seed(training.seed, training.device)
     try:
         with torch.inference_mode(), training.autocast():
-            metrics = training.task.metrics(model, _placed(training, split, deadline))
+            found = training.task.evaluate(model, _placed(training, split, deadline))
     finally:
         hook.remove()
-    numbers = _numbers(metrics)
+    if not isinstance(found, Evaluation):
+        raise WrongReturn(f"evaluate must return an Evaluation, but it returned {found!r}.")
+    numbers = _numbers(found.metrics)
     _check_reported(training.task, numbers)
     for name, value in numbers.items():
         if not math.isfinite(value):
             raise NotFinite(f"The {split} metric {name} is {value} after step {training.step}.")
-    return sums.means() | numbers
+    _check_documents(found.documents, numbers)
+    return Evaluation(sums.means() | numbers, found.documents)
+
+
+def _check_documents(documents: Documents | None, metrics: Mapping[str, float]) -> None:
+    """Raise WrongReturn if the documents together do not give the metric that they are the parts of."""
+    if documents is None:
+        return
+    if documents.metric not in metrics:
+        raise WrongReturn(f"The documents are scored in {documents.metric!r}, which is none of {', '.join(metrics)}.")
+    expected, value = metrics[documents.metric], documents.value
+    if not math.isclose(value, expected, rel_tol=SAME, abs_tol=SAME):
+        raise WrongReturn(
+            f"The documents together must give the metric {documents.metric}, {expected:.6g}, but they give "
+            f"{value:.6g}."
+        )
 
 
 def _numbers(metrics: Any) -> dict[str, float]:

@@ -12,6 +12,7 @@ ray = pytest.importorskip("ray")
 from ray.cluster_utils import Cluster  # noqa: E402
 
 from nas.config import searchfile  # noqa: E402
+from nas.documents import Documents  # noqa: E402
 from nas.engine import launch  # noqa: E402
 from nas.errors import NasError  # noqa: E402
 from nas.runners._ray_runner import RayRunner  # noqa: E402
@@ -74,7 +75,8 @@ def test_units_run_in_other_processes_and_say_how_far_they_are(runner, tmp_path)
         progress(Progress(work.trial, 9, 1.5, 100.0, 2.0))
         while not go.exists():
             time.sleep(0.05)
-        return Outcome(trial=work.trial, rung=work.rung, seconds=1.0, device=str(os.getpid()))
+        documents = {"test": Documents("loss", ("a", "b"), [1.0, 2.0], [1.0, 1.0])}
+        return Outcome(trial=work.trial, rung=work.rung, seconds=1.0, documents=documents, device=str(os.getpid()))
 
     two = runner(run)
     assert two.workers == 2 and two.capacity == 3
@@ -88,6 +90,7 @@ def test_units_run_in_other_processes_and_say_how_far_they_are(runner, tmp_path)
     go.touch()
     outcomes = gathered(two, 3)
     assert sorted(outcomes) == [0, 1, 2] and str(os.getpid()) not in {each.device for each in outcomes.values()}
+    assert all(each.documents["test"].values.tolist() == [1.0, 2.0] for each in outcomes.values())
 
 
 def test_whatever_a_unit_raises_is_a_typed_failure(runner):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from nas import tasks
-from nas.tasks.contract import Metric, defines_outputs, reported
+from nas.tasks.contract import Documents, Evaluation, Metric, defines_outputs, reported
 from nas.tasks.shapes import check_drawn
 from nas.tasks.vocabulary import Vocabulary
 from searchspace.contract import Context
@@ -25,6 +25,16 @@ def test_a_task_reports_what_it_declares_and_predicts(name, small, model_for):
     assert answers.dtype == torch.int64 and answers.shape[0] == task.batch
     classes = task.requires().get("classes") or task.requires()["vocabulary"]
     assert 0 <= int(answers.min()) <= int(answers.max()) < classes
+
+
+@pytest.mark.parametrize("name", [name for name in tasks.names() if name != "language_model"])
+def test_the_documents_of_a_task_add_up_to_its_first_metric(name, small, model_for):
+    task = small(name)
+    with torch.inference_mode():
+        found = task.evaluate(model_for(task), task.held_out("validation"))
+    assert found.documents is not None and found.documents.metric == task.reports[0].name
+    assert found.documents.value == pytest.approx(found.metrics[found.documents.metric])
+    assert len(found.documents.names) > 1
 
 
 @pytest.mark.parametrize("name", tasks.names())
@@ -88,3 +98,21 @@ def test_a_reversal_is_generated_from_its_source_alone(small, model_for):
     model, (source, target) = model_for(task), task.draw("train", 0, 0)
     with torch.inference_mode():
         assert task.predict(model, (source, target)).equal(task.predict(model, (source, target.flip(0))))
+
+
+def test_a_class_is_scored_by_the_method_that_it_defines_itself(small, model_for):
+    class Counted(type(small("copy"))):
+        def metrics(self, model, batches):
+            return super().metrics(model, batches) | {"batches": 2.0}
+
+    class Scored(Counted):
+        def evaluate(self, model, batches):
+            return Evaluation({"error": 0.5}, Documents("error", ("a",), [0.5], [1.0]))
+
+    counted, scored = Counted(length=8, batch=2), Scored(length=8, batch=2)
+    model = model_for(counted)
+    batches = [counted.draw("test", 0, 0)]
+    with torch.inference_mode():
+        found = counted.evaluate(model, batches)
+    assert found.documents is None and found.metrics.keys() == {"error", "loss", "batches"}
+    assert scored.metrics(model, batches) == {"error": 0.5}

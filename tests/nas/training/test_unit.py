@@ -106,6 +106,25 @@ def test_the_test_part_is_looked_at_only_when_training_is_over(work):
     assert outcome.checkpoint is None
 
 
+SCORED = (
+    OWN.replace("import Task", "import Documents, Evaluation, Task")
+    + """
+    def evaluate(self, model, batches):
+        values = [self.loss(model, batch, None).item() + place for place, batch in enumerate(batches)]
+        documents = Documents("loss", ("first", "second"), values, [1.0, 1.0])
+        return Evaluation({"loss": sum(values) / 2}, documents)
+"""
+)
+
+
+def test_a_unit_at_its_horizon_carries_the_scores_of_its_held_out_documents(work):
+    early, late = run(own(work, SCORED, checkpoint=None)), run(own(work, SCORED, checkpoint=None, steps=12))
+    assert early.documents == {} and late.failure is None
+    assert late.documents.keys() == {"validation", "test"}
+    assert late.documents["test"].names == ("first", "second")
+    assert late.documents["test"].value == pytest.approx(late.metrics["test/loss"])
+
+
 @pytest.mark.parametrize("architecture", [ATTENTION, HALTING], ids=["attention", "halting"])
 def test_going_on_from_a_checkpoint_equals_an_uninterrupted_unit(work, architecture):
     work = dataclasses.replace(work, architecture=architecture, steps=12)
@@ -277,10 +296,17 @@ def test_an_error_in_the_users_task_shows_the_users_lines_alone(work):
          "batches must not end, but it ended before step 1"),
         ("def requires(self):", "def metrics(self, model, batches):\n        return 3\n\n    def requires(self):",
          "metrics must return a dict of numbers, but it returned 3"),
+        ("def requires(self):", "def evaluate(self, model, batches):\n        return 3\n\n    def requires(self):",
+         "evaluate must return an Evaluation, but it returned 3"),
+        ("def requires(self):",
+         "def evaluate(self, model, batches):\n        from nas.tasks import Documents, Evaluation\n"
+         "        return Evaluation({'loss': 2.0}, Documents('loss', 'a', [1.0], [1.0]))\n\n    def requires(self):",
+         "must give the metric loss, 2, but they give 1"),
         ("def requires(self):", "def prepare(self, cache):\n        open('nothing-here')\n\n    def requires(self):",
          "No such file or directory: 'nothing-here'"),
     ],
-    ids=["syntax", "import", "incomplete", "loss", "requires", "batches", "metrics", "prepare"],
+    ids=["syntax", "import", "incomplete", "loss", "requires", "batches", "metrics", "evaluate", "documents",
+         "prepare"],
 )  # fmt: skip
 def test_whatever_is_wrong_in_the_users_task_is_a_task_error(work, old, new, message):
     assert old in OWN
