@@ -37,6 +37,20 @@ def whole(low: int = 0) -> Check:
     return Check(function)
 
 
+def whole_or(word: str, low: int = 0) -> Check:
+    """Accept the word, and whole numbers of at least `low`."""
+
+    def function(value: Any) -> int | str:
+        if value == word:
+            return word
+        whole = isinstance(value, int | float) and not isinstance(value, bool) and value % 1 == 0
+        if not whole or value < low:
+            raise ValueError(f"must be {word} or a whole number of at least {low}")
+        return int(value)
+
+    return Check(function)
+
+
 def number(
     *, above: float | None = None, low: float = 0.0, below: float | None = None, high: float | None = None
 ) -> Check:

@@ -30,13 +30,15 @@ class Registry:
     """The things of one kind that the modules of `package` register.
 
     kind: what people call one of them, such as "strategy". given: parameters that the caller fills in, so they are not
-    options. Modules whose names begin with an underscore are parts of others and are not looked through.
+    options. offered: such parameters that a thing may leave out. Modules whose names begin with an underscore are parts
+    of others and are not looked through.
     """
 
-    def __init__(self, kind: str, package: str, given: Iterable[str] = ()) -> None:
+    def __init__(self, kind: str, package: str, given: Iterable[str] = (), offered: Iterable[str] = ()) -> None:
         self.kind = kind
         self.package = package
-        self.given = frozenset(given)
+        self.offered = frozenset(offered)
+        self.given = frozenset(given) | self.offered
         self._things: dict[str, Callable[..., Any]] = {}
         self._former: dict[str, str] = {}  # earlier name -> name
 
@@ -103,6 +105,8 @@ class Registry:
         """
         thing = self.find(name)
         values = self.check(name, written)
+        known = inspect.signature(thing).parameters
+        given = {key: value for key, value in given.items() if key in known or key not in self.offered}
         try:
             return thing(**given, **values)
         except (ValueError, TypeError) as error:

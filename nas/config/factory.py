@@ -157,20 +157,29 @@ def objectives(config: SearchConfig) -> list[Objective]:
 
 
 def strategy(
-    config: SearchConfig, space: Space, named: Named | None = None, evaluate: Evaluate | None = None
+    config: SearchConfig,
+    space: Space,
+    named: Named | None = None,
+    evaluate: Evaluate | None = None,
+    trials: int | None = None,
 ) -> Strategy:
     """A strategy of the search, or `named`, that of an arm. evaluate: the objectives that need no training.
 
-    Raises UsageError for an unknown name or an invalid option.
+    trials: how many are planned, for a new study; a study that exists has settled what depends on it. Raises UsageError
+    for an unknown name or an invalid option.
     """
     chosen = named or config.strategy
     count = len(config.objectives)
-    return strategy_registry.make(chosen.name, space, config.seed, count, evaluate, **chosen.options)
+    return strategy_registry.make(chosen.name, space, config.seed, count, evaluate, trials, **chosen.options)
 
 
-def scheduler(config: SearchConfig) -> Scheduler:
-    """A scheduler of the search. Raises UsageError for an unknown name or an invalid option."""
-    return scheduler_registry.make(config.scheduler.name, **config.scheduler.options)
+def scheduler(config: SearchConfig, *, ranks: bool = True) -> Scheduler:
+    """A scheduler of the search. ranks: False makes one that does not know the objectives and can only forecast.
+
+    Raises UsageError for an unknown name or an invalid option.
+    """
+    names = {each.name: str(each.direction) for each in objectives(config)} if ranks else None
+    return scheduler_registry.make(config.scheduler.name, names, **config.scheduler.options)
 
 
 def baselines(config: SearchConfig) -> list[Architecture]:

@@ -26,7 +26,7 @@ class Named(BaseModel):
         """As a search file has it."""
         if self.name == "metric":
             return self.options
-        options = self.options.get(BARE, self.options)
+        options = self.options[BARE] if set(self.options) == {BARE} else self.options
         return {self.name: options} if options else self.name
 
 
@@ -139,6 +139,11 @@ class SearchConfig(_Section):
     vocabulary: dict[str, Any] | None = None  # of the task, once its data are read
 
     _built: Built = PrivateAttr(default_factory=Built)
+
+    @property
+    def main_share(self) -> float:
+        """The share of the budget that the other arms leave to the search itself."""
+        return 1 - sum(arm.share for arm in self.arms.values())
 
     @property
     def built(self) -> Built:

@@ -119,7 +119,8 @@ class _Reading:
         for name, arm in config.arms.items():
             self.attempt(("arms", name, "strategy"), partial(factory.strategy, config, space, arm.strategy))
         self.attempt(("space",), lambda: checks.check_space(space, factory.prepared_task(config)), needs="task")
-        self.attempt(self.named("scheduler", config.scheduler), lambda: factory.scheduler(config))
+        ranks = "objectives" not in self.wrong
+        self.attempt(self.named("scheduler", config.scheduler), lambda: factory.scheduler(config, ranks=ranks))
         self.attempt(self.named("runner", config.runner), lambda: factory.runner_options(config))
         recipe = self.attempt(("recipe",), lambda: Recipe.read(config.recipe)) or Recipe()
         self.attempt(("recipe",), lambda: recipe.check(factory.task(config)), needs="task")

@@ -9,6 +9,7 @@ from typing import Any, Self
 from nas import report as reports
 from nas.config import factory
 from nas.config.schema import SETTLED, Named, SearchConfig
+from nas.config.settled import settle
 from nas.engine.finals import Report
 from nas.engine.loop import Search
 from nas.errors import StoreError, UsageError
@@ -95,6 +96,7 @@ def search(config: SearchConfig, *, quiet: bool = False, runner: Runner | None =
 
 def _search(store: Store, config: SearchConfig, quiet: bool, runner: Runner | None) -> Result:
     study = enter(store, config)
+    config = settle(config, SearchConfig(**study.config))
     first = factory.objectives(config)[0]
     reporter = Reporter(
         store,
@@ -133,14 +135,15 @@ def open_for(config: SearchConfig) -> Store:
 def enter(store: Store, config: SearchConfig) -> Study:
     """The study that `config` names. It is created if it is new; else its space grows if that of `config` has.
 
-    Raises UsageError or SpaceError if the study there is another search.
+    The study keeps the options that `nas.config.settled` settles, also those that the search file leaves out. Raises
+    UsageError or SpaceError if the study there is another search.
     """
     if config.study not in {study.name for study in store.studies()}:
         task = factory.prepared_task(config)
         try:
             return store.create_study(
                 config.study,
-                _kept(config),
+                _kept(settle(config)),
                 config.space,
                 config.seed,
                 [{"name": o.name, "direction": str(o.direction)} for o in factory.objectives(config)],
@@ -151,8 +154,8 @@ def enter(store: Store, config: SearchConfig) -> Study:
     study = store.study(config.study)
     if check_continues(store, study, config):
         store.add_space_version(study.id, config.space)
-    store.update_study(study.id, config=_kept(config))
-    return study
+    store.update_study(study.id, config=_kept(settle(config, SearchConfig(**study.config))))
+    return store.study(config.study)
 
 
 def check_continues(store: Store, study: Study, config: SearchConfig) -> bool:
@@ -173,6 +176,7 @@ def _kept(config: SearchConfig) -> dict[str, Any]:
 def _check_same(study: Study, config: SearchConfig) -> None:
     """Raise UsageError if trials of `config` could not be compared with those of the study."""
     before = SearchConfig(**study.config)
+    config = settle(config, before)
     changed = [
         f"{name} was {_short(then)}, is {_short(now)}"
         for name in SETTLED

@@ -29,8 +29,10 @@ def proposer(
 
 def arms(config: SearchConfig, space: Space, scores: Scores, baselines: Sequence[Architecture] = ()) -> list[Arm]:
     """The arms of a search, `main` first, without any knowledge. The baselines belong to `main`."""
-    rest = 1 - sum(arm.share for arm in config.arms.values())
-    named = [(MAIN, config.strategy, rest), *((name, arm.strategy, arm.share) for name, arm in config.arms.items())]
+    named = [
+        (MAIN, config.strategy, config.main_share),
+        *((name, arm.strategy, arm.share) for name, arm in config.arms.items()),
+    ]
     return [
         Arm(
             name,

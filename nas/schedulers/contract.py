@@ -33,7 +33,11 @@ class Level:
 
 
 class Scheduler(Protocol):
-    """Constructed as `cls(**options)`."""
+    """Constructed as `cls(**options)`; one with a parameter `objectives` is given {name: direction} of the search.
+
+    An attribute `settled`, if there is one, has the options that the study keeps, although the search file leaves them
+    out: a later release may have another default.
+    """
 
     def start(self, number: int) -> int:
         """The steps of the first training unit of trial `number`. The same answer every time."""

@@ -1,38 +1,41 @@
-"""Asynchronous successive halving with several objectives: the best 1/factor of a level continue to the next.
+"""Asynchronous successive halving: the best 1/factor of a level continue to the next.
 
 Li et al. 2020, "A System for Massively Parallel Hyperparameter Tuning" (ASHA), https://arxiv.org/abs/1810.05934,
 algorithm 2: a level does not wait until it is full. If a worker is free, the highest level with an unpromoted trial
-among its best promotes it. Several objectives are ranked by Pareto front, then by crowding; ties go to the older trial.
+among its best promotes it. `nas.schedulers.rank` says what is best; ties go to the older trial.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections.abc import Mapping
 from itertools import pairwise
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from nas.schedulers.contract import Level, Promotion
-from nas.schedulers.order import Fronts, Line, Order
+from nas.schedulers.order import Order
+from nas.schedulers.rank import QUALITY, CostLimits, Rank, Ranking
 from nas.schedulers.registry import scheduler
 
 
 class Rung:
     """The results at one level, and which of its trials were promoted."""
 
-    def __init__(self) -> None:
-        self._results: dict[int, tuple[float, ...] | None] = {}
+    def __init__(self, ranking: Ranking) -> None:
+        self._ranking = ranking
+        self._results: dict[int, tuple[float, ...] | None] = {}  # what is ranked; None: cannot continue
         self._promoted: set[int] = set()
         self._order: Order | None = None  # of the trials with values; None while there are none
 
     def tell(self, number: int, values: tuple[float, ...] | None) -> None:
-        finite = values if values is not None and all(map(math.isfinite, values)) else None
+        ranked = None if values is None else self._ranking.values(values)
         is_new = number not in self._results
-        self._results[number] = finite
+        self._results[number] = ranked
         if is_new:
-            self._add(number, finite)
+            self._add(number, ranked)
         else:
             self._order = None
             for each in self._results.items():
@@ -51,7 +54,7 @@ class Rung:
         if values is None:
             return
         if self._order is None:
-            self._order = Line() if len(values) == 1 else Fronts()
+            self._order = self._ranking.order(values)
         if number in self._promoted:
             self._order.promote(number)
         self._order.add(number, values)
@@ -59,9 +62,11 @@ class Rung:
 
 @scheduler("halving")
 class Halving:
-    """rungs: training steps, in all, at each level, ascending. factor: one trial in `factor` continues.
+    """rungs: training steps, in all, at each level, ascending. factor: one trial in `factor` continues. rank and
+    cost_limits: see `nas.schedulers.rank`. objectives: {name: direction} of the search.
 
     A failure counts as a finished trial, so a level where trials fail still promotes; a failed trial never continues.
+    The same holds for a trial beyond a limit.
     """
 
     def __init__(
@@ -69,13 +74,18 @@ class Halving:
         *,
         rungs: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)],
         factor: Annotated[float, Field(gt=1)] = 3,
+        rank: Rank = QUALITY,
+        cost_limits: CostLimits | None = None,
+        objectives: Mapping[str, str] | None = None,
     ) -> None:
         for lower, higher in pairwise(rungs):
             if higher <= lower:
                 raise ValueError(f"rungs must ascend, but {lower} is followed by {higher}.")
         self.levels = rungs
         self.factor = factor
-        self._levels = [Rung() for _ in rungs]
+        self.settled: dict[str, Any] = {"rank": rank} if rank == QUALITY else {}
+        ranking = Ranking(rank, cost_limits or {}, objectives)
+        self._levels = [Rung(ranking) for _ in rungs]
         self._last: dict[int, int] = {}  # trial -> its highest rung so far
 
     def start(self, number: int) -> int:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from nas.registry import Registry, Thing
 from nas.schedulers.contract import Scheduler
 
-registry = Registry("scheduler", "nas.schedulers")
+registry = Registry("scheduler", "nas.schedulers", offered=("objectives",))
 
 
 def scheduler(name: str) -> Callable[[Thing], Thing]:
@@ -21,6 +21,9 @@ def schedulers() -> list[str]:
     return registry.names()
 
 
-def make(name: str, /, **options: Any) -> Scheduler:
-    """The scheduler `name`. Raises UsageError for an unknown name or an invalid option."""
-    return registry.make(name, {}, options)
+def make(name: str, objectives: Mapping[str, str] | None = None, /, **options: Any) -> Scheduler:
+    """The scheduler `name`. Raises UsageError for an unknown name or an invalid option.
+
+    objectives: {name: direction} of the search, in their order; None if the scheduler is only to forecast.
+    """
+    return registry.make(name, {"objectives": objectives}, options)

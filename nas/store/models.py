@@ -73,6 +73,7 @@ study = Table(
     optional("data_hash", Text),
     required("version", Text),  # of the package that made the study
     required("sequence", BigInteger),
+    optional("ending", Document),  # why the last search ended; null while it runs, see `nas.engine.ending`
     required("token", Text),  # of the call that made the row: a retry after a lost connection finds its own row by it
     CheckConstraint("length(name) > 0", name="named"),
     CheckConstraint("sequence >= 0", name="sequence_counts"),
@@ -118,6 +119,8 @@ trial = Table(
     optional("known_trials", BigInteger),  # started trials that it knew then; null: it knew none
     required("cheap_values", Document),  # objectives that need no training, by name
     optional("evidence", Document),  # how those that were measured were found, by name
+    optional("parameters", BigInteger),
+    optional("step_flops", Double),  # of one training step: forward and backward pass of a batch
     required("created_at", Moment),
     optional("started_at", Moment),
     optional("finished_at", Moment),

@@ -18,7 +18,7 @@ _STUDY = select(*study.c[*Study.__dataclass_fields__])
 MOST_IDS = 500  # in one statement
 LIGHT = (  # the columns of a trial that are read for lists; the architecture, the point and long texts are left out
     *("id", "number", "place", "arm", "purpose", "operator", "seed", "state", "rung", "steps", "architecture_hash"),
-    *("created_at", "started_at", "finished_at", "error_kind"),
+    *("created_at", "started_at", "finished_at", "error_kind", "parameters", "step_flops"),
 )
 _OWN_COLUMNS = [name for name in Trial.__dataclass_fields__ if name not in ("architecture", "values")]
 _WITH_UNIT = trial.outerjoin(  # the last finished training unit, if there is one
@@ -48,6 +48,7 @@ _RESULT = (
         architecture.c.text.label("architecture"),
         trial.c.choices,
         trial.c.cheap_values,
+        trial.c.step_flops,
         unit.c.error_kind,
         unit.c.seconds,
     )

@@ -61,6 +61,7 @@ class Study:
     data_hash: str | None
     version: str
     sequence: int
+    ending: dict[str, Any] | None = None  # why the last search ended, see `nas.engine.ending`; None while it runs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +103,8 @@ class Trial:
     started_at: datetime | None = None
     finished_at: datetime | None = None
     error_kind: str | None = None
+    parameters: int | None = None  # None: an older version added the trial
+    step_flops: float | None = None  # FLOPs of one training step, None as above
     architecture: str = ""  # the text; heavy, as is all that follows
     parents: tuple[int, ...] = ()
     choices: Any = None
@@ -158,6 +161,7 @@ class Unit:
     architecture: str = ""
     choices: Any = None
     cheap_values: Mapping[str, float] = field(default_factory=dict)
+    step_flops: float | None = None
     start_uri: str | None = None  # the checkpoint of the rung below
     start_sha256: str | None = None
 
@@ -262,4 +266,6 @@ class NewTrial:
     limit: int | None
     failure: tuple[str, str] | None
     space_version: int | None
+    parameters: int | None
+    step_flops: float | None
     token: str

@@ -114,9 +114,9 @@ class Store:
         return self.database.read(queries.studies)
 
     def update_study(self, study_id: int, **values: Any) -> None:
-        """Replace `config` or `data_hash`. Raises ValueError for any other key."""
-        if not values or not set(values) <= {"config", "data_hash"}:
-            raise ValueError(f"Only config and data_hash of a study may change, but got {sorted(values)}.")
+        """Replace `config`, `data_hash` or `ending`. Raises ValueError for any other key."""
+        if not values or not set(values) <= {"config", "data_hash", "ending"}:
+            raise ValueError(f"Only config, data_hash and ending of a study may change, but got {sorted(values)}.")
         self.database.write(lambda connection: studies.change(connection, study_id, values))
 
     def add_space_version(self, study_id: int, text: str) -> int:
@@ -149,13 +149,15 @@ class Store:
         limit: int | None = None,
         failure: tuple[str, str] | None = None,
         space_version: int | None = None,
+        costs: tuple[int, float] | None = None,
     ) -> TrialAdded | TrialRefused:
         """Add a trial (architecture: (hash, text)) with its first unit, leased to `owner` if there is one.
 
         steps, kind: of that unit. limit: the largest number of trials of this arm and purpose. known_results,
         known_trials: what the strategy knew, see `Trial`. failure: (kind, text) of a proposal that cannot be trained,
         which is recorded as failed. evidence: how values that were measured were found, by objective, plain data.
-        space_version: None is the newest. Raises ValueError for a seed or a value that cannot be stored.
+        space_version: None is the newest. costs: parameters, and FLOPs of one training step. Raises ValueError for a
+        seed or a value that cannot be stored.
         """
         endings.check_finite(cheap_values or {})
         new = NewTrial(
@@ -180,6 +182,8 @@ class Store:
             limit=limit,
             failure=failure,
             space_version=space_version,
+            parameters=costs and costs[0],
+            step_flops=costs and costs[1],
             token=_token(),
         )
         return self.database.write(lambda connection: trials.add(connection, new))

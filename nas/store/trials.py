@@ -126,6 +126,8 @@ def _insert_trial(connection: Connection, new: NewTrial, before: Any) -> int:
         "known_trials": new.known_trials,
         "cheap_values": dict(new.cheap_values),
         "evidence": dict(new.evidence) or None,
+        "parameters": new.parameters,
+        "step_flops": new.step_flops,
         "created_at": before.time,
         "started_at": before.time if new.owner and not new.failure else None,
         "finished_at": before.time if new.failure else None,

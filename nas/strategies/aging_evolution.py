@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from random import Random
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
+from nas.options import whole_or
 from nas.strategies.base import StrategyBase
 from nas.strategies.contract import Evaluate, Proposal, Result, SearchSpace
-from nas.strategies.population import Member, best_first, extra_mutations, mutated
+from nas.strategies.population import AUTO, Member, best_first, extra_mutations, mutated, random_start
 from nas.strategies.registry import strategy
 
 
@@ -31,14 +32,16 @@ class AgingEvolution(StrategyBase):
         seed: int,
         objectives: int = 1,
         evaluate: Evaluate | None = None,
+        trials: int | None = None,
         population: Annotated[int, Field(ge=1)] = 100,
         sample: Annotated[int, Field(ge=1)] = 20,
-        start: Annotated[int, Field(ge=1)] = 20,
+        start: Annotated[int | Literal["auto"], whole_or(AUTO, 1)] = AUTO,
     ) -> None:
         super().__init__(space, seed=seed, objectives=objectives, evaluate=evaluate)
         self.population = population
         self.sample = sample
-        self.first = min(start, population)
+        self.first = min(random_start(start, trials), population)
+        self.settled = {"start": self.first} if start == AUTO else {}
         self.members: OrderedDict[int, Member] = OrderedDict()  # by number, in the order in which they finished
         self._ranked: list[Member] | None = None  # best first; None if it has to be computed again
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from random import Random
+from typing import Any
 
 from nas.strategies.contract import Evaluate, NothingLeft, Proposal, Result, SearchSpace, Started, generator
 
@@ -23,6 +25,7 @@ class StrategyBase(ABC):
         self.seed = seed
         self.objectives = objectives
         self.evaluate = evaluate
+        self.settled: Mapping[str, Any] = {}  # see `Strategy`
         self._failed: set[str] = set()  # hashes of architectures
         self._started: set[str] = set()
         self._told: set[str] = set()

@@ -91,7 +91,12 @@ class Result:
 
 
 class Strategy(Protocol):
-    """Constructed as `cls(space, seed=..., objectives=<count>, evaluate=None, **options)`."""
+    """Constructed as `cls(space, seed=..., objectives=<count>, evaluate=None, **options)`.
+
+    One with a parameter `trials` is given the planned number of trials when a study is created, and None later. An
+    attribute `settled`, if there is one, has the options that follow from it. The study keeps them, so a larger budget
+    changes no proposal.
+    """
 
     def ask(self, number: int, count: int = 1, attempt: int = 0) -> list[Proposal]:
         """Proposals for the trials `number`, `number + 1`, ...: distinct, and none that is known or pending.

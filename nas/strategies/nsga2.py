@@ -9,15 +9,16 @@ https://doi.org/10.1007/978-3-642-01020-0_18), because workers finish one by one
 from __future__ import annotations
 
 from random import Random
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field
 
 from nas import pareto
+from nas.options import whole_or
 from nas.strategies.base import StrategyBase
 from nas.strategies.contract import Evaluate, Proposal, Result, SearchSpace
-from nas.strategies.population import Member, extra_mutations, mutated
+from nas.strategies.population import AUTO, Member, extra_mutations, mutated, random_start
 from nas.strategies.registry import strategy
 
 
@@ -34,15 +35,17 @@ class NSGA2(StrategyBase):
         seed: int,
         objectives: int = 1,
         evaluate: Evaluate | None = None,
+        trials: int | None = None,
         population: Annotated[int, Field(ge=2)] = 50,
-        start: Annotated[int, Field(ge=2)] = 20,
+        start: Annotated[int | Literal["auto"], whole_or(AUTO, 2)] = AUTO,
         crossover: Annotated[float, Field(ge=0, le=1)] = 0.5,
         mutation: Annotated[float, Field(ge=0, le=1)] = 0.5,
         tournament: Annotated[int, Field(ge=1)] = 8,
     ) -> None:
         super().__init__(space, seed=seed, objectives=objectives, evaluate=evaluate)
         self.population = population
-        self.first = min(start, population)
+        self.first = min(random_start(start, trials), population)
+        self.settled = {"start": self.first} if start == AUTO else {}
         self.crossover = crossover
         self.mutation = mutation
         self.tournament = tournament

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from nas.errors import UsageError
 from nas.strategies.base import StrategyBase
 from nas.strategies.contract import Evaluate, Proposal, Result, SearchSpace, Started, generator
-from nas.strategies.population import extra_mutations, mutated
+from nas.strategies.population import AUTO, extra_mutations, mutated, random_start
 from nas.strategies.registry import strategy
 from searchspace.errors import nearest
 from searchspace.tree import Hole
@@ -30,6 +30,7 @@ UNUSABLE = {
     "GridSampler": "it needs a grid besides the space; BruteForceSampler tries every architecture",
     "PartialFixedSampler": "it wraps another sampler; fill the hole in the space instead",
 }
+START = "n_startup_trials"  # what Optuna calls the number of random trials
 
 
 @strategy("optuna")
@@ -43,6 +44,7 @@ class Optuna(StrategyBase):
         seed: int,
         objectives: int = 1,
         evaluate: Evaluate | None = None,
+        trials: int | None = None,
         sampler: str = "TPESampler",
         **options: Any,
     ) -> None:
@@ -52,8 +54,10 @@ class Optuna(StrategyBase):
         self._optuna = _optuna_study
         super().__init__(space, seed=seed, objectives=objectives, evaluate=evaluate)
         self.sampler = sampler
-        self.options = options
+        self.options = dict(options)
         self.kind = self._find(sampler, objectives)
+        self.settled = self._random_start(trials)
+        self.options |= self.settled
         self.study, self.ledger = _optuna_study.new_study(objectives)
         self._base: tuple[int, Point] | None = None  # the number of a trial and what the sampler proposed for it
         self._places: dict[int, int] = {}  # number of the trial -> its index in Optuna's study
@@ -104,6 +108,13 @@ class Optuna(StrategyBase):
                 return self.space.realise(partial(self._holes.suggest, trial))
             except ValueError as error:
                 raise UsageError(f"Optuna's {self.sampler} cannot sample this space: {error}") from error
+
+    def _random_start(self, trials: int | None) -> dict[str, int]:
+        """The number of random trials that the sampler starts with, if its own default is too many for `trials`."""
+        own = inspect.signature(self.kind).parameters.get(START)
+        if trials is None or own is None or START in self.options:
+            return {}
+        return {START: min(own.default, random_start(AUTO, trials))}
 
     def _enter(self, point: Point) -> int:
         """Put a point into Optuna's study as if its sampler had chosen it -> its index there."""

@@ -1,11 +1,11 @@
-"""What the evolutionary strategies share: members of a population, and how a child is mutated."""
+"""What the evolutionary strategies share: the random start, members of a population, and how a child is mutated."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from nas import pareto
 from nas.strategies.contract import SearchSpace
@@ -14,7 +14,20 @@ if TYPE_CHECKING:
     from searchspace.space.point import Point
 
 PATIENCE = 3  # draws without a new point before each child is mutated once more
+AUTO: Literal["auto"] = "auto"
+MOST_RANDOM = 20  # random trials before the first child, if the budget is large or unknown
+FEWEST_RANDOM = 4
 MOST = 8  # such mutations at most: such a child is about as good as a random architecture
+
+
+def random_start(start: int | Literal["auto"], trials: int | None) -> int:
+    """How many random trials come before the first child. `auto` is a quarter of `trials`, from 4 to 20.
+
+    So a search of 8 trials or more has at least as many children as random trials. With an unknown number it is 20.
+    """
+    if start != AUTO:
+        return start
+    return MOST_RANDOM if trials is None else min(MOST_RANDOM, max(FEWEST_RANDOM, trials // 4))
 
 
 @dataclass(frozen=True)

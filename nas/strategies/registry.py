@@ -8,7 +8,9 @@ from typing import Any
 from nas.registry import Registry, Thing
 from nas.strategies.contract import Evaluate, SearchSpace, Strategy
 
-registry = Registry("strategy", "nas.strategies", given=("space", "seed", "objectives", "evaluate"))
+registry = Registry(
+    "strategy", "nas.strategies", given=("space", "seed", "objectives", "evaluate"), offered=("trials",)
+)
 
 
 def strategy(name: str) -> Callable[[Thing], Thing]:
@@ -22,12 +24,19 @@ def strategies() -> list[str]:
 
 
 def make(
-    name: str, space: SearchSpace, seed: int, objectives: int, evaluate: Evaluate | None = None, /, **options: Any
+    name: str,
+    space: SearchSpace,
+    seed: int,
+    objectives: int,
+    evaluate: Evaluate | None = None,
+    trials: int | None = None,
+    /,
+    **options: Any,
 ) -> Strategy:
     """The strategy `name` on `space` for `objectives` objectives, all minimised.
 
-    evaluate: the objectives of a point that need no training. Raises UsageError for an unknown name or an invalid
-    option.
+    evaluate: the objectives of a point that need no training. trials: how many are planned. Raises UsageError for an
+    unknown name or an invalid option.
     """
-    given = {"space": space, "seed": seed, "objectives": objectives, "evaluate": evaluate}
+    given = {"space": space, "seed": seed, "objectives": objectives, "evaluate": evaluate, "trials": trials}
     return registry.make(name, given, options)

@@ -16,8 +16,8 @@ values = st.one_of(st.none(), st.tuples(st.integers(0, 4).map(float), st.integer
 events = st.lists(st.tuples(st.booleans(), values), min_size=1, max_size=60)
 
 
-def halving(**options):
-    return make("halving", **{"rungs": RUNGS, "factor": 3, **options})
+def halving(objectives=None, **options):
+    return make("halving", objectives, **{"rungs": RUNGS, "factor": 3, "rank": "pareto", **options})
 
 
 def run(scheduler, events):

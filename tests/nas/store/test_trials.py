@@ -48,7 +48,7 @@ def test_a_study_takes_a_larger_budget_and_a_larger_space(store, study, add):
 
 
 def test_only_config_and_data_of_a_study_change(store, study):
-    with pytest.raises(ValueError, match="Only config and data_hash"):
+    with pytest.raises(ValueError, match="Only config, data_hash and ending"):
         store.update_study(study.id, seed=8)
 
 

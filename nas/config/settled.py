@@ -1,0 +1,53 @@
+"""Options that a study keeps although its search file leaves them out.
+
+Some defaults depend on the budget (`start` of a strategy) or may change with a release (`rank` of a scheduler). A study
+stores the values that it was created with. So its proposals stay the same if the budget grows, and a later release
+continues it as it was. Strategies, schedulers and tasks name such options in their attribute `settled`.
+"""
+
+from __future__ import annotations
+
+import math
+
+from nas.config import factory
+from nas.config.schema import Named, SearchConfig
+
+AUTO = "auto"  # written in a search file, this is the same as leaving the option out
+ROUNDING = 1e-9  # of a share times a number of trials
+
+
+def settle(config: SearchConfig, study: SearchConfig | None = None) -> SearchConfig:
+    """`config` with the options that it leaves out: those of `study`, or today's defaults if the study is new.
+
+    Raises UsageError for an option that is invalid.
+    """
+    changes: dict[str, object] = {
+        "task": _settled(config.task, factory.task(config), study and study.task),
+        "scheduler": _settled(config.scheduler, factory.scheduler(config), study and study.scheduler),
+        "strategy": _strategy(config, config.strategy, config.main_share, study and study.strategy),
+    }
+    arms = {}
+    for name, arm in config.arms.items():
+        known = study.arms[name].strategy if study and name in study.arms else None
+        strategy = _strategy(config, arm.strategy, arm.share, known) if known or not study else arm.strategy
+        arms[name] = arm.model_copy(update={"strategy": strategy})
+    return config.model_copy(update=changes | {"arms": arms})
+
+
+def _strategy(config: SearchConfig, named: Named, share: float, known: Named | None) -> Named:
+    trials = planned_trials(config, share)
+    return _settled(named, factory.strategy(config, factory.space(config), named, trials=trials), known)
+
+
+def planned_trials(config: SearchConfig, share: float = 1.0) -> int | None:
+    """How many trials an arm with this share of the budget will start."""
+    return math.ceil(share * config.budget.trials - ROUNDING)
+
+
+def _settled(named: Named, built: object, known: Named | None) -> Named:
+    """`named` with the options that `built` settles. known: the same part as the study keeps it."""
+    found = {key: value for key, value in getattr(built, "settled", {}).items() if named.options.get(key, AUTO) == AUTO}
+    if known is not None:
+        same = known.name == named.name
+        found = {key: known.options[key] for key in found if same and key in known.options}
+    return named.model_copy(update={"options": {**named.options, **found}}) if found else named
