@@ -22,9 +22,9 @@ def settle(config: SearchConfig, study: SearchConfig | None = None) -> SearchCon
     Raises UsageError for an option that is invalid.
     """
     changes: dict[str, object] = {
-        "task": _settled(config.task, factory.task(config), study and study.task),
-        "scheduler": _settled(config.scheduler, factory.scheduler(config), study and study.scheduler),
-        "strategy": _strategy(config, config.strategy, config.main_share, study and study.strategy),
+        "task": _settled(config.task, factory.task(config), study.task if study else None),
+        "scheduler": _settled(config.scheduler, factory.scheduler(config), study.scheduler if study else None),
+        "strategy": _strategy(config, config.strategy, config.main_share, study.strategy if study else None),
     }
     arms = {}
     for name, arm in config.arms.items():
