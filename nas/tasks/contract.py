@@ -94,6 +94,14 @@ class Task(ABC):
         """The SHA-256 of the data, stored with a study; '' for data that depends only on the seed."""
         return ""
 
+    def data_facts(self) -> dict[str, Any]:
+        """What a reader of a result should know of the data, once prepared, as plain data for JSON; may be empty.
+
+        Text tasks tell the sizes of the parts, what a document is, and how much of the held-out text the training part
+        has too.
+        """
+        return {}
+
     def requires(self) -> dict[str, Scalar]:
         """The fields that the task decides of an architecture: its `kind`, `vocabulary`, `features`, `classes`."""
         return {}

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from torch import Tensor
 
+from nas.documents import Tally
 from nas.tasks.classification import Classification
 from nas.tasks.contract import Batch, Split
 from nas.tasks.text.language_model import LanguageModel
@@ -17,12 +19,13 @@ from nas.tasks.vocabulary import Vocabulary
 
 
 class OfText(Classification):
-    """The options are those of `language_model`: data, level, length, batch, evaluation.
+    """The options are those of `language_model`; what is scored are adjacent pieces of the held-out text.
 
     special: names of the symbols that the task adds to those of the text.
     """
 
     special: ClassVar[tuple[str, ...]] = ()
+    parts: ClassVar[int] = 2  # tensors of a batch, without the documents
 
     def __init__(self, **options: Any) -> None:
         self.source = LanguageModel(**options)
@@ -40,6 +43,9 @@ class OfText(Classification):
     def data_hash(self) -> str:
         return self.source.data_hash
 
+    def data_facts(self) -> dict[str, Any]:
+        return self.source.data_facts()
+
     @property
     def symbols(self) -> int:
         """How many symbols the text has; the special ones come after them."""
@@ -50,12 +56,19 @@ class OfText(Classification):
         return self.source.text.vocabulary_with(self.special)
 
     @abstractmethod
-    def examples(self, text: Tensor, random: np.random.Generator) -> Batch:
-        """A batch from text: [B, T]; `random` makes all random choices."""
+    def examples(self, text: Tensor, random: np.random.Generator) -> tuple[Tensor, ...]:
+        """A batch of `parts` tensors from text: [B, T]; `random` makes all random choices."""
 
     def draw(self, split: Split, seed: int, index: int) -> Batch:
         return self.examples(self.source.draw(split, seed, index)[0], np.random.default_rng([seed, index, 1]))
 
     def held_out(self, split: Split) -> Iterator[Batch]:
-        for index, windows in enumerate(self.source.held_out(split)):
-            yield self.examples(windows[0], np.random.default_rng([0, index, 2]))
+        """As `draw`, with the number of the document of each example in addition, [B]."""
+        for index, (text, documents) in enumerate(self.source.pieces(split)):
+            yield (*self.examples(text, np.random.default_rng([0, index, 2])), documents)
+
+    def tally(self) -> Tally:
+        return Tally(self.source.text.names)
+
+    def documents_of(self, batch: Batch, examples: int, before: int) -> Tensor:
+        return batch[-1] if len(batch) > self.parts else torch.zeros(examples, dtype=torch.int64)

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from nas.options import Positive
 from nas.tasks.registry import task
 from nas.tasks.text.derived import OfText
-from nas.tasks.text.language_model import Data, Level
+from nas.tasks.text.options import FRACTIONS, Data, Documents, Fractions, Level, SplitBy
 from searchspace.contract import Context
 from searchspace.tree import Scalar
 
 CLASSES = ("as written", "shifted", "shuffled")
-Labelled = tuple[Tensor, Tensor]  # tokens [B, T], classes [B]
+Labelled = tuple[Tensor, ...]  # tokens [B, T], classes [B]
 
 
 @task("disturbed_text")
@@ -31,9 +31,23 @@ class DisturbedText(OfText):
         level: Level = "bytes",
         length: Positive = 64,
         batch: Positive = 32,
-        evaluation: Positive | None = 32_768,
+        split: Fractions = FRACTIONS,
+        evaluation: Positive | None = None,
+        split_by: SplitBy = "documents",
+        documents: Documents = "auto",
+        remove_overlap: bool = False,
     ) -> None:
-        super().__init__(data=data, level=level, length=length, batch=batch, evaluation=evaluation)
+        super().__init__(
+            data=data,
+            level=level,
+            length=length,
+            batch=batch,
+            split=split,
+            evaluation=evaluation,
+            split_by=split_by,
+            documents=documents,
+            remove_overlap=remove_overlap,
+        )
 
     def requires(self) -> dict[str, Scalar]:
         return {"kind": "encoder", "vocabulary": self.symbols, "classes": len(CLASSES)}
@@ -46,5 +60,5 @@ class DisturbedText(OfText):
 
     def outputs(self, model: nn.Module, batch: Labelled, context: Context) -> tuple[Tensor, Tensor]:
         """The logits of the classes, [B, 3], and the classes, [B]."""
-        tokens, classes = batch
+        tokens, classes = batch[:2]
         return model(tokens, context), classes

@@ -6,56 +6,41 @@ B batch, T length, V vocabulary.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nas.criteria.registry import plain
-from nas.options import Check, Positive
+from nas.documents import Evaluation, Tally
+from nas.options import Positive
 from nas.tasks.contract import SPLITS, Metric, Split, Task, greedy
 from nas.tasks.own import TaskProblem
 from nas.tasks.registry import task
-from nas.tasks.text import reading
+from nas.tasks.text import facts, options, reading
+from nas.tasks.text.options import FRACTIONS, Data, Documents, Fractions, Level, SplitBy
+from nas.tasks.text.parts import Rules
 from nas.tasks.vocabulary import Vocabulary
 from searchspace.contract import Context
 from searchspace.tree import Scalar
 
-Windows = tuple[Tensor, Tensor, Tensor]  # inputs [B, T], targets [B, T], the UTF-8 bytes of each target [B, T]
-
-
-def _patterns(data: Any) -> list[str] | None:
-    """`data` as a list of patterns. Raises ValueError for anything else."""
-    if data is None:
-        return None
-    patterns = [data] if isinstance(data, str) else data
-    if not isinstance(patterns, Sequence) or not patterns or not all(isinstance(pattern, str) for pattern in patterns):
-        raise ValueError("must be a path, a pattern such as texts/*.txt, or a list of them")
-    return list(patterns)
-
-
-def _fractions(value: Any) -> tuple[float, ...]:
-    """`value` as one fraction for each split. Raises ValueError for anything else."""
-    numbers = [part for part in value if isinstance(part, int | float)] if isinstance(value, list | tuple) else []
-    if len(numbers) != len(SPLITS) or min(numbers) <= 0 or abs(sum(numbers) - 1) > 1e-9:
-        raise ValueError(f"must be {len(SPLITS)} fractions above 0 that add up to 1")
-    return tuple(numbers)
-
-
-Data = Annotated[str | Sequence[str] | None, Check(_patterns)]
-Level = Literal["bytes", "characters"]
+# inputs [B, T], targets [B, T], the UTF-8 bytes of each target [B, T]; of held-out data also the number of the document
+# of each target [B, T]. A target of 0 bytes is not scored.
+Windows = tuple[Tensor, ...]
 
 
 @task("language_model")
 class LanguageModel(Task):
-    """data: glob patterns of text files; None is the embedded corpus. level: bytes or characters. split: the shares of
-    the text to train on, to validate on and to test on, each one piece. evaluation: positions to evaluate on, spread
-    over the held-out part; None is all of it."""
+    """data: glob patterns of text files; None is the embedded corpus. level: bytes or characters. documents: where
+    documents begin. split_by, split: whether documents or positions are divided, and the shares to train on, to
+    validate on and to test on. remove_overlap: score no byte in a string of 32 bytes that the training part has too.
+    evaluation: positions to evaluate on, spread over the held-out part; None is all of it."""
 
     reports = (Metric("bits_per_byte", unit="bits"), Metric("loss", unit="nats"))
+    counted: np.ndarray | None = None  # whether each held-out symbol is scored; None: all are
 
     def __init__(
         self,
@@ -63,28 +48,32 @@ class LanguageModel(Task):
         level: Level = "bytes",
         length: Positive = 128,
         batch: Positive = 16,
-        split: Annotated[Sequence[float], Check(_fractions)] = (0.9, 0.05, 0.05),
-        evaluation: Positive | None = 32_768,
+        split: Fractions = FRACTIONS,
+        evaluation: Positive | None = None,
+        split_by: SplitBy = "documents",
+        documents: Documents = "auto",
+        remove_overlap: bool = False,
     ) -> None:
         if evaluation is not None and evaluation < length:
             raise ValueError(f"evaluation must be at least length, {length}, but got {evaluation}.")
-        self.data, self.level, self.length, self.batch = _patterns(data), level, length, batch
-        self.split, self.evaluation = _fractions(split), evaluation
+        self.data, self.level, self.length, self.batch = options.patterns(data), level, length, batch
+        self.split, self.split_by, self.evaluation = options.fractions(split), split_by, evaluation
+        self.rules = Rules(split_by, self.split, documents)
+        self.remove_overlap = remove_overlap
 
     @classmethod
-    def resolve(cls, options: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-        """`options` with the patterns of `data` relative to `folder`. Raises ValueError if `data` is no pattern."""
+    def resolve(cls, given: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+        """The options with the patterns of `data` relative to `folder`. Raises ValueError if `data` is no pattern."""
         try:
-            patterns = _patterns(options.get("data"))
+            data = options.absolute(given.get("data"), folder)
         except ValueError as error:
-            raise ValueError(f"data {error}, but got {options['data']!r}.") from error
-        if patterns is None:
-            return dict(options)
-        return {**options, "data": [str((folder / Path(pattern).expanduser()).absolute()) for pattern in patterns]}
+            raise ValueError(f"data {error}, but got {given['data']!r}.") from error
+        return dict(given) if data is None else {**given, "data": data}
 
     def prepare(self, cache: Path | None) -> None:
         """Read the text. Raises TaskProblem if it cannot be read or is too short."""
-        self.text = reading.read(self.data, self.level, cache)
+        self.text = reading.read(self.data, self.level, cache, self.rules)
+        self.cache = cache
         for part in SPLITS:
             low, high = self.part(part)
             if high - low <= self.length:
@@ -92,6 +81,7 @@ class LanguageModel(Task):
                     f"The {part} part of the text has {high - low} {self.level}, but a window needs "
                     f"{self.length + 1} (length + 1). Give more text, a smaller length, or another split."
                 )
+        self.counted = facts.counted(self.text, self.part, self.cache) if self.remove_overlap else None
 
     @property
     def vocabulary(self) -> Vocabulary:  # type: ignore[override]
@@ -101,12 +91,18 @@ class LanguageModel(Task):
     def data_hash(self) -> str:
         return self.text.sha256
 
+    def data_facts(self) -> dict[str, Any]:
+        return facts.of_text(self.text, self.part, self.cache, removed=self.remove_overlap)
+
     def requires(self) -> dict[str, Scalar]:
         return {"kind": "decoder", "vocabulary": self.text.size}
 
     def part(self, split: Split) -> tuple[int, int]:
         """The first symbol of a part and the one after its last; every window lies in one part."""
         size, index = len(self.text.symbols), SPLITS.index(split)
+        if self.text.bounds is not None:
+            ends = (0, *self.text.bounds, size)
+            return ends[index], ends[index + 1]
         return int(sum(self.split[:index]) * size), size if split == "test" else int(
             sum(self.split[: index + 1]) * size
         )
@@ -114,18 +110,73 @@ class LanguageModel(Task):
     def draw(self, split: Split, seed: int, index: int) -> Windows:
         low, high = self.part(split)
         random = np.random.default_rng([seed, index])
-        return self._windows(random.integers(low, high - self.length, self.batch))
+        return self._windows(random.integers(low, high - self.length, self.batch)[:, None] + self._places())
 
     def held_out(self, split: Split) -> Iterator[Windows]:
-        """Adjacent windows; with a smaller `evaluation`, windows spread evenly over the part."""
-        low, high = self.part(split)
-        fit = (high - low - 1) // self.length
-        count = fit if self.evaluation is None else min(fit, self.evaluation // self.length)
-        starts = low + self.length * (np.arange(count) * fit // count)
-        return (self._windows(starts[first : first + self.batch]) for first in range(0, count, self.batch))
+        """Adjacent windows; with a smaller `evaluation`, windows spread evenly over the part.
 
-    def _windows(self, starts: np.ndarray) -> Windows:
-        places = starts[:, None] + np.arange(self.length + 1)  # [B, T + 1]
+        If documents are divided, each symbol of the part is a target once: the symbol before the first one is the last
+        one, and the last window scores only what is left.
+        """
+        low, high = self.part(split)
+        for starts in self._batches(self._starts(split)):
+            places = starts[:, None] + self._places()  # [B, T + 1]
+            if self.split_by == "documents":
+                places = np.where(places < low, high - 1, places)
+            inputs, targets, widths = self._windows(places)
+            counts = self._scored(places[:, 1:], split)
+            yield inputs, targets, widths * torch.from_numpy(counts), torch.from_numpy(self._documents(places[:, 1:]))
+
+    def pieces(self, split: Split) -> Iterator[tuple[Tensor, Tensor]]:
+        """Adjacent pieces of held-out text, [B, T], and the number of the document in the middle of each, [B].
+
+        With `remove_overlap`, a piece of which half or more is not scored is left out.
+        """
+        low, high = self.part(split)
+        starts = self._starts(split)
+        if self.split_by == "documents":
+            starts = starts[:-1] + 1 if (high - low) % self.length and self.evaluation is None else starts + 1
+        if self.counted is not None:
+            places = starts[:, None] + np.arange(self.length)
+            starts = starts[self._scored(places, split).mean(axis=1) > 0.5]
+        for first in self._batches(starts):
+            places = first[:, None] + np.arange(self.length)
+            text = torch.from_numpy(self.text.symbols[places].astype(np.int64))
+            yield text, torch.from_numpy(self._documents(places[:, self.length // 2]))
+
+    def _starts(self, split: Split) -> np.ndarray:
+        """Where the held-out windows begin: the symbol before their first target."""
+        low, high = self.part(split)
+        if self.split_by == "position":
+            fit = (high - low - 1) // self.length
+            count = fit if self.evaluation is None else min(fit, self.evaluation // self.length)
+            return low + self.length * (np.arange(count) * fit // count)
+        fit = -(-(high - low) // self.length)
+        count = fit if self.evaluation is None else min(fit, self.evaluation // self.length)
+        return np.minimum(low + self.length * (np.arange(count) * fit // count), high - self.length) - 1
+
+    def _scored(self, places: np.ndarray, split: Split) -> np.ndarray:
+        """Whether each target is scored, uint8 of the shape of `places`, [B, T]."""
+        low, high = self.part(split)
+        counts = np.ones(places.shape, np.uint8)
+        if self.split_by == "documents" and len(places):
+            overlaps = (places[:, 0] - low) % self.length != 0  # the last window begins within the one before it
+            left = (high - low) % self.length
+            counts[overlaps, : self.length - left] = 0
+        if self.counted is not None:
+            counts &= self.counted[places - self.part("validation")[0]]
+        return counts
+
+    def _documents(self, places: np.ndarray) -> np.ndarray:
+        return self.text.documents(places).astype(np.int64)
+
+    def _batches(self, starts: np.ndarray) -> Iterator[np.ndarray]:
+        return (starts[first : first + self.batch] for first in range(0, len(starts), self.batch))
+
+    def _places(self) -> np.ndarray:
+        return np.arange(self.length + 1)
+
+    def _windows(self, places: np.ndarray) -> Windows:
         symbols = self.text.symbols[places].astype(np.int64)
         inputs, targets = symbols[:, :-1], symbols[:, 1:]
         widths = self.text.widths[targets]
@@ -133,19 +184,30 @@ class LanguageModel(Task):
 
     def outputs(self, model: nn.Module, batch: Windows, context: Context) -> tuple[Tensor, Tensor]:
         """The logits of every position, [B T, V], and the symbols that come next, [B T]."""
-        inputs, targets, _ = batch
+        inputs, targets = batch[:2]
         return model(inputs, context).flatten(0, 1), targets.flatten()
 
     def metrics(self, model: nn.Module, batches: Iterable[Windows]) -> dict[str, float]:
         """loss: nats a symbol. bits_per_byte: all bits over all UTF-8 bytes of the predicted symbols."""
-        nats = symbols = width = 0.0
+        return self._evaluation(model, batches).metrics
+
+    def evaluate(self, model: nn.Module, batches: Iterable[Windows]) -> Evaluation:
+        """The metrics, and the bits and UTF-8 bytes of each document."""
+        return self._evaluation(model, batches)
+
+    def _evaluation(self, model: nn.Module, batches: Iterable[Windows]) -> Evaluation:
+        tally, nats, symbols = Tally(self.text.names), 0.0, 0
         for batch in batches:
-            _, targets, widths = batch
-            loss = plain("cross_entropy")(*self.outputs(model, batch, Context()))
-            nats += loss.item() * targets.numel()
-            symbols += targets.numel()
-            width += float(widths.sum())
-        return {"bits_per_byte": nats / math.log(2) / width, "loss": nats / symbols}
+            logits, targets = self.outputs(model, batch, Context())
+            losses = F.cross_entropy(logits.detach().float(), targets, reduction="none").double().cpu()
+            widths = batch[2].flatten().cpu()
+            numbers = batch[3].flatten().cpu() if len(batch) > 3 else torch.zeros_like(targets, device="cpu")
+            scored = widths > 0
+            tally.add(numbers[scored].numpy(), losses[scored].numpy() / math.log(2), widths[scored].double().numpy())
+            nats += float(losses[scored].sum())
+            symbols += int(scored.sum())
+        documents = tally.documents("bits_per_byte")
+        return Evaluation({"bits_per_byte": documents.value, "loss": nats / symbols}, documents)
 
     def predict(self, model: nn.Module, batch: Windows) -> Tensor:
         """The second half of each sequence as `model` continues the first half greedily, [B, T - T // 2].

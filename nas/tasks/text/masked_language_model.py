@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from nas.options import Positive, number
 from nas.tasks.registry import task
 from nas.tasks.text.derived import OfText
-from nas.tasks.text.language_model import Data, Level
+from nas.tasks.text.options import FRACTIONS, Data, Documents, Fractions, Level, SplitBy
 from searchspace.contract import Context
 from searchspace.tree import Scalar
 
 HIDDEN, REPLACED = 0.8, 0.1  # of the chosen positions
-Masked = tuple[Tensor, Tensor, Tensor]  # inputs [B, T], targets [B, T], chosen [B, T] of bool
+Masked = tuple[Tensor, ...]  # inputs [B, T], targets [B, T], chosen [B, T] of bool
 
 
 @task("masked_language_model")
@@ -29,6 +29,7 @@ class MaskedLanguageModel(OfText):
     symbol of the vocabulary is the mask."""
 
     special = ("mask",)
+    parts = 3
 
     def __init__(
         self,
@@ -36,10 +37,24 @@ class MaskedLanguageModel(OfText):
         level: Level = "bytes",
         length: Positive = 128,
         batch: Positive = 16,
-        evaluation: Positive | None = 32_768,
+        split: Fractions = FRACTIONS,
+        evaluation: Positive | None = None,
+        split_by: SplitBy = "documents",
+        documents: Documents = "auto",
+        remove_overlap: bool = False,
         share: Annotated[float, number(above=0, high=1)] = 0.15,
     ) -> None:
-        super().__init__(data=data, level=level, length=length, batch=batch, evaluation=evaluation)
+        super().__init__(
+            data=data,
+            level=level,
+            length=length,
+            batch=batch,
+            split=split,
+            evaluation=evaluation,
+            split_by=split_by,
+            documents=documents,
+            remove_overlap=remove_overlap,
+        )
         self.share = share
 
     def requires(self) -> dict[str, Scalar]:
@@ -56,10 +71,13 @@ class MaskedLanguageModel(OfText):
 
     def outputs(self, model: nn.Module, batch: Masked, context: Context) -> tuple[Tensor, Tensor]:
         """The logits of the N chosen positions, [N, V], and their true symbols, [N]."""
-        inputs, targets, chosen = batch
+        inputs, targets, chosen = batch[:3]
         return model(inputs, context)[chosen], targets[chosen]
+
+    def examples_of(self, batch: Masked, answers: int) -> Tensor:
+        return batch[2].nonzero()[:, 0]
 
     def predict(self, model: nn.Module, batch: Masked) -> Tensor:
         """The text with the chosen positions filled in by the most likely symbols, [B, T]."""
-        inputs, _, chosen = batch
+        inputs, _, chosen = batch[:3]
         return torch.where(chosen, model(inputs, Context()).argmax(-1), inputs)

@@ -1,32 +1,43 @@
-"""Text as numbers: files read in a fixed order, as bytes or as characters, with the hash of what was read."""
+"""Text as numbers: files read in a fixed order and divided into parts, as bytes or as characters, with a hash."""
 
 from __future__ import annotations
 
 import glob
 import hashlib
 import json
-import platform
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from nas.tasks.own import TaskProblem
 from nas.tasks.prepared import prepared
-from nas.tasks.text import corpus
+from nas.tasks.text import corpus, documents, parts
+from nas.tasks.text.documents import File
+from nas.tasks.text.parts import Arranged, Rules
 from nas.tasks.vocabulary import Bytes, Characters, Vocabulary
+
+Patterns = Sequence[str] | Mapping[str, Sequence[str]] | None
+PLAIN = Rules()  # in the order of the files, nothing left out
 
 
 @dataclass(frozen=True)
 class Text:
-    """symbols: [N] of an unsigned type, below `size`. widths: [size], the UTF-8 bytes of each symbol. sha256: of the
-    bytes of the text. characters: those that the symbols are, None for bytes."""
+    """symbols: [N] of an unsigned type, below `size`, in the order of the parts. widths: [size], the UTF-8 bytes of
+    each symbol. sha256: of the bytes of the files. characters: those that the symbols are, None for bytes. starts: [D],
+    where documents begin. bounds: where training data end, and validation data; None if positions divide the text.
+    facts: `document`, what a document is, and `left_out`, bytes of held-out documents that are too long."""
 
     symbols: np.ndarray
     widths: np.ndarray
     sha256: str
     characters: str | None = None
+    starts: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
+    names: tuple[str, ...] = ("text",)
+    bounds: tuple[int, int] | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -42,81 +53,152 @@ class Text:
         """The vocabulary with `special` symbols after those of the text."""
         return Bytes(special) if self.characters is None else Characters(self.characters, special)
 
+    def documents(self, places: np.ndarray) -> np.ndarray:
+        """The number of the document of each place, int64 of the shape of `places`."""
+        return np.searchsorted(self.starts, places, side="right") - 1
 
-def read(patterns: Sequence[str] | None, level: str, cache: Path | None) -> Text:
-    """The files of `patterns` (None: the embedded corpus) one after the other in the order of their paths.
+    def encoded(self, low: int, high: int) -> np.ndarray:
+        """The UTF-8 bytes of the symbols from `low` to `high`, uint8."""
+        if self.characters is None:
+            return np.asarray(self.symbols[low:high])
+        points = np.frombuffer(self.characters.encode("utf-32-le"), np.uint32)
+        text = points[self.symbols[low:high]].tobytes().decode("utf-32-le")
+        return np.frombuffer(text.encode(), np.uint8)
 
+
+def read(patterns: Patterns, level: str, cache: Path | None, rules: Rules = PLAIN) -> Text:
+    """The files of `patterns` one after the other in the order of their paths, divided by `rules`.
+
+    None is the embedded corpus, `standard_library` the source of the Python that runs. A mapping gives files to parts.
     Raises TaskProblem if a pattern matches no file, or a file cannot be read or is not UTF-8.
     """
-    files = None if patterns is None else _files(patterns)
+    sources = _sources(patterns)
     if cache is None:
-        return _encode(_bytes(files), level, files)
-    folder = prepared(
-        cache, f"text2-{_key(files, level)}", lambda folder: _save(_encode(_bytes(files), level, files), folder)
-    )
-    return _open(folder)
+        return _made(sources, level, rules)
+    key = _key(sources, level, rules)
+    return _open(prepared(cache, f"text3-{key}", lambda folder: _save(_made(sources, level, rules), folder)))
 
 
-def _files(patterns: Sequence[str]) -> list[Path]:
+Sources = list[tuple[str | None, str | Path]]  # the part that it was given for, and a file or the name of a corpus
+
+
+def _sources(patterns: Patterns) -> Sources:
+    if patterns is None:
+        return [(None, corpus.EMBEDDED)]
+    if not isinstance(patterns, Mapping):
+        return [(None, each) for each in _files(patterns)]
+    found: Sources = [(part, each) for part, names in patterns.items() for each in _files(names)]
+    several = [path for number, (_, path) in enumerate(found) if path in [other for _, other in found[:number]]]
+    if several:
+        raise TaskProblem(f"data: {several[0]} is given for more than one part.")
+    return found
+
+
+def _files(patterns: Sequence[str]) -> list[str | Path]:
+    corpora = [each for each in patterns if each in corpus.NAMES]
     found: set[Path] = set()
     for pattern in patterns:
+        if pattern in corpora:
+            continue
         matches = [Path(match) for match in glob.glob(pattern, recursive=True)]  # noqa: PTH207 (Path.glob takes no absolute pattern)
         files = [path for path in matches if path.is_file()]
         if not files:
             hint = " It is a folder; name the files in it." if any(path.is_dir() for path in matches) else ""
             raise TaskProblem(f"data: no file matches {pattern!r} (from {Path.cwd()}).{hint}")
         found.update(files)
-    return sorted(found)
+    return [*corpora, *sorted(found)]
 
 
-def _bytes(files: list[Path] | None) -> bytes:
-    if files is None:
-        return corpus.standard_library()
-    try:
-        return b"".join(path.read_bytes() for path in files)
-    except OSError as error:
-        raise TaskProblem(f"data: {error.filename} cannot be read: {error.strerror}.") from error
+def _read(sources: Sources) -> list[File]:
+    files = []
+    common = _common([path for _, path in sources if isinstance(path, Path)])
+    for part, source in sources:
+        if isinstance(source, str):
+            files += [File(name, data, part) for name, data in corpus.files(source)]
+            continue
+        try:
+            files.append(File(source.absolute().relative_to(common).as_posix(), source.read_bytes(), part))
+        except OSError as error:
+            raise TaskProblem(f"data: {error.filename} cannot be read: {error.strerror}.") from error
+    return files
 
 
-def _encode(data: bytes, level: str, files: list[Path] | None) -> Text:
-    sha256 = hashlib.sha256(data).hexdigest()
+def _common(paths: Sequence[Path]) -> Path:
+    """The deepest folder that all paths are in."""
+    folders = [path.absolute().parent for path in paths]
+    while len(set(folders)) > 1:
+        deepest = max(len(folder.parts) for folder in folders)
+        folders = [folder.parent if len(folder.parts) == deepest else folder for folder in folders]
+    return folders[0] if folders else Path()
+
+
+def _made(sources: Sources, level: str, rules: Rules) -> Text:
+    files = _read(sources)
+    arranged = parts.arrange(files, rules)
+    return _encode(arranged, level, files)
+
+
+def _hash(files: Sequence[File]) -> str:
+    """The SHA-256 of all bytes, and of the parts that the files were given for, if any were."""
+    found = hashlib.sha256()
+    for each in files:
+        found.update(each.data)
+    given = [(each.part, len(each.data)) for each in files if each.part]
+    if given:
+        found.update(json.dumps(given).encode())
+    return found.hexdigest()
+
+
+def _encode(arranged: Arranged, level: str, files: Sequence[File]) -> Text:
+    data, starts, bounds = arranged.data, arranged.starts, arranged.bounds
+    facts = {"document": arranged.document, "left_out": arranged.left_out}
+    made: dict[str, Any] = {"sha256": _hash(files), "names": arranged.names, "facts": facts}
     if level == "bytes":
-        return Text(np.frombuffer(data, np.uint8), np.ones(256, np.uint8), sha256)
+        symbols, widths = np.frombuffer(data, np.uint8), np.ones(256, np.uint8)
+        return Text(symbols, widths, starts=starts, bounds=bounds, **made)
     try:
         points = np.frombuffer(data.decode("utf-8").encode("utf-32-le"), np.uint32)
-    except UnicodeDecodeError as error:
-        raise TaskProblem(
-            f"data: {_place(files, error.start)} is not UTF-8 ({error.reason}). Convert it, or use level: bytes."
-        ) from error
-    alphabet, symbols = np.unique(points, return_inverse=True)
+    except UnicodeDecodeError:
+        raise TaskProblem(f"data: {_broken(files)}. Convert it, or use level: bytes.") from None
+    alphabet, numbers = np.unique(points, return_inverse=True)
     widths = np.array([len(chr(point).encode()) for point in alphabet], np.uint8)
+    if bounds is not None:
+        low, high = documents.in_characters(data, np.array(bounds))
+        bounds = int(low), int(high)
+    symbols = numbers.astype(np.uint16 if len(alphabet) <= 2**16 else np.uint32)
     characters = "".join(map(chr, alphabet))
-    return Text(symbols.astype(np.uint16 if len(alphabet) <= 2**16 else np.uint32), widths, sha256, characters)
+    starts = documents.in_characters(data, starts)
+    return Text(symbols, widths, characters=characters, starts=starts, bounds=bounds, **made)
 
 
-def _place(files: list[Path] | None, position: int) -> str:
-    """'FILE, byte N' for a position in the joined data."""
-    for path in files or []:
-        size = path.stat().st_size
-        if position < size:
-            return f"{path}, byte {position},"
-        position -= size
-    return f"byte {position}"
+def _broken(files: Sequence[File]) -> str:
+    """'FILE, byte N, is not UTF-8' for the first file that is not."""
+    for each in files:
+        try:
+            each.data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            return f"{each.name}, byte {error.start}, is not UTF-8 ({error.reason})"
+    return "a file is not UTF-8"
 
 
-def _key(files: list[Path] | None, level: str) -> str:
+def _key(sources: Sources, level: str, rules: Rules) -> str:
     """A hash of what the prepared data depends on: a file that changes gets another key."""
-    if files is None:
-        source: object = [platform.python_version(), corpus.SIZE]
-    else:
-        source = [(str(path.absolute()), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
-    return hashlib.sha256(json.dumps([level, source]).encode()).hexdigest()[:16]
+    marks = [
+        (part, *corpus.mark(each))
+        if isinstance(each, str)
+        else (part, str(each.absolute()), each.stat().st_size, each.stat().st_mtime_ns)
+        for part, each in sources
+    ]
+    return hashlib.sha256(json.dumps([level, asdict(rules), marks]).encode()).hexdigest()[:16]
 
 
 def _save(text: Text, folder: Path) -> None:
     np.save(folder / "symbols.npy", text.symbols)
     np.save(folder / "widths.npy", text.widths)
+    np.save(folder / "starts.npy", text.starts)
     (folder / "sha256").write_text(text.sha256)
+    about = {"names": text.names, "bounds": text.bounds, "facts": dict(text.facts)}
+    (folder / "about.json").write_text(json.dumps(about))
     if text.characters is not None:
         (folder / "characters").write_bytes(text.characters.encode("utf-8"))  # no newline of it may be translated
 
@@ -124,5 +206,14 @@ def _save(text: Text, folder: Path) -> None:
 def _open(folder: Path) -> Text:
     symbols = np.load(folder / "symbols.npy", mmap_mode="r")
     alphabet = folder / "characters"
-    characters = alphabet.read_bytes().decode("utf-8") if alphabet.exists() else None
-    return Text(symbols, np.load(folder / "widths.npy"), (folder / "sha256").read_text(), characters)
+    about = json.loads((folder / "about.json").read_text())
+    return Text(
+        symbols,
+        np.load(folder / "widths.npy"),
+        (folder / "sha256").read_text(),
+        alphabet.read_bytes().decode("utf-8") if alphabet.exists() else None,
+        np.load(folder / "starts.npy"),
+        tuple(about["names"]),
+        None if about["bounds"] is None else tuple(about["bounds"]),
+        about["facts"],
+    )

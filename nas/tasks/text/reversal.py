@@ -14,11 +14,11 @@ from nas.options import Positive
 from nas.tasks.contract import greedy
 from nas.tasks.registry import task
 from nas.tasks.text.derived import OfText
-from nas.tasks.text.language_model import Data, Level
+from nas.tasks.text.options import FRACTIONS, Data, Documents, Fractions, Level, SplitBy
 from searchspace.contract import Context
 from searchspace.tree import Scalar
 
-Pair = tuple[Tensor, Tensor]  # source [B, T], target [B, T]
+Pair = tuple[Tensor, ...]  # source [B, T], target [B, T]
 
 
 @task("reversal")
@@ -33,9 +33,23 @@ class Reversal(OfText):
         level: Level = "bytes",
         length: Positive = 32,
         batch: Positive = 32,
-        evaluation: Positive | None = 8_192,
+        split: Fractions = FRACTIONS,
+        evaluation: Positive | None = None,
+        split_by: SplitBy = "documents",
+        documents: Documents = "auto",
+        remove_overlap: bool = False,
     ) -> None:
-        super().__init__(data=data, level=level, length=length, batch=batch, evaluation=evaluation)
+        super().__init__(
+            data=data,
+            level=level,
+            length=length,
+            batch=batch,
+            split=split,
+            evaluation=evaluation,
+            split_by=split_by,
+            documents=documents,
+            remove_overlap=remove_overlap,
+        )
         self.source_length = self.target_length = length
 
     def requires(self) -> dict[str, Scalar]:
@@ -46,13 +60,13 @@ class Reversal(OfText):
 
     def outputs(self, model: nn.Module, batch: Pair, context: Context) -> tuple[Tensor, Tensor]:
         """The logits of each target symbol, [B T, V], given the true ones before it, and the target, [B T]."""
-        source, target = batch
+        source, target = batch[:2]
         logits = model(source, torch.cat([self._start(target), target[:, :-1]], dim=1), context)
         return logits.flatten(0, 1), target.flatten()
 
     def predict(self, model: nn.Module, batch: Pair) -> Tensor:
         """The target as `model` generates it greedily from the source, [B, T]."""
-        source, target = batch
+        source, target = batch[:2]
         return greedy(model, self._start(target), target.shape[1], source)
 
     def _start(self, target: Tensor) -> Tensor:

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from nas import tasks
 from nas.errors import UsageError
 from nas.tasks.contract import SPLITS
-from nas.tasks.text import corpus
 from nas.tasks.text import reading as text
 from nas.tasks.text.language_model import LanguageModel
 from searchspace.contract import Context
@@ -59,24 +58,25 @@ class Uniform(nn.Module):
     index=st.integers(0, 10**9),
 )
 def test_no_window_reaches_into_another_part(size, length, weights, seed, index):
-    task = LanguageModel(length=length, batch=8, split=[weight / sum(weights) for weight in weights])
+    shares = [weight / sum(weights) for weight in weights]
+    task = LanguageModel(length=length, batch=8, split=shares, split_by="position")
     # Each symbol is its own place, so that a window shows where it was cut.
     task.text = text.Text(np.arange(size, dtype=np.uint32), np.ones(size, np.uint8), "")
     parts = [task.part(split) for split in SPLITS]
     assert parts[0][0] == 0 and parts[-1][1] == size
     assert parts[0][1] == parts[1][0] and parts[1][1] == parts[2][0]
     for split, (low, high) in zip(SPLITS, parts):
-        for inputs, targets, _ in [task.draw(split, seed, index), *task.held_out(split)]:
+        for inputs, targets, *_ in [task.draw(split, seed, index), *task.held_out(split)]:
             assert torch.equal(inputs[:, 1:], targets[:, :-1])
             assert int(inputs.min()) >= low and int(targets.max()) < high
 
 
 @pytest.mark.parametrize("evaluation", [None, 64, 1_000])
 def test_held_out_windows_never_overlap_and_span_the_part(evaluation, prose):
-    task = prepared(prose, length=16, batch=4, evaluation=evaluation)
+    task = prepared(prose, length=16, batch=4, evaluation=evaluation, split_by="position")
     task.text = text.Text(np.arange(3_000, dtype=np.uint32), np.ones(3_000, np.uint8), "")
     low, high = task.part("validation")
-    targets = torch.cat([targets.flatten() for _, targets, _ in task.held_out("validation")])
+    targets = torch.cat([targets.flatten() for _, targets, *_ in task.held_out("validation")])
     assert len(targets.unique()) == len(targets)
     wanted = high - low if evaluation is None else min(evaluation, high - low)
     assert wanted - 16 - 1 <= len(targets) <= wanted
@@ -90,6 +90,37 @@ def test_the_first_and_the_last_window_of_a_part_are_drawn(prose):
     assert int(inputs.min()) == low and int(targets.max()) == high - 1
 
 
+@settings(max_examples=8, deadline=None)
+@given(length=st.integers(1, 300), batch=st.integers(1, 9), level=st.sampled_from(["bytes", "characters"]))
+def test_every_held_out_byte_is_predicted_once_for_its_own_document(tmp_path_factory, length, batch, level):
+    path = tmp_path_factory.getbasetemp() / "lines.txt"
+    path.write_text("".join(f"Zeile {number} für sich\n\n" for number in range(300)), encoding="utf-8")
+    task = prepared(path, length=length, batch=batch, level=level)
+    for split in ("validation", "test"):
+        low, high = task.part(split)
+        found = {name: bytearray() for name in task.text.names}
+        with torch.inference_mode():
+            evaluation = task.evaluate(Uniform(task.text.size), task.held_out(split))
+        for inputs, targets, widths, numbers in task.held_out(split):
+            assert inputs.shape == targets.shape == widths.shape == numbers.shape == (len(inputs), length)
+            assert torch.equal(inputs[:, 1:], targets[:, :-1])
+            for target, width, number in zip(targets.flatten(), widths.flatten(), numbers.flatten()):
+                if width:
+                    symbol = int(target)
+                    character = task.text.characters[symbol].encode() if level == "characters" else bytes([symbol])
+                    found[task.text.names[number]] += character
+        ends = [*task.text.starts[1:], len(task.text.symbols)]
+        expected = {
+            name: bytes(task.text.encoded(start, end))
+            for name, start, end in zip(task.text.names, task.text.starts, ends)
+            if low <= start < high
+        }
+        assert {name: bytes(each) for name, each in found.items() if each} == expected
+        assert set(evaluation.documents.names) == set(expected)
+        sizes = [len(expected[name]) for name in evaluation.documents.names]
+        assert evaluation.documents.weights.tolist() == sizes
+
+
 def test_a_uniform_model_needs_eight_bits_for_a_byte(prose):
     task = prepared(prose, length=16, batch=4)
     metrics = task.metrics(Uniform(256), task.held_out("test"))
@@ -98,7 +129,7 @@ def test_a_uniform_model_needs_eight_bits_for_a_byte(prose):
 
 
 def test_bits_per_byte_of_characters_count_the_bytes_they_take(prose):
-    task = prepared(prose, level="characters", length=16, batch=4, evaluation=None)
+    task = prepared(prose, level="characters", length=16, batch=4, split_by="position")
     assert task.requires() == {"kind": "decoder", "vocabulary": len(set(PROSE))}
     low, high = task.part("validation")
     metrics = task.metrics(Uniform(len(set(PROSE))), task.held_out("validation"))
@@ -168,19 +199,6 @@ def test_two_processes_prepare_the_data_once(prose, tmp_path):
     assert len((tmp_path / "made").read_text().split()) == 1
 
 
-def test_the_embedded_corpus_has_a_fixed_size_and_order():
-    first, again = corpus.standard_library(300_000), corpus.standard_library(300_000)
-    assert first == again and len(first) == 300_000
-    assert b"\r" not in first
-    assert corpus.standard_library(1_000) == first[:1_000]
-
-
-def test_the_embedded_corpus_says_when_python_came_without_its_sources(monkeypatch, tmp_path):
-    monkeypatch.setattr(corpus.sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path)})
-    with pytest.raises(UsageError, match=r"finds 0\. Name text files of your own"):
-        corpus.standard_library()
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -193,6 +211,9 @@ def test_the_embedded_corpus_says_when_python_came_without_its_sources(monkeypat
         ({"split": [1, 0, 0]}, r"option 'split': must be 3 fractions above 0"),
         ({"data": []}, r"option 'data': must be a path"),
         ({"data": 3}, r"option 'data': must be a path"),
+        ({"data": {"train": "a"}}, r"option 'data': must name train, validation and test, or train and held_out"),
+        ({"data": {"train": "a", "held_out": 3}}, r"option 'data': must be a path"),
+        ({"split_by": "hash"}, r"option 'split_by': Input should be 'documents' or 'position'"),
     ],
 )
 def test_rejects_options_with_their_names(options, message):
@@ -218,10 +239,48 @@ def test_says_which_part_of_a_short_text_has_no_window(tmp_path):
     path = tmp_path / "short.txt"
     path.write_text("x" * 1_000)
     with pytest.raises(UsageError, match=r"validation part of the text has 50 bytes, but a window needs 65"):
-        prepared(path, length=64)
+        prepared(path, length=64, split_by="position")
+    with pytest.raises(UsageError, match=r"train part of the text has 0 bytes"):
+        prepared(path, length=64, documents="files")
 
 
 def test_a_relative_path_is_taken_from_the_folder_of_the_search_file(tmp_path):
     shipped, source = tasks.ship({"language_model": {"data": "texts/*.txt", "length": 8}}, tmp_path)
     assert shipped == {"language_model": {"data": [str(tmp_path / "texts/*.txt")], "length": 8}}
     assert source is None
+
+
+REPEATED = "This sentence is in the training text and in the held-out text alike.\n"
+
+
+def test_what_the_training_text_has_too_is_reported_and_left_out_on_request(tmp_path):
+    words = [f"{number} {number * 7919 % 1000} {number * 104729 % 1000}" for number in range(3_000)]
+    (tmp_path / "train.txt").write_text(REPEATED + "\n".join(words[:1_000]), encoding="utf-8")
+    (tmp_path / "held.txt").write_text("\n".join(words[1_000:2_000]) + "\n" + REPEATED, encoding="utf-8")
+    (tmp_path / "other.txt").write_text("\n".join(words[2_000:]), encoding="utf-8")
+    data = {"train": "train.txt", "validation": "held.txt", "test": "other.txt"}
+    given = LanguageModel.resolve({"data": data, "length": 16, "documents": "files"}, tmp_path)
+    kept, removed = LanguageModel(**given), LanguageModel(**given, remove_overlap=True)
+    for task in (kept, removed):
+        task.prepare(tmp_path / "cache")
+    held = (tmp_path / "held.txt").stat().st_size
+    facts = removed.data_facts()
+
+    assert facts["overlap"] == {"validation": pytest.approx((len(REPEATED) - 31) / (held - 31)), "test": 0.0}
+    assert facts["removed"]["validation"] == pytest.approx(len(REPEATED) / held) and "removed" not in kept.data_facts()
+    assert facts["documents"] == {"train": 1, "validation": 1, "test": 1} and facts["document"] == "a file"
+    assert facts["bytes"]["validation"] == held and facts["largest"]["validation"] == 1.0
+    assert {**facts, "removed": None} == {**kept.data_facts(), "removed": None}
+    model = Uniform(256)
+    scored = [task.evaluate(model, task.held_out("validation")).documents.weights.sum() for task in (kept, removed)]
+    assert scored == [held, held - len(REPEATED)]
+
+
+def test_a_text_that_is_all_in_the_training_part_cannot_be_scored_without_it(tmp_path):
+    for name in ("train", "validation", "test"):
+        (tmp_path / name).write_text(REPEATED * 20)
+    data = {name: str(tmp_path / name) for name in ("train", "validation", "test")}
+    with pytest.raises(UsageError, match="all of the validation part occurs in the training part too"):
+        LanguageModel(data=data, length=16, remove_overlap=True).prepare(None)
+    with pytest.raises(UsageError, match="is given for more than one part"):
+        LanguageModel(data=data | {"test": data["train"]}, length=16).prepare(None)

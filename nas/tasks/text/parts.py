@@ -1,0 +1,144 @@
+"""Which documents of a text are trained on, validated on and tested on.
+
+The hash of a document's content decides, so it depends on neither the names nor the order of the files, it is the same
+on every machine, and a document keeps its part if others are added. Equal documents are in one part. The lowest hashes
+are the test part, the highest the validation part.
+
+A part must not be the score of one long document. A held-out document that is longer than a tenth of its part is read
+only up to there. The rest is left out altogether: training on it would give away the document, and cutting it into more
+documents would count it as several independent ones. D documents.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from nas.tasks.contract import SPLITS
+from nas.tasks.text import documents
+from nas.tasks.text.documents import Document, File
+
+By = Literal["documents", "position"]
+LEAST = 40  # documents in a held-out part, if it is at most every fifth
+LARGEST = 0.1  # of a held-out part may be one document
+TRAIN, VALIDATION, TEST = range(3)  # places in SPLITS
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How a text is divided: by documents or by position, in which shares, and what a document is."""
+
+    by: By = "position"
+    shares: tuple[float, ...] = (0.9, 0.05, 0.05)
+    documents: Any = "auto"
+
+
+@dataclass(frozen=True)
+class Arranged:
+    """A text in the order of its parts. starts: [D], where its documents begin. bounds: where training data end, and
+    validation data; None if positions divide the text. left_out: bytes of held-out documents that are too long."""
+
+    data: bytes
+    names: tuple[str, ...]
+    starts: np.ndarray
+    bounds: tuple[int, int] | None
+    document: str
+    left_out: int = 0
+
+
+def arrange(files: Sequence[File], rules: Rules) -> Arranged:
+    """Divide `files` into parts by `rules`. Raises TaskProblem if no document begins where `rules` say."""
+    chosen = documents.chosen(files, rules.documents)
+    found = documents.find(files, chosen)
+    data = b"".join(each.data for each in files)
+    given = any(each.part for each in files)
+    if rules.by == "position" and not given:
+        return _arranged(data, [found], chosen)
+    parts = _given(files, found, data, rules) if given else _by_hash(found, data, rules.shares)
+    divided = [[each for each, part in zip(found, parts) if part == place] for place in range(len(SPLITS))]
+    kept = divided if given else [divided[TRAIN], *(_shortened(each, data) for each in divided[1:])]
+    return _arranged(data, kept, chosen)
+
+
+def _arranged(data: bytes, parts: list[list[Document]], chosen: Any) -> Arranged:
+    every = [each for part in parts for each in part]
+    pieces = [data[each.start : each.end] for each in every]
+    starts = np.concatenate([[0], np.cumsum([len(piece) for piece in pieces])]).astype(np.int64)
+    joined, bounds = b"".join(pieces), None
+    if len(parts) > 1:
+        ends = np.cumsum([len(part) for part in parts])
+        bounds = int(starts[ends[TRAIN]]), int(starts[ends[VALIDATION]])
+    names = tuple(each.name for each in every)
+    return Arranged(joined, names, starts[:-1], bounds, documents.described(chosen), len(data) - len(joined))
+
+
+def _by_hash(found: Sequence[Document], data: bytes, shares: Sequence[float]) -> np.ndarray:
+    """The part of each document, [D]: places in SPLITS."""
+    places = _hashes([data[each.start : each.end] for each in found])
+    parts = np.full(len(found), TRAIN)
+    least = max(1, min(LEAST, len(found) // 5))
+    for part, rank in ((TEST, places), (VALIDATION, 1 - places)):
+        count = max(int((rank < shares[part]).sum()), least)
+        last = np.sort(rank)[min(count, len(rank)) - 1]
+        parts[rank <= last] = part
+    return parts
+
+
+def _hashes(pieces: Sequence[bytes]) -> np.ndarray:
+    """A number from 0 to 1 for each document, [D], from its content. Equal documents have equal numbers, unless there
+    are few others: then their occurrences are told apart, because one part would get them all."""
+    few = 4 * len(set(pieces)) < len(pieces)
+    seen: dict[bytes, int] = {}
+    numbers = []
+    for piece in pieces:
+        occurrence = seen[piece] = seen.get(piece, -1) + 1
+        mark = b"\0%d" % occurrence if few and occurrence else b""
+        numbers.append(int.from_bytes(hashlib.sha256(piece + mark).digest()[:6], "big") / 2**48)
+    return np.array(numbers)
+
+
+def _given(files: Sequence[File], found: Sequence[Document], data: bytes, rules: Rules) -> np.ndarray:
+    """The part of each document, [D], where the files were given for parts. Of files that were given to be held out,
+    half of the documents are validated on: those with the highest hashes, or by position the first ones."""
+    names: dict[str, int] = {name: place for place, name in enumerate(SPLITS)}
+    parts = np.array([names.get(files[each.file].part or "", -1) for each in found])
+    both = [each for each, part in zip(found, parts) if part < 0]
+    if both and rules.by == "position":
+        sizes = np.cumsum([each.size for each in both])
+        parts[parts < 0] = np.where(sizes <= sizes[-1] / 2, VALIDATION, TEST)
+    elif both:
+        rank = _hashes([data[each.start : each.end] for each in both])
+        parts[parts < 0] = np.where(rank <= np.sort(rank)[(len(both) - 1) // 2], TEST, VALIDATION)
+    return parts
+
+
+def _shortened(part: Sequence[Document], data: bytes) -> list[Document]:
+    """The documents of a held-out part, each no longer than `LARGEST` of what is left of the part."""
+    cap = _cap(np.array([each.size for each in part]))
+    return [each if each.size <= cap else _head(each, cap, data) for each in part]
+
+
+def _cap(sizes: np.ndarray) -> int:
+    """The largest size c for which c is at most `LARGEST` of all sizes cut to c; no limit for very few documents."""
+    if len(sizes) * LARGEST <= 1:
+        return int(sizes.max(initial=0))
+    low, high = 1, int(sizes.max())
+    while low < high:
+        middle = (low + high + 1) // 2
+        if middle <= LARGEST * np.minimum(sizes, middle).sum():
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _head(document: Document, cap: int, data: bytes) -> Document:
+    """The first `cap` bytes of a document, up to the end of a line or at least of a character."""
+    end = document.start + cap
+    line = data.rfind(b"\n", document.start + cap // 2, end) + 1
+    end = line or documents.between(data, end)
+    return Document(document.name, document.file, document.start, min(end, document.end))
