@@ -5,8 +5,8 @@
   licence.
 - `standard_library`: all source files of the Python that runs the search. The hash of the data, stored with a study,
   says which they were.
-- `standard_library_2mb`: the first 2,000,000 bytes of them in the order of their paths. Tasks read them without `data`
-  until version 0.9, and studies of that time go on with them.
+- `standard_library_2mb`: the first 2,000,000 bytes of them in the order of their paths. Tasks read them before there
+  was the embedded corpus, and studies of that time go on with them.
 """
 
 from __future__ import annotations

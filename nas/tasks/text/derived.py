@@ -14,6 +14,7 @@ from torch import Tensor
 from nas.documents import Tally
 from nas.tasks.classification import Classification
 from nas.tasks.contract import Batch, Split
+from nas.tasks.text import options
 from nas.tasks.text.language_model import LanguageModel
 from nas.tasks.vocabulary import Vocabulary
 
@@ -24,16 +25,17 @@ class OfText(Classification):
     special: names of the symbols that the task adds to those of the text.
     """
 
+    settled = options.SETTLED
     special: ClassVar[tuple[str, ...]] = ()
     parts: ClassVar[int] = 2  # tensors of a batch, without the documents
 
-    def __init__(self, **options: Any) -> None:
-        self.source = LanguageModel(**options)
+    def __init__(self, **given: Any) -> None:
+        self.source = LanguageModel(**given)
         self.length, self.batch = self.source.length, self.source.batch
 
     @classmethod
-    def resolve(cls, options: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-        return LanguageModel.resolve(options, folder)
+    def resolve(cls, given: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+        return LanguageModel.resolve(given, folder)
 
     def prepare(self, cache: Path | None) -> None:
         """Read the text. Raises TaskProblem if it cannot be read or is too short."""

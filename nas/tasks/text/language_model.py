@@ -40,6 +40,7 @@ class LanguageModel(Task):
     evaluation: positions to evaluate on, spread over the held-out part; None is all of it."""
 
     reports = (Metric("bits_per_byte", unit="bits"), Metric("loss", unit="nats"))
+    settled = options.SETTLED
     counted: np.ndarray | None = None  # whether each held-out symbol is scored; None: all are
 
     def __init__(

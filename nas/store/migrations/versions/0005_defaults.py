@@ -41,9 +41,23 @@ def twenty_random_trials(config: dict[str, Any]) -> None:
             _default(part.get("strategy"), name, "start", 20)
 
 
+def text_by_position(config: dict[str, Any]) -> None:
+    """Text tasks divided their text by position, scored a part of it, and read the first 2 MB of Python's sources."""
+    task = config.get("task")
+    for name, evaluation in (
+        ("language_model", 32_768),
+        ("masked_language_model", 32_768),
+        ("disturbed_text", 32_768),
+        ("reversal", 8_192),
+    ):
+        _default(task, name, "split_by", "position")
+        _default(task, name, "evaluation", evaluation)
+        _default(task, name, "data", "standard_library_2mb")
+
+
 def _default(part: Any, name: str, option: str, value: Any) -> None:
     if isinstance(part, dict) and part.get("name") == name:
         part.setdefault("options", {}).setdefault(option, value)
 
 
-KEEP = (pareto_ranks, twenty_random_trials)
+KEEP = (pareto_ranks, twenty_random_trials, text_by_position)
