@@ -1,0 +1,234 @@
+"""Is a candidate better than a baseline? The difference of their runs, its interval, and a verdict in one word.
+
+Runs are paired by seed and by held-out document. `nas.finals.spread` says what the interval allows for: other seeds,
+other documents, and the choice of the candidate among several. All values are to be minimised.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import numpy as np
+
+from nas.finals.spread import spread
+
+if TYPE_CHECKING:
+    from nas.finals.spread import Array
+
+Word = Literal["better", "worse", "no difference shown"]
+FEW = 10  # with fewer documents, their spread cannot be estimated
+ROUNDING = 1e-3  # relative difference of a run's value from the mean over its documents
+
+
+class Documents(Protocol):
+    """What `nas.tasks.contract.Documents` has: sum(totals) / sum(weights) is the metric of the whole split."""
+
+    @property
+    def names(self) -> Sequence[str]: ...
+    @property
+    def totals(self) -> Any: ...
+    @property
+    def weights(self) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The runs of one entrant at one length on test data, one entry a seed; `failed` counts runs without a value.
+
+    values: to be minimised. documents: the same values by document, None if the task has none. They may have the other
+    sign, as for a metric that is to be maximised.
+    Raises ValueError if the entries differ in number, if a seed is there twice, or if a value is not finite.
+    """
+
+    seeds: tuple[int, ...]
+    values: tuple[float, ...]
+    documents: tuple[Documents, ...] | None = None
+    failed: int = 0
+
+    def __post_init__(self) -> None:
+        if len(self.seeds) != len(self.values):
+            raise ValueError(f"runs need one value a seed, but got {len(self.seeds)} seeds, {len(self.values)} values.")
+        if self.documents is not None and len(self.documents) != len(self.values):
+            got = f"{len(self.documents)} for {len(self.values)} runs"
+            raise ValueError(f"runs need the documents of every run or of none, but got those of {got}.")
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError(f"every run needs its own seed, but got {list(self.seeds)}.")
+        if not all(map(math.isfinite, self.values)):
+            raise ValueError("every run needs a finite value: leave failed runs out, and count them in `failed`.")
+        if self.failed < 0:
+            raise ValueError(f"failed must not be negative, but got {self.failed}.")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`difference`: mean of the candidate minus mean of the baseline, between `low` and `high` with this `confidence`.
+
+    It is the mean over the seeds that finished for both. If there are too few of them, the bounds are infinite.
+    Without runs `difference` is NaN. `reason` says why the word is not what the interval says, or what the interval
+    does not cover; empty if there is nothing to say.
+    """
+
+    word: Word
+    difference: float
+    low: float
+    high: float
+    confidence: float
+    runs: tuple[int, int]  # that finished, of the candidate and of the baseline
+    reason: str = ""
+    seeds: int = 0  # that finished for both
+    documents: int = 0  # that the interval takes as a sample; 0: it covers other seeds only
+    seed_share: float = math.nan  # of the variance of the difference, 0 to 1; NaN if it was not estimated
+    failed: tuple[int, int] = (0, 0)  # runs of the candidate, of the baseline
+
+
+def compare(candidate: Runs, baseline: Runs, *, chosen_from: int = 1, confidence: float = 0.95) -> Verdict:
+    """Compare a candidate with a baseline.
+
+    chosen_from: the candidate is the best of so many finalists on validation data; this moves the upper end only.
+
+    The word is "better" if the whole interval is below zero, "worse" if it is above, else "no difference shown". A
+    candidate with failed runs is never "better": the runs that finished may be its lucky ones. A seed that failed for
+    one of the two is left out for both. If the baseline failed, this is reported and has no other effect.
+    With fewer than 10 documents, or none, the interval covers other seeds on the same data. With two seeds or more and
+    10 documents or more, it covers other seeds and other documents.
+
+    Raises ValueError if confidence is not in (0, 1), if chosen_from is below 1, or if the documents of the runs are not
+    the same or do not give the runs' values.
+    """
+    check(confidence, chosen_from)
+    found = paired(candidate, baseline)
+    reasons = _failures(candidate.failed, baseline.failed)
+    low, high, share = -math.inf, math.inf, math.nan
+    difference = fmean(found.means) if found.seeds else _apart(candidate, baseline)
+    if len(found.seeds) < 2:
+        count = "one" if found.seeds else "none"
+        reasons.insert(0, f"an interval needs two seeds that finished for both, but there is {count}")
+    else:
+        spreads = spread([found.plain if found.by_document is None else found.by_document], found.weights)
+        low, high = (difference + end for end in spreads.interval(confidence, chosen_from))
+        share = spreads.seed_share
+        reasons += _few(found)
+    word: Word = "better" if high < 0 else "worse" if low > 0 else "no difference shown"
+    return Verdict(
+        word="no difference shown" if word == "better" and candidate.failed else word,
+        difference=difference,
+        low=low,
+        high=high,
+        confidence=confidence,
+        runs=(len(candidate.values), len(baseline.values)),
+        reason="; ".join(reasons),
+        seeds=len(found.seeds),
+        documents=0 if found.weights is None else len(found.weights),
+        seed_share=share,
+        failed=(candidate.failed, baseline.failed),
+    )
+
+
+def check(confidence: float, chosen_from: int) -> None:
+    """Raises ValueError if confidence is not in (0, 1) or chosen_from is below 1."""
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must lie between 0 and 1, but got {confidence}.")
+    if chosen_from < 1:
+        raise ValueError(f"chosen_from counts the candidate itself, so it is at least 1, but got {chosen_from}.")
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Differences candidate - baseline of the S seeds that finished for both.
+
+    means: by seed, [S]. by_document: by seed and document, [S, D], documents in the order of their names, and weights, [D];
+    both None if there are fewer than 10 documents. names: of the documents, also if there are few.
+    """
+
+    seeds: tuple[int, ...]
+    means: tuple[float, ...]
+    by_document: Array | None = None
+    weights: Array | None = None
+    names: tuple[str, ...] = ()
+
+    @property
+    def plain(self) -> Array:
+        """The differences by seed, [S, 1]."""
+        return np.array(self.means, dtype=np.float64)[:, None]
+
+
+def paired(candidate: Runs, baseline: Runs) -> Pairs:
+    """The differences of two entrants, seed by seed and document by document.
+
+    Raises ValueError if the documents of the runs are not the same or do not give the runs' values.
+    """
+    seeds = tuple(sorted({*candidate.seeds} & {*baseline.seeds}))
+    ours, theirs = _by_seed(candidate, seeds), _by_seed(baseline, seeds)
+    means = tuple(one - other for one, other in zip(ours[0], theirs[0], strict=True))
+    if not seeds or ours[1] is None or theirs[1] is None:
+        return Pairs(seeds, means)
+    names, weights, documents = _matrix([*ours[1], *theirs[1]], [*ours[0], *theirs[0]])
+    if len(names) < FEW:
+        return Pairs(seeds, means, names=names)
+    return Pairs(seeds, means, documents[: len(seeds)] - documents[len(seeds) :], weights, names)
+
+
+def _by_seed(runs: Runs, seeds: Sequence[int]) -> tuple[list[float], list[Documents] | None]:
+    places = [runs.seeds.index(seed) for seed in seeds]
+    documents = runs.documents
+    return [runs.values[i] for i in places], None if documents is None else [documents[i] for i in places]
+
+
+def _matrix(runs: Sequence[Documents], values: Sequence[float]) -> tuple[tuple[str, ...], Array, Array]:
+    """Names, weights [D] and values [R, D] of the documents that have weight; they give the `values` [R] of the runs."""
+    names = sorted(runs[0].names)
+    rows, weights = [], np.zeros(0)
+    for number, (each, value) in enumerate(zip(runs, values, strict=True)):
+        if sorted(each.names) != names:
+            different = sorted({*each.names} ^ {*names})[:3]
+            raise ValueError(f"all runs need the same documents, but only some of the runs have {different}.")
+        order = sorted(range(len(names)), key=each.names.__getitem__)
+        own = np.asarray(each.weights, dtype=np.float64)[order]
+        totals = np.asarray(each.totals, dtype=np.float64)[order]
+        if (own < 0).any() or not own.sum() > 0 or not np.isfinite(totals).all():
+            raise ValueError("the weights of documents must not be negative, not all zero, and their totals finite.")
+        if number and not np.allclose(own, weights, rtol=1e-6):
+            raise ValueError(
+                "a document needs the same weight in all runs, because they are compared on the same data."
+            )
+        weights = own
+        rows.append(_signed(totals, own, value))
+    weighty = weights > 0
+    kept = tuple(name for name, keep in zip(names, weighty, strict=True) if keep)
+    return kept, weights[weighty], np.stack(rows)[:, weighty] / weights[weighty]
+
+
+def _signed(totals: Array, weights: Array, value: float) -> Array:
+    """The totals of a run, with the sign of its value."""
+    mean = float(totals.sum() / weights.sum())
+    for sign in (1.0, -1.0):
+        if math.isclose(sign * mean, value, rel_tol=ROUNDING, abs_tol=1e-6):
+            return sign * totals
+    raise ValueError(f"the documents of a run must give its value {value:.6g}, but their mean is {mean:.6g}.")
+
+
+def _apart(candidate: Runs, baseline: Runs) -> float:
+    """The difference of the means of runs that no seed joins."""
+    both = candidate.values and baseline.values
+    return fmean(candidate.values) - fmean(baseline.values) if both else math.nan
+
+
+def _failures(candidate: int, baseline: int) -> list[str]:
+    said = [f"{counted(candidate, 'run')} of the candidate failed, so it cannot be called better"] if candidate else []
+    return said + ([f"{counted(baseline, 'run')} of the baseline failed"] if baseline else [])
+
+
+def _few(pairs: Pairs) -> list[str]:
+    if pairs.weights is not None or not pairs.names:
+        return []
+    held_out = counted(len(pairs.names), "held-out document")
+    return [f"{held_out}: too few to resample, so the interval covers other seeds but not other documents"]
+
+
+def counted(count: int, noun: str) -> str:
+    """1 run, 3 runs, 2,000 documents."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -1,0 +1,112 @@
+"""Does the lead of a candidate last when both are trained longer? "Is better" and "learns faster" are told apart.
+
+The runs of each length are compared on their own (`nas.finals.interval`), and so is the change from the shortest length
+to the longest. Each length has runs of its own, so the seeds of two lengths are independent; the documents are the same,
+so they are paired.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Literal
+
+from nas.finals.interval import Runs, Verdict, check, compare, paired
+from nas.finals.spread import spread
+
+Word = Literal["is better", "learns faster", "no difference shown", "worse"]
+Course = Literal["shrinks", "holds", "grows", "no change shown"]
+SHARE = 0.5  # of its size at a shorter length: a smaller lead at the longest length is a sign that it vanishes
+
+
+@dataclass(frozen=True)
+class Trend:
+    """How much the difference changes from the shortest length to the longest; above zero, the lead shrinks.
+
+    word: "shrinks" or "grows" if the interval excludes zero. "holds" if it includes zero and is narrow: no end is further
+    from zero than half of the difference at the shortest length. Else "no change shown".
+    """
+
+    word: Course
+    change: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """The verdict at each number of training steps, shortest first, how the lead changes, and the word for all.
+
+    trend: None if there is one length, or if a length has fewer than two seeds that finished for both.
+    """
+
+    word: Word
+    verdicts: Mapping[int, Verdict]
+    trend: Trend | None
+
+    @property
+    def longest(self) -> Verdict:
+        """The verdict at the largest number of steps."""
+        return self.verdicts[max(self.verdicts)]
+
+
+def across_lengths(runs: Mapping[int, tuple[Runs, Runs]], *, chosen_from: int = 1, confidence: float = 0.95) -> Lengths:
+    """Compare candidate and baseline at every length. runs: number of training steps -> (candidate, baseline).
+
+    The word is
+    - "is better" if the candidate is better at the longest length, the lead does not shrink (see `Trend`), and it is at
+      least half of the largest lead at a length where the candidate is better;
+    - "learns faster" if it is better at some length, and not as above: the lead shrinks, or it is not shown at the end;
+    - "worse" if it is worse at the longest length;
+    - else "no difference shown". A candidate with a failed run at any length gets neither of the first two.
+    With L lengths, a shorter length counts as better at the level (1 - confidence) / (L - 1), because each of them is
+    another chance to be called better. With one length "is better" means: at this length.
+
+    Raises ValueError if there are no lengths, and what `nas.finals.interval.compare` raises.
+    """
+    check(confidence, chosen_from)
+    if not runs:
+        raise ValueError("a verdict needs the runs of at least one length, but got none.")
+    steps = sorted(runs)
+    strict = 1 - (1 - confidence) / max(1, len(steps) - 1)
+    verdicts = {
+        each: compare(*runs[each], chosen_from=chosen_from, confidence=confidence if each == steps[-1] else strict)
+        for each in steps
+    }
+    trend = _trend(runs[steps[0]], runs[steps[-1]], chosen_from, confidence) if len(steps) > 1 else None
+    return Lengths(_word(list(verdicts.values()), trend), verdicts, trend)
+
+
+def _word(verdicts: list[Verdict], trend: Trend | None) -> Word:
+    """The word for all lengths. verdicts: shortest length first."""
+    longest = verdicts[-1]
+    if longest.word == "worse":
+        return "worse"
+    leads = [-each.difference for each in verdicts if each.word == "better"]
+    if not leads or any(each.failed[0] for each in verdicts):
+        return "no difference shown"
+    lasting = longest.word == "better" and -longest.difference >= SHARE * max(leads)
+    return "is better" if lasting and not (trend and trend.word == "shrinks") else "learns faster"
+
+
+def _trend(
+    shortest: tuple[Runs, Runs], longest: tuple[Runs, Runs], chosen_from: int, confidence: float
+) -> Trend | None:
+    """The change of the difference; None if a length has too few seeds.
+
+    The candidate was chosen by its runs of the longest length. Their luck makes the lead seem to grow, so `chosen_from`
+    moves the upper end of the change.
+    """
+    short, long = paired(*shortest), paired(*longest)
+    if min(len(short.seeds), len(long.seeds)) < 2:
+        return None
+    first, change = fmean(short.means), fmean(long.means) - fmean(short.means)
+    if short.by_document is not None and long.by_document is not None and short.names == long.names:
+        spreads = spread([long.by_document, -short.by_document], short.weights)
+    else:
+        spreads = spread([long.plain, -short.plain], None)
+    low, high = (change + end for end in spreads.interval(confidence, chosen_from))
+    if low > 0 or high < 0:
+        return Trend("shrinks" if low > 0 else "grows", change, low, high)
+    return Trend("holds" if max(-low, high) <= SHARE * abs(first) else "no change shown", change, low, high)
