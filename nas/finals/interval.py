@@ -140,8 +140,8 @@ def check(confidence: float, chosen_from: int) -> None:
 class Pairs:
     """Differences candidate - baseline of the S seeds that finished for both.
 
-    means: by seed, [S]. by_document: by seed and document, [S, D], documents in the order of their names, and weights, [D];
-    both None if there are fewer than 10 documents. names: of the documents, also if there are few.
+    means: by seed, [S]. by_document: by seed and document, [S, D], documents in the order of their names. weights: of
+    the documents, [D]. Both are None if there are fewer than 10 documents. names: of all documents, also of few.
     """
 
     seeds: tuple[int, ...]
@@ -179,7 +179,7 @@ def _by_seed(runs: Runs, seeds: Sequence[int]) -> tuple[list[float], list[Docume
 
 
 def _matrix(runs: Sequence[Documents], values: Sequence[float]) -> tuple[tuple[str, ...], Array, Array]:
-    """Names, weights [D] and values [R, D] of the documents that have weight; they give the `values` [R] of the runs."""
+    """Names, weights [D] and values [R, D] of the documents with weight; they give the `values` [R] of the runs."""
     names = sorted(runs[0].names)
     rows, weights = [], np.zeros(0)
     for number, (each, value) in enumerate(zip(runs, values, strict=True)):
@@ -192,9 +192,7 @@ def _matrix(runs: Sequence[Documents], values: Sequence[float]) -> tuple[tuple[s
         if (own < 0).any() or not own.sum() > 0 or not np.isfinite(totals).all():
             raise ValueError("the weights of documents must not be negative, not all zero, and their totals finite.")
         if number and not np.allclose(own, weights, rtol=1e-6):
-            raise ValueError(
-                "a document needs the same weight in all runs, because they are compared on the same data."
-            )
+            raise ValueError("a document needs the same weight in all runs, as they are compared on the same data.")
         weights = own
         rows.append(_signed(totals, own, value))
     weighty = weights > 0

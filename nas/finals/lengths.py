@@ -1,8 +1,8 @@
 """Does the lead of a candidate last when both are trained longer? "Is better" and "learns faster" are told apart.
 
 The runs of each length are compared on their own (`nas.finals.interval`), and so is the change from the shortest length
-to the longest. Each length has runs of its own, so the seeds of two lengths are independent; the documents are the same,
-so they are paired.
+to the longest. Each length has runs of its own, so the seeds of two lengths are independent. The documents are the
+same, so they are paired.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ SHARE = 0.5  # of its size at a shorter length: a smaller lead at the longest le
 class Trend:
     """How much the difference changes from the shortest length to the longest; above zero, the lead shrinks.
 
-    word: "shrinks" or "grows" if the interval excludes zero. "holds" if it includes zero and is narrow: no end is further
-    from zero than half of the difference at the shortest length. Else "no change shown".
+    word: "shrinks" or "grows" if the interval excludes zero. "holds" if it includes zero and is narrow: no end is
+    further from zero than half of the difference at the shortest length. Else "no change shown".
     """
 
     word: Course

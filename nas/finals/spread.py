@@ -1,4 +1,4 @@
-"""How far the mean difference of two entrants may be from the truth: the share of the seeds, the share of the documents.
+"""How far the mean difference of two entrants may be from the truth, because of the seeds and of the documents.
 
 The difference of seed s on document d is modelled as x[s, d] = mean + seed[s] + document[d] + both[s, d]. Its weighted
 mean varies because other seeds, or other documents of the same kind, could have been drawn. S seeds, D documents, h the
@@ -104,7 +104,7 @@ def spread(parts: Sequence[Array], weights: Array | None) -> Spread:
     if weights is None:
         return Spread(seeds, 0.0, freedom, np.zeros(1))
     square = float(share @ share)
-    factor = share**2 / (1 - 2 * share + square)  # [D], unbiased if all documents vary alike
+    factor = share**2 / np.maximum(1 - 2 * share + square, 1e-12)  # [D], unbiased if all documents vary alike
     means = sum(part.mean(0) for part in parts)  # [D]
     alone = float(factor @ (means - means @ share) ** 2)
     # Both parts contain seed x document. It stays with the seeds, so it is taken out of the documents.
