@@ -137,6 +137,7 @@ class SearchConfig(_Section):
     seed: Annotated[int, Field(ge=0, le=2**53)] = 0
     task_source: str | None = None  # the text of the user's own task file, once it is read
     vocabulary: dict[str, Any] | None = None  # of the task, once its data are read
+    data_facts: dict[str, Any] | None = None  # what the task told of its data when the study was created
 
     _built: Built = PrivateAttr(default_factory=Built)
 
@@ -169,6 +170,6 @@ class SearchConfig(_Section):
         return arms
 
 
-HIDDEN = ("task_source", "vocabulary")  # filled in when the file is read, and kept with the study
+HIDDEN = ("task_source", "vocabulary", "data_facts")  # filled in when the file is read, and kept with the study
 # What may not change within a study.
 SETTLED = ("task", "objectives", "strategy", "scheduler", "arms", "recipe", "seed")

@@ -143,7 +143,7 @@ def enter(store: Store, config: SearchConfig) -> Study:
         try:
             return store.create_study(
                 config.study,
-                _kept(settle(config)),
+                _kept(_with_facts(settle(config))),
                 config.space,
                 config.seed,
                 [{"name": o.name, "direction": str(o.direction)} for o in factory.objectives(config)],
@@ -154,8 +154,15 @@ def enter(store: Store, config: SearchConfig) -> Study:
     study = store.study(config.study)
     if check_continues(store, study, config):
         store.add_space_version(study.id, config.space)
-    store.update_study(study.id, config=_kept(settle(config, SearchConfig(**study.config))))
+    before = SearchConfig(**study.config)
+    store.update_study(study.id, config=_kept(_with_facts(settle(config, before), before.data_facts)))
     return store.study(config.study)
+
+
+def _with_facts(config: SearchConfig, known: dict[str, Any] | None = None) -> SearchConfig:
+    """`config` with the facts about its data: those that the study knows, or those that the task tells."""
+    facts = known or factory.prepared_task(config).data_facts() or None
+    return config.model_copy(update={"data_facts": facts})
 
 
 def check_continues(store: Store, study: Study, config: SearchConfig) -> bool:

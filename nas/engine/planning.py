@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,11 +14,13 @@ import yaml
 from nas import location, metrics
 from nas.config import factory
 from nas.config.schema import SearchConfig
+from nas.config.settled import settle
 from nas.engine import launch
 from nas.engine.forecast import Forecast, forecast
 from nas.engine.proposer import evidence
 from nas.errors import NasError
 from nas.objectives.contract import Objective, Search
+from nas.report.data import data_lines
 from nas.report.tables import duration, short
 from nas.store import open_store
 from nas.store.engine import file_of, parse
@@ -41,6 +43,7 @@ class Plan:
     points: int | None  # None: infinitely many
     infeasible: float  # share of random points that break a constraint or do not build
     task: str
+    data: Mapping[str, Any]  # what the task tells of its data, such as their documents and overlap
     objectives: tuple[str, ...]
     strategy: str
     baselines: tuple[str, ...]
@@ -64,6 +67,7 @@ class Plan:
             ("storage", self.storage),
             ("space", f"{self.space}; {self.infeasible:.1%} of random ones break a constraint"),
             ("task", self.task),
+            *data_lines(self.data),
             ("objectives", ", ".join(self.objectives)),
             ("strategy", self.strategy),
             *(("baseline", each) for each in self.baselines),
@@ -104,7 +108,7 @@ def plan(config: SearchConfig) -> Plan:
     Raises NasError for whatever `nas search` rejects, and if a sample of the space cannot be trained.
     """
     objectives = factory.objectives(config)
-    found = _found(config, objectives)
+    found, settled = _found(config, objectives)
     space, ahead = factory.space(config), forecast(config)
     shape = factory.shape(config)
     generator = random.Random(config.seed)
@@ -122,6 +126,7 @@ def plan(config: SearchConfig) -> Plan:
         points=size.points,
         infeasible=refused,
         task=yaml.safe_dump(config.task.written(), default_flow_style=True, width=1000).removesuffix("...\n").strip(),
+        data=factory.prepared_task(settled).data_facts(),
         objectives=tuple(f"{each.name} ({each.direction})" for each in objectives),
         strategy=config.strategy.name,
         baselines=tuple(
@@ -177,23 +182,25 @@ def _timed(config: SearchConfig, architecture: str) -> tuple[float, float]:
     return step, max(0.0, outcome.seconds - TIMED_STEPS * step)
 
 
-def _found(config: SearchConfig, objectives: Sequence[Objective]) -> str:
-    """What the database has of this study already; a database that does not exist is not created.
+def _found(config: SearchConfig, objectives: Sequence[Objective]) -> tuple[str, SearchConfig]:
+    """What the database has of this study already, and `config` as that study continues it. A database that does not
+    exist is not created.
 
     Raises UsageError or SpaceError if the study there is another search, or if an objective cannot be evaluated here.
     """
     file = file_of(parse(config.storage))
     if file is not None and not file.exists():
-        return _new(objectives)
+        return _new(objectives), config
     with open_store(config.storage, create=False) as store:
         study = next((each for each in store.studies() if each.name == config.study), None)
         if study is None:
-            return _new(objectives)
+            return _new(objectives), config
         launch.check_continues(store, study, config)
         for each in objectives:
             each.begin(Search(evidence=partial(evidence, store, study)))
         tried = sum(count.trials for count in store.counts(study.id) if count.purpose == "search")
-        return f"started {study.created_at:%Y-%m-%d}: it has {tried} of {config.budget.trials} trials"
+        text = f"started {study.created_at:%Y-%m-%d}: it has {tried} of {config.budget.trials} trials"
+        return text, settle(config, SearchConfig(**study.config))
 
 
 def _new(objectives: Sequence[Objective]) -> str:

@@ -23,6 +23,7 @@ def test_a_plan_reads_well(describe):
     assert lines["finals"] == "9 units of 8 steps"
     assert lines["objectives"] == "loss (minimize), parameters (minimize)"
     assert "cut off at 30 minutes a worker" in lines["time"]
+    assert "validation 40" in lines["documents"] and "of the test text is in the training text" in lines["overlap"]
     assert made.parameters[0] <= made.parameters[1] <= made.parameters[2]
     assert 0 < made.search_seconds <= 1800
 
@@ -33,7 +34,8 @@ def test_a_plan_of_a_search_without_finals_does_not_speak_of_them(describe):
 
 def test_a_plan_sees_what_the_study_holds_already(describe, search):
     config = describe(budget="{trials: 3}")
-    search(config).store.close()
+    with search(config) as result:
+        assert result.study.config["data_facts"] == planning.plan(config).data
     larger = config.model_copy(update={"budget": config.budget.model_copy(update={"trials": 5})})
 
     assert "it has 3 of 5 trials" in planning.plan(larger).found
