@@ -68,6 +68,11 @@ class Cost:
         sums["parameters"] -= _numbers(self.common & other.common)
         return Cost(**sums, common=self.common | other.common)
 
+    @property
+    def expected_training_flops(self) -> int:
+        """`training_flops` with halting blocks at their mean depth. Their backward pass counts in proportion."""
+        return round(self.training_flops * self.expected_flops / self.flops) if self.flops else self.training_flops
+
     def numbers(self) -> dict[str, int]:
         """The costs under the names that every command prints; "flops" is `expected_flops`, see the module."""
         return {

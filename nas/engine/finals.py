@@ -18,8 +18,8 @@ from nas.config.schema import SearchConfig
 from nas.engine.verdict import Verdict, compare
 from nas.objectives.contract import Objective
 from nas.store import MAIN, Refusal, Store, Study, Trial, TrialAdded, TrialState, Unit
+from searchspace.matching import matched
 from searchspace.model.architecture import Architecture
-from searchspace.model.matching import transformer_like
 
 SEEDS_APART = 1000
 FINALIST, BASELINE = "finalist", "final baseline"
@@ -129,7 +129,7 @@ class Finals:
         return Architecture.parse(self.store.trial(self.study.id, trial.number).architecture)
 
     def _transformer(self, architecture: Architecture) -> Architecture:
-        return transformer_like(architecture, self._length)
+        return matched("transformer", architecture, length=self._length).architecture
 
     @cached_property
     def _length(self) -> int:

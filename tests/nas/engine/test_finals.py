@@ -8,7 +8,7 @@ from nas.config import factory
 from nas.errors import NasError
 from nas.store import TrialState
 from nas.work import Failure, FailureKind, Outcome
-from searchspace.model.matching import transformer_like
+from searchspace.matching import matched
 
 HALVING = "{halving: {rungs: [2, 4, 8], factor: 2}}"
 FINALS = "{top: 2, seeds: 3, steps: 20}"
@@ -29,7 +29,8 @@ def test_the_best_of_the_highest_rung_are_trained_again_and_then_the_transformer
     assert Counter(trial.operator for trial in trials) == {"finalist": 6, "final baseline": 3}
     assert {trial.operator for trial in trials[:6]} == {"finalist"}  # the baseline follows from the winner
     winner = report.winner
-    assert report.baseline.architecture == transformer_like(winner.architecture, factory.shape(result.config).length)
+    length = factory.shape(result.config).length
+    assert report.baseline.architecture == matched("transformer", winner.architecture, length=length).architecture
     assert sum(winner.validation) <= sum(report.finalists[1].validation)
     assert 0 not in {trial.seed for trial in trials} and len({trial.seed for trial in trials}) == 3
     assert winner.test == tuple(value + 0.01 for value in winner.validation)  # judged on test data
