@@ -67,13 +67,15 @@ def read(given: str | Path | Architecture, winner: Architecture) -> str | Archit
 
     Raises SpaceError if the file is missing or is not an architecture.
     """
-    path = Path() if isinstance(given, Architecture) else Path(given)
+    if isinstance(given, Architecture) or given in FAMILIES or given in zoo.names():
+        return given if isinstance(given, Architecture) else str(given)
+    path = Path(given)
     if path.is_file():
         data: dict[str, Any] = {field: winner.root.fields.get(field) for field in DATA}
         return Architecture.load(path, given={field: value for field, value in data.items() if value is not None})
     if path.suffix in FILE_ENDINGS:
         raise SpaceError(f"There is no file {str(path)!r} with a baseline.")
-    return given if isinstance(given, Architecture) else str(given)
+    return str(given)
 
 
 def available(kind: str) -> list[str]:
