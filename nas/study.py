@@ -108,8 +108,8 @@ class Study:
     def ask(self, count: int = 1, *, lease_seconds: float = LEASE_SECONDS) -> list[Ask]:
         """Up to `count` units to evaluate, leased for `lease_seconds`; fewer, or none, if there is nothing to do.
 
-        Abandoned units come first, then trials that continue to their next rung, then new ones, up to the budget's
-        number of trials. The budget's minutes apply to `nas search` only. Raises ValueError for a count or a lease
+        Abandoned units come first, then trials that continue to their next rung, then new ones, as far as the budget
+        goes. The budget's minutes apply to `nas search` only. Raises ValueError for a count or a lease
         that is not positive.
         """
         if count < 1 or not lease_seconds > 0:

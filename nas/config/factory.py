@@ -12,7 +12,7 @@ from nas import tasks
 from nas.config.schema import Named, SearchConfig
 from nas.errors import NasError, UsageError
 from nas.objectives import registry as objective_registry
-from nas.objectives.contract import Objective
+from nas.objectives.contract import Objective, cost_of
 from nas.runners import registry as runner_registry
 from nas.runners.contract import Runner
 from nas.schedulers import registry as scheduler_registry
@@ -149,6 +149,17 @@ def vocabulary(config: SearchConfig) -> dict[str, Any] | None:
 def shape(config: SearchConfig) -> Shape:
     """The shape of one sequence of the task, for which costs are computed."""
     return parts(config).shape
+
+
+def costs(config: SearchConfig, architecture: Architecture) -> tuple[int, float]:
+    """(parameters, FLOPs of one training step) of an architecture. Raises SpaceError if it is not valid."""
+    found = cost_of(architecture, shape(config))
+    return found.parameters, float(found.training_flops * task(config).shape.batch)
+
+
+def step_tokens(config: SearchConfig) -> int:
+    """The positions that one training step of the task reads."""
+    return task(config).shape.rows
 
 
 def objectives(config: SearchConfig) -> list[Objective]:

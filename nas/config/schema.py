@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationInfo, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from searchspace.language import documents
 
@@ -62,15 +71,32 @@ AnObjective = Annotated[Named, BeforeValidator(_objective)]
 Count = Annotated[int, BeforeValidator(_size)]  # a number that may be written 5M or 2GiB
 
 
+Amount = Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(_size)]
+TRAINING = ("tokens", "flops", "device_seconds")  # limits of a budget on how much is trained
+
+
 class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
 
 class Budget(_Section):
-    """When a search ends: after `trials` trials, or after each worker has trained for `minutes`."""
+    """When a search ends: when the first of its limits is spent.
 
-    trials: Annotated[int, Field(ge=1)]
+    trials: how many to start. tokens, flops, device_seconds: how much to train, over all workers. minutes: a limit of
+    the time, for how long each worker trains.
+    """
+
+    trials: Annotated[int, Field(ge=1), BeforeValidator(_size)] | None = None
+    tokens: Annotated[int, Field(ge=1), BeforeValidator(_size)] | None = None
+    flops: Amount | None = None
+    device_seconds: Amount | None = None
     minutes: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+
+    @model_validator(mode="after")
+    def _has_a_limit(self) -> Budget:
+        if all(getattr(self, name) is None for name in ("trials", *TRAINING)):
+            raise ValueError(f"give at least one of trials, {', '.join(TRAINING)}; minutes alone is not enough")
+        return self
 
 
 class Finals(_Section):
@@ -138,6 +164,7 @@ class SearchConfig(_Section):
     task_source: str | None = None  # the text of the user's own task file, once it is read
     vocabulary: dict[str, Any] | None = None  # of the task, once its data are read
     data_facts: dict[str, Any] | None = None  # what the task told of its data when the study was created
+    step_tokens: int | None = None  # positions that a training step of the task reads, once a study is made
 
     _built: Built = PrivateAttr(default_factory=Built)
 
@@ -170,6 +197,11 @@ class SearchConfig(_Section):
         return arms
 
 
-HIDDEN = ("task_source", "vocabulary", "data_facts")  # filled in when the file is read, and kept with the study
+HIDDEN = (
+    "task_source",
+    "vocabulary",
+    "data_facts",
+    "step_tokens",
+)  # filled in when the file is read, and kept with the study
 # What may not change within a study.
 SETTLED = ("task", "objectives", "strategy", "scheduler", "arms", "recipe", "seed")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from nas.engine.allowance import Allowance
 from nas.engine.scores import Scores
 from nas.engine.source import Exhausted, Source, point_of
 from nas.schedulers.contract import Promotion, Scheduler
@@ -21,7 +22,7 @@ ROUNDING = 1e-9  # of a share times a number of trials
 
 
 class Arm:
-    """name: as it is stored with its trials. share: the fraction of the study's trials that it gets.
+    """name: as it is stored with its trials. share: the fraction of the study's budget that it gets.
 
     Its state follows from the calls of `start` and `tell`, so it is rebuilt by repeating the study's log.
     """
@@ -34,10 +35,12 @@ class Arm:
         strategy: Strategy,
         scheduler: Scheduler,
         scores: Scores,
+        allowance: Allowance,
         baselines: Sequence[Architecture] = (),
     ) -> None:
         self.name, self.share, self.space = name, share, space
         self.strategy, self.scheduler, self.scores = strategy, scheduler, scores
+        self.allowance = allowance
         self.source = Source(space, strategy, baselines)
         self.told = 0  # results that the strategy knows
         self.trials = 0  # started trials
@@ -66,6 +69,7 @@ class Arm:
 
     def tell(self, unit: Unit) -> None:
         """A unit of this arm ended. A probe that succeeded says nothing yet: its trial is still to be trained."""
+        self.allowance.add(unit)
         if not counts(unit):
             return
         values = self.scores.minimised(unit.values)
@@ -79,6 +83,8 @@ class Arm:
 
     def promotion(self) -> tuple[int, Promotion] | None:
         """(id of the trial, promotion) of the trial that should continue now, which then counts as promoted."""
+        if self.allowance.spent:
+            return None
         promotion = self.scheduler.promotion()
         if promotion is None:
             return None
@@ -100,30 +106,33 @@ def counts(unit: Unit) -> bool:
     return unit.kind is UnitKind.TRAIN or unit.values is None
 
 
-def next_arm(arms: Sequence[Arm], budget: int, most: int = 1) -> tuple[Arm, int] | None:
+def next_arm(arms: Sequence[Arm], trials: int | None, most: int = 1) -> tuple[Arm, int] | None:
     """The arm of the next trial, and how many trials in a row belong to it, at most `most`.
 
-    It is the arm furthest below its share. None if the study has `budget` trials or nothing is left to propose. The
-    answer follows from the numbers of started trials, so it is the same in every process and after a restart.
+    trials: the budget of the study; None if something else ends it. It is the arm furthest below its share of the
+    trials, of those that have something left to spend and to propose. None if there is no such arm. The answer follows
+    from the study's log, so it is the same in every process and after a restart.
     """
     started = [arm.trials for arm in arms]
-    first = _next_index(arms, started, budget)
+    first = _next_index(arms, started, trials)
     if first is None:
         return None
     count = 0
-    while count < most and _next_index(arms, started, budget) == first:
+    while count < most and _next_index(arms, started, trials) == first:
         started[first] += 1
         count += 1
     return arms[first], count
 
 
-def _next_index(arms: Sequence[Arm], started: Sequence[int], budget: int) -> int | None:
-    total = sum(started)
+def _next_index(arms: Sequence[Arm], started: Sequence[int], trials: int | None) -> int | None:
+    total, limit = sum(started), math.inf if trials is None else trials
     able = [
         index
         for index, arm in enumerate(arms)
-        if arm.exhausted is None and started[index] < math.ceil(arm.share * budget - ROUNDING)
+        if arm.exhausted is None
+        and not arm.allowance.spent
+        and (trials is None or started[index] < math.ceil(arm.share * trials - ROUNDING))
     ]
-    if total >= budget or not able:
+    if total >= limit or not able:
         return None
     return max(able, key=lambda index: arms[index].share * (total + 1) - started[index])

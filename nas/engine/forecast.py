@@ -7,9 +7,11 @@ import os
 from collections import Counter
 from dataclasses import dataclass
 
-from nas.config.schema import SearchConfig
+from nas.config.schema import TRAINING, SearchConfig
 from nas.schedulers import registry
 from nas.schedulers.contract import Level
+
+MOST_TRIALS = 10**7  # a forecast looks no further
 
 
 @dataclass(frozen=True)
@@ -29,26 +31,69 @@ class Forecast:
         return sum(count * steps for count, steps in zip(self.units, self.steps)) + self.final_units * self.final_steps
 
 
-def forecast(config: SearchConfig) -> Forecast:
-    """The forecast from the numbers in a search file. How many trials continue to later rungs is approximate."""
-    levels = _levels(config)
+@dataclass(frozen=True, kw_only=True)
+class Rates:
+    """What training costs: of one step, and seconds of a unit besides its steps. None: not known."""
+
+    tokens: int | None = None
+    flops: float | None = None
+    device_seconds: float | None = None
+    unit_seconds: float = 0.0
+
+
+def affordable(config: SearchConfig, rates: Rates) -> tuple[int, str] | None:
+    """(trials, limit): how many trials the budget pays for, and its limit that is spent first.
+
+    None if the budget does not limit trials and the rates of its limits are not known.
+    """
+    limits = {name: getattr(config.budget, name) for name in TRAINING}
+    known = {name: limit for name, limit in limits.items() if limit is not None and getattr(rates, name) is not None}
+    found = [(_most(config, rates, name, limit), name) for name, limit in known.items()]
+    if config.budget.trials is not None:
+        found.append((config.budget.trials, "trials"))
+    return min(found, default=None, key=lambda each: each[0])
+
+
+def _most(config: SearchConfig, rates: Rates, name: str, limit: float) -> int:
+    """The largest number of trials that cost at most `limit`; at least one."""
+    low, high = 1, 2
+    while high < MOST_TRIALS and _price(config, rates, name, high) <= limit:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if _price(config, rates, name, middle) <= limit else (low, middle)
+    return low
+
+
+def _price(config: SearchConfig, rates: Rates, name: str, trials: int) -> float:
+    levels = _levels(config, trials)
+    units = sum(level.units for level in levels) * rates.unit_seconds if name == "device_seconds" else 0.0
+    return sum(level.units * (level.steps - level.start) for level in levels) * getattr(rates, name) + units
+
+
+def forecast(config: SearchConfig, trials: int | None = None) -> Forecast:
+    """The forecast from the numbers in a search file. How many trials continue to later rungs is approximate.
+
+    trials: how many there will be, if the budget does not say it.
+    """
+    trials = trials or config.budget.trials or 1
+    levels = _levels(config, trials)
     finals = config.finals
     return Forecast(
         rungs=tuple(level.steps for level in levels),
         units=tuple(level.units for level in levels),
         steps=tuple(level.steps - level.start for level in levels),
-        final_units=(min(finals.top, config.budget.trials) + 1) * finals.seeds if finals.top else 0,
+        final_units=(min(finals.top, trials) + 1) * finals.seeds if finals.top else 0,
         final_steps=finals.steps,
         workers=_workers(config),
     )
 
 
-def _levels(config: SearchConfig) -> list[Level]:
+def _levels(config: SearchConfig, trials: int) -> list[Level]:
     """The levels of all arms together, fewest steps first."""
-    shares = [arm.share for arm in config.arms.values()]
-    trials = [round(share * config.budget.trials) for share in shares]
+    controls = [round(arm.share * trials) for arm in config.arms.values()]
     units: Counter[tuple[int, int]] = Counter()
-    for count in (config.budget.trials - sum(trials), *trials):
+    for count in (trials - sum(controls), *controls):
         if count:
             scheduler = registry.make(config.scheduler.name, **config.scheduler.options)
             units.update({(level.steps, level.start): level.units for level in scheduler.forecast(count)})

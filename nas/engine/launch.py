@@ -9,12 +9,13 @@ from typing import Any, Self
 from nas import report as reports
 from nas.config import factory
 from nas.config.schema import SETTLED, Named, SearchConfig
-from nas.config.settled import settle
 from nas.engine.finals import Report
 from nas.engine.loop import Search
+from nas.engine.settled import settle
 from nas.errors import StoreError, UsageError
 from nas.objectives.contract import Objective
 from nas.report.console import Reporter
+from nas.report.header import Header, header
 from nas.runners.contract import Runner
 from nas.store import Store, Study, Trial, open_store
 from nas.store.engine import file_of, parse
@@ -46,6 +47,11 @@ class Result:
     def front(self) -> list[Trial]:
         """The trials on the Pareto front, among those trained longest."""
         return reports.front(self.store, self.study)
+
+    @property
+    def header(self) -> Header:
+        """How the search went: trials started of those planned, failures, seeds, what the budget cut off."""
+        return header(self.store, self.study)
 
     def architecture(self, trial: int | None = None) -> Architecture:
         """The architecture of a trial, by default of the best. Raises UsageError if there is no such trial."""
@@ -101,7 +107,7 @@ def _search(store: Store, config: SearchConfig, quiet: bool, runner: Runner | No
     reporter = Reporter(
         store,
         study,
-        budget=config.budget.trials,
+        budget=config.budget.trials or 0,
         objective=first.name,
         maximize=first.direction == "maximize",
         quiet=quiet,
@@ -118,7 +124,7 @@ def _search(store: Store, config: SearchConfig, quiet: bool, runner: Runner | No
             reporter.say("Measuring latencies on this machine; the first trials wait for them")
         reporter.watch(chosen.progress)
         report = running.run()
-    return Result(config, store, study, running.objectives, report)
+    return Result(config, store, store.study(study.name), running.objectives, report)
 
 
 def open_for(config: SearchConfig) -> Store:
@@ -135,7 +141,7 @@ def open_for(config: SearchConfig) -> Store:
 def enter(store: Store, config: SearchConfig) -> Study:
     """The study that `config` names. It is created if it is new; else its space grows if that of `config` has.
 
-    The study keeps the options that `nas.config.settled` settles, also those that the search file leaves out. Raises
+    The study keeps the options that `nas.engine.settled` settles, also those that the search file leaves out. Raises
     UsageError or SpaceError if the study there is another search.
     """
     if config.study not in {study.name for study in store.studies()}:
@@ -155,7 +161,8 @@ def enter(store: Store, config: SearchConfig) -> Study:
     if check_continues(store, study, config):
         store.add_space_version(study.id, config.space)
     before = SearchConfig(**study.config)
-    store.update_study(study.id, config=_kept(_with_facts(settle(config, before), before.data_facts)))
+    kept = _kept(_with_facts(settle(config, before), before.data_facts))
+    store.update_study(study.id, config=kept, ending=None)
     return store.study(config.study)
 
 

@@ -20,6 +20,7 @@ from types import FrameType
 from nas.config import factory
 from nas.config.schema import SearchConfig
 from nas.engine import judgement, leases, session
+from nas.engine.ending import ending
 from nas.engine.finals import TRAINED, Finals, Report
 from nas.engine.leases import Heartbeat
 from nas.engine.units import Units
@@ -97,6 +98,8 @@ class Search:
     def _end_search(self) -> None:
         if self.proposer.exhausted:
             self.reporter.say(str(self.proposer.exhausted))
+        ended = ending(self.proposer, self.config.budget, time_is_up=self._time_is_up())
+        self.store.update_study(self.study.id, ending=ended)
         self.store.stop_trials(self.study.id)
         if not self.store.best(self.study.id, limit=1, states=TRAINED, purposes=("search",)):
             raise NothingFound(_why_nothing(self.store, self.study))

@@ -14,13 +14,14 @@ import yaml
 from nas import location, metrics
 from nas.config import factory
 from nas.config.schema import SearchConfig
-from nas.config.settled import settle
 from nas.engine import launch
-from nas.engine.forecast import Forecast, forecast
+from nas.engine.forecast import Forecast, Rates, affordable, forecast
 from nas.engine.proposer import evidence
+from nas.engine.settled import settle
 from nas.errors import NasError
 from nas.objectives.contract import Objective, Search
 from nas.report.data import data_lines
+from nas.report.spending import LABELS, amount
 from nas.report.tables import duration, short
 from nas.store import open_store
 from nas.store.engine import file_of, parse
@@ -55,6 +56,8 @@ class Plan:
     search_seconds: float  # elapsed time on all workers, within the limit
     finals_seconds: float
     limit_minutes: float | None
+    budget: dict[str, float]  # its limits, by name
+    spent_first: str  # the limit that ends the search: trials, tokens, flops or device_seconds
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -73,6 +76,7 @@ class Plan:
             *(("baseline", each) for each in self.baselines),
             ("parameters", _range(self.parameters)),
             ("flops", f"{_range(self.flops)} a sequence"),
+            *([("budget", self._budget())] if set(self.budget) - {"trials"} else []),
             ("trials", self._trials()),
             ("finals", f"{self.forecast.final_units} units of {self.forecast.final_steps} steps"),
             (
@@ -88,7 +92,13 @@ class Plan:
     def _trials(self) -> str:
         (trials, steps), *later = zip(self.forecast.units, self.forecast.rungs)
         more = ", ".join(f"{count} continue to {rung}" for count, rung in later)
-        return f"{trials}, of {_count(steps, 'step')}" + (f"; about {more} steps in all" if more else "")
+        about = "" if self.spent_first == "trials" else "about "
+        return f"{about}{trials}, of {_count(steps, 'step')}" + (f"; about {more} steps in all" if more else "")
+
+    def _budget(self) -> str:
+        """50 trials, 5M tokens; tokens are spent first."""
+        limits = ", ".join(amount(name, limit) for name, limit in self.budget.items())
+        return limits + (f"; {LABELS[self.spent_first]} are spent first" if len(self.budget) > 1 else "")
 
     def _time(self) -> str:
         workers = self.forecast.workers
@@ -109,13 +119,22 @@ def plan(config: SearchConfig) -> Plan:
     """
     objectives = factory.objectives(config)
     found, settled = _found(config, objectives)
-    space, ahead = factory.space(config), forecast(config)
+    space = factory.space(config)
     shape = factory.shape(config)
     generator = random.Random(config.seed)
     refused = sum(not space.feasible(space.sample(generator, feasible=False)) for _ in range(DRAWN)) / DRAWN
     samples = [space.sample(generator).architecture for _ in range(SAMPLES)]
     costs = sorted(((cost(each, shape), each) for each in samples), key=lambda pair: pair[0].training_flops)
     step, unit = _timed(config, costs[len(costs) // 2][1].text())
+    rates = Rates(
+        tokens=factory.step_tokens(config),
+        flops=statistics.median(each.training_flops for each, _ in costs) * factory.task(config).shape.batch,
+        device_seconds=step,
+        unit_seconds=unit,
+    )
+    bought = affordable(config, rates)
+    assert bought is not None  # a budget has a limit, and all rates are known
+    ahead = forecast(config, bought[0])
     search, finals = _seconds(ahead, step, unit, config.budget.minutes)
     size = space.size()
     return Plan(
@@ -141,6 +160,8 @@ def plan(config: SearchConfig) -> Plan:
         search_seconds=search,
         finals_seconds=finals,
         limit_minutes=config.budget.minutes,
+        budget=config.budget.model_dump(exclude={"minutes"}, exclude_none=True),
+        spent_first=bought[1],
     )
 
 
@@ -199,7 +220,8 @@ def _found(config: SearchConfig, objectives: Sequence[Objective]) -> tuple[str, 
         for each in objectives:
             each.begin(Search(evidence=partial(evidence, store, study)))
         tried = sum(count.trials for count in store.counts(study.id) if count.purpose == "search")
-        text = f"started {study.created_at:%Y-%m-%d}: it has {tried} of {config.budget.trials} trials"
+        of = f" of {config.budget.trials}" if config.budget.trials else ""
+        text = f"started {study.created_at:%Y-%m-%d}: it has {tried}{of} trials"
         return text, settle(config, SearchConfig(**study.config))
 
 

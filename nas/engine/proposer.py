@@ -30,6 +30,7 @@ BATCH = 1000  # rows read at once
 class Proposer:
     """Proposes trials and promotions for one study.
 
+    costs: (parameters, FLOPs of one training step) of an architecture, which are stored with its trial.
     make_arms: builds the arms, `main` first, without any knowledge. They are built again if another process has added a
     trial that knew fewer results: the order of starts and results is then that of the log, in every process.
     """
@@ -41,10 +42,11 @@ class Proposer:
         space: Space,
         scores: Scores,
         make_arms: Callable[[], Sequence[Arm]],
+        costs: Callable[[Architecture], tuple[int, float]],
         say: Callable[[str], None] = lambda text: None,
     ):
         self.store, self.study, self.space, self.scores = store, study, space, scores
-        self._make_arms = make_arms
+        self._make_arms, self._costs = make_arms, costs
         for each in scores.objectives:
             each.begin(Search(space, store, say, partial(evidence, store, study)))
         self._space_version = store.space_versions(study.id)[-1].number
@@ -99,8 +101,12 @@ class Proposer:
                     return unit
         return None
 
-    def new_trials(self, owners: Sequence[str], seconds: float, budget: int) -> list[Unit]:
-        """Units of new trials, leased to `owners`, one each. Fewer if the study then holds `budget` trials, or all."""
+    def new_trials(self, owners: Sequence[str], seconds: float, budget: int | None) -> list[Unit]:
+        """Units of new trials, leased to `owners`, one each.
+
+        budget: the number of trials that the study may hold; None if there is no such limit. Fewer units come back if
+        the budget of trials, or what the arms may spend, is used up, or if the space is.
+        """
         units: list[Unit] = []
         while len(units) < len(owners):
             found = next_arm(list(self.arms.values()), budget, len(owners) - len(units))
@@ -204,14 +210,14 @@ class Proposer:
         proposal: Proposal,
         owner: str,
         seconds: float,
-        budget: int,
+        budget: int | None,
         known_trials: int,
         known_results: int,
     ) -> TrialAdded | TrialRefused:
         architecture = proposal.point.architecture
         cheap, evidence, failure = self.scores.before(architecture)
         probed = bool(self.scores.probes)
-        left = budget - sum(each.trials for each in self.arms.values())
+        left = None if budget is None else budget - sum(each.trials for each in self.arms.values())
         return self.store.add_trial(
             self.study.id,
             self._next,
@@ -231,7 +237,8 @@ class Proposer:
             failure=failure,
             owner=owner,
             lease_seconds=seconds,
-            limit=arm.trials + left,
+            limit=None if left is None else arm.trials + left,
+            costs=self._costs(architecture),
             space_version=self._space_version,
         )
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from nas.config import factory
 from nas.config.schema import SearchConfig
+from nas.engine.allowance import Allowance
 from nas.engine.arm import Arm
 from nas.engine.proposer import Proposer
 from nas.engine.scores import Scores
 from nas.objectives.contract import Objective
-from nas.store import MAIN, Store, Study
+from nas.store import MAIN, Store, Study, Unit
 from searchspace.model.architecture import Architecture
 from searchspace.space.space import Space
 
@@ -24,7 +26,8 @@ def proposer(
 ) -> Proposer:
     """The proposer of a study, which has read nothing yet. Raises NasError if an objective cannot be evaluated here."""
     space, scores, baselines = factory.space(config), Scores(objectives), factory.baselines(config)
-    return Proposer(store, study, space, scores, lambda: arms(config, space, scores, baselines), say)
+    costs = partial(factory.costs, config)
+    return Proposer(store, study, space, scores, lambda: arms(config, space, scores, baselines), costs, say)
 
 
 def arms(config: SearchConfig, space: Space, scores: Scores, baselines: Sequence[Architecture] = ()) -> list[Arm]:
@@ -41,7 +44,14 @@ def arms(config: SearchConfig, space: Space, scores: Scores, baselines: Sequence
             factory.strategy(config, space, strategy, scores.candidate),
             factory.scheduler(config),
             scores,
+            Allowance(config.budget, share, factory.step_tokens(config), partial(_step_flops, config)),
             baselines if name == MAIN else (),
         )
         for name, strategy, share in named
     ]
+
+
+def _step_flops(config: SearchConfig, unit: Unit) -> float:
+    """The FLOPs of one training step of a unit's model; an older version did not store them."""
+    known = unit.step_flops
+    return factory.costs(config, Architecture.parse(unit.architecture))[1] if known is None else known

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from nas.errors import NasError, UsageError
@@ -87,12 +88,18 @@ class Objective(ABC):
         return value if self.direction is Direction.MINIMISE else -value
 
 
+@lru_cache(maxsize=32)  # several objectives ask for the cost of one architecture, one after the other
+def cost_of(architecture: Architecture, shape: Shape) -> Cost:
+    """The cost of an architecture for an input of this shape. Raises SpaceError if the architecture is not valid."""
+    return cost(architecture, shape)
+
+
 class CostObjective(Objective):
     """An objective that is computed from the costs of an architecture."""
 
     def evaluate(self, architecture: Architecture, metrics: Mapping[str, float] | None = None) -> float:
         """The cost, at the depth that halting blocks reached if `metrics` have it."""
-        return float(self.read(cost(architecture, self.shape.at_depth(metrics))))
+        return float(self.read(cost_of(architecture, self.shape.at_depth(metrics))))
 
     @abstractmethod
     def read(self, cost: Cost) -> float:

@@ -6,6 +6,7 @@ report.results(store, study)     its trials; report.best and report.front the be
 report.curve(store, study, 3)    the training curve of trial 3
 report.progress(store, study)    the units that run now: step, loss, tokens per second
 report.changes(store, study)     what changed since the last look
+report.header(store, study)      how its result begins: trials started, failures, seeds, what the budget cut off
 report.eta(store, study)         when the search will end
 report.verdict(store, study)     how its finals ended
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 from nas.report.activity import Activity, UnitProgress, progress
 from nas.report.finals import FinalsResult, verdict
 from nas.report.forecasts import Eta, eta
+from nas.report.header import Header, header
 from nas.report.overview import Status, status
 from nas.report.trials import Changes, best, changes, curve, front, results, row, story
 
@@ -23,6 +25,7 @@ __all__ = [
     "Changes",
     "Eta",
     "FinalsResult",
+    "Header",
     "Status",
     "UnitProgress",
     "best",
@@ -30,6 +33,7 @@ __all__ = [
     "curve",
     "eta",
     "front",
+    "header",
     "progress",
     "results",
     "row",

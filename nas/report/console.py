@@ -33,7 +33,8 @@ SHARE = 20  # reading the store takes at most 1/20 of the time, even if the stud
 
 @dataclass
 class Reporter:
-    """Reports how a search proceeds. `budget` is its number of trials; counts come from the store.
+    """Reports how a search proceeds. `budget` is its number of trials, 0 if something else ends it. Counts come from
+    the store.
 
     With `config` it estimates the remaining time too. Use it in a `with` statement.
     """

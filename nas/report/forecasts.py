@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from nas.report.activity import Activity, UnitProgress, progress
+from nas.report.spending import spending
 from nas.store import FINAL
 
 if TYPE_CHECKING:
@@ -56,16 +57,25 @@ def eta(
         return _of_finals(paces, ahead, workers)
     if paces.ended < FEWEST:
         return None
-    trained = store.trained_seconds(study.id, "search") if config.budget.minutes else 0.0
-    return _of_search(paces, ahead, workers, config, trained)
+    trained = store.trained_seconds(study.id, "search")
+    share = spending(store, study).share
+    if config.budget.trials is None and not share:
+        return None
+    return _of_search(paces, ahead, workers, config, trained, share)
 
 
-def _of_search(paces: Paces, ahead: Forecast, workers: int, config: SearchConfig, trained: float) -> Eta:
+def _of_search(
+    paces: Paces, ahead: Forecast, workers: int, config: SearchConfig, trained: float, share: float | None
+) -> Eta:
+    """share: of the limits on training that is spent; None if there is no such limit."""
     left = [max(0, expected - paces.units("search", rung)) for rung, expected in enumerate(ahead.units)]
-    work = sum(units * paces.seconds("search", rung) for rung, units in enumerate(left))
+    units, work = sum(left), sum(units * paces.seconds("search", rung) for rung, units in enumerate(left))
+    if share and (config.budget.trials is None or trained * (1 / share - 1) < work):
+        work = trained * max(0.0, 1 / share - 1)
+        units = round(work * paces.ended / trained) if trained else 0
     if config.budget.minutes is not None:
         work = min(work, max(0.0, config.budget.minutes * 60 * (ahead.workers or workers) - trained))
-    return Eta(work / workers, "search", sum(left), workers, finals_follow=config.finals.top > 0)
+    return Eta(work / workers, "search", units, workers, finals_follow=config.finals.top > 0)
 
 
 def _of_finals(paces: Paces, ahead: Forecast, workers: int) -> Eta | None:

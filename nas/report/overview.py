@@ -11,10 +11,12 @@ from nas.report import activity, trials
 from nas.report.activity import Activity, UnitProgress
 from nas.report.finals import FinalsResult, verdict
 from nas.report.forecasts import Eta, eta
+from nas.report.header import Header, header
 from nas.report.tables import counted, duration, short
 from nas.store import PURPOSES, TrialState
 
 if TYPE_CHECKING:
+    from nas.report.spending import Spending
     from nas.store import Owner, Store, Study, Trial
 
 FAILURES = 1000  # failed trials whose kind of failure is read
@@ -42,10 +44,16 @@ class Status:
     owners: list[Owner]  # processes that hold leases
     failures: dict[str, list[Trial]]  # by kind
     trained_seconds: float
+    header: Header
     eta: Eta | None
     front: int  # trials on the Pareto front
     best: Trial | None
     verdict: FinalsResult | None
+
+    @property
+    def spending(self) -> Spending:
+        """What the search has spent of its budget."""
+        return self.header.spending
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -62,6 +70,8 @@ class Status:
             "workers": [asdict(owner) | {"expires": owner.expires.isoformat()} for owner in self.owners],
             "failures": {kind: [trial.number for trial in failed] for kind, failed in self.failures.items()},
             "trained_seconds": self.trained_seconds,
+            "spending": self.spending.to_dict(),
+            "header": self.header.to_dict(),
             "pareto": self.front,
             "best": self.best and trials.row(self.best),
             "activity": self.activity and self.activity.value,
@@ -85,6 +95,8 @@ class Status:
         if self.finals:
             lines.append(("finals", counted(self.finals)))
         lines.append(("trained", f"{duration(self.trained_seconds)} over all workers"))
+        if set(self.spending.planned) - {"trials"}:
+            lines.append(("spent", self.spending.to_text()))
         lines += [("at work", _worker(owner)) for owner in self.owners]
         lines += [("unit", _unit(unit)) for unit in self.units[:LISTED_UNITS]]
         if len(self.units) > LISTED_UNITS:
@@ -92,6 +104,7 @@ class Status:
         if self.eta:
             lines.append(("eta", eta_text(self.eta)))
         lines += [("failed", f"{kind}: {len(failed)} ({_names(failed)})") for kind, failed in self.failures.items()]
+        lines += [line for line in self.header.lines() if line[0] in ("seeds", "cut off")]
         if self.best:
             scores = ", ".join(f"{name} {short(value)}" for name, value in self.best.values.items())
             lines.append(("best", f"trial {self.best.number} at rung {self.best.rung}: {scores}"))
@@ -123,6 +136,7 @@ def status(store: Store, study: Study) -> Status:
         owners=store.owners(study.id),
         failures=_failures(store, study),
         trained_seconds=store.trained_seconds(study.id),
+        header=header(store, study),
         eta=eta(store, study, units=units) if doing is Activity.RUNNING and study.config.get("scheduler") else None,
         front=len(trials.front(store, study)),
         best=best[0] if best else None,

@@ -1,4 +1,4 @@
-"""What a search found: the Pareto table, the finals and the verdict, for people and for programs."""
+"""What a search found: how it went, the Pareto table, the finals and the verdict, for people and for programs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from nas.report import trials
 from nas.report.finals import Entrant, FinalsResult
+from nas.report.header import header
 from nas.report.tables import rendered
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ def to_dict(store: Store, study: Study, finals: FinalsResult | None) -> dict[str
     """The result of a search as plain data; `finals`: None if it had none."""
     return {
         "study": study.name,
+        "header": header(store, study).to_dict(),
         "pareto": trials.rows(store, study, trials.front(store, study)),
         "finals": finals and finals.to_dict(),
     }
@@ -24,10 +26,11 @@ def to_dict(store: Store, study: Study, finals: FinalsResult | None) -> dict[str
 
 def to_text(store: Store, study: Study, finals: FinalsResult | None, draw: Callable[[Entrant], str]) -> str:
     """The result of a search for people. draw: draws the winner."""
+    begins = header(store, study).to_text()
     front = trials.rows(store, study, trials.front(store, study))
     if not front:
-        return "No trial has finished, so there is nothing to show; `nas status` says why."
-    parts = ["Pareto front of the search (validation data)", rendered(trials.shown(front))]
+        return f"{begins}\n\nNo trial has finished, so there is nothing to show; `nas status` says why."
+    parts = [begins, "\nPareto front of the search (validation data)", rendered(trials.shown(front))]
     if finals:
         winner = finals.winner
         parts += [

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from sqlalchemy import Connection, Select, func, select, type_coerce, union
+from sqlalchemy import Connection, Select, and_, case, func, select, type_coerce, union
 
 from nas.store.models import study, trial, unit, unit_is_open
-from nas.store.records import PURPOSES, Mark, Pace, TrialState, Unit, UnitKind, UnitState
+from nas.store.records import (
+    FAILED_SECONDS,
+    PURPOSES,
+    SEARCH,
+    Mark,
+    Pace,
+    Trained,
+    TrialState,
+    Unit,
+    UnitKind,
+    UnitState,
+)
 from nas.store.types import Moment, now
 
 OVERLAP = timedelta(seconds=30)  # a transaction that took its time before a mark may be committed so much later
@@ -40,6 +51,32 @@ def pace(connection: Connection, study_id: int) -> list[Pace]:
         .order_by(*columns)
     )
     return [Pace(*row) for row in connection.execute(statement)]
+
+
+def trained(connection: Connection, study_id: int) -> Trained:
+    """What the units of the search that ended have trained. `nas.engine.allowance` counts the same from the log."""
+    seconds = func.coalesce(unit.c.seconds, 0.0)
+    at_least = case((and_(unit.c.state == UnitState.FAILED, seconds < FAILED_SECONDS), FAILED_SECONDS), else_=seconds)
+    by_trial = (
+        select(
+            func.max(unit.c.steps).label("steps"),
+            func.sum(at_least).label("seconds"),
+            trial.c.step_flops.label("flops"),
+        )
+        .join(trial, trial.c.id == unit.c.trial_id)
+        .where(unit.c.study_id == study_id, unit.c.sequence.is_not(None), trial.c.purpose == SEARCH)
+        .group_by(trial.c.id, trial.c.step_flops)
+        .subquery()
+    )
+    steps, flops, spent, unknown = connection.execute(
+        select(
+            func.coalesce(func.sum(by_trial.c.steps), 0),
+            func.coalesce(func.sum(by_trial.c.steps * by_trial.c.flops), 0.0),
+            func.coalesce(func.sum(by_trial.c.seconds), 0.0),
+            func.count().filter(by_trial.c.flops.is_(None)),
+        )
+    ).one()
+    return Trained(int(steps), None if unknown else float(flops), float(spent))
 
 
 def mark(connection: Connection, study_id: int) -> Mark:

@@ -74,8 +74,10 @@ class SpaceVersion:
 
 
 MAIN = "main"  # the arm of the search itself
-FINAL = "final"  # the purpose of the trials of the finals
-PURPOSES = ("search", FINAL)
+SEARCH = "search"  # the purpose of the trials of the search
+FINAL = "final"  # that of the trials of the finals
+PURPOSES = (SEARCH, FINAL)
+FAILED_SECONDS = 1.0  # a failed unit counts as at least this long, so a search in which all fail still ends
 
 
 def final_number(purpose: str, place: int) -> int | None:
@@ -206,6 +208,18 @@ class Pace:
     steps: int
     units: int
     seconds: float
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What the units of the search that ended have trained. A failed unit counts as if it had reached its end.
+
+    flops: None if there is a trial of an older version, which did not store them.
+    """
+
+    steps: int
+    flops: float | None
+    device_seconds: float
 
 
 @dataclass(frozen=True)

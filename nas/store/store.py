@@ -27,6 +27,7 @@ from nas.store.records import (
     SpaceVersion,
     StoredVerdict,
     Study,
+    Trained,
     Trial,
     TrialAdded,
     TrialCount,
@@ -340,6 +341,10 @@ class Store:
     def pace(self, study_id: int) -> list[Pace]:
         """How many units ended well and how long they took, by purpose, rung and steps."""
         return self._read(changes.pace, study_id)
+
+    def trained(self, study_id: int) -> Trained:
+        """What the units of the search that ended have trained: steps, FLOPs, device-seconds."""
+        return self._read(changes.trained, study_id)
 
     def mark(self, study_id: int) -> Mark:
         """This moment in the life of a study, for `trials(since=...)`."""

@@ -26,8 +26,14 @@ def with_arms(config: SearchConfig, **arms: tuple[str, float]) -> SearchConfig:
     return SearchConfig(**{**config.model_dump(), "arms": written})
 
 
+class Unlimited:
+    spent = None
+
+
 class Named:
     """An arm with nothing but a share and a count."""
+
+    allowance = Unlimited()
 
     def __init__(self, name, share):
         self.name, self.share, self.trials, self.exhausted = name, share, 0, None

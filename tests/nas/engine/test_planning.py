@@ -64,5 +64,6 @@ def test_a_search_without_a_result_is_summed_up_in_words(describe, search):
     result = launch.Result(config, store, launch.enter(store, config), [], None)
 
     assert "No trial has finished" in summary.to_text(store, result.study, None, draw=lambda winner: "")
-    assert summary.to_dict(store, result.study, None) == {"study": "tried", "pareto": [], "finals": None}
+    found = summary.to_dict(store, result.study, None)
+    assert found | {"header": None} == {"study": "tried", "header": None, "pareto": [], "finals": None}
     store.close()

@@ -13,8 +13,8 @@ import pytest
 from nas import tasks
 from nas.config import factory, searchfile
 from nas.config.schema import Named, SearchConfig
-from nas.config.settled import settle
 from nas.engine import launch
+from nas.engine.settled import settle
 from nas.store import open_store
 from nas.tasks.text import corpus
 

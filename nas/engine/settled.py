@@ -8,12 +8,16 @@ continues it as it was. Strategies, schedulers and tasks name such options in th
 from __future__ import annotations
 
 import math
+import random
+import statistics
 
 from nas.config import factory
 from nas.config.schema import Named, SearchConfig
+from nas.engine.forecast import Rates, affordable
 
 AUTO = "auto"  # written in a search file, this is the same as leaving the option out
 ROUNDING = 1e-9  # of a share times a number of trials
+SAMPLES = 9  # random architectures whose median of FLOPs stands in for those of the trials
 
 
 def settle(config: SearchConfig, study: SearchConfig | None = None) -> SearchConfig:
@@ -21,27 +25,37 @@ def settle(config: SearchConfig, study: SearchConfig | None = None) -> SearchCon
 
     Raises UsageError for an option that is invalid.
     """
+    planned = _planned_trials(config)
     changes: dict[str, object] = {
+        "step_tokens": factory.step_tokens(config),
         "task": _settled(config.task, factory.task(config), study.task if study else None),
         "scheduler": _settled(config.scheduler, factory.scheduler(config), study.scheduler if study else None),
-        "strategy": _strategy(config, config.strategy, config.main_share, study.strategy if study else None),
+        "strategy": _strategy(config, config.strategy, config.main_share, planned, study.strategy if study else None),
     }
     arms = {}
     for name, arm in config.arms.items():
         known = study.arms[name].strategy if study and name in study.arms else None
-        strategy = _strategy(config, arm.strategy, arm.share, known) if known or not study else arm.strategy
+        strategy = _strategy(config, arm.strategy, arm.share, planned, known) if known or not study else arm.strategy
         arms[name] = arm.model_copy(update={"strategy": strategy})
     return config.model_copy(update=changes | {"arms": arms})
 
 
-def _strategy(config: SearchConfig, named: Named, share: float, known: Named | None) -> Named:
-    trials = planned_trials(config, share)
+def _strategy(config: SearchConfig, named: Named, share: float, planned: int | None, known: Named | None) -> Named:
+    trials = math.ceil(share * planned - ROUNDING) if planned else None
     return _settled(named, factory.strategy(config, factory.space(config), named, trials=trials), known)
 
 
-def planned_trials(config: SearchConfig, share: float = 1.0) -> int | None:
-    """How many trials an arm with this share of the budget will start."""
-    return math.ceil(share * config.budget.trials - ROUNDING)
+def _planned_trials(config: SearchConfig) -> int | None:
+    """How many trials the budget pays for; None if that depends on the machine."""
+    flops = None if config.budget.flops is None else _typical_step_flops(config)
+    found = affordable(config, Rates(tokens=factory.step_tokens(config), flops=flops))
+    return found and found[0]
+
+
+def _typical_step_flops(config: SearchConfig) -> float:
+    generator, space = random.Random(config.seed), factory.space(config)
+    drawn = [space.sample(generator).architecture for _ in range(SAMPLES)]
+    return statistics.median(factory.costs(config, each)[1] for each in drawn)
 
 
 def _settled(named: Named, built: object, known: Named | None) -> Named:

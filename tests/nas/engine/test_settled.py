@@ -7,10 +7,10 @@ import pytest
 
 from nas.config import factory
 from nas.config.schema import SearchConfig
-from nas.config.settled import settle
 from nas.engine import launch
 from nas.engine.replay import replay
 from nas.engine.scores import Scores
+from nas.engine.settled import settle
 from nas.errors import UsageError
 from nas.store import open_store
 

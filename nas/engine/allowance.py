@@ -1,0 +1,49 @@
+"""What an arm has spent and may spend: tokens, FLOPs and device-seconds of training.
+
+Only units that ended count. A unit counts from the steps at which it started to those at which it was to end, even if
+it failed: so a search in which every trial fails still ends. What is spent follows from the study's log, so it is the
+same in every process and after a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from nas.config.schema import TRAINING, Budget
+from nas.store import Unit, UnitKind
+from nas.store.records import FAILED_SECONDS
+
+
+@dataclass
+class Allowance:
+    """budget: of the whole search. share: of the arm. step_tokens: of one training step. step_flops: of one training
+    step of a unit's model; asked only if FLOPs are limited."""
+
+    budget: Budget
+    share: float
+    step_tokens: int
+    step_flops: Callable[[Unit], float]
+    tokens: float = 0.0
+    flops: float = 0.0
+    device_seconds: float = 0.0
+    _steps: dict[int, int] = field(default_factory=dict)  # of each trial, so far
+
+    def add(self, unit: Unit) -> None:
+        """A unit of the arm ended."""
+        seconds = unit.seconds or 0.0
+        self.device_seconds += max(seconds, FAILED_SECONDS) if unit.values is None else seconds
+        if unit.kind is not UnitKind.TRAIN:
+            return
+        steps = max(0, unit.steps - self._steps.get(unit.number, 0))
+        self._steps[unit.number] = self._steps.get(unit.number, 0) + steps
+        self.tokens += steps * self.step_tokens
+        if self.budget.flops is not None:
+            self.flops += steps * self.step_flops(unit)
+
+    @property
+    def spent(self) -> str | None:
+        """The limit that is spent, if one is."""
+        limits = {name: getattr(self.budget, name) for name in TRAINING}
+        over = (name for name, limit in limits.items() if limit and getattr(self, name) >= self.share * limit)
+        return next(over, None)

@@ -1,0 +1,132 @@
+"""How a result begins: what was started of what was planned, what failed, which seeds, and what the budget cut off."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from nas.report.spending import Spending, amount, spending
+from nas.store.records import FINAL, SEARCH, TrialState
+
+if TYPE_CHECKING:
+    from nas.store import Store, Study, Trial
+
+LISTED = 5  # trials that are named for each kind of failure
+MACHINE = ("minutes", "device_seconds")  # how much fits into these depends on the machine
+
+
+@dataclass(frozen=True, kw_only=True)
+class Header:
+    """failures, final_failures: the numbers of the failed trials, or of the failed runs of the finals, by kind.
+
+    cut_off: what the budget cut off, in a sentence; None if nothing was. ending: as `nas.engine.ending` stores it; None
+    while the search runs, and for a study of an older version.
+    """
+
+    spending: Spending
+    failures: dict[str, tuple[int, ...]]
+    final_runs: int
+    final_failures: dict[str, tuple[int, ...]]
+    seed: int
+    final_seeds: tuple[int, ...]
+    ending: Mapping[str, Any] | None
+    cut_off: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "spending": self.spending.to_dict(),
+            "failures": {kind: list(numbers) for kind, numbers in self.failures.items()},
+            "final_runs": self.final_runs,
+            "final_failures": {kind: list(numbers) for kind, numbers in self.final_failures.items()},
+            "seed": self.seed,
+            "final_seeds": list(self.final_seeds),
+            "ending": self.ending and dict(self.ending),
+            "cut_off": self.cut_off,
+            "reproducible": not self.cut_off or (self.ending or {}).get("limit") not in MACHINE,
+        }
+
+    def to_text(self) -> str:
+        """One subject a line."""
+        return "\n".join(f"{name:<10}{text}" for name, text in self.lines())
+
+    def lines(self) -> list[tuple[str, str]]:
+        """(subject, text), in their order."""
+        found = [("trials", f"{self._started()} started; {_failed(self.failures, 'trial')}")]
+        if set(self.spending.planned) - {"trials"}:
+            found.append(("spent", self.spending.to_text()))
+        if self.final_runs:
+            found.append(("finals", f"{_runs(self.final_runs)}; {_failed(self.final_failures, 'final')}"))
+        found.append(("seeds", self._seeds()))
+        if self.cut_off:
+            found.append(("cut off", self.cut_off))
+        return found
+
+    def _started(self) -> str:
+        planned = self.spending.planned.get("trials")
+        return f"{self.spending.spent['trials']}" + (f" of {planned} planned" if planned else "")
+
+    def _seeds(self) -> str:
+        finals = f", finals {', '.join(map(str, self.final_seeds))}" if self.final_seeds else ""
+        return f"search {self.seed}{finals}"
+
+
+def header(store: Store, study: Study) -> Header:
+    """How the result of `study` begins. Read the study again after its search, so that it has its ending."""
+    finals = store.trials(study.id, purposes=(FINAL,), light=True)
+    found = spending(store, study)
+    return Header(
+        spending=found,
+        failures=_by_kind(store.trials(study.id, states=(TrialState.FAILED,), purposes=(SEARCH,), light=True)),
+        final_runs=len(finals),
+        final_failures=_by_kind([trial for trial in finals if trial.state is TrialState.FAILED]),
+        seed=study.seed,
+        final_seeds=tuple(sorted({trial.seed for trial in finals})),
+        ending=study.ending,
+        cut_off=cut_off(study.ending, study.config.get("budget", {})),
+    )
+
+
+def cut_off(ending: Mapping[str, Any] | None, budget: Mapping[str, Any]) -> str | None:
+    """What the budget cut off, in a sentence; None if nothing was, or the search has not ended."""
+    if not ending or ending["limit"] in ("trials", "space") or budget.get(ending["limit"]) is None:
+        return None
+    limit, value = ending["limit"], budget[ending["limit"]]
+    written = f"minutes: {value:g}" if limit == "minutes" else amount(limit, value)
+    parts = []
+    if ending["not_started"]:
+        parts.append(f"{_trials(ending['not_started'])} not started")
+    if ending["not_promoted"]:
+        parts.append(f"{_trials(ending['not_promoted'])} not trained further, although good enough")
+    said = f"{written} ended the search" + (f": {', '.join(parts)}" if parts else "")
+    if limit in MACHINE:
+        said += ". How much fits depends on the machine and its load, so this result cannot be reproduced exactly"
+    return said
+
+
+def _by_kind(failed: Sequence[Trial]) -> dict[str, tuple[int, ...]]:
+    kinds: dict[str, list[int]] = {}
+    for trial in failed:
+        kinds.setdefault(trial.error_kind or "unknown", []).append(trial.final or trial.number)
+    return {kind: tuple(numbers) for kind, numbers in sorted(kinds.items(), key=lambda item: -len(item[1]))}
+
+
+def _failed(failures: Mapping[str, Sequence[int]], word: str) -> str:
+    """none failed; or 3 failed: 2 out of memory (trial 4, 7), 1 not finite (trial 9)."""
+    if not failures:
+        return "none failed"
+    kinds = [f"{len(numbers)} {kind} ({word} {_numbers(numbers)})" for kind, numbers in failures.items()]
+    return f"{sum(map(len, failures.values()))} failed: {', '.join(kinds)}"
+
+
+def _numbers(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers[:LISTED])) + (", ..." if len(numbers) > LISTED else "")
+
+
+def _trials(count: int) -> str:
+    return f"{count} trial{'' if count == 1 else 's'}"
+
+
+def _runs(count: int) -> str:
+    return f"{count} run{'' if count == 1 else 's'}"

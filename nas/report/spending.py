@@ -1,0 +1,69 @@
+"""What a search has spent of its budget, from its database alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from nas.report.tables import duration, short
+from nas.store.records import SEARCH
+
+if TYPE_CHECKING:
+    from nas.store import Store, Study
+
+LABELS = {"trials": "trials", "tokens": "tokens", "flops": "FLOPs", "device_seconds": "device-seconds"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spending:
+    """spent: trials that were started, and tokens, FLOPs and device-seconds of the units that ended; None if an older
+    version did not store what they follow from. planned: the limits that the budget has, by name."""
+
+    spent: dict[str, float | None]
+    planned: dict[str, float]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {name: {"spent": value, "planned": self.planned.get(name)} for name, value in self.spent.items()}
+
+    def to_text(self) -> str:
+        """The limits of the budget: 12 of 27 trials, 3.1M of 50M tokens."""
+        return ", ".join(_part(name, self.spent[name], limit) for name, limit in self.planned.items())
+
+    @property
+    def share(self) -> float | None:
+        """The largest share of a limit on training that is spent; None if there is no such limit, or it is unknown."""
+        found = [(self.spent[name], limit) for name, limit in self.planned.items() if name != "trials"]
+        known = [spent / limit for spent, limit in found if spent is not None]
+        return max(known, default=None)
+
+
+def amount(name: str, value: float) -> str:
+    """A limit as people read it: 27 trials, 50M tokens, 3e+15 FLOPs, 1.0 h of device time."""
+    if name == "device_seconds":
+        return f"{duration(value)} of device time"
+    return f"{_number(name, value)} {LABELS[name]}"
+
+
+def spending(store: Store, study: Study) -> Spending:
+    """What the search of `study` has spent of its budget."""
+    budget, step_tokens = study.config.get("budget", {}), study.config.get("step_tokens")
+    trained = store.trained(study.id)
+    spent = {
+        "trials": sum(count.trials for count in store.counts(study.id) if count.purpose == SEARCH),
+        "tokens": None if step_tokens is None else trained.steps * step_tokens,
+        "flops": trained.flops,
+        "device_seconds": trained.device_seconds,
+    }
+    planned = {name: budget[name] for name in LABELS if budget.get(name) is not None}
+    return Spending(spent=spent, planned=planned)
+
+
+def _part(name: str, spent: float | None, limit: float) -> str:
+    if name == "device_seconds" and spent is not None:
+        return f"{duration(spent)} of {amount(name, limit)}"
+    return f"{'?' if spent is None else _number(name, spent)} of {amount(name, limit)}"
+
+
+def _number(name: str, value: float) -> str:
+    return f"{value:.3g}" if name == "flops" else short(value)
