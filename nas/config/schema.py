@@ -197,11 +197,7 @@ class SearchConfig(_Section):
         return arms
 
 
-HIDDEN = (
-    "task_source",
-    "vocabulary",
-    "data_facts",
-    "step_tokens",
-)  # filled in when the file is read, and kept with the study
+# Filled in when the file is read or the study is created, and kept with the study.
+HIDDEN = ("task_source", "vocabulary", "data_facts", "step_tokens")
 # What may not change within a study.
 SETTLED = ("task", "objectives", "strategy", "scheduler", "arms", "recipe", "seed")

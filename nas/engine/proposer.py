@@ -182,7 +182,7 @@ class Proposer:
                 self.arms[result.arm].tell(result)
 
     def _add(
-        self, arm: Arm, proposals: Sequence[Proposal], owners: Sequence[str], seconds: float, budget: int
+        self, arm: Arm, proposals: Sequence[Proposal], owners: Sequence[str], seconds: float, budget: int | None
     ) -> list[Unit]:
         """Store the proposals of one batch, until one is refused."""
         units: list[Unit] = []
