@@ -17,13 +17,16 @@ def data_lines(facts: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     if not facts or not {"documents", "bytes"} <= facts.keys():
         return []
     counts, sizes = facts["documents"], facts["bytes"]
-    unit = f" {facts['unit']}" if facts.get("unit") else " bytes"
-    parts = [f"{PARTS[part]} {counts[part]} ({short(sizes[part])}{unit})" for part in PARTS if part in counts]
+    parts = [f"{PARTS[part]} {counts[part]} ({short(sizes[part])} bytes)" for part in PARTS if part in counts]
     lines = [("documents", f"{', '.join(parts)}; a document is {facts['document']}")]
     if facts.get("left_out"):
         lines.append(("left out", f"{short(facts['left_out'])} bytes at the ends of long held-out documents"))
     if "overlap" in facts:
         lines.append(("overlap", _overlap(facts)))
+    long = {part: count for part, count in facts.get("too_long", {}).items() if count}
+    if long:
+        listed = ", ".join(f"{count} of {PARTS[part]}" for part, count in long.items())
+        lines.append(("too long", f"{listed}: left out of training, and cut where they are scored"))
     return [*lines, *(("warning", text) for text in _warnings(facts))]
 
 

@@ -175,13 +175,14 @@ def reported(task: Task) -> tuple[Metric, ...] | None:
     return task.reports
 
 
-def greedy(model: nn.Module, prompt: Tensor, steps: int, *before: Tensor) -> Tensor:
+def greedy(model: nn.Module, prompt: Tensor, steps: int, *before: Tensor, padding: Tensor | None = None) -> Tensor:
     """Generate `steps` symbols, each the most likely one. prompt: [B, P] -> [B, steps], int64.
 
-    `before` are the inputs of the model that stand before the prompt, such as the source of an encoder-decoder.
+    `before` are the inputs of the model that stand before the prompt, such as the source of an encoder-decoder, and
+    `padding` [B, S] is True where that source is real; None if it is all real.
     """
     symbols = prompt
     for _ in range(steps):
-        logits = model(*before, symbols, Context())  # [B, P + n, V]
+        logits = model(*before, symbols, Context(memory_padding=padding))  # [B, P + n, V]
         symbols = torch.cat([symbols, logits[:, -1:].argmax(-1)], dim=1)
     return symbols[:, prompt.shape[1] :]

@@ -78,17 +78,27 @@ def _arranged(data: bytes, parts: list[list[Document]], chosen: Any) -> Arranged
 
 def _by_hash(found: Sequence[Document], data: bytes, shares: Sequence[float]) -> np.ndarray:
     """The part of each document, [D]: places in SPLITS."""
-    places = _hashes([data[each.start : each.end] for each in found])
-    parts = np.full(len(found), TRAIN)
-    least = max(1, min(LEAST, len(found) // 5))
-    for part, rank in ((TEST, places), (VALIDATION, 1 - places)):
+    return places(hashes([data[each.start : each.end] for each in found]), shares)
+
+
+def places(numbers: np.ndarray, shares: Sequence[float]) -> np.ndarray:
+    """The part of each document, [D]: places in SPLITS, from its number, [D]; equal numbers are in one part.
+
+    A share of 0 to train on divides all documents between the other two parts.
+    """
+    parts = np.full(len(numbers), TRAIN)
+    if not shares[TRAIN]:
+        middle = np.sort(numbers)[(len(numbers) - 1) // 2] if len(numbers) else 0.0
+        return np.where(numbers <= middle, TEST, VALIDATION)
+    least = max(1, min(LEAST, len(numbers) // 5))
+    for part, rank in ((TEST, numbers), (VALIDATION, 1 - numbers)):
         count = max(int((rank < shares[part]).sum()), least)
-        last = np.sort(rank)[min(count, len(rank)) - 1]
+        last = np.sort(rank)[min(count, len(rank)) - 1] if len(rank) else 0.0
         parts[rank <= last] = part
     return parts
 
 
-def _hashes(pieces: Sequence[bytes]) -> np.ndarray:
+def hashes(pieces: Sequence[bytes]) -> np.ndarray:
     """A number from 0 to 1 for each document, [D], from its content. Equal documents have equal numbers, unless there
     are few others: then their occurrences are told apart, because one part would get them all."""
     few = 4 * len(set(pieces)) < len(pieces)
@@ -111,8 +121,7 @@ def _given(files: Sequence[File], found: Sequence[Document], data: bytes, rules:
         sizes = np.cumsum([each.size for each in both])
         parts[parts < 0] = np.where(sizes <= sizes[-1] / 2, VALIDATION, TEST)
     elif both:
-        rank = _hashes([data[each.start : each.end] for each in both])
-        parts[parts < 0] = np.where(rank <= np.sort(rank)[(len(both) - 1) // 2], TEST, VALIDATION)
+        parts[parts < 0] = _by_hash(both, data, (0.0, 0.5, 0.5))
     return parts
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import glob
+import gzip
 import hashlib
 import json
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -86,41 +88,49 @@ def _sources(patterns: Patterns) -> Sources:
     if patterns is None:
         return [(None, corpus.EMBEDDED)]
     if not isinstance(patterns, Mapping):
-        return [(None, each) for each in _files(patterns)]
-    found: Sources = [(part, each) for part, names in patterns.items() for each in _files(names)]
+        return [(None, each) for each in files(patterns)]
+    found: Sources = [(part, each) for part, names in patterns.items() for each in files(names)]
     several = [path for number, (_, path) in enumerate(found) if path in [other for _, other in found[:number]]]
     if several:
         raise TaskProblem(f"data: {several[0]} is given for more than one part.")
     return found
 
 
-def _files(patterns: Sequence[str]) -> list[str | Path]:
+def files(patterns: Sequence[str]) -> list[str | Path]:
+    """The files that match, in the order of their paths, after the names of corpora. Raises TaskProblem if a pattern
+    matches none."""
     corpora = [each for each in patterns if each in corpus.NAMES]
     found: set[Path] = set()
     for pattern in patterns:
         if pattern in corpora:
             continue
         matches = [Path(match) for match in glob.glob(pattern, recursive=True)]  # noqa: PTH207 (Path.glob takes no absolute pattern)
-        files = [path for path in matches if path.is_file()]
-        if not files:
+        regular = [path for path in matches if path.is_file()]
+        if not regular:
             hint = " It is a folder; name the files in it." if any(path.is_dir() for path in matches) else ""
             raise TaskProblem(f"data: no file matches {pattern!r} (from {Path.cwd()}).{hint}")
-        found.update(files)
+        found.update(regular)
     return [*corpora, *sorted(found)]
 
 
 def _read(sources: Sources) -> list[File]:
-    files = []
+    files: list[File] = []
     common = _common([path for _, path in sources if isinstance(path, Path)])
     for part, source in sources:
         if isinstance(source, str):
             files += [File(name, data, part) for name, data in corpus.files(source)]
             continue
-        try:
-            files.append(File(source.absolute().relative_to(common).as_posix(), source.read_bytes(), part))
-        except OSError as error:
-            raise TaskProblem(f"data: {error.filename} cannot be read: {error.strerror}.") from error
+        files.append(File(source.absolute().relative_to(common).as_posix(), contents(source), part))
     return files
+
+
+def contents(source: str | Path) -> bytes:
+    """The bytes of a file, decompressed if its name ends in .gz. Raises TaskProblem if it cannot be read."""
+    try:
+        data = Path(source).read_bytes()
+        return gzip.decompress(data) if str(source).endswith(".gz") else data
+    except (OSError, EOFError, zlib.error) as error:
+        raise TaskProblem(f"data: {source} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
 
 
 def _common(paths: Sequence[Path]) -> Path:

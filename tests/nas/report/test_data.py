@@ -33,5 +33,10 @@ def test_what_is_removed_is_told():
     assert text.endswith("these strings, 25.0% of the validation text, are not scored")
 
 
+def test_pairs_that_are_too_long_are_told():
+    lines = dict(data_lines({**FACTS, "too_long": {"train": 8, "validation": 0, "test": 2}}))
+    assert lines["too long"].startswith("8 of training, 2 of test: left out of training")
+
+
 def test_a_task_that_tells_nothing_has_no_lines():
     assert data_lines(None) == data_lines({}) == data_lines({"sha256": "5eed"}) == []

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 from torch import nn
@@ -34,11 +36,25 @@ def prose(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def small(prose: Path) -> Callable[..., tasks.Task]:
+def sentences(tmp_path_factory) -> dict[str, str]:
+    """`source` and `target`: aligned files of 400 sentences that are translated word by word."""
+    words = {"a": "ein", "the": "das", "dog": "Hund", "house": "Haus", "sees": "sieht", "green": "grün", "old": "alt"}
+    random = Random(1)
+    lines = [" ".join(random.choices(list(words), k=random.randint(2, 6))) + "." for _ in range(400)]
+    translated = [" ".join(words[word] for word in line[:-1].split()) + "." for line in lines]
+    folder = tmp_path_factory.mktemp("pairs")
+    for name, text in (("source", lines), ("target", translated)):
+        (folder / f"{name}.gz").write_bytes(gzip.compress("".join(f"{line}\n" for line in text).encode()))
+    return {name: str(folder / f"{name}.gz") for name in ("source", "target")}
+
+
+@pytest.fixture(scope="session")
+def small(prose: Path, sentences: dict[str, str]) -> Callable[..., tasks.Task]:
     """`small(name)`: the task of that name, prepared, with small batches."""
+    known = OPTIONS | {"translation": sentences | {"length": 48, "batch": 2, "evaluation": 4}}
 
     def made(name: str, **options) -> tasks.Task:
-        task = tasks.load({name: OPTIONS.get(name, {"data": str(prose), **SMALL}) | options})
+        task = tasks.load({name: known.get(name, {"data": str(prose), **SMALL}) | options})
         task.evaluation_batches = 2
         task.prepare(None)
         return task

@@ -27,7 +27,7 @@ def test_a_task_reports_what_it_declares_and_predicts(name, small, model_for):
     assert 0 <= int(answers.min()) <= int(answers.max()) < classes
 
 
-@pytest.mark.parametrize("name", [name for name in tasks.names() if name != "language_model"])
+@pytest.mark.parametrize("name", tasks.names())
 def test_the_documents_of_a_task_add_up_to_its_first_metric(name, small, model_for):
     task = small(name)
     with torch.inference_mode():

@@ -1,0 +1,229 @@
+"""Pairs of sentences from two aligned files: read, divided into parts, and turned into numbers.
+
+Line k of the source file belongs to line k of the target file. N pairs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nas.tasks.contract import SPLITS, Split
+from nas.tasks.own import TaskProblem
+from nas.tasks.text import overlap, parts, reading
+from nas.tasks.vocabulary import Bytes, Vocabulary, Words
+
+START, END, UNKNOWN = "start", "end", "unknown"
+WORD = re.compile(r"\w+|[^\w\s]")  # a word or a mark
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A sentence and its translation, as text of one line each."""
+
+    source: str
+    target: str
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The pairs of each part, with the SHA-256 of all files. empty: pairs that lack a side, which are left out."""
+
+    pairs: Mapping[Split, list[Pair]]
+    sha256: str
+    empty: int
+
+
+def read(source: Any, target: Any, shares: Sequence[float]) -> Corpus:
+    """The pairs of the files. source, target: patterns, or those of each part, as `options.patterns` gives them.
+
+    Pairs without given parts are divided by the hash of the source sentence, so equal sentences are in one part. Raises
+    TaskProblem if a file cannot be read, is not UTF-8, or has another number of lines than its partner.
+    """
+    found = hashlib.sha256()
+    if isinstance(source, Mapping) != isinstance(target, Mapping) or (
+        isinstance(source, Mapping) and set(source) != set(target)
+    ):
+        raise TaskProblem("source and target must name the same parts, or both must be patterns.")
+    if not isinstance(source, Mapping):
+        pairs, empty = _aligned(source, target, found)
+        return Corpus(_divided(pairs, shares), found.hexdigest(), empty)
+    read, empty = {}, 0
+    for part in source:
+        read[part], lacking = _aligned(source[part], target[part], found)
+        empty += lacking
+    if "held_out" in read:
+        held = _divided(read.pop("held_out"), (0.0, 0.5, 0.5))
+        read |= {"validation": held["validation"], "test": held["test"]}
+    return Corpus({split: read[split] for split in SPLITS}, found.hexdigest(), empty)
+
+
+def _divided(pairs: Sequence[Pair], shares: Sequence[float]) -> dict[Split, list[Pair]]:
+    rank = parts.hashes([each.source.encode() for each in pairs])
+    place = parts.places(rank, shares)
+    return {split: [each for each, at in zip(pairs, place) if at == number] for number, split in enumerate(SPLITS)}
+
+
+def _aligned(source: Sequence[str], target: Sequence[str], found: Any) -> tuple[list[Pair], int]:
+    """The pairs of files in the order of their paths, and how many pairs lack a side."""
+    files = reading.files(source), reading.files(target)
+    if len(files[0]) != len(files[1]):
+        raise TaskProblem(f"source has {len(files[0])} files, but target has {len(files[1])}: they must be in pairs.")
+    pairs = []
+    for one, other in zip(*files):
+        lines = [_lines(one, found), _lines(other, found)]
+        if len(lines[0]) != len(lines[1]):
+            raise TaskProblem(
+                f"{one} has {len(lines[0])} lines, but {other} has {len(lines[1])}. Line k of one must be the "
+                "translation of line k of the other."
+            )
+        pairs += [Pair(*each) for each in zip(*lines)]
+    whole = [each for each in pairs if each.source and each.target]
+    return whole, len(pairs) - len(whole)
+
+
+def _lines(path: Any, found: Any) -> list[str]:
+    data = reading.contents(path)
+    found.update(len(data).to_bytes(8, "big") + data)
+    try:
+        lines = data.decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise TaskProblem(f"{path}, byte {error.start}, is not UTF-8 ({error.reason}).") from None
+    return [line.strip() for line in (lines if lines[-1] else lines[:-1])]
+
+
+class Coder:
+    """Turns sentences into symbols of one vocabulary for both languages: bytes, or the words of the training part."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
+        self.start, self.end = vocabulary.special_symbol(START), vocabulary.special_symbol(END)
+        self._numbers = (
+            {word: place for place, word in enumerate(vocabulary.words)} if isinstance(vocabulary, Words) else None
+        )
+
+    @classmethod
+    def made(cls, level: str, pairs: Iterable[Pair], words: int) -> Coder:
+        """The coder of the training `pairs`; of words the `words` most frequent ones."""
+        if level == "bytes":
+            return cls(Bytes([START, END]))
+        counts = Counter(word for each in pairs for text in (each.source, each.target) for word in WORD.findall(text))
+        frequent = sorted(counts, key=lambda word: (-counts[word], word))[:words]
+        return cls(Words(frequent, [UNKNOWN, START, END]))
+
+    def encode(self, text: str) -> tuple[np.ndarray, np.ndarray]:
+        """The symbols of a sentence with the end, and the UTF-8 bytes of each, which add up to the line and its end."""
+        if self._numbers is None:
+            symbols = np.append(np.frombuffer(text.encode(), np.uint8).astype(np.int64), self.end)
+            return symbols, np.ones(len(symbols), np.int64)
+        unknown = self.vocabulary.special_symbol(UNKNOWN)
+        numbers, widths, before = [], [], 0
+        for each in WORD.finditer(text):
+            numbers.append(self._numbers.get(each.group(), unknown))
+            widths.append(len(text[before : each.end()].encode()))  # with the space before it
+            before = each.end()
+        return np.array([*numbers, self.end]), np.array([*widths, len(text[before:].encode()) + 1])
+
+
+@dataclass(frozen=True)
+class Coded:
+    """Pairs as numbers, padded with the end. sources, targets: [N, T] int32; lengths: [N, 2], the symbols of each
+    sentence that are in; widths: [N, T], the UTF-8 bytes of the target symbols, 0 in the padding. cut: pairs that did
+    not fit."""
+
+    sources: np.ndarray
+    targets: np.ndarray
+    lengths: np.ndarray
+    widths: np.ndarray
+    cut: int
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+
+def coded(pairs: Sequence[Pair], coder: Coder, length: int, *, whole: bool) -> Coded:
+    """The pairs in `length` symbols a sentence. whole: leave out pairs that do not fit, instead of cutting them."""
+    encoded = [(coder.encode(each.source)[0], *coder.encode(each.target)) for each in pairs]
+    long = [max(len(source), len(target)) > length for source, target, _ in encoded]
+    kept = [each for each, too_long in zip(encoded, long) if not (whole and too_long)]
+    sources, targets = (np.full((len(kept), length), coder.end, np.int32) for _ in range(2))
+    widths, lengths = np.zeros((len(kept), length), np.int32), np.zeros((len(kept), 2), np.int64)
+    for place, (source, target, width) in enumerate(kept):
+        lengths[place] = min(len(source), length), min(len(target), length)
+        sources[place, : lengths[place, 0]] = source[:length]
+        targets[place, : lengths[place, 1]] = target[:length]
+        widths[place, : lengths[place, 1]] = width[:length]
+    return Coded(sources, targets, lengths, widths, sum(long))
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The pairs of each part as numbers, the coder that made them, and what `Task.data_facts` tells of them."""
+
+    coded: Mapping[Split, Coded]
+    coder: Coder
+    facts: Mapping[str, Any]
+
+
+def ready(corpus: Corpus, level: str, words: int, length: int) -> Ready:
+    """The `corpus` as numbers, in a vocabulary of its training part."""
+    coder = Coder.made(level, corpus.pairs["train"], words)
+    made = {split: coded(corpus.pairs[split], coder, length, whole=split == "train") for split in SPLITS}
+    facts = facts_of(corpus) | {"too_long": {split: each.cut for split, each in made.items()}}
+    return Ready(made, coder, facts)
+
+
+def facts_of(corpus: Corpus) -> dict[str, Any]:
+    """The facts about the pairs, with sizes and overlap of the target sentences."""
+    texts = {split: [f"{each.target}\n".encode() for each in corpus.pairs[split]] for split in SPLITS}
+    train = np.frombuffer(b"".join(texts["train"]), np.uint8)
+    shares = {}
+    for split in ("validation", "test"):
+        starts = np.concatenate([[0], np.cumsum([len(each) for each in texts[split]])])[:-1].astype(np.int64)
+        held = np.frombuffer(b"".join(texts[split]), np.uint8)
+        complete = max(1, int(overlap.complete(len(held), starts).sum()))
+        shares[split] = float(overlap.repeated(held, starts, train).sum() / complete)
+    return {
+        "sha256": corpus.sha256,
+        "document": "a pair of sentences",
+        "bytes": {split: sum(map(len, each)) for split, each in texts.items()},
+        "documents": {split: len(each) for split, each in texts.items()},
+        "overlap": shares,
+        "empty": corpus.empty,
+    }
+
+
+def save(made: Ready, folder: Path) -> None:
+    """Write what is ready to `folder`."""
+    for split, each in made.coded.items():
+        np.savez(folder / f"{split}.npz", **vars(each))
+    about = {"vocabulary": made.coder.vocabulary.to_dict(), "facts": dict(made.facts)}
+    (folder / "about.json").write_text(json.dumps(about))
+
+
+def opened(folder: Path) -> Ready:
+    """What `save` wrote."""
+    about = json.loads((folder / "about.json").read_text())
+    found: dict[Split, Coded] = {}
+    for split in SPLITS:
+        with np.load(folder / f"{split}.npz") as arrays:
+            found[split] = Coded(**{name: arrays[name] for name in arrays} | {"cut": int(arrays["cut"])})
+    return Ready(found, Coder(Vocabulary.from_dict(about["vocabulary"])), about["facts"])
+
+
+def key(source: Any, target: Any, *others: Any) -> str:
+    """A hash of what prepared pairs depend on: a file that changes gets another key."""
+    marks = []
+    for side in (source, target):
+        for part, patterns in side.items() if isinstance(side, Mapping) else [("", side)]:
+            for path in map(Path, reading.files(patterns)):
+                marks.append([part, str(path.absolute()), path.stat().st_size, path.stat().st_mtime_ns])
+    return hashlib.sha256(json.dumps([marks, others]).encode()).hexdigest()[:16]
