@@ -240,3 +240,25 @@ def test_an_unknown_trial_is_answered_with_those_there_are(store, study, add):
     add(store, study, 0)
     with pytest.raises(UsageError, match="the last one is 0"):
         store.trial(study.id, 4)
+
+
+def test_what_was_trained_is_the_sum_over_the_units_that_ended(store, study, add):
+    units = [add(store, study, number, owner=OWNER, steps=100, costs=(7, 2.0**number)).unit for number in range(4)]
+    store.finish(units[0].id, OWNER, 1, {"bits": 1.0}, last=False, seconds=4.0)
+    longer = store.promote(units[0].trial_id, 1, 300, owner=OWNER)
+    store.finish(longer.id, OWNER, 1, {"bits": 1.0}, last=True, seconds=8.0)
+    store.fail(units[1].id, OWNER, 1, "too slow", "", 6.0)
+    store.fail(units[2].id, OWNER, 1, "no value", "", None)
+
+    found = store.trained(study.id)
+    assert (found.steps, found.flops, found.device_seconds) == (500, 300 + 200 + 400, 4 + 8 + 6 + 1)
+    assert (store.trial(study.id, 2).parameters, store.trial(study.id, 2).step_flops) == (7, 4.0)
+    store.finish(add(store, study, 4, owner=OWNER).unit.id, OWNER, 1, {"bits": 1.0}, last=True)
+    assert store.trained(study.id).flops is None, "its FLOPs are not known"
+
+
+def test_how_a_search_ended_is_kept_until_it_goes_on(store, study):
+    store.update_study(study.id, ending={"limit": "minutes"})
+    assert store.study(study.name).ending == {"limit": "minutes"}
+    store.update_study(study.id, config=study.config, ending=None)
+    assert store.study(study.name).ending is None
