@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from nas import architectures, metrics, tasks
-from nas.config.schema import Named
+from nas.config.schema import GivenBaseline, Named, SearchConfig
+from nas.finals.plan import STRONG, plan
 from nas.objectives.contract import MetricObjective, Objective
 from nas.tasks.contract import Task, reported
 from nas.tasks.fields import decided, fitted
+from nas.training.recipe import Recipe, replaced
 from searchspace import zoo
 from searchspace.errors import nearest
 from searchspace.language.holes import describe
@@ -73,3 +75,21 @@ def find_baseline(name: str, folder: Path, task: Task) -> Architecture:
         found = fitted(found, task)
     tasks.check(task, found.root)
     return found
+
+
+def find_final_baseline(name: str, folder: Path, task: Task, kind: str) -> str | GivenBaseline:
+    """A baseline of the finals: a family of `nas.finals.plan.STRONG` by its name, or the text of another architecture.
+
+    Raises as `find_baseline` does, and ValueError for a family that has no model of this kind.
+    """
+    if name in STRONG.get(kind, ()):
+        return name
+    if any(name in names for names in STRONG.values()):
+        raise ValueError(f"{name} has no model of kind {kind}; for this kind there are {', '.join(STRONG[kind])}")
+    return GivenBaseline(name=name, text=find_baseline(name, folder, task).text())
+
+
+def check_tries(config: SearchConfig) -> None:
+    """Raise UsageError if the recipe does not accept an option that the finals try."""
+    for options in plan(config).tries:
+        Recipe.read(replaced(config.recipe, options))

@@ -23,6 +23,7 @@ from nas.strategies.contract import Evaluate, Strategy
 from nas.tasks.contract import Task
 from nas.tasks.shapes import check_drawn
 from nas.tasks.vocabulary import Vocabulary
+from nas.training.recipe import replaced
 from nas.work import Checkpoint, Work
 from searchspace.cost import Shape
 from searchspace.model.architecture import Architecture
@@ -223,7 +224,7 @@ def work(config: SearchConfig, unit: Unit, horizon: int) -> Work:
         rung=unit.rung,
         architecture=unit.architecture,
         task=_spec(config),
-        recipe=config.recipe,
+        recipe=replaced(config.recipe, unit.recipe or {}),
         steps=unit.steps,
         horizon=horizon,
         seed=unit.seed,

@@ -6,7 +6,7 @@ A search file says what to search (`space`), on which data (`task`), for what (`
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -99,12 +99,44 @@ class Budget(_Section):
         return self
 
 
+def _several(value: Any) -> Any:
+    return (value,) if isinstance(value, int | str) else value
+
+
+Match = Literal["parameters", "flops", "state"]
+Proportions = Literal["deep", "wide", "usual"]
+Steps = Annotated[int, Field(ge=1)]
+
+
+class GivenBaseline(_Section):
+    """A baseline of the user's own: the file's name, and the text of the architecture."""
+
+    name: str
+    text: str
+
+
 class Finals(_Section):
-    """Train the `top` architectures, and a Transformer of the winner's size, again with several seeds."""
+    """Train the `top` architectures of the search, and strong baselines, again with several seeds.
+
+    steps: the lengths of training; None is the scheduler's last rung and three times that. baselines: names of the zoo
+    or YAML files; None is the plain Transformer, the modern one and Primer, as far as they fit the task. Each is
+    matched to the winner in every way that `match` names, in the better one of `shapes`. tune: values of recipe options
+    that every entrant tries, on one seed at the shortest length; None is a learning rate of half, once and twice that
+    of the recipe.
+    """
 
     top: Annotated[int, Field(ge=0)] = 0
     seeds: Annotated[int, Field(ge=1)] = 3
-    steps: Annotated[int, Field(ge=1)] = 300
+    steps: Annotated[tuple[Steps, ...], BeforeValidator(_several), Field(min_length=1)] | None = None
+    baselines: Annotated[tuple[str | GivenBaseline, ...], BeforeValidator(_several)] | None = None
+    match: Annotated[tuple[Match, ...], BeforeValidator(_several), Field(min_length=1)] = ("parameters", "flops")
+    shapes: Annotated[tuple[Proportions, ...], BeforeValidator(_several), Field(min_length=1)] = ("deep", "wide")
+    tune: dict[str, Annotated[tuple[Any, ...], Field(min_length=1)]] | None = None
+
+    @field_validator("steps")
+    @classmethod
+    def _ascending(cls, steps: tuple[int, ...] | None) -> tuple[int, ...] | None:
+        return steps and tuple(sorted(set(steps)))
 
 
 class Arm(_Section):

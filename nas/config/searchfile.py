@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from nas.config import checks, factory
-from nas.config.schema import HIDDEN, Named, SearchConfig
+from nas.config.schema import HIDDEN, GivenBaseline, Named, SearchConfig
 from nas.errors import NasError, UsageError
+from nas.finals.plan import kind
 from nas.objectives import registry as objectives
 from nas.objectives.contract import Objective
 from nas.store.engine import parse as parse_url
@@ -129,7 +130,20 @@ class _Reading:
             self.attempt(("baselines", index), partial(self.baseline, config, name), needs="task")
             for index, name in enumerate(config.baselines)
         ]
-        return config.model_copy(update={"baselines": tuple(text for text in found if text)})
+        config = config.model_copy(update={"baselines": tuple(text for text in found if text)})
+        return self.finals(config)
+
+    def finals(self, config: SearchConfig) -> SearchConfig:
+        """Read the files of the baselines of the finals, and check the options to try."""
+        self.attempt(("finals", "tune"), lambda: checks.check_tries(config), needs="recipe")
+        if config.finals.baselines is None:
+            return config
+        found = [
+            self.attempt(("finals", "baselines", index), partial(self.final_baseline, config, each), needs="task")
+            for index, each in enumerate(config.finals.baselines)
+        ]
+        given = {"baselines": tuple(each for each in found if each)}
+        return config.model_copy(update={"finals": config.finals.model_copy(update=given)})
 
     def space(self, config: SearchConfig) -> Space:
         """The space, from the file that is named or from the tree in the search file itself.
@@ -170,6 +184,11 @@ class _Reading:
 
     def baseline(self, config: SearchConfig, name: str) -> str:
         return checks.find_baseline(name, self.folder, factory.prepared_task(config)).text()
+
+    def final_baseline(self, config: SearchConfig, given: str | GivenBaseline) -> str | GivenBaseline:
+        if isinstance(given, GivenBaseline):
+            return given
+        return checks.find_final_baseline(given, self.folder, factory.prepared_task(config), kind(config))
 
     def named(self, part: str, written: Named) -> documents.Path_:
         """The path of the name of a part, with options or without."""

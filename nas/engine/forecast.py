@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from nas.config.schema import TRAINING, SearchConfig
+from nas.finals.plan import expected_runs
 from nas.schedulers import registry
 from nas.schedulers.contract import Level
 
@@ -21,14 +22,19 @@ class Forecast:
     rungs: tuple[int, ...]  # fewest steps first
     units: tuple[int, ...]
     steps: tuple[int, ...]
-    final_units: int
-    final_steps: int
+    finals: tuple[Level, ...]  # the units of the finals, shortest first; each trains from scratch
     workers: int | None  # None: the resources of the cluster decide
 
     @property
     def total_steps(self) -> int:
         """Training steps of all units."""
-        return sum(count * steps for count, steps in zip(self.units, self.steps)) + self.final_units * self.final_steps
+        of_finals = sum(each.units * each.steps for each in self.finals)
+        return sum(count * steps for count, steps in zip(self.units, self.steps)) + of_finals
+
+    @property
+    def final_units(self) -> int:
+        """Units of the finals."""
+        return sum(each.units for each in self.finals)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,13 +84,11 @@ def forecast(config: SearchConfig, trials: int | None = None) -> Forecast:
     """
     trials = trials or config.budget.trials or 1
     levels = _levels(config, trials)
-    finals = config.finals
     return Forecast(
         rungs=tuple(level.steps for level in levels),
         units=tuple(level.units for level in levels),
         steps=tuple(level.steps - level.start for level in levels),
-        final_units=(min(finals.top, trials) + 1) * finals.seeds if finals.top else 0,
-        final_steps=finals.steps,
+        finals=tuple(Level(units, 0, steps) for steps, units in expected_runs(config, trials).items()),
         workers=_workers(config),
     )
 

@@ -9,10 +9,10 @@ from typing import Any, Self
 from nas import report as reports
 from nas.config import factory
 from nas.config.schema import SETTLED, Named, SearchConfig
-from nas.engine.finals import Report
 from nas.engine.loop import Search
 from nas.engine.settled import settle
 from nas.errors import StoreError, UsageError
+from nas.finals.result import Report
 from nas.objectives.contract import Objective
 from nas.report.console import Reporter
 from nas.report.header import Header, header

@@ -19,12 +19,15 @@ from types import FrameType
 
 from nas.config import factory
 from nas.config.schema import SearchConfig
-from nas.engine import judgement, leases, session
+from nas.engine import leases, session
 from nas.engine.ending import ending
-from nas.engine.finals import TRAINED, Finals, Report
 from nas.engine.leases import Heartbeat
 from nas.engine.units import Units
 from nas.errors import NasError
+from nas.finals import judgement, result
+from nas.finals.entrants import TRAINED
+from nas.finals.finals import Finals
+from nas.finals.result import Report
 from nas.report.console import Reporter
 from nas.runners.contract import Runner
 from nas.store import Store, Study, TrialState, Unit
@@ -109,8 +112,8 @@ class Search:
             return None
         finals = Finals(self.config, self.store, self.study, self.objectives)
         self._drive(lambda free: self._abandoned() or finals.next_units(self.owner, self.lease_seconds))
-        if report := finals.report():
-            judgement.keep(self.store, self.study, self.config, self.objectives[0], report)
+        if report := result.report(finals):
+            judgement.keep(finals, report)
         return report
 
     def _drive(self, next_units: Callable[[int], list[Unit]]) -> None:

@@ -78,7 +78,7 @@ class Plan:
             ("flops", f"{_range(self.flops)} a sequence"),
             *([("budget", self._budget())] if set(self.budget) - {"trials"} else []),
             ("trials", self._trials()),
-            ("finals", f"{self.forecast.final_units} units of {self.forecast.final_steps} steps"),
+            ("finals", self._finals()),
             (
                 "a step",
                 f"{self.milliseconds_a_step:.0f} ms, and {self.seconds_a_unit:.1f} s a unit to build and evaluate",
@@ -88,6 +88,9 @@ class Plan:
         if not self.forecast.final_units:
             lines = [line for line in lines if line[0] != "finals"]
         return "\n".join(f"{name:<12}{text}" for name, text in lines)
+
+    def _finals(self) -> str:
+        return ", ".join(f"{_count(each.units, 'unit')} of {each.steps} steps" for each in self.forecast.finals)
 
     def _trials(self) -> str:
         (trials, steps), *later = zip(self.forecast.units, self.forecast.rungs)
@@ -169,7 +172,7 @@ def _seconds(ahead: Forecast, step: float, unit: float, minutes: float | None) -
     """Seconds of the search and of the finals on the workers. Units of the finals are evaluated on test data too."""
     workers = ahead.workers or 1
     search = sum(count * (steps * step + unit) for count, steps in zip(ahead.units, ahead.steps)) / workers
-    finals = -(-ahead.final_units // workers) * (ahead.final_steps * step + 2 * unit)
+    finals = sum(each.units * (each.steps * step + 2 * unit) for each in ahead.finals) / workers
     return search if minutes is None else min(search, minutes * 60), finals
 
 

@@ -9,10 +9,9 @@ from typing import Any
 
 from nas.config import factory
 from nas.config.schema import SearchConfig
-from nas.engine import judgement
-from nas.engine.finals import Finalist, Report
 from nas.metrics import current
 from nas.report.depth import at_trial_depth
+from nas.report.finals import Entrant, FinalsResult
 from nas.store import Store, Study, Trial, UnitState
 from searchspace.model.architecture import Architecture
 from searchspace.model.build import cost
@@ -27,8 +26,8 @@ def origin(
     trial: Trial,
     trained: Trial,
     architecture: Architecture,
-    report: Report | None,
-    entrant: Finalist | None,
+    finals: FinalsResult | None,
+    entrant: Entrant | None,
 ) -> dict[str, Any]:
     """The header of an export as plain data; `trained` is the run whose weights are exported."""
     config = SearchConfig(**study.config)
@@ -50,8 +49,8 @@ def origin(
             "metrics": current(store.metrics(study.id, trial.number, done[-1].rung)) if done else {},
         },
     }
-    if trained is not trial:
-        header["finals"] = _finals(store, study, trained, report, entrant)
+    if trained is not trial and finals is not None and entrant is not None:
+        header["finals"] = _finals(store, study, trained, finals, entrant)
     return header | {
         "costs": {"length": shape.length, "parameters": costs["parameters"], "flops": costs["flops"]},
         "task": config.task.written(),
@@ -62,25 +61,25 @@ def origin(
     }
 
 
-def _finals(
-    store: Store, study: Study, trained: Trial, report: Report | None, entrant: Finalist | None
-) -> dict[str, Any]:
-    """The seed whose weights are exported, the results of all seeds, and for the winner the verdict."""
-    finals: dict[str, Any] = {
+def _finals(store: Store, study: Study, trained: Trial, finals: FinalsResult, entrant: Entrant) -> dict[str, Any]:
+    """The run whose weights are exported, the results of all seeds, and for the winner the stored verdict."""
+    steps = store.units(study.id, trained.number)[-1].steps
+    found: dict[str, Any] = {
         "trial": trained.number,
         "seed": trained.seed,
-        "steps": store.units(study.id, trained.number)[-1].steps,
+        "steps": steps,
         "metrics": current(store.metrics(study.id, trained.number, 0)),
+        "all_seeds": {
+            "objective": finals.objective,
+            "validation": list(entrant.validation[steps]),
+            "test": list(entrant.test[steps]),
+        },
     }
-    if report and entrant:
-        finals["all_seeds"] = {
-            "objective": report.objective,
-            "validation": list(entrant.validation),
-            "test": list(entrant.test),
-        }
-        if entrant is report.winner:
-            finals["verdict"] = judgement.sentence(report).removeprefix("Verdict: ")
-    return finals
+    if trained.recipe:
+        found["recipe"] = dict(trained.recipe)
+    if entrant.is_winner:
+        found["verdict"] = finals.sentence.removeprefix("Verdict: ")
+    return found
 
 
 def _environment(store: Store, study: Study, trained: Trial) -> dict[str, Any]:

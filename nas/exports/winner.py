@@ -8,11 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from nas import report as reports
-from nas.config import factory
-from nas.config.schema import SearchConfig
-from nas.engine.finals import Finalist, Finals, Report
 from nas.errors import NasError
 from nas.exports.origin import origin
+from nas.report import earlier
+from nas.report.finals import Entrant, FinalsResult
 from nas.store import Store, Study, Trial
 from nas.work import Checkpoint
 from searchspace.model.architecture import Architecture
@@ -33,9 +32,9 @@ class Winner:
 
 def best_number(store: Store, study: Study) -> int:
     """The trial that won the finals; without finals the best trial. Raises NasError if no trial has finished."""
-    report = _report(store, study)
-    if report:
-        return report.winner.number
+    finals = _finals(store, study)
+    if finals:
+        return finals.winner.trial
     best = reports.best(store, study, None, 1)
     if not best:
         raise NasError(f"No trial of study {study.name!r} has finished yet, so there is none to export.")
@@ -46,31 +45,27 @@ def winner(store: Store, study: Study, number: int) -> Winner:
     """Trial `number`. Raises UsageError if there is none; `weights` needs the store to be open."""
     trial = store.trial(study.id, number)
     architecture = Architecture.parse(trial.architecture, f"{study.name}:{number}")
-    report = _report(store, study)
-    entrant = _entrant(report, trial.architecture_hash)
-    trained = _trained(store, study, trial, entrant)
-    header = origin(store, study, trial, trained, architecture, report, entrant)
+    finals = _finals(store, study)
+    entrants = finals.entrants if finals else ()
+    entrant = next((each for each in entrants if each.hash == trial.architecture_hash), None)
+    trained = _trained(store, study, trial, finals, entrant)
+    header = origin(store, study, trial, trained, architecture, finals, entrant)
     return Winner(number, architecture, header, partial(_weights, store, study, trained))
 
 
-def _report(store: Store, study: Study) -> Report | None:
-    """How the finals of the study ended; None without finals."""
-    config = SearchConfig(**study.config)
-    return Finals(config, store, study, factory.objectives(config)).report()
+def _finals(store: Store, study: Study) -> FinalsResult | None:
+    return reports.verdict(store, study) or earlier.finals(store, study)
 
 
-def _entrant(report: Report | None, architecture: str) -> Finalist | None:
-    """The finalist with the architecture of this hash."""
-    entrants = report.finalists if report else ()
-    return next((each for each in entrants if each.architecture.hash == architecture), None)
-
-
-def _trained(store: Store, study: Study, trial: Trial, entrant: Finalist | None) -> Trial:
-    """The run whose weights are exported: the best seed of the finals, or the trial itself if it was not in them."""
-    if entrant is None:
+def _trained(store: Store, study: Study, trial: Trial, finals: FinalsResult | None, entrant: Entrant | None) -> Trial:
+    """The run whose weights are exported: the best seed of the longest finals, or the trial itself without finals."""
+    if finals is None or entrant is None:
         return trial
-    objective = factory.objectives(SearchConfig(**study.config))[0]
-    _, number = min((objective.minimised(value), number) for value, number in zip(entrant.validation, entrant.trials))
+    steps = max((steps for steps, trials in entrant.trials.items() if trials), default=None)
+    if steps is None:
+        return trial
+    best = max if finals.direction == "maximize" else min
+    _, number = best(zip(entrant.validation[steps], entrant.trials[steps]))
     return store.trial(study.id, number)
 
 

@@ -1,4 +1,4 @@
-"""How the finals of a study ended, as the search stored it: the entrants, the baseline and the verdict."""
+"""How the finals of a study ended, as the search stored it: the entrants, the baselines and the verdict."""
 
 from __future__ import annotations
 
@@ -13,70 +13,123 @@ from nas.report.tables import short
 if TYPE_CHECKING:
     from nas.store import Store, Study
 
-BASELINE = "Transformer of the winner's size"
+PLAIN = ("objective", "direction", "top", "seeds", "tuning_share", "word", "trend", "sentence")
+LISTS = ("validation", "test", "seeds", "trials")
+FIRST_BASELINE = "Transformer of the winner's size"  # the only one that earlier versions had
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entrant:
-    """One architecture of the finals. validation, test: the first objective, one value a seed.
+    """One architecture of the finals. role: finalist, control or baseline.
 
-    trial: of the search; for the baseline that of the winner whose size it has. trials: of the finals, one a seed.
+    trial: of the search; for a baseline that of the winner, to which it is matched. validation, test: the first
+    objective by length (training steps), one value for each seed that ended well; seeds, trials: of these values.
+    failed: runs that failed, by length. options: the recipe options that tuning chose. at_the_edge: those whose best
+    value is the smallest or largest that was tried. note: how far a baseline is from its intended size. Costs are those
+    of a sequence; tokens_per_second is None where it was not measured.
     """
 
+    name: str
+    role: str
+    is_winner: bool
     trial: int
     hash: str
     architecture: str  # the text
-    validation: tuple[float, ...]
-    test: tuple[float, ...]
-    trials: tuple[int, ...]
+    note: str
+    options: dict[str, Any]
+    at_the_edge: tuple[str, ...]
+    validation: dict[int, tuple[float, ...]]
+    test: dict[int, tuple[float, ...]]
+    seeds: dict[int, tuple[int, ...]]
+    trials: dict[int, tuple[int, ...]]
+    failed: dict[int, int]
     parameters: int
-    flops: float  # of a sequence
-    is_baseline: bool = False
-
-    @property
-    def name(self) -> str:
-        """What people call it."""
-        return BASELINE if self.is_baseline else f"trial {self.trial}"
+    flops: float
+    training_flops: float
+    state_bytes: float
+    activation_bytes: float
+    tokens_per_second: float | None
 
     def row(self) -> dict[str, Any]:
         """One row of the table of the finals."""
+        means = {f"test, {steps} steps": fmean(values) if values else None for steps, values in self.test.items()}
         return {
-            "entrant": self.name,
-            "validation": fmean(self.validation),
-            "test": fmean(self.test),
-            "test_seeds": " ".join(short(value) for value in self.test),
+            "entrant": f"{self.name} *" if self.is_winner else self.name,
+            **means,
+            **{name: short(value) if isinstance(value, float) else value for name, value in self.options.items()},
             "parameters": self.parameters,
-            "flops": self.flops,
+            "FLOPs": self.flops,
+            "state bytes": self.state_bytes or None,
+            "activation bytes": self.activation_bytes,
+            "tokens/s": self.tokens_per_second and round(self.tokens_per_second),
+            "failed runs": sum(self.failed.values()) or None,
         }
 
 
 @dataclass(frozen=True, kw_only=True)
 class FinalsResult:
-    """How the finals ended. `finalists` come best first, by validation data.
+    """How the finals ended. Entrants come best first: finalists, then controls, then baselines.
 
-    verdict: word, difference, low, high, confidence, runs and reason of the comparison with the baseline on test data;
-    None if there was nothing to compare. is_current: no unit of the study has ended since.
+    word, verdicts, trend: the comparison of the winner with the best baseline on test data, for all lengths together,
+    at each length, and how the difference changes from the shortest length to the longest; `against` names the baseline
+    at each length. controls: the same for the best of each control arm, by name. out: entrants whose runs all failed.
+    left_out: what the defaults of the finals have and these do not. tries: what tuning tried. is_current: no unit of
+    the study has ended since.
     """
 
     objective: str
     direction: str
+    top: int
     seeds: int
-    steps: int
-    finalists: tuple[Entrant, ...]
-    baseline: Entrant | None
-    verdict: dict[str, Any] | None
+    lengths: tuple[int, ...]
+    tries: tuple[dict[str, Any], ...]
+    tuning_share: float
+    entrants: tuple[Entrant, ...]
+    against: dict[int, str]
+    word: str | None
+    verdicts: dict[int, dict[str, Any]]
+    trend: dict[str, Any] | None
+    controls: dict[str, dict[str, Any]]
+    out: tuple[str, ...]
+    left_out: tuple[str, ...]
     sentence: str
     created_at: datetime
     is_current: bool
 
     @property
     def winner(self) -> Entrant:
-        """The best finalist."""
-        return self.finalists[0]
+        """The best finalist on validation data."""
+        return next(each for each in self.entrants if each.is_winner)
+
+    @property
+    def verdict(self) -> dict[str, Any] | None:
+        """The comparison at the longest length: word, difference, low, high, confidence, runs and more."""
+        return self.verdicts.get(self.lengths[-1])
 
     def rows(self) -> list[dict[str, Any]]:
-        """The entrants, one a row, the baseline last."""
-        return [each.row() for each in (*self.finalists, *([self.baseline] if self.baseline else []))]
+        """The entrants, one a row. Columns without a value are left out."""
+        rows = [each.row() for each in self.entrants]
+        empty = {name for name in rows[0] if all(row.get(name) is None for row in rows)}
+        return [{name: value for name, value in row.items() if name not in empty} for row in rows]
+
+    def notes(self) -> list[str]:
+        """What a reader should know about the table, one line each."""
+        lines = []
+        if len(self.tries) > 1:
+            names = ", ".join(self.tries[0])
+            lines.append(
+                f"Every entrant tried {len(self.tries)} values of {names} on validation data "
+                f"({self.tuning_share:.0%} of the training steps of the finals)."
+            )
+        for each in self.entrants:
+            for name in each.at_the_edge:
+                lines.append(f"{each.name}: the best {name}, {each.options[name]:g}, is at the edge of what was tried.")
+            if each.note:
+                lines.append(f"{each.name}: {each.note}.")
+        lines += [f"{name}: every run failed." for name in self.out]
+        if self.left_out:
+            lines.append(f"Left out by this search file: {', '.join(self.left_out)}.")
+        return lines
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -84,9 +137,17 @@ class FinalsResult:
             "objective": self.objective,
             "winner": self.winner.trial,
             "architecture": self.winner.architecture,
-            "entrants": self.rows(),
+            "lengths": self.lengths,
+            "seeds": self.seeds,
+            "entrants": [vars(each) for each in self.entrants],
+            "against": self.against,
+            "word": self.word,
+            "verdicts": self.verdicts,
+            "trend": self.trend,
+            "controls": self.controls,
             "verdict": self.verdict,
             "sentence": self.sentence,
+            "notes": self.notes(),
             "created_at": self.created_at.isoformat(),
             "is_current": self.is_current,
         }
@@ -97,21 +158,72 @@ def verdict(store: Store, study: Study) -> FinalsResult | None:
     found = store.verdict(study.id)
     if found is None:
         return None
-    document = found.document
+    is_current = found.document["sequence"] >= store.mark(study.id).sequence
+    if "version" not in found.document:
+        return of_first_version(found.document, found.created_at, is_current)
+    return _read(found.document, found.created_at, is_current)
+
+
+def _read(document: Mapping[str, Any], created_at: datetime, is_current: bool) -> FinalsResult:
+    plain: dict[str, Any] = {name: document[name] for name in PLAIN}
     return FinalsResult(
-        objective=document["objective"],
-        direction=document["direction"],
-        seeds=document["seeds"],
-        steps=document["steps"],
-        finalists=tuple(_entrant(each) for each in document["finalists"]),
-        baseline=document["baseline"] and _entrant(document["baseline"]),
-        verdict=document["verdict"],
-        sentence=document["sentence"],
-        created_at=found.created_at,
-        is_current=document["sequence"] >= store.mark(study.id).sequence,
+        **plain | {name: tuple(document[name]) for name in ("lengths", "tries", "out", "left_out")},
+        entrants=tuple(_entrant(each) for each in document["entrants"]),
+        against=_by_length(document["against"]),
+        verdicts=_by_length(document["verdicts"]),
+        controls={
+            name: {**found, "verdicts": _by_length(found["verdicts"])} for name, found in document["controls"].items()
+        },
+        created_at=created_at,
+        is_current=is_current,
     )
 
 
+def _by_length(found: Mapping[str, Any]) -> dict[int, Any]:
+    return {int(steps): value for steps, value in found.items()}
+
+
 def _entrant(found: Mapping[str, Any]) -> Entrant:
-    lists = {name: tuple(found[name]) for name in ("validation", "test", "trials")}
-    return Entrant(**{**found, **lists})
+    lists = {name: {steps: tuple(each) for steps, each in _by_length(found[name]).items()} for name in LISTS}
+    others = {"failed": _by_length(found["failed"]), "at_the_edge": tuple(found["at_the_edge"])}
+    return Entrant(**{**found, **lists, **others})
+
+
+def of_first_version(document: Mapping[str, Any], created_at: datetime, is_current: bool) -> FinalsResult:
+    """The finals in a document of the version that had one length and one baseline."""
+    steps, baseline = str(document["steps"]), document["baseline"]
+    entrants = [_of_first_entrant(each, steps, place == 0) for place, each in enumerate(document["finalists"])]
+    return _read(
+        {
+            **document,
+            "lengths": [document["steps"]],
+            "entrants": entrants + ([_of_first_entrant(baseline, steps)] if baseline else []),
+            "against": {steps: FIRST_BASELINE} if baseline else {},
+            "verdicts": {steps: document["verdict"]} if document["verdict"] else {},
+            **{name: [] for name in ("tries", "out", "left_out")},
+            "controls": {},
+            "word": document["verdict"] and document["verdict"]["word"],
+            "trend": None,
+            "tuning_share": 0.0,
+        },
+        created_at,
+        is_current,
+    )
+
+
+def _of_first_entrant(found: Mapping[str, Any], steps: str, is_winner: bool = False) -> dict[str, Any]:
+    is_baseline = found["is_baseline"]
+    return {
+        "name": FIRST_BASELINE if is_baseline else f"trial {found['trial']}",
+        "role": "baseline" if is_baseline else "finalist",
+        "is_winner": is_winner,
+        **{name: found[name] for name in ("trial", "hash", "architecture", "parameters", "flops")},
+        **{name: {steps: found[name]} for name in ("validation", "test", "trials")},
+        "seeds": {steps: []},
+        "failed": {steps: 0},
+        **dict.fromkeys(("training_flops", "state_bytes", "activation_bytes"), 0.0),
+        "tokens_per_second": None,
+        "note": "",
+        "options": {},
+        "at_the_edge": [],
+    }

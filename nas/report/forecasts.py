@@ -81,9 +81,9 @@ def _of_search(
 def _of_finals(paces: Paces, ahead: Forecast, workers: int) -> Eta | None:
     if not paces.ended:
         return None
-    left = max(0, ahead.final_units - paces.units(FINAL, 0))
-    waves = -(-left // workers)  # rounded up: the finals end with their last unit
-    return Eta(waves * paces.seconds(FINAL, 0), "finals", left, workers)
+    left = [max(0, each.units - paces.units(FINAL, level)) for level, each in enumerate(ahead.finals)]
+    work = sum(units * paces.seconds(FINAL, level) for level, units in enumerate(left))
+    return Eta(work / workers, "finals", sum(left), workers)
 
 
 class Paces:
@@ -105,7 +105,7 @@ class Paces:
     @property
     def finals(self) -> bool:
         """Whether a unit of the finals ended."""
-        return (FINAL, 0) in self._seen
+        return any(purpose == FINAL for purpose, _ in self._seen)
 
     def units(self, purpose: str, level: int) -> int:
         """How many units of this level ended."""
@@ -118,13 +118,11 @@ class Paces:
 
     def _level(self, pace: Pace) -> int:
         """The level of the forecast that units with these steps belong to; the nearest one where there is none."""
-        if pace.purpose == FINAL:
-            return 0
-        rungs = self.ahead.rungs
+        rungs = [each.steps for each in self.ahead.finals] if pace.purpose == FINAL else self.ahead.rungs
         return min(range(len(rungs)), key=lambda level: (abs(rungs[level] - pace.steps), level != pace.rung))
 
     def _steps(self, purpose: str, level: int) -> int:
-        return self.ahead.final_steps if purpose == FINAL else self.ahead.steps[level]
+        return self.ahead.finals[level].steps if purpose == FINAL else self.ahead.steps[level]
 
     def _seconds_a_step(self) -> float:
         steps = sum(self._steps(*key) * units for key, (units, _) in self._seen.items())

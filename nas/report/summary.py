@@ -36,8 +36,9 @@ def to_text(store: Store, study: Study, finals: FinalsResult | None, draw: Calla
         parts += [
             f"\nThe winner, trial {winner.trial} ({winner.hash[:12]})",
             draw(winner),
-            f"\nFinals: {finals.objective} after {finals.steps} steps, mean of {finals.seeds} seeds",
+            f"\nFinals: {finals.objective}, mean of {finals.seeds} {'seed' if finals.seeds == 1 else 'seeds'}",
             rendered(finals.rows()),
+            *finals.notes(),
             "\n" + finals.sentence,
         ]
     return "\n".join(parts)

@@ -9,15 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, bindparam, insert, select, type_coerce, update
 
+from nas.store.documents import add
 from nas.store.leases import NO_PROGRESS
 from nas.store.models import metric, objective_value, trial, unit
 from nas.store.records import TrialState, UnitKind, UnitState
 from nas.store.studies import next_in_sequence
 from nas.store.types import Moment, now, storable
+
+if TYPE_CHECKING:
+    from nas.documents import Documents
 
 CURVE = "training loss"  # the name under which a curve is kept among the metrics
 
@@ -75,6 +79,7 @@ def finish(
     device: str,
     last: bool,
     then: int | None,
+    documents: Mapping[str, Documents],
 ) -> int | None:
     """Record what the unit gave -> its place in the study's sequence, None if the lease was lost.
 
@@ -100,6 +105,7 @@ def finish(
             moved |= {"state": TrialState.COMPLETE, "finished_at": row.time}
         values = connection.execute(_ADVANCE, moved | {"trial_id": row.trial_id}).scalar_one() | dict(objectives)
     _insert_values(connection, unit_id, row.steps, values, metrics, curve)
+    add(connection, unit_id, documents)
     return sequence
 
 

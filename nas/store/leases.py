@@ -27,6 +27,7 @@ _UNITS = (
         architecture.c.text.label("architecture"),
         trial.c.choices,
         trial.c.cheap_values,
+        trial.c.recipe,
         trial.c.seed,
         unit.c.kind,
         unit.c.rung,

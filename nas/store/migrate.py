@@ -11,7 +11,7 @@ from nas.errors import StoreError
 from nas.store.device_models import metadata  # with the tables of `models`
 
 VERSION_TABLE = "tessera_version"
-HEAD = "0005"  # the newest script in migrations/versions; a copy, so that opening a database does not import Alembic
+HEAD = "0006"  # the newest script in migrations/versions; a copy, so that opening a database does not import Alembic
 SCRIPTS = Path(__file__).parent / "migrations"
 _LOCK = 7_355_608_017  # any number that no other program uses for an advisory lock of PostgreSQL
 

@@ -93,7 +93,7 @@ space_version = Table(
 # An architecture by its content hash, shared by all studies. The row never changes.
 architecture = Table("architecture", metadata, key("hash", Text), required("text", Text))
 
-# One architecture trained with one seed for one purpose, at most once in an arm of a study.
+# One architecture trained with one seed for one purpose in one variant, at most once in an arm of a study.
 #
 # `state` goes waiting -> running -> complete | stopped | failed and never back. The last three have `finished_at`.
 # Only a failed trial has an error. `number` counts within the study, `place` within the trials of one arm and purpose.
@@ -117,6 +117,8 @@ trial = Table(
     required("space_version", Integer),
     required("known_results", BigInteger),  # results that the strategy knew when it proposed this trial: for replay
     optional("known_trials", BigInteger),  # started trials that it knew then; null: it knew none
+    required("variant", Text, server_default=""),  # how a trial of the finals differs: its length, tuned options
+    optional("recipe", Document),  # options that replace those of the study's recipe
     required("cheap_values", Document),  # objectives that need no training, by name
     optional("evidence", Document),  # how those that were measured were found, by name
     optional("parameters", BigInteger),
@@ -129,7 +131,7 @@ trial = Table(
     required("token", Text),
     UniqueConstraint("study_id", "number"),
     UniqueConstraint("study_id", "arm", "purpose", "place"),
-    UniqueConstraint("study_id", "arm", "architecture_hash", "seed", "purpose"),
+    UniqueConstraint("study_id", "arm", "architecture_hash", "seed", "purpose", "variant"),
     UniqueConstraint("id", "study_id"),  # the target of a unit's reference to both
     ForeignKeyConstraint(["study_id", "space_version"], ["space_version.study_id", "space_version.number"]),
     _one_of("state", TrialState),
@@ -213,6 +215,19 @@ metric = Table(
     key("step", BigInteger),
     optional("value", Double),
     CheckConstraint("step >= 0", name="counts"),
+    sqlite_with_rowid=False,
+)
+
+# The score of each held-out document after a unit. The metric of all is the sum of `totals` over that of `weights`.
+document_score = Table(
+    "document_score",
+    metadata,
+    key("unit_id", Integer, ForeignKey("unit.id")),
+    key("split", Text),
+    required("metric", Text),
+    required("names", Document),
+    required("totals", Document),
+    required("weights", Document),
     sqlite_with_rowid=False,
 )
 

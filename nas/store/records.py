@@ -115,6 +115,8 @@ class Trial:
     known_trials: int | None = None  # trials below this number were known to it; None: it knew of none
     cheap_values: Mapping[str, float] = field(default_factory=dict)  # known before training, by objective
     evidence: Mapping[str, Any] | None = None  # how measured costs were found: interval, method, implementations
+    variant: str = ""  # how a trial of the finals differs: its length and tuned options
+    recipe: Mapping[str, Any] | None = None  # options that replace those of the study's recipe
     error_text: str | None = None
 
     @property
@@ -164,6 +166,7 @@ class Unit:
     choices: Any = None
     cheap_values: Mapping[str, float] = field(default_factory=dict)
     step_flops: float | None = None
+    recipe: Mapping[str, Any] | None = None  # options that replace those of the study's recipe
     start_uri: str | None = None  # the checkpoint of the rung below
     start_sha256: str | None = None
 
@@ -277,6 +280,8 @@ class NewTrial:
     lease_seconds: float
     cheap_values: Mapping[str, float]
     evidence: Mapping[str, Any]
+    variant: str
+    recipe: Mapping[str, Any] | None
     limit: int | None
     failure: tuple[str, str] | None
     space_version: int | None

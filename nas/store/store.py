@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from sqlalchemy import Connection
 
 from nas.errors import StoreError
-from nas.store import changes, endings, leases, measurements, queries, ranking, studies, trials, verdicts
+from nas.store import changes, documents, endings, leases, measurements, queries, ranking, studies, trials, verdicts
 from nas.store.endings import Ending
 from nas.store.engine import RETRY_SECONDS, WAIT_SECONDS, Database, file_of, parse
 from nas.store.measurements import Measurement
@@ -38,6 +38,9 @@ from nas.store.records import (
     UnitState,
 )
 from nas.work import Progress
+
+if TYPE_CHECKING:
+    from nas.documents import Documents
 
 T = TypeVar("T")
 LARGEST_SEED = 2**63 - 1
@@ -151,14 +154,17 @@ class Store:
         failure: tuple[str, str] | None = None,
         space_version: int | None = None,
         costs: tuple[int, float] | None = None,
+        variant: str = "",
+        recipe: Mapping[str, Any] | None = None,
     ) -> TrialAdded | TrialRefused:
         """Add a trial (architecture: (hash, text)) with its first unit, leased to `owner` if there is one.
 
         steps, kind: of that unit. limit: the largest number of trials of this arm and purpose. known_results,
         known_trials: what the strategy knew, see `Trial`. failure: (kind, text) of a proposal that cannot be trained,
         which is recorded as failed. evidence: how values that were measured were found, by objective, plain data.
-        space_version: None is the newest. costs: parameters, and FLOPs of one training step. Raises ValueError for a
-        seed or a value that cannot be stored.
+        space_version: None is the newest. costs: parameters, and FLOPs of one training step. variant: what tells it
+        apart from a trial of the same architecture, seed and purpose. recipe: options that replace those of the study's
+        recipe. Raises ValueError for a seed or a value that cannot be stored.
         """
         endings.check_finite(cheap_values or {})
         new = NewTrial(
@@ -180,6 +186,8 @@ class Store:
             lease_seconds=lease_seconds,
             cheap_values=cheap_values or {},
             evidence=evidence or {},
+            variant=variant,
+            recipe=recipe,
             limit=limit,
             failure=failure,
             space_version=space_version,
@@ -247,17 +255,24 @@ class Store:
         checkpoint: tuple[str, str] | None = None,
         seconds: float = 0.0,
         device: str = "",
+        by_document: Mapping[str, Documents] | None = None,
     ) -> int | None:
         """Record the result of a unit -> its place in the study's sequence, or None if the lease was lost.
 
         The same call again gives the same answer. curve: (step, training loss). checkpoint: (uri, SHA-256). last: no
         unit follows, so the trial is complete. then: after a probe, the steps of the training unit that follows.
+        by_document: the scores of single held-out documents, by split.
         Raises ValueError for an objective that is not finite.
         """
         endings.check_finite(objectives)
         outcome: dict[str, Any] = {"objectives": objectives, "metrics": metrics or {}, "curve": curve}
         outcome |= {"checkpoint": checkpoint, "seconds": seconds, "device": device, "last": last, "then": then}
+        outcome["documents"] = by_document or {}
         return self.database.write(lambda connection: endings.finish(connection, unit_id, owner, attempt, **outcome))
+
+    def documents(self, study_id: int, numbers: Collection[int], split: str) -> dict[int, Documents]:
+        """The scores of single documents on a split, by the number of the trial; trials without them are missing."""
+        return self._read(documents.of_trials, study_id, numbers, split)
 
     def fail(
         self,

@@ -26,7 +26,8 @@ def _surroundings() -> Select:
     last = select(func.max(trial.c.place)).where(same_study, same_purpose)
     space = select(func.max(space_version.c.number)).where(space_version.c.study_id == bindparam("study"))
     own = select(trial.c.id).where(same_study, same_number, trial.c.token == bindparam("token"))
-    twin = select(trial.c.number).where(same_study, same_architecture, same_purpose)
+    same_variant = trial.c.variant == bindparam("variant")
+    twin = select(trial.c.number).where(same_study, same_architecture, same_purpose, same_variant)
     return select(
         own.scalar_subquery().label("own_id"),
         select(trial.c.id).where(same_study, same_number).scalar_subquery().label("same_number"),
@@ -55,6 +56,7 @@ def add(connection: Connection, new: NewTrial) -> TrialAdded | TrialRefused:
             "purpose": new.purpose,
             "hash": new.architecture_hash,
             "seed": new.seed,
+            "variant": new.variant,
             "token": new.token,
         },
     ).one()
@@ -128,6 +130,8 @@ def _insert_trial(connection: Connection, new: NewTrial, before: Any) -> int:
         "evidence": dict(new.evidence) or None,
         "parameters": new.parameters,
         "step_flops": new.step_flops,
+        "variant": new.variant,
+        "recipe": None if new.recipe is None else dict(new.recipe),
         "created_at": before.time,
         "started_at": before.time if new.owner and not new.failure else None,
         "finished_at": before.time if new.failure else None,
@@ -178,6 +182,7 @@ def _first_unit(new: NewTrial, trial_id: int, unit_id: int, place: int) -> Unit:
         architecture=new.architecture,
         choices=new.choices,
         cheap_values=dict(new.cheap_values),
+        recipe=new.recipe,
         seed=new.seed,
         kind=new.kind,
         rung=0,

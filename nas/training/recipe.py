@@ -28,7 +28,8 @@ from nas.training.schedules.registry import Schedule
 from nas.training.schedules.registry import registry as schedules
 from searchspace.contract import Context
 
-OF_THE_OPTIMISER = ("learning_rate", "weight_decay", "betas")
+LEARNING_RATE = "learning_rate"
+OF_THE_OPTIMISER = (LEARNING_RATE, "weight_decay", "betas")
 OF_THE_SCHEDULE = ("warmup", "floor")
 SYNONYMS = {  # what other libraries call a key
     "lr": "learning_rate", "max_lr": "learning_rate", "wd": "weight_decay", "l2": "weight_decay",
@@ -90,6 +91,12 @@ class Recipe:
             **plain,
         )
 
+    @property
+    def learning_rate(self) -> float:
+        """The highest learning rate: as written, else the default of the optimiser."""
+        options = self.optimiser.options
+        return float(options.get(LEARNING_RATE) or optimisers.options(self.optimiser.name)[LEARNING_RATE].default)
+
     def check(self, task: Task) -> None:
         """Raise UsageError if the recipe names a criterion and `task` computes its loss itself."""
         if self.criterion is not None and not defines_outputs(task):
@@ -127,6 +134,22 @@ class Recipe:
         if device.type != "cuda":
             return torch.float32
         return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
+
+
+def replaced(recipe: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """`recipe` with other values for some of its flat keys, such as `learning_rate`, wherever they were written."""
+    kept = {key: _without(value, changes) for key, value in recipe.items() if key not in changes}
+    return {**kept, **changes}
+
+
+def _without(part: Any, names: Mapping[str, Any]) -> Any:
+    """`{name: options}` without the options of these names; anything else unchanged."""
+    if not isinstance(part, Mapping) or len(part) != 1:
+        return part
+    (name, options), *_ = part.items()
+    if not isinstance(options, Mapping):
+        return part
+    return {name: {key: value for key, value in options.items() if key not in names}}
 
 
 def plain_options(

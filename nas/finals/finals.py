@@ -1,0 +1,166 @@
+"""The finals: the best architectures and strong baselines, each tuned, trained again with several seeds and lengths.
+
+Ranks at a small budget may differ from ranks at a larger one, and the best of many noisy scores is partly luck. So the
+finalists are trained again with new seeds. First every entrant tries the same options (such as learning rates) on
+validation data. Then it is trained with the best of them. The winner is the best finalist on validation data at the
+longest length. The baselines are matched to it, tuned and trained in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from statistics import fmean
+
+from nas.config.schema import SearchConfig
+from nas.finals import entrants
+from nas.finals.entrants import Entrant
+from nas.finals.plan import Options, plan
+from nas.finals.runs import Recorded, Run, final_runs, tuning_runs
+from nas.objectives.contract import Objective
+from nas.store import Refusal, Store, Study, TrialAdded, Unit
+
+
+class Finals:
+    """The finals of a study: which runs are still to be trained, and who they say is best.
+
+    Everything follows from the search file and the trials in the store. So any process continues them, and trials are
+    used again if a larger budget brings other finalists.
+    """
+
+    def __init__(self, config: SearchConfig, store: Store, study: Study, objectives: Sequence[Objective]):
+        self.config, self.store, self.study = config, store, study
+        self.objective = objectives[0]
+        self.plan = plan(config)
+
+    def next_units(self, owner: str, seconds: float) -> list[Unit]:
+        """The next unit of the finals that no process has started, leased; none if all were started."""
+        for run in self.missing():
+            unit = self._add(run, owner, seconds)
+            if unit is not None:
+                return [unit]
+        return []
+
+    def _add(self, run: Run, owner: str, seconds: float) -> Unit | None:
+        """None if another process added it a moment ago."""
+        while True:
+            added = self.store.add_trial(
+                self.study.id,
+                self.store.next_number(self.study.id),
+                (run.entrant.architecture.hash, run.entrant.architecture.text()),
+                seed=run.seed,
+                purpose="final",
+                operator=run.operator,
+                parents=(run.entrant.trial,),
+                choices={},
+                known_results=0,
+                steps=run.steps,
+                owner=owner,
+                lease_seconds=seconds,
+                variant=run.variant,
+                recipe=run.options,
+            )
+            if isinstance(added, TrialAdded):
+                return added.unit
+            if added.reason is not Refusal.NUMBER_TAKEN:
+                return None
+
+    def missing(self) -> Iterator[Run]:
+        """The runs that no process has started and that can start now."""
+        recorded = self.recorded()
+        yield from (run for run in self._ready(recorded) if not recorded.has_started(run))
+
+    def recorded(self) -> Recorded:
+        """The trials of the finals as the store has them now."""
+        return Recorded(self.store.trials(self.study.id, purposes=("final",)))
+
+    def _ready(self, recorded: Recorded) -> Iterator[Run]:
+        """The runs whose options are known: of finalists and controls, then of baselines once the winner is known."""
+        own = [*self.finalists, *self.controls]
+        for each in own:
+            yield from self.runs(recorded, [each])
+        if not all(self.has_ended(recorded, [entrant]) for entrant in self.finalists):
+            return
+        winner = self.winner(recorded)
+        if winner is not None:
+            for group in self.groups(winner):
+                yield from self.runs(recorded, group)
+
+    def runs(self, recorded: Recorded, group: Sequence[Entrant]) -> list[Run]:
+        """The runs of a group as far as they are known: first all tries, then those of the entrant that did best."""
+        tries = tuning_runs(self.plan, group)
+        if not recorded.have_ended(tries):
+            return tries
+        chosen = self.chosen(recorded, group)
+        return tries if chosen is None else [*tries, *final_runs(self.plan, *chosen)]
+
+    def has_ended(self, recorded: Recorded, group: Sequence[Entrant]) -> bool:
+        """Whether every run of a group has ended."""
+        return recorded.have_ended(self.runs(recorded, group))
+
+    def chosen(self, recorded: Recorded, group: Sequence[Entrant]) -> tuple[Entrant, Options] | None:
+        """The entrant and the options that did best on validation data; None if every try failed."""
+        tries = tuning_runs(self.plan, group)
+        if not tries:
+            return group[0], self.plan.tries[0]
+        found = [(self._value(trial.values), run) for run in tries if (trial := recorded.complete(run))]
+        if not found:
+            return None
+        _, best = min(found, key=lambda each: each[0])
+        return best.entrant, best.options
+
+    def winner(self, recorded: Recorded) -> Entrant | None:
+        """The finalist with the best mean on validation data at the longest length, among those with most runs."""
+        return next(iter(self.ranked(recorded, self.finalists)), None)
+
+    def ranked(self, recorded: Recorded, some: Sequence[Entrant]) -> list[Entrant]:
+        """The entrants that have a result at the longest length, best first."""
+        found = []
+        for entrant in some:
+            values = self.values(recorded, entrant, self.plan.longest)
+            if values:
+                found.append((-len(values), fmean(values), entrant))
+        return [entrant for *_, entrant in sorted(found, key=lambda each: each[:2])]
+
+    def values(self, recorded: Recorded, entrant: Entrant, steps: int) -> list[float]:
+        """The first objective on validation data, minimised, of the runs of an entrant that ended well."""
+        complete = (recorded.complete(run) for run in self.runs(recorded, [entrant]))
+        return [
+            self._value(trial.values)
+            for trial in complete
+            if trial is not None and trial.steps == steps and trial.seed in self.plan.seeds
+        ]
+
+    def _value(self, values: Mapping[str, float]) -> float:
+        return self.objective.minimised(values[self.objective.name])
+
+    @cached_property
+    def finalists(self) -> list[Entrant]:
+        """The best architectures of the search."""
+        return self._of_search[0]
+
+    @cached_property
+    def controls(self) -> list[Entrant]:
+        """The best architecture of each control arm."""
+        return self._of_search[1]
+
+    @cached_property
+    def _of_search(self) -> tuple[list[Entrant], list[Entrant]]:
+        """Architectures that entered before stay, if a larger budget brings others."""
+        trials = self.store.trials(self.study.id, purposes=("final",))
+        entered = {trial.parents[0] for trial in trials if trial.operator == "finalist"}
+        return entrants.best_of_search(self.config, self.store, self.study, self.objective, entered)
+
+    def groups(self, winner: Entrant) -> list[list[Entrant]]:
+        """The baselines of a winner. Those of one group differ in their shape alone."""
+        groups: dict[str, list[Entrant]] = {}
+        for each in self._baselines(winner):
+            groups.setdefault(each.group, []).append(each)
+        return list(groups.values())
+
+    def _baselines(self, winner: Entrant) -> list[Entrant]:
+        if self._matched is None or self._matched[0] != winner.trial:
+            self._matched = winner.trial, entrants.baselines(self.config, self.store, self.study, self.plan, winner)
+        return self._matched[1]
+
+    _matched: tuple[int, list[Entrant]] | None = None

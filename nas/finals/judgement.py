@@ -1,0 +1,168 @@
+"""Stores how the finals of a study ended, so that every later reader finds it without computing it again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from nas.config import factory
+from nas.finals import speed
+from nas.finals.finals import Finals
+from nas.finals.lengths import Lengths
+from nas.finals.plan import STRONG, kind
+from nas.finals.result import Report, Result
+from nas.finals.sentence import sentence
+from nas.objectives.contract import Direction
+from nas.report.depth import at_trial_depth
+from nas.store import StoredVerdict
+from searchspace.cost import Shape
+from searchspace.model.build import cost
+
+VERSION = 2  # of the document; the first one had no lengths
+
+
+def keep(finals: Finals, report: Report) -> None:
+    """Add the verdict to the store, unless its newest one says the same. Speeds are measured for new entrants."""
+    store, study = finals.store, finals.study
+    before = store.verdict(study.id)
+    document = _document(finals, report)
+    known = _speeds(before)
+    hashes = [each["hash"] for each in document["entrants"]]
+    if set(hashes) - known.keys():
+        results = [*report.finalists, *report.controls, *report.baselines]
+        known = dict(zip(hashes, speed.in_turns(finals.config, [each.architecture for each in results])))
+    for each in document["entrants"]:
+        each["tokens_per_second"] = known[each["hash"]]
+    document["sentence"] = _sentences(finals, report, document)
+    if before is None or {**before.document, "sequence": None} != document | {"sequence": None}:
+        store.add_verdict(study.id, document | {"sequence": store.mark(study.id).sequence})
+
+
+def _speeds(before: StoredVerdict | None) -> dict[str, float]:
+    entrants = before.document.get("entrants", []) if before is not None else []
+    return {each["hash"]: each["tokens_per_second"] for each in entrants}
+
+
+def _document(finals: Finals, report: Report) -> dict[str, Any]:
+    """Plain data that `nas.report.finals` reads."""
+    plan, config = finals.plan, finals.config
+    return {
+        "version": VERSION,
+        "objective": report.objective,
+        "direction": str(finals.objective.direction),
+        "top": config.finals.top,
+        "seeds": len(plan.seeds),
+        "lengths": list(report.lengths),
+        "tries": [dict(each) for each in plan.tries],
+        "tuning_share": report.tuning_share,
+        "entrants": [
+            _entrant(each, _shape(finals, each), each is report.winner)
+            for each in (*report.finalists, *report.controls, *report.baselines)
+        ],
+        "against": _by_length(report.against),
+        **_comparison(report.comparison),
+        "controls": {name: _comparison(found) for name, found in report.of_controls.items()},
+        "out": list(report.out),
+        "left_out": list(left_out(finals)),
+    }
+
+
+def _comparison(found: Lengths | None) -> dict[str, Any]:
+    """The word, the verdict at each length, and how the difference changes with the length."""
+    if found is None:
+        return {"word": None, "verdicts": {}, "trend": None}
+    verdicts = {steps: _plain(asdict(each)) for steps, each in found.verdicts.items()}
+    return {"word": found.word, "verdicts": _by_length(verdicts), "trend": found.trend and _plain(asdict(found.trend))}
+
+
+def _plain(found: dict[str, Any]) -> dict[str, Any]:
+    """As JSON has it: tuples as lists; None for a number that is not finite."""
+    return {name: _jsonable(value) for name, value in found.items()}
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _sentences(finals: Finals, report: Report, document: dict[str, Any]) -> str:
+    """The verdict in words: against the best baseline, then against each control."""
+    costs = {each["name"]: each["training_flops"] for each in document["entrants"]}
+    winner = report.winner.entrant.name
+    about: dict[str, Any] = {
+        "metric": f"{report.objective} on test data",
+        "candidate": winner,
+        "maximised": finals.objective.direction is Direction.MAXIMISE,
+    }
+    if report.comparison is None or report.baseline is None:
+        said = ["No baseline has a result, so there is nothing to compare with."]
+    else:
+        best = f"the best baseline ({' / '.join(dict.fromkeys(report.against.values()))})"
+        compute = costs[winner] / costs[report.baseline.entrant.name]
+        said = [sentence(report.comparison, baseline=best, compute=compute, **about)]
+    for name, found in report.of_controls.items():
+        said.append(sentence(found, baseline=f"the {name}", compute=costs[winner] / costs[name], **about))
+    return "Verdict: " + " ".join(said)
+
+
+def _shape(finals: Finals, result: Result) -> Shape:
+    shape = factory.shape(finals.config)
+    if result.entrant.role == "baseline":
+        return shape
+    return at_trial_depth(finals.store, finals.study, result.number, shape)
+
+
+def _entrant(result: Result, shape: Shape, is_winner: bool) -> dict[str, Any]:
+    entrant = result.entrant
+    found = cost(entrant.architecture, shape)
+    return {
+        "name": entrant.name,
+        "role": entrant.role,
+        "is_winner": is_winner,
+        "trial": entrant.trial,
+        "hash": entrant.architecture.hash,
+        "architecture": entrant.architecture.text(),
+        "note": entrant.note,
+        "options": dict(result.options),
+        "at_the_edge": list(result.at_the_edge),
+        **{name: _by_length({k: list(v) for k, v in getattr(result, name).items()}) for name in LISTS},
+        "failed": _by_length(result.failed),
+        "parameters": found.parameters,
+        "flops": found.expected_flops,
+        "training_flops": found.expected_training_flops,
+        "state_bytes": found.state_bytes,
+        "activation_bytes": found.activation_bytes,
+    }
+
+
+LISTS = ("validation", "test", "seeds", "trials")
+
+
+def _by_length(found: Any) -> dict[str, Any]:
+    """With lengths as text, as JSON has them."""
+    return {str(steps): value for steps, value in found.items()}
+
+
+def left_out(finals: Finals) -> Iterator[str]:
+    """What the defaults of the finals have and these do not, one phrase each."""
+    plan = finals.plan
+    if len(plan.lengths) == 1:
+        yield "longer training"
+    if len(plan.seeds) < 3:
+        yield "a third seed"
+    if len(plan.tries) == 1:
+        yield "tuning of the learning rate"
+    missing = [name for name in STRONG[kind(finals.config)] if name not in plan.baselines]
+    if missing:
+        yield f"the baselines {', '.join(missing)}" if len(missing) > 1 else f"the baseline {missing[0]}"
+    if "flops" not in plan.match:
+        yield "baselines with the same FLOPs"
+    if "parameters" not in plan.match:
+        yield "baselines with the same parameters"
+    if len(plan.shapes) == 1:
+        yield "baselines in a second shape"
+    if not finals.config.arms:
+        yield "a control arm with random search"
