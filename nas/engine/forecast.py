@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from nas.config.schema import TRAINING, SearchConfig
 from nas.finals.plan import expected_runs
@@ -30,6 +31,11 @@ class Forecast:
         """Training steps of all units."""
         of_finals = sum(each.units * each.steps for each in self.finals)
         return sum(count * steps for count, steps in zip(self.units, self.steps)) + of_finals
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        longest = self.finals[-1].steps if self.finals else 0
+        return {**asdict(self), "final_units": self.final_units, "final_steps": longest}
 
     @property
     def final_units(self) -> int:

@@ -61,7 +61,7 @@ class Plan:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data."""
-        return {**vars(self), "forecast": dict(vars(self.forecast))}
+        return {**vars(self), "forecast": self.forecast.to_dict()}
 
     def as_text(self) -> str:
         """One line for each subject."""

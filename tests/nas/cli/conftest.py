@@ -32,7 +32,7 @@ scheduler: {halving: {rungs: [1, 2], factor: 2}}
 recipe: {learning_rate: 1e-3}
 budget: {trials: 4}
 baselines: [baseline.yaml]
-finals: {top: 1, seeds: 2, steps: 2}
+finals: {top: 1, seeds: 2, steps: 2, baselines: transformer, match: parameters, shapes: usual, tune: {}}
 """
 BASELINE = """\
 kind: decoder

@@ -15,12 +15,15 @@ HALVING = "{halving: {rungs: [2, 4, 8], factor: 2}}"
 
 
 def test_a_plan_reads_well(describe):
-    config = describe(scheduler=HALVING, finals="{top: 2, seeds: 3, steps: 8}", budget="{trials: 12, minutes: 30}")
+    config = describe(
+        scheduler=HALVING, finals="{top: 2, seeds: 3, steps: [8, 24]}", budget="{trials: 12, minutes: 30}"
+    )
     made = planning.plan(config)
     lines = dict(line.split(None, 1) for line in made.as_text().splitlines() if not line.startswith("a step"))
 
     assert lines["trials"] == "12, of 2 steps; about 6 continue to 4, 3 continue to 8 steps in all"
-    assert lines["finals"] == "9 units of 8 steps"
+    # tries: 3 of each of 2 finalists and of 3 baselines, matched in 2 ways, in 2 shapes; finals: 3 seeds of 2 and of 6
+    assert lines["finals"] == f"{3 * (2 + 12) + 3 * 8} units of 8 steps, 24 units of 24 steps"
     assert lines["objectives"] == "loss (minimize), parameters (minimize)"
     assert "cut off at 30 minutes a worker" in lines["time"]
     assert "validation 40" in lines["documents"] and "of the test text is in the training text" in lines["overlap"]

@@ -25,7 +25,8 @@ class Terminal(io.StringIO):
 @pytest.fixture
 def unstarted(describe):
     """(config, store, study) of a search with finals that has not started."""
-    config = describe(scheduler=HALVING, finals="{top: 2, seeds: 3, steps: 8}", budget="{trials: 12}")
+    finals = "{top: 3, seeds: 3, steps: 8, baselines: [], tune: {}}"
+    config = describe(scheduler=HALVING, finals=finals, budget="{trials: 12}")
     store = launch.open_for(config)
     yield config, store, launch.enter(store, config)
     store.close()

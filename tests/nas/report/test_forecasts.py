@@ -35,7 +35,10 @@ def train(store, study, number, seconds, purpose="search", steps=2, last=False):
 
 
 def test_the_eta_follows_from_what_units_took(unstarted):
-    store, study = unstarted(budget="{trials: 12}", finals="{top: 1, seeds: 2, steps: 8}")
+    store, study = unstarted(
+        budget="{trials: 12}",
+        finals="{top: 1, seeds: 4, steps: 8, baselines: [], tune: {}}",
+    )
 
     assert report.eta(store, study) is None
     for number in range(2):
@@ -59,7 +62,10 @@ def test_failed_units_say_nothing_about_the_eta(unstarted):
 
 
 def test_the_eta_of_the_finals_waits_for_their_last_unit(unstarted):
-    store, study = unstarted(budget="{trials: 2}", finals="{top: 1, seeds: 2, steps: 8}")
+    store, study = unstarted(
+        budget="{trials: 2}",
+        finals="{top: 1, seeds: 4, steps: 8, baselines: [], tune: {}}",
+    )
     for number in range(2):
         train(store, study, number, 4.0)
     train(store, study, 2, 16.0, purpose="final", steps=8, last=True)
@@ -95,7 +101,13 @@ def test_a_running_study_has_an_eta_in_its_status_and_an_ended_one_none(unstarte
 
 
 def test_a_forecast_counts_units_by_rung_and_finals(describe):
-    ahead = forecast(describe(scheduler=HALVING, budget="{trials: 9}", finals="{top: 2, seeds: 3, steps: 5}"))
+    ahead = forecast(
+        describe(
+            scheduler=HALVING,
+            budget="{trials: 9}",
+            finals="{top: 3, seeds: 3, steps: 5, baselines: [], tune: {}}",
+        )
+    )
 
     assert (ahead.rungs, ahead.units, ahead.steps) == ((2, 4, 8), (9, 4, 2), (2, 2, 4))
     assert (ahead.final_units, ahead.workers) == (9, 1)
