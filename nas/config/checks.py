@@ -6,7 +6,8 @@ from pathlib import Path
 
 from nas import architectures, metrics, tasks
 from nas.config.schema import GivenBaseline, Named, SearchConfig
-from nas.finals.plan import STRONG, plan
+from nas.finals.expected import STRONG
+from nas.finals.plan import plan
 from nas.objectives.contract import MetricObjective, Objective
 from nas.tasks.contract import Task, reported
 from nas.tasks.fields import decided, fitted
@@ -78,7 +79,7 @@ def find_baseline(name: str, folder: Path, task: Task) -> Architecture:
 
 
 def find_final_baseline(name: str, folder: Path, task: Task, kind: str) -> str | GivenBaseline:
-    """A baseline of the finals: a family of `nas.finals.plan.STRONG` by its name, or the text of another architecture.
+    """A baseline of the finals: a family of `nas.finals.expected.STRONG` by its name, or the text of another architecture.
 
     Raises as `find_baseline` does, and ValueError for a family that has no model of this kind.
     """

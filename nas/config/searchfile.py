@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from nas.config import checks, factory
 from nas.config.schema import HIDDEN, GivenBaseline, Named, SearchConfig
 from nas.errors import NasError, UsageError
-from nas.finals.plan import kind
+from nas.finals.expected import kind
 from nas.objectives import registry as objectives
 from nas.objectives.contract import Objective
 from nas.store.engine import parse as parse_url

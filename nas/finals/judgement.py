@@ -9,9 +9,9 @@ from typing import Any
 
 from nas.config import factory
 from nas.finals import speed
+from nas.finals.expected import STRONG, kind
 from nas.finals.finals import Finals
 from nas.finals.lengths import Lengths
-from nas.finals.plan import STRONG, kind
 from nas.finals.result import Report, Result
 from nas.finals.sentence import sentence
 from nas.objectives.contract import Direction

@@ -1,5 +1,6 @@
 """The finals: who enters, what is tuned and trained, what comes out, and that no run is done twice."""
 
+import dataclasses
 from collections import Counter
 
 import pytest
@@ -250,3 +251,19 @@ def test_a_baseline_may_be_a_file_and_is_kept_with_the_study(describe, search, t
 def test_mistakes_are_named_with_what_is_valid(describe, finals, message):
     with pytest.raises(UsageError, match=message):
         describe(finals=finals)
+
+
+def test_a_metric_that_is_better_when_it_is_higher_is_compared_and_told_so(describe, search, table):
+    def run(work, progress=None):
+        outcome = table(work)
+        return dataclasses.replace(outcome, metrics={name: -value for name, value in outcome.metrics.items()})
+
+    objectives = "[{metric: loss, direction: maximize}]"
+    result = search(describe(finals=SMALL, objectives=objectives), run)
+    stored = report.verdict(result.store, result.study)
+    finals_of(result)
+    found = result.report
+    means = [sum(each.validation[20]) for each in found.finalists]
+    assert means == sorted(means, reverse=True)
+    difference = (sum(found.winner.test[20]) - sum(found.baseline.test[20])) / 3
+    assert f"{difference:+.3g}" in stored.sentence and "higher is better" in stored.sentence
