@@ -79,7 +79,7 @@ def find_baseline(name: str, folder: Path, task: Task) -> Architecture:
 
 
 def find_final_baseline(name: str, folder: Path, task: Task, kind: str) -> str | GivenBaseline:
-    """A baseline of the finals: a family of `nas.finals.expected.STRONG` by its name, or the text of another architecture.
+    """A baseline of the finals: the name of a family of `nas.finals.expected.STRONG`, or another architecture's text.
 
     Raises as `find_baseline` does, and ValueError for a family that has no model of this kind.
     """
