@@ -109,9 +109,9 @@ class BlockType:
         return _fields(self.config)
 
     @property
-    def given(self) -> set[str]:
+    def given(self) -> frozenset[str]:
         """The fields that the surrounding model fills in."""
-        return {f.name for f in dataclasses.fields(self.config) if f.metadata.get(GIVEN)}
+        return _given(self.config)
 
     def current_option(self, name: str) -> str:
         """The current name of the option `name`, which may be a former one. An unknown name is returned unchanged."""
@@ -124,6 +124,11 @@ def _fields(config: type) -> dict[str, Field]:
     return {
         f.name: Field(f.name, hints[f.name], f.default) for f in dataclasses.fields(config) if not f.metadata.get(GIVEN)
     }
+
+
+@cache
+def _given(config: type) -> frozenset[str]:
+    return frozenset(f.name for f in dataclasses.fields(config) if f.metadata.get(GIVEN))
 
 
 LOOKS_AHEAD = "{} looks ahead, so it cannot be part of a decoder. It can be part of an encoder."

@@ -10,10 +10,11 @@ import dataclasses
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from types import NoneType
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, ClassVar, Literal, get_args, get_origin
 
 import torch
 from torch import Tensor, nn
+from torch._ops import OpOverload
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -67,19 +68,42 @@ def _accepted(kind: BlockType, values: dict[str, Any]) -> Any | None:
 
 
 def count_flops(call: Callable[[], Tensor]) -> tuple[int, int]:
-    """FLOPs of `call`, and of `call` with the backward pass of its sum, counted by `torch.utils.flop_counter`.
+    """FLOPs of `call`, and of `call` with the backward pass of its sum, by the formulas of `torch.utils.flop_counter`.
 
-    Attention runs in its plain form, because the counter cannot see inside fused CPU kernels.
+    Attention runs in its plain form, because the formulas cannot see inside fused CPU kernels.
     """
-    totals = []
-    for backward in (False, True):
-        counter = FlopCounterMode(display=False, custom_mapping={torch.ops.aten.convolution_backward: _convolution})
-        with counter, sdpa_kernel(SDPBackend.MATH):
-            out = call()
-            if backward:
-                out.sum().backward()
-        totals.append(counter.get_total_flops())
-    return totals[0], totals[1]
+    counter = _Flops()
+    with counter, sdpa_kernel(SDPBackend.MATH):
+        out = call()
+        forward = counter.total
+        out.sum().backward()
+    return forward, counter.total
+
+
+class _Flops(TorchDispatchMode):
+    """Adds up what `FlopCounterMode` counts, several times faster: it counts the whole, not each module."""
+
+    whole: ClassVar[set[OpOverload]] = set()  # operators that are not made of others
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = 0
+        self.formulas = FlopCounterMode(
+            display=False, custom_mapping={torch.ops.aten.convolution_backward: _convolution}
+        ).flop_registry
+
+    def __torch_dispatch__(self, function: OpOverload, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if function not in self.whole:
+            with self:
+                result = function.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+            self.whole.add(function)
+        result = function(*args, **kwargs)
+        if formula := self.formulas.get(function.overloadpacket):
+            self.total += formula(*args, **kwargs, out_val=result)
+        return result
 
 
 def _convolution(

@@ -16,7 +16,7 @@ from searchspace.contract import Given
 from searchspace.errors import Problem
 from searchspace.language import schema, support
 from searchspace.language.references import PathOf
-from searchspace.language.support import OPEN, Filling, Holes
+from searchspace.language.support import OPEN, Filling, Fillings
 from searchspace.registry import LOOKS_AHEAD, BlockType, Configured, Role
 from searchspace.rotation import check_position
 from searchspace.tree import Block, Choice, Floats, Hole, Integers, Value, has_holes
@@ -40,14 +40,14 @@ def problems(
     block: Block, path_of: PathOf = lambda _: "", given: Given | None = None, role: Role = "model"
 ) -> list[Problem]:
     """The problems of all configurations in `block`. `path_of` returns the path of a node."""
-    reading = _Reading(path_of, dict(_named(block)))
+    reading = _Reading(path_of, Fillings(dict(_named(block))))
     return reading.block(block, role, _Around(given))
 
 
 @dataclass
 class _Reading:
     path_of: PathOf
-    named: Holes
+    fillings: Fillings
     sound: set[Any] = field(
         default_factory=set
     )  # blocks without problems, because a space often has the same block in many places
@@ -84,7 +84,7 @@ class _Reading:
     def positions(self, kind: BlockType, model: Block) -> tuple[Block, ...] | None:
         """The possible positions of a model; None if they cannot be listed."""
         values = [value for name, value in model.fields.items() if kind.fields[name].role == "position"]
-        ways = support.fillings(values[0], self.named) if values else None
+        ways = self.fillings.of(values[0]) if values else None
         blocks = tuple(way.value for way in ways or ())
         return blocks if blocks and all(type(value) is Block for value in blocks) else None
 
@@ -101,9 +101,9 @@ class _Reading:
 
     def open(self, kind: BlockType, block: Block, around: _Around) -> list[Problem]:
         """The problems of a block that has holes, or whose width is a hole."""
-        fields = support.by_field(block, self.named)
+        fields = dict(self.fillings.fields(block))
         # An invalid width is reported for the model, not for the block: other blocks may accept the width.
-        widths = support.fillings(around.given.dim, self.named) if around.given else [Filling(None)]
+        widths = self.fillings.of(around.given.dim) if around.given else [Filling(None)]
         parts: list[Sequence[Filling]] = [*fields.values(), [Filling(way.value) for way in widths or [Filling(OPEN)]]]
 
         def attempt(values: tuple[Any, ...]) -> str | None:
@@ -116,7 +116,7 @@ class _Reading:
         if found is None:
             message = f"No combination of values is valid here. For example: {reason}"
             return [Problem(message, block.mark, self.path_of(block))]
-        rejected = support.rejections(parts, attempt, _holes_in(tuple(block.fields.values())))
+        rejected = support.rejections(parts, attempt, lambda: _holes_in(tuple(block.fields.values())))
         return [each.problem(self.path_of(each.hole)) for each in rejected]
 
     def within(self, kind: BlockType, model: Block, filled: Block) -> str | None:
@@ -149,7 +149,7 @@ class _Reading:
                 return message
         if any(field.role for field in kind.fields.values()):
             return None
-        fields = list(support.by_field(block, self.named).values())
+        fields = [ways for _, ways in self.fillings.fields(block)]
 
         def attempt(values: tuple[Any, ...]) -> str | None:
             filled = Block(block.name, dict(zip(block.fields, values, strict=True)), block.mark)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from searchspace.errors import Problem
@@ -82,27 +82,72 @@ Holes = Mapping[str, Hole]  # the named holes
 
 def fillings(value: Value, named: Holes) -> list[Filling] | None:
     """All ways to fill `value`; None if they cannot be listed."""
-    match value:
-        case Choice():
-            ways: list[Filling] = []
-            for label, option in zip(labels(value), value.options, strict=True):
-                inner = fillings(option, named)
-                if inner is None:
-                    return None
-                taken = (id(value), type(label), label)
-                ways += [Filling(way.value, (taken, *way.taken)) for way in inner]
-            return ways
-        case Integers() | Floats():
-            return [Filling(number, ((id(value), type(number), number),)) for number in numbers(value)]
-        case Same():
-            home = named.get(value.name)
-            known = None if home is None else fillings(home, named)
-            return None if known is None else [Filling(way.value) for way in known]
-        case Block():
-            return _blocks(value, named)
-        case tuple():
-            return _lists(value, named)
-    return [Filling(value)]
+    return Fillings(named).of(value)
+
+
+@dataclass
+class Fillings:
+    """The ways to fill the values of one description. Each value is listed once, because it is part of many others."""
+
+    named: Holes
+    known: dict[int, tuple[Value, list[Filling] | None]] = field(default_factory=dict)  # the value keeps its id in use
+
+    def of(self, value: Value) -> list[Filling] | None:
+        """All ways to fill `value`; None if they cannot be listed."""
+        if id(value) not in self.known:
+            self.known[id(value)] = value, self._listed(value)
+        return self.known[id(value)][1]
+
+    def _listed(self, value: Value) -> list[Filling] | None:
+        match value:
+            case Choice():
+                return self._choice(value)
+            case Integers() | Floats():
+                return [Filling(number, ((id(value), type(number), number),)) for number in numbers(value)]
+            case Same():
+                home = self.named.get(value.name)
+                known = None if home is None else self.of(home)
+                return None if known is None else [Filling(way.value) for way in known]
+            case Block():
+                return self._block(value)
+            case tuple():
+                return self._list(value)
+        return [Filling(value)]
+
+    def _choice(self, choice: Choice) -> list[Filling] | None:
+        ways: list[Filling] = []
+        for label, option in zip(labels(choice), choice.options, strict=True):
+            inner = self.of(option)
+            if inner is None:
+                return None
+            taken = (id(choice), type(label), label)
+            ways += [Filling(way.value, (taken, *way.taken)) for way in inner]
+        return ways
+
+    def fields(self, block: Block) -> Iterator[tuple[str, list[Filling]]]:
+        """(name, ways to fill it) of each field. What cannot be listed, or differs between copies, is left open."""
+        for name, value in block.fields.items():
+            copied = block.name == REPEAT and name == BODY and holds_each(value)
+            yield name, (None if copied else self.of(value)) or [Filling(OPEN)]
+
+    def _block(self, block: Block) -> list[Filling]:
+        """All ways to fill a block; one open filling if there are too many."""
+        if not has_holes(block):
+            return [Filling(block)]
+        ways = _product(ways for _, ways in self.fields(block))
+        if ways is None:
+            return [Filling(OPEN)]
+        return [
+            Filling(Block(block.name, dict(zip(block.fields, way.value, strict=True)), block.mark), way.taken)
+            for way in ways
+        ]
+
+    def _list(self, items: tuple[Value, ...]) -> list[Filling]:
+        ways = _product(map(self.of, items))
+        if ways is None:
+            return [Filling(OPEN)]
+        # An option that is a list becomes part of the surrounding list.
+        return [Filling(tuple(_spread(items, way.value)), way.taken) for way in ways]
 
 
 def numbers(hole: Integers | Floats) -> Iterable[int | float]:
@@ -115,39 +160,9 @@ def numbers(hole: Integers | Floats) -> Iterable[int | float]:
     )
 
 
-def by_field(block: Block, named: Holes) -> dict[str, list[Filling]]:
-    """All ways to fill each field of a block. What cannot be listed, or differs between copies, is left open."""
-    found = {}
-    for name, value in block.fields.items():
-        copied = block.name == REPEAT and name == BODY and holds_each(value)
-        found[name] = (None if copied else fillings(value, named)) or [Filling(OPEN)]
-    return found
-
-
-def _blocks(block: Block, named: Holes) -> list[Filling]:
-    """All ways to fill a block; one open filling if there are too many."""
-    if not has_holes(block):
-        return [Filling(block)]
-    ways = _product(list(by_field(block, named).values()))
-    if ways is None:
-        return [Filling(OPEN)]
-    return [
-        Filling(Block(block.name, dict(zip(block.fields, way.value, strict=True)), block.mark), way.taken)
-        for way in ways
-    ]
-
-
 def holds_each(value: Value) -> bool:
     """Whether anything in `value` is filled for each copy of a repeat."""
     return getattr(value, "each", False) is True or any(map(holds_each, children(value)))
-
-
-def _lists(items: tuple[Value, ...], named: Holes) -> list[Filling]:
-    ways = _product([fillings(item, named) for item in items])
-    if ways is None:
-        return [Filling(OPEN)]
-    # An option that is a list becomes part of the surrounding list.
-    return [Filling(tuple(_spread(items, way.value)), way.taken) for way in ways]
 
 
 def _spread(items: Sequence[Value], filled: Sequence[Any]) -> Iterator[Any]:
@@ -158,16 +173,17 @@ def _spread(items: Sequence[Value], filled: Sequence[Any]) -> Iterator[Any]:
             yield value
 
 
-def _product(parts: list[list[Filling] | None]) -> list[Filling] | None:
+def _product(parts: Iterable[list[Filling] | None]) -> list[Filling] | None:
     """All combinations, as tuples; None if a part cannot be listed, or if there are too many."""
-    count = 1
-    for part in parts:
+    known, count = [], 1
+    for part in parts:  # most blocks have too many, and what follows is not listed then
         count *= len(part) if part is not None else FILLINGS + 1
-        if count > FILLINGS:
+        if part is None or count > FILLINGS:
             return None
-    combinations = itertools.product(*(part or () for part in parts))
+        known.append(part)
     return [
-        Filling(tuple(way.value for way in ways), tuple(t for way in ways for t in way.taken)) for ways in combinations
+        Filling(tuple(way.value for way in ways), tuple(t for way in ways for t in way.taken))
+        for ways in itertools.product(*known)
     ]
 
 
@@ -206,16 +222,20 @@ def first_fit(parts: Sequence[Sequence[Filling]], attempt: Attempt) -> tuple[tup
     return None, first
 
 
-def rejections(parts: Sequence[Sequence[Filling]], attempt: Attempt, holes: Mapping[int, Hole]) -> list[Rejected]:
-    """The result of `unsupported` for each hole; `holes` maps identities to holes."""
+def rejections(
+    parts: Sequence[Sequence[Filling]], attempt: Attempt, holes: Callable[[], Mapping[int, Hole]]
+) -> list[Rejected]:
+    """The result of `unsupported` for each hole; `holes` returns the holes by identity."""
     rejected = unsupported(parts, attempt)
-    found = []
+    if not rejected:
+        return []
+    found, by_id = [], holes()
     for key in dict.fromkeys(taken[0] for taken in rejected):
         values = [taken for taken in rejected if taken[0] == key]
         every = dict.fromkeys(taken for part in parts for way in part for taken in way.taken if taken[0] == key)
         fit = [taken[2] for taken in every if taken not in rejected]
         instead = _by_distance(values[0], [*_near(values[0], parts, attempt), *fit])
-        found.append(Rejected(holes[key], tuple(value[2] for value in values), rejected[values[0]], instead))
+        found.append(Rejected(by_id[key], tuple(value[2] for value in values), rejected[values[0]], instead))
     return found
 
 
