@@ -19,7 +19,7 @@ search:  ## install what is missing, run the quickstart search, export the best 
 
 test:  ## install what is missing, run every test (TESTS=tests/nas runs some)
 	@scripts/setup --test
-	$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist worksteal $(TESTS)
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist worksteal $(TESTS)
 
 lint:  ## style, types, and which package may import which
 	@scripts/setup --test

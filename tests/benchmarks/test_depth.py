@@ -29,7 +29,7 @@ def test_the_line_of_least_squares():
 
 @torch.no_grad()
 def test_what_is_timed_gives_the_same_numbers():
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     model = Filler().eval()
     torch.nn.init.normal_(model.halting.halt.weight)
     cells, _ = HARD.draw(random.Random(0), 2)

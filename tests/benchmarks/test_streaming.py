@@ -11,7 +11,7 @@ from searchspace.model.build import build, cost
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     monkeypatch.setattr(streaming, "PIECE", 8)
 
 

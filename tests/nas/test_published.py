@@ -56,7 +56,7 @@ def transformers() -> Any:
 
 @pytest.fixture(autouse=True)
 def _seed() -> None:
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
 
 
 def shaken(model: nn.Module) -> Any:

@@ -42,7 +42,7 @@ class Translator(nn.Module):
 
 
 def translator(*, source: bool = False, tied: bool = True, **fields: Any) -> Translator:
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     model = Translator(source=source, tied=tied, **fields).double().eval()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -75,7 +75,7 @@ def test_torchs_transformer(theirs: dict, ours: dict) -> None:
 
 def gpt2() -> dict[str, Tensor]:
     """Weights in the layout of GPT-2, of one layer."""
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     shapes = {
         "wte.weight": (V, C), "wpe.weight": (12, C), "ln_f.weight": (C,), "ln_f.bias": (C,),
         "h.0.ln_1.weight": (C,), "h.0.ln_1.bias": (C,), "h.0.ln_2.weight": (C,), "h.0.ln_2.bias": (C,),

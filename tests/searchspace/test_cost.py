@@ -41,7 +41,7 @@ def drawn(name: str, seed: int) -> Configured:
 
 
 def built(configured: Configured) -> torch.nn.Module:
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     return without_halting(configured.build())
 
 

@@ -9,7 +9,7 @@ from kernels.attention.additive_attention import additive_attention, additive_at
 
 
 def _problem(queries, keys, heads=2, batch=2):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     shapes = (batch, heads, queries, 3), (batch, heads, keys, 3), (batch, heads, keys, 4), (heads, 3)
     return [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
 

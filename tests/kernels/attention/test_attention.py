@@ -62,7 +62,7 @@ def _options(case, heads, queries, length, dtype=torch.float64):
     ("heads", "groups", "queries", "length"), [(1, 1, 1, 1), (4, 2, 7, 7), (3, 1, 5, 33), (2, 2, 1, 9)]
 )
 def test_equals_its_definition(heads, groups, queries, length, causal, biased, masked):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     q, k, v = _heads(2, heads, queries, 6), _heads(2, groups, length, 6), _heads(2, groups, length, 6)
     options = {
         "causal": causal,
@@ -81,7 +81,7 @@ CASES += ["bias by distance", "causal bias by distance slopes keys window"]
 @pytest.mark.parametrize("name", CPU)
 @pytest.mark.parametrize(("heads", "groups", "queries", "length"), [(4, 2, 20, 37), (2, 2, 1, 9), (2, 2, 9, 5)])
 def test_every_way_equals_the_definition(heads, groups, queries, length, name, case):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     q, k, v = _heads(3, heads, queries, 6), _heads(3, groups, length, 6), _heads(3, groups, length, 6)
     options = _options(case if queries <= length else case.replace("causal", ""), heads, queries, length)
     if options["keys"] is not None:
@@ -115,7 +115,7 @@ def test_tiles_equal_the_definition(case, heads, groups, queries, length, monkey
     import kernels.attention.attention_triton as tiled
 
     monkeypatch.setattr(tiled, "SLAB", 1)  # sums the gradient of a bias by distance 16 queries at a time
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     B = 2 if "keys" in case else 1
     q, k, v = (
         _heads(B, count, positions, 6, dtype=torch.float32)
@@ -134,7 +134,7 @@ def test_tiles_equal_the_definition(case, heads, groups, queries, length, monkey
 @pytest.mark.parametrize("case", ["", "causal keys bias", "window bias by distance"], ids=lambda case: case or "plain")
 @pytest.mark.parametrize("name", ["blocked", pytest.param("triton", marks=needs_triton)])
 def test_a_seed_drops_the_same_weights_everywhere(name, case):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     dtype, tolerance = (torch.float32, 400 * 2**-24) if name == "triton" else (torch.float64, 1e-10)
     q, k, v = (_heads(2, count, length, 6, dtype=dtype) for count, length in ((2, 17), (1, 18), (1, 18)))
     options, seed = {**_options(case, 2, 17, 18, dtype), "dropout": 0.3}, torch.tensor([2**61 + 12345])
@@ -171,7 +171,7 @@ def test_dropout_follows_the_generator_of_torch():
     q = torch.randn(1, 2, 9, 4)
     outs = []
     for seed in (0, 0, 1):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         outs.append(attention(q, q, q, dropout=0.5, config=Choice.of("blocked")))
     assert torch.equal(outs[0], outs[1])
     assert not torch.equal(outs[0], outs[2])
@@ -189,7 +189,7 @@ def _corners():
 @needs_triton
 @pytest.mark.parametrize("tiles", list(_corners()))
 def test_no_tile_changes_the_result(tiles):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     q, k, v = _heads(1, 1, 19, 4, dtype=torch.float32), *(_heads(1, 1, 21, 4, dtype=torch.float32) for _ in range(2))
     expected = attention_reference(q.double(), k.double(), v.double(), causal=True)
     _agree(_call("triton", q, k, v, tiles, causal=True), expected, (q, k, v), 100 * 2**-24)
@@ -199,7 +199,7 @@ def test_no_tile_changes_the_result(tiles):
 @pytest.mark.parametrize("width", [1, 16, 40, 256])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_tiles_in_half_precision_are_near_the_definition(dtype, width):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     q, k, v = (_heads(1, 2, length, width, dtype=dtype) for length in (17, 20, 20))
     found = _call("triton", q, k, v, SMALL, causal=True)
     assert found.dtype == dtype
@@ -217,7 +217,7 @@ def test_tiles_in_half_precision_are_near_the_definition(dtype, width):
 def test_a_row_without_keys_has_a_sum_of_nothing():
     from kernels.attention.attention_triton import attention_triton
 
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     q, k, v = (_heads(2, 1, length, 4, dtype=torch.float32) for length in (5, 9, 9))
     keys = torch.ones(2, 9, dtype=torch.bool)
     keys[1] = False
@@ -233,7 +233,7 @@ def test_a_row_without_keys_has_a_sum_of_nothing():
 
 @needs_triton
 def test_more_queries_than_keys_leave_the_first_ones_nothing_in_reach():
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     q, k, v = (_heads(1, 1, length, 4, dtype=torch.float32) for length in (40, 18, 18))
     for name, settings in (("triton", SMALL), ("blocked", {"rows": 16})):
         found = _call(name, q, k, v, settings, window=(2, 2))
@@ -251,7 +251,7 @@ def test_finds_keys_that_lie_more_than_two_thousand_million_numbers_apart(name):
 
 @pytest.mark.parametrize("name", ["blocked", pytest.param("triton", marks=needs_triton)])
 def test_is_an_operator_of_torch(name):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     q, k, v = (_heads(1, 2, 5, 4, dtype=torch.float32) for _ in range(3))
     bias = torch.randn(2, 5, 5, requires_grad=True)
     if name == "blocked":

@@ -20,7 +20,7 @@ def _whole(parts):
 @pytest.mark.parametrize("lengths", [(1,), (9, 2), (4, 1, 7)], ids=str)
 @pytest.mark.parametrize(("heads", "groups"), [(1, 1), (4, 2), (3, 1), (3, 3)])
 def test_equals_attention_over_all_parts(heads, groups, lengths, biased, scale):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     q = _heads(2, heads, 1, 6)
     parts = [(_heads(2, groups, length, 6), _heads(2, groups, length, 6)) for length in lengths]
     bias = torch.randn(heads, 1, sum(lengths), dtype=torch.float64) if biased else None
@@ -33,7 +33,7 @@ def test_equals_attention_over_all_parts(heads, groups, lengths, biased, scale):
 
 
 def test_low_precision_is_near_the_definition():
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     q = torch.randn(2, 4, 1, 8, dtype=torch.bfloat16)
     parts = [tuple(torch.randn(2, 2, length, 8, dtype=torch.bfloat16) for _ in range(2)) for length in (50, 3)]
     found, expected = attention_step(q, parts), attention_reference(q, *_whole(parts))
@@ -43,7 +43,7 @@ def test_low_precision_is_near_the_definition():
 
 
 def test_drops_the_given_share_of_weights():
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     parts = [(torch.zeros(1, 1, length, 1), torch.ones(1, 1, length, 1)) for length in (3000, 1000)]
     out = attention_step(torch.zeros(1, 1, 1, 1), parts, dropout=0.25)
     torch.testing.assert_close(out.item(), 1.0, atol=0.05, rtol=0)

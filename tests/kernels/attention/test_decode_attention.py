@@ -36,7 +36,7 @@ def _agree(found, expected, inputs, tolerance):
 )
 @pytest.mark.parametrize("name", WAYS)
 def test_equals_attention_of_one_query(name, heads, groups, length, splits, case):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     dtype = torch.float32 if name == "triton" else torch.float64
     q, k, v = _heads(3, heads, 1, 6, dtype=dtype), *(_heads(3, groups, length, 6, dtype=dtype) for _ in range(2))
     keys = torch.rand(3, length) < 0.5
@@ -58,7 +58,7 @@ def test_equals_attention_of_one_query(name, heads, groups, length, splits, case
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("name", WAYS)
 def test_the_newest_keys_may_lie_apart(name, biased):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     dtype = torch.float32 if name == "triton" else torch.float64
     q, *kept = _heads(2, 4, 1, 6, dtype=dtype), *(_heads(2, 2, length, 6, dtype=dtype) for length in (19, 19, 3, 3))
     k, v, newest = *kept[:2], tuple(kept[2:])
@@ -83,7 +83,7 @@ def _corners():
 @needs_triton
 @pytest.mark.parametrize("tiles", list(_corners()), ids=str)
 def test_no_tile_changes_the_result(tiles):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     q, k, v = _heads(1, 2, 1, 5, dtype=torch.float32), *(_heads(1, 1, 40, 5, dtype=torch.float32) for _ in range(2))
     _agree(_call("triton", q, k, v, tiles), reference(q, k, v), (q, k, v), 100 * 2**-24)
 
@@ -91,7 +91,7 @@ def test_no_tile_changes_the_result(tiles):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", WAYS)
 def test_half_precision_is_near_the_definition(name, dtype):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     q, k, v = torch.randn(2, 4, 1, 16).to(dtype), *(torch.randn(2, 2, 50, 16).to(dtype) for _ in range(2))
     found, expected = _call(name, q, k, v), reference(q.double(), k.double(), v.double())
     assert found.dtype == dtype

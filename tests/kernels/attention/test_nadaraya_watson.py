@@ -12,7 +12,7 @@ KERNELS = pytest.mark.parametrize("kernel", ["gaussian", *COMPACT])
 
 
 def _problem(queries, keys, heads=2, batch=2, width=3):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     shapes = (batch, heads, queries, width), (batch, heads, keys, width), (batch, heads, keys, 5)
     q, k, v = (torch.randn(shape, dtype=torch.float64) / 2 for shape in shapes)
     k[:, :, -1] = q[:, :, -1]  # a query that is a key
@@ -50,7 +50,7 @@ def test_nothing_near_reads_zeros_and_passes_no_gradient(kernel):
 
 @KERNELS
 def test_is_the_published_regression_on_numbers(kernel):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     places, answers = torch.rand(20, dtype=torch.float64), torch.randn(20, dtype=torch.float64)
     h = 0.2
     weigh = {

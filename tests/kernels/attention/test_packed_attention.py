@@ -34,7 +34,7 @@ def _agree(found, expected, inputs, tolerance):
 @pytest.mark.parametrize("case", ["plain", "causal slopes", "window", "causal window keys"])
 @pytest.mark.parametrize(("name", "configuration"), WAYS)
 def test_equals_attention_of_each_sequence(name, configuration, case):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     dtype, tolerance = (torch.float32, 100 * 2**-24) if name == "triton" else (torch.float64, 1e-10)
     offsets = _ends([5, 0, 17, 1], 2)
     key_offsets = _ends([9, 3, 15, 0], 1) if "keys" in case else None
@@ -56,7 +56,7 @@ def test_equals_attention_of_each_sequence(name, configuration, case):
 @settings(max_examples=10)
 @given(st.lists(st.integers(0, 40), min_size=0, max_size=4), st.booleans())
 def test_tiles_find_their_sequence(lengths, causal):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     q = torch.randn(sum(lengths) + 3, 1, 4)
     found = OPERATION.implementations["triton"].call(q, q, q, _ends(lengths), causal=causal, **SMALL)
     expected = packed_attention_reference(q, q, q, _ends(lengths), causal=causal)
@@ -73,13 +73,13 @@ def test_sequences_of_one_length_are_a_batch():
 @pytest.mark.parametrize(("name", "configuration"), WAYS[1:])
 def test_a_seed_drops_the_same_in_the_backward_pass(name, configuration):
     """Rows are counted in the packed tensor, as in one batch under a mask of its sequences."""
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     q, k, v = (_heads(37, 2, 6, dtype=torch.float32) for _ in range(3))
     offsets = _ends([20, 17])
     call = OPERATION.implementations[name].call
-    torch.manual_seed(1)
+    torch.default_generator.manual_seed(1)
     found = call(q, k, v, offsets, dropout=0.4, **configuration)
-    torch.manual_seed(1)
+    torch.default_generator.manual_seed(1)
     seed = torch.randint(2**62, (1,))
     heads = [x.transpose(0, 1)[None] for x in (q, k, v)]
     parts = []

@@ -14,7 +14,7 @@ from searchspace.testing import peak_bytes
     ("queries", "past", "clip"), [(1, 0, 1), (1, 9, 4), (7, 0, 3), (7, 0, 30), (5, 12, 2), (5, 12, 15), (20, 1, 1)]
 )
 def test_equals_its_definition(queries, past, clip, causal, values, masked):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     shapes = (2, 2, queries, 4), *[(2, 2, queries + past, 4)] * 2, *[(2 * clip + 1, 4)] * 2
     inputs = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
     arguments = inputs if values else [*inputs[:4], None]

@@ -16,7 +16,7 @@ from kernels.dispatch.registry import Choice
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
 @pytest.mark.parametrize("taps", [1, FEW, FEW + 1, 15])
 def test_few_and_many_taps_agree_with_the_definition(taps, dtype):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     whole = torch.randn(2, taps + 42, 5, dtype=dtype, requires_grad=True)
     x, weight = (
         whole[:, 3:],

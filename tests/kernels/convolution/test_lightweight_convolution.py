@@ -11,7 +11,7 @@ from kernels.dispatch.registry import Choice
 
 @pytest.mark.parametrize("config", [None, Choice.of("banded", {"positions": 8})], ids=str)
 def test_is_depthwise_with_equal_rows_and_dynamic_with_equal_positions(config):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     x, taps = torch.randn(2, 23, 6, dtype=torch.float64), torch.randn(3, 4, dtype=torch.float64)
     found = lightweight_convolution(x, taps, config=config)
     torch.testing.assert_close(found, depthwise_convolution(x, taps.repeat_interleave(2, dim=0)))

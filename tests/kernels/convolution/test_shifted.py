@@ -12,7 +12,7 @@ SMALL = st.integers(1, 5)
 
 @given(B=st.integers(1, 2), T=st.integers(1, 9), K=SMALL, H=st.integers(1, 3), D=st.integers(1, 3), positions=SMALL)
 def test_blocks_of_any_length_are_the_whole_sum(B, T, K, H, D, positions):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     x, w = torch.randn(B, T + K - 1, H, D), torch.randn(K, B, T, H, 1)
     y, dy, dw = torch.empty(B, T, H, D), torch.randn(B, T, H, D), torch.empty(K, B, T, H, D)
     near = x.unfold(1, K, 1).movedim(4, 0)  # [K, B, T, H, D]

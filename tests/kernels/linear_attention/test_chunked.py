@@ -20,7 +20,7 @@ needs_triton = pytest.mark.skipif(not triton_is_here(), reason="Triton is not in
 
 
 def _inputs(T, F, D, *, forgets=False, begun=False, normalised=False, heads=2, dtype=torch.float32):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     q, k, v = torch.rand(heads, T, F), torch.rand(heads, T, F), torch.randn(heads, T, D)
     inputs = {"q": q[None].to(dtype), "k": k[None].to(dtype), "v": v[None].to(dtype)}
     if forgets:

@@ -14,7 +14,7 @@ from kernels.linear_attention.linear_attention import CHUNK
 
 @given(st.integers(1, 2 * CHUNK + 5), st.booleans(), st.booleans(), st.integers(0, 99))
 def test_equals_its_definition(length, forgets, begun, seed):
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)
     q, k, v = (torch.randn(2, 3, length, width, dtype=torch.float64, requires_grad=True) for width in (5, 5, 4))
     inputs = [q, k, v]
     decay = state = None
@@ -45,7 +45,7 @@ def test_forgets_everything_without_becoming_nan():
 
 def test_equals_its_definition_piece_by_piece_where_no_gradient_is_wanted(monkeypatch):
     monkeypatch.setattr("kernels.linear_attention.decayed_linear_attention.SLAB", CHUNK)
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     q, k, v = torch.randn(3, 2, 1, 2 * CHUNK + 5, 4, dtype=torch.float64)
     for decay in (None, -torch.rand(2, 1, 2 * CHUNK + 5, dtype=torch.float64)):
         with torch.no_grad():
@@ -55,7 +55,7 @@ def test_equals_its_definition_piece_by_piece_where_no_gradient_is_wanted(monkey
 
 
 def test_half_precision_does_not_lose_how_much_is_left():
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     q, k, v = torch.randn(3, 2, 2, 256, 8).bfloat16()
     decay = -torch.rand(2, 2, 256).bfloat16()
     expected, _ = decayed_linear_attention_reference(q.double(), k.double(), v.double(), decay=decay.double())

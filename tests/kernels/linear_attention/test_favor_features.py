@@ -87,7 +87,7 @@ CORNERS = [
 @pytest.mark.parametrize("tiles", CORNERS, ids=str)
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_tile_changes_the_result(kind, tiles):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     x, W = torch.randn(2, 2, 19, 21, requires_grad=True), torch.randn(2, 18, 21)
     found, expected = _both("triton", x, W, tiles, kind=kind, scale=0.3)
     torch.testing.assert_close(found, expected, atol=64 * 2**-24, rtol=64 * 2**-24)
@@ -96,7 +96,7 @@ def test_no_tile_changes_the_result(kind, tiles):
 @needs_triton
 @pytest.mark.parametrize("shape", [(1, 1), (7, 40), (2, 3, 17), (2, 1, 2, 5, 4)], ids=str)
 def test_tiles_take_rows_of_any_shape(shape):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     x, W = torch.randn(shape, requires_grad=True), torch.randn(3, shape[-1])
     found, expected = _both("triton", x, W)
     torch.testing.assert_close(found, expected, atol=64 * 2**-24, rtol=64 * 2**-24)
@@ -106,7 +106,7 @@ def test_tiles_take_rows_of_any_shape(shape):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", WAYS)
 def test_half_precision_has_features_of_float32(name, dtype, kind):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     x, W = torch.randn(2, 9, 16).to(dtype).requires_grad_(), torch.randn(12, 16)
     features, maxima, gradient = _results(_call(name, x, W, kind=kind, scale=0.5), x)
     assert features.dtype == maxima.dtype == torch.float32
@@ -120,7 +120,7 @@ def test_half_precision_has_features_of_float32(name, dtype, kind):
 @pytest.mark.parametrize("own", [False, True])
 @pytest.mark.parametrize("name", WAYS)
 def test_takes_any_layout_and_no_rows(name, own):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     x = torch.randn(2, 5, 3, 8)[..., ::2].transpose(1, 2).requires_grad_()  # heads next to each other in memory
     W = torch.randn(3, 12, 4)[:, ::2] if own else torch.randn(4, 6).T
     found, expected = _both(name, x, W)

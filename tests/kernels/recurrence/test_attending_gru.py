@@ -10,7 +10,7 @@ ORDERS = pytest.mark.parametrize("fed", [False, True], ids=["reads_first", "read
 
 
 def _problem(fed, T=5, S=4, B=3, A=2, H=3, M=6):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     into = (3 * H, H if fed else M)
     shapes = [(T, B, 3 * H), (B, S, A), (B, S, M), (B, H), (B, H), (A, H), (A,), (3 * H, H), into]
     shapes += [(H, H + M)] if fed else []

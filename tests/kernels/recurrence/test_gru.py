@@ -8,7 +8,7 @@ from kernels.recurrence.gru import gru, gru_reference
 
 
 def _problem(length, directions, batch, width, biased):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     shapes = (
         (length, directions, batch, 3 * width),
         (directions, 3 * width, width),

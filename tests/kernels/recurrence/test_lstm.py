@@ -8,7 +8,7 @@ from kernels.recurrence.lstm import lstm, lstm_reference
 
 
 def _problem(length, directions, batch, width):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     shapes = (length, directions, batch, 4 * width), (directions, 4 * width, width), *[(directions, batch, width)] * 2
     return [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
 

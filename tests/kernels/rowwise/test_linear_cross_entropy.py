@@ -16,7 +16,7 @@ def of(implementation, *args, **configuration):
 
 
 def random_inputs(bias):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     shapes = ((1, ROWS, WIDTH), (CLASSES, WIDTH), *([(CLASSES,)] if bias else []))
     x, weight, *rest = (torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes)
     targets = torch.randint(CLASSES, (1, ROWS))

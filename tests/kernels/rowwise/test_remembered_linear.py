@@ -9,7 +9,7 @@ from kernels.rowwise.remembered_linear import remembered_linear, remembered_line
 @pytest.mark.parametrize("shape", [(3, 4), (2, 5, 4), (2, 0, 4)], ids=str)
 @pytest.mark.parametrize("read", [(True, True), (True, False), (False, True)], ids=str)
 def test_equals_its_definition(shape, read):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(6, 4, dtype=torch.float64, requires_grad=True)
     factors = [torch.randn(*shape[:-1], 6, dtype=torch.float64) for _ in read]

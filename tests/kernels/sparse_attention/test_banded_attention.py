@@ -21,7 +21,7 @@ def _reading(found, q, units, masked):
     st.one_of(st.none(), st.integers(1, 9)), st.integers(0, 9), st.booleans(), st.integers(0, 99),
 )  # fmt: skip
 def test_equals_its_definition(queries, before, window, step, slots, reach, chunks, masked, seed):
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)
     before, past, chunks = min(before, window - 1), seed % step, min(chunks, reach or chunks)
     q = torch.randn(2, 2, queries, 3, dtype=torch.float64, requires_grad=True)
     near = band(queries, before=before, reach=window)

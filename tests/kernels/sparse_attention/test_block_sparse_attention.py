@@ -64,7 +64,7 @@ def _heads(*shape, dtype=torch.float64):
 
 def _case(Tq, Tk, rows, columns, many, *, own, apart, masked, padded, biased, groups, seed, dtype=torch.float64):
     """Arguments and options of a call; `seed` also says which axes the masks have."""
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)
     heads = [_heads(2, count, size, 3, dtype=dtype) for count, size in ((2, Tq), (groups, Tk), (groups, Tk))]
     N, M = -(-Tq // rows), -(-Tk // columns)
     blocks = _lists(2 if apart else 1, 2 if own else 1, N, M, many)
@@ -132,7 +132,7 @@ def test_tiles_equal_the_definition(case):
 @pytest.mark.parametrize("axes", range(4))
 def test_a_bias_gathers_the_gradients_of_all_that_share_it(axes):
     """One axis at a time has its full size: sequences, heads, blocks, rows."""
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     q, k, v = (_heads(2, 2, 10, 3, dtype=torch.float32) for _ in range(3))
     shape = [size if axis == axes else 1 for axis, size in enumerate((2, 2, 2, 5))]
     blocks, bias = _lists(1, 1, 2, 3, 2), _heads(*shape, 8, dtype=torch.float32)
@@ -153,7 +153,7 @@ CORNERS = {
 @needs_triton
 @pytest.mark.parametrize("tiles", CORNERS.values(), ids=CORNERS)
 def test_no_tile_changes_the_result(tiles):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     q, k, v = _heads(1, 1, 19, 4, dtype=torch.float32), *(_heads(1, 1, 20, 4, dtype=torch.float32) for _ in range(2))
     blocks, bias = _lists(1, 1, 2, 2, 2), _heads(1, 1, 1, 18, 34, dtype=torch.float32)
     options = {"rows": 18, "columns": 17, "bias": bias}
@@ -174,7 +174,7 @@ def test_passes_of_any_size_give_the_same(together):
 @pytest.mark.parametrize(("dtype", "width"), [(torch.float16, 16), (torch.bfloat16, 1), (torch.bfloat16, 256)], ids=str)
 @pytest.mark.parametrize("name", WAYS)
 def test_half_precision_is_near_the_definition(name, dtype, width):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     q, k, v = (_heads(1, 2, 20, width, dtype=dtype) for _ in range(3))
     blocks = _lists(1, 2, 4, 5, 3)
     found = _call(name, q, k, v, blocks, rows=5, columns=4)
@@ -204,7 +204,7 @@ def _definition_by_pairs(q, k, v, blocks, rows, columns, allowed):
 
 
 def test_the_definition_is_a_softmax_over_a_set_of_keys():
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     q, k, v = torch.randn(2, 2, 11, 3), torch.randn(2, 2, 14, 3), torch.randn(2, 2, 14, 3)
     blocks, allowed = _lists(1, 1, 3, 4, 3), torch.rand(1, 1, 3, 5, 12) < 0.5
     found = block_sparse_attention_reference(q, k, v, blocks, rows=5, columns=4, allowed=allowed)
@@ -243,7 +243,7 @@ def test_a_block_listed_again_is_read_once_where_it_is_allowed_once(name):
 
 @pytest.mark.parametrize("name", WAYS)
 def test_takes_any_layout_and_nothing_at_all(name):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     parts = torch.randn(2, 20, 3, 4, 2)[..., 0].unbind(2)  # three [B, T, H] next to each other, with a stride of two
     q, k, v = (x.transpose(1, 2)[..., None].expand(-1, -1, -1, 4) for x in parts)  # a stride of 0 as well
     blocks = _lists(1, 1, 4, 7, 6)[..., ::2]
@@ -268,7 +268,7 @@ def test_finds_keys_that_lie_more_than_two_thousand_million_numbers_apart(name):
 
 @pytest.mark.parametrize("name", ["blocked", pytest.param("triton", marks=needs_triton)])
 def test_is_an_operator_of_torch(name):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     q, k, v = (_heads(1, 2, 5, 4, dtype=torch.float32) for _ in range(3))
     blocks, bias = _lists(1, 1, 2, 3, 2), _heads(1, 2, 1, 3, 4, dtype=torch.float32)
     if name == "blocked":

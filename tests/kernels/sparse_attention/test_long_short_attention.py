@@ -13,7 +13,7 @@ from kernels.sparse_attention.long_short_attention import (
 
 @given(st.integers(1, 50), st.sampled_from([2, 4, 10, 64]), st.integers(1, 5), st.booleans(), st.integers(0, 99))
 def test_equals_its_definition(length, window, slots, masked, seed):
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)
     q, k, v, far_k, far_v = (
         torch.randn(2, 2, size, 3, dtype=torch.float64, requires_grad=True)
         for size in (length, length, length, slots, slots)

@@ -17,7 +17,7 @@ from kernels.sparse_attention.span_attention import span_attention, span_attenti
     st.booleans(), st.integers(0, 99),
 )  # fmt: skip
 def test_equals_its_definition(queries, past, span, ramp, zeros, each, masked, seed):
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)
     length = queries + past
     shapes = (2, 2, queries, 3), (2, 2, length, 3), (2, 2, length, 3), (span, 3)
     inputs = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
@@ -34,7 +34,7 @@ def test_equals_its_definition(queries, past, span, ramp, zeros, each, masked, s
 
 def test_a_full_span_without_places_is_a_window_of_what_came_before():
     """With keys and values one step later, the newest position of a window of S is the previous one."""
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     S, (q, k, v) = 7, torch.randn(3, 2, 2, 40, 4, dtype=torch.float64)
     found = span_attention(q, k, v, torch.zeros(S, 4).double(), torch.full((2, 1), float(S)), ramp=3, zeros=False)
     shifted = (h[:, :, :-1] for h in (k, v))
@@ -55,7 +55,7 @@ def test_the_sum_of_the_weights_lacks_the_published_epsilon():
 
 @pytest.mark.parametrize("zeros", [False, True])
 def test_beyond_the_ramp_nothing_is_read_however_well_it_fits(zeros):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     q, k, v = torch.randn(3, 1, 1, 20, 4, dtype=torch.float64)
     places, z = torch.randn(12, 4, dtype=torch.float64), torch.full((1, 1), 2.0, dtype=torch.float64)
     expected = span_attention(q, k, v, places, z, ramp=3, zeros=zeros)

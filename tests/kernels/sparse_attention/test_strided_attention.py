@@ -12,7 +12,7 @@ from kernels.sparse_attention.strided_attention import strided_attention, stride
     st.integers(1, 70), st.integers(1, 30), st.booleans(), st.booleans(), st.sampled_from([1, 2]), st.integers(0, 99)
 )
 def test_equals_its_definition(length, stride, padded, biased, groups, seed):
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)
     q, k, v = (
         torch.randn(2, heads, length, 3, dtype=torch.float64, requires_grad=True) for heads in (2, groups, groups)
     )

@@ -125,9 +125,9 @@ def test_phases_run_in_the_mode_they_are_used_in(decoder, monkeypatch):
 
 def test_leaves_threads_and_random_numbers_as_they_were(decoder):
     threads = torch.get_num_threads()
-    torch.manual_seed(7)
+    torch.default_generator.manual_seed(7)
     expected = torch.rand(1)
-    torch.manual_seed(7)
+    torch.default_generator.manual_seed(7)
     profile(decoder, threads=threads + 1, phases=["prefill"], **SMALL)
 
     assert torch.get_num_threads() == threads

@@ -48,7 +48,7 @@ class Tiny(nn.Module):
 
 
 def training(horizon: int = 60, seed: int = 0, task: Task | None = None, **recipe) -> Training:
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)
     return Training(Tiny(), task or Successor(), Recipe.read({"learning_rate": 0.03, **recipe}), horizon, seed, CPU)
 
 

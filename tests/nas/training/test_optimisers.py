@@ -24,7 +24,7 @@ class Small(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)
         self.table, self.norm, self.out = nn.Embedding(4, 8), nn.LayerNorm(8), nn.Linear(8, 4)
         self.mix = nn.Conv1d(8, 8, 3)
 

@@ -36,12 +36,12 @@ seeds = st.integers(0, 10**9)
 
 
 def decoder(seed: int) -> torch.nn.Module:
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)
     return random_model(random.Random(seed), "decoder", vocabulary=VOCABULARY).build().double().eval()
 
 
 def modern(tied: str = "true") -> torch.nn.Module:
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     return build(MODERN.format(tied=tied)).eval()
 
 
@@ -141,7 +141,7 @@ def test_gradients_reach_every_parameter_and_the_halting_loss_joins_in() -> None
 
 def test_residual_outputs_start_smaller_the_deeper_the_model() -> None:
     def spread(times: int) -> float:
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)
         body = f"{{repeat: {{times: {times}, of: {{residual: {{of: {{attention: {{heads: 2}}}}}}}}}}}}"
         model = build(f"kind: decoder\nwidth: 64\nvocabulary: 9\nbody: {body}\n")
         return model.body[0].of[0].output.weight.std().item()

@@ -36,7 +36,7 @@ def inputs(fields: dict, batch: int, length: int) -> torch.Tensor:
 @settings(max_examples=30)
 @torch.no_grad()
 def test_padding_changes_nothing(seed: int, fields: dict, length: int) -> None:
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)
     configured = random_model(random.Random(seed), "encoder", **fields)
     assume(all(getattr(block.config, "hides_padding", True) for block in configured_below(configured)))
     model = configured.build().double().eval()
@@ -56,7 +56,7 @@ def test_gives_vectors_or_logits(fields: dict) -> None:
 
 
 def test_a_position_sees_what_comes_after_it() -> None:
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     model = build("kind: encoder\nwidth: 8\nvocabulary: 13\nbody: {attention: {heads: 2}}\n")
     first = torch.tensor([[1, 2, 3]])
     assert not torch.allclose(model(first)[:, 0], model(torch.tensor([[1, 2, 4]]))[:, 0])
@@ -76,7 +76,7 @@ def test_needs_either_tokens_or_vectors(fields: str) -> None:
 
 
 def test_logits_of_tokens_are_products_with_the_table_they_are_read_with() -> None:
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     text = "kind: encoder\nwidth: 8\nvocabulary: 13\ntokens: {}\nbody: {{attention: {{heads: 2}}}}\n"
     plain, logits, tokens = build(text.format("false")), build(text.format("true")), torch.randint(0, 13, (2, 5))
     logits.load_state_dict(plain.state_dict())
@@ -133,7 +133,7 @@ def _bert(model: torch.nn.Module, tokens: torch.Tensor, segments: torch.Tensor) 
 
 
 def test_bert_is_torchs_encoder_layer_on_a_normed_sum_of_three_embeddings() -> None:
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     model = build(BERT).double().eval()
     tokens, segments = torch.randint(0, 13, (2, 7)), torch.tensor([[0, 0, 0, 1, 1, 1, 1]] * 2)
     expected = _bert(model, tokens, segments)
@@ -142,7 +142,7 @@ def test_bert_is_torchs_encoder_layer_on_a_normed_sum_of_three_embeddings() -> N
 
 
 def test_a_hidden_head_is_berts() -> None:
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     tokens, functional = torch.randint(0, 13, (2, 7)), torch.nn.functional
     plain = build(BERT).double().eval()
     model = build(BERT + "tokens: true\nhead: hidden\n").double().eval()
@@ -159,7 +159,7 @@ def test_a_hidden_head_is_berts() -> None:
 
 
 def test_a_hidden_head_may_be_of_another_gelu_and_epsilon() -> None:
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     head = "tokens: true\nhead: hidden\nhead_activation: gelu_tanh\nhead_eps: 0.1\n"
     vectors, model = build(BERT).double().eval(), build(BERT + head).double().eval()
     model.load_state_dict(vectors.state_dict(), strict=False)
@@ -170,7 +170,7 @@ def test_a_hidden_head_may_be_of_another_gelu_and_epsilon() -> None:
 
 
 def test_logits_of_tokens_may_have_a_bias_without_a_hidden_layer() -> None:
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     plain, tokens = build(BERT + "tokens: true\n").eval(), torch.randint(0, 13, (2, 7))
     model = build(BERT + "tokens: true\nlogits_bias: true\n").eval()
     assert model.load_state_dict(plain.state_dict(), strict=False).missing_keys == ["head.bias"]
@@ -179,7 +179,7 @@ def test_logits_of_tokens_may_have_a_bias_without_a_hidden_layer() -> None:
 
 
 def test_a_class_token_stands_in_front_and_is_position_zero() -> None:
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     text = "kind: encoder\nwidth: 8\nfeatures: 3\nposition: {learned: {length: 6}}\nfinal_norm: none\n"
     body = "body: {attention: {heads: 2}}\n"
     model, x = build(f"{text}class_token: true\nbody: []\n"), torch.randn(2, 5, 3)
@@ -217,7 +217,7 @@ body:
 
 
 def test_an_encoder_may_leave_fewer_positions_and_its_mean_is_over_the_real_ones() -> None:
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     tokens, padding = torch.randint(0, 13, (2, 8)), torch.tensor([[True] * 8, [True] * 5 + [False] * 3])
     vectors = build(FUNNEL.format(fields="", decoder="[]")).eval()
     assert vectors(tokens).shape == (2, 5, 8)

@@ -19,12 +19,12 @@ def tokens(batch: int, length: int) -> torch.Tensor:
 
 
 def drawn(seed: int) -> torch.nn.Module:
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)
     return random_model(random.Random(seed), "encoder_decoder", vocabulary=VOCABULARY).build().double().eval()
 
 
 def published() -> torch.nn.Module:
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     return build(zoo.load("transformer", width=32, vocabulary=VOCABULARY)).eval()
 
 

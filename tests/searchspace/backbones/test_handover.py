@@ -31,12 +31,12 @@ final_norm: none
 
 
 def _model(*arguments, **options):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     return build(_text(*arguments, **options)).double().eval()
 
 
 def _tokens():
-    torch.manual_seed(1)
+    torch.default_generator.manual_seed(1)
     return torch.randint(17, (3, 5)), torch.randint(13, (3, 7))
 
 

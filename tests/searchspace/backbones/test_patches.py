@@ -70,7 +70,7 @@ def _vision_transformer(model: torch.nn.Module, images: torch.Tensor) -> torch.T
 
 
 def test_a_vision_transformer_is_a_convolution_and_torchs_layers() -> None:
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     model, images = build(VIT).double().eval(), torch.randn(2, 3, 4, 6, dtype=torch.float64)
     with torch.no_grad():
         for parameter in model.parameters():  # no norm or bias is at its start

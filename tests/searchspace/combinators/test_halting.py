@@ -27,7 +27,7 @@ BODY = (
 
 def halting(*, causal: bool = True, **fields) -> Halting:
     """A halting block in float64 whose positions halt at different steps."""
-    torch.manual_seed(1)
+    torch.default_generator.manual_seed(1)
     block = Block("halting", {"times": 4, **fields, "of": BODY})
     module = configure(block, Given(dim=DIM, causal=causal)).build().double().eval()
     torch.nn.init.normal_(module.halt.weight, std=2.0)

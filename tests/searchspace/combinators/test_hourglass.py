@@ -28,7 +28,7 @@ ORDINARY = LAYER.replace("funnel_attention: {heads: 2 FIRST}", "attention: {head
 
 def _hourglass(stages, decoder=0, layer=LAYER, **fields):
     """A configured hourglass of `stages` stages of one layer each (or of the texts given), and the block."""
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     layer = layer.replace("FIRST", f", separate_first: {str(fields.get('separate_first', True)).lower()}")
     body = parse(f"kind: encoder\nwidth: {C}\nvocabulary: 9\nbody:{_indented(layer)}").root.fields["body"]
     stages = (body,) * stages if isinstance(stages, int) else stages

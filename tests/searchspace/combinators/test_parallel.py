@@ -12,7 +12,7 @@ BRANCHES = ((Block("feed_forward", {}),), (Block("convolution", {}), Block("feed
 
 
 def parallel(combine: str):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     configured = configure(Block("parallel", {"combine": combine, "of": BRANCHES}), Given(dim=DIM))
     return configured, configured.build()
 

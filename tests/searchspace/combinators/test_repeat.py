@@ -11,7 +11,7 @@ BODY = (Block("residual", {"norm": Block("layer_norm", {}), "of": (Block("feed_f
 
 
 def repeat(**fields):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     configured = configure(Block("repeat", {"times": 3, "of": BODY, **fields}), Given(dim=DIM))
     return configured, configured.build()
 

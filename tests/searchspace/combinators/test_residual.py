@@ -12,7 +12,7 @@ DIM = 8
 
 def residual(**fields):
     block = Block("residual", {"norm": Block("layer_norm", {}), "of": (Block("feed_forward", {}),), **fields})
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     return configure(block, Given(dim=DIM)).build()
 
 

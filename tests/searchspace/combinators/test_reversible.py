@@ -42,7 +42,7 @@ def reversible(*blocks, dim: int = DIM, causal: bool = False, memory: bool = Fal
 
 
 def built(*blocks: Block, **fields) -> Reversible:
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     with one_model():
         return reversible(*blocks, **fields).build().double()
 
@@ -66,7 +66,7 @@ def check(module: Reversible, x: Tensor, others: tuple[Tensor, ...] = (), **cont
     """Values, losses, statistics and all gradients are those of the definition."""
     results = []
     for compute in (module, lambda x, context: plainly(module, x, context)):
-        torch.manual_seed(5)
+        torch.default_generator.manual_seed(5)
         here = Context(**context)
         y = compute(x, here)
         loss = (y * torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view_as(y)).sum() + 3 * here.loss()
@@ -104,7 +104,7 @@ def test_dropout_falls_on_the_same_places_again() -> None:
 
 def test_what_the_backward_pass_draws_again_moves_no_other_random_number() -> None:
     module = built(dropout=0.5)
-    torch.manual_seed(1)
+    torch.default_generator.manual_seed(1)
     y = module(inputs(), Context())
     expected = torch.get_rng_state()
     y.sum().backward()
@@ -199,7 +199,7 @@ def test_any_blocks_may_stand_in_pairs(seed: int) -> None:
         drawn = random_block(rng, surroundings)
         if drawn.after(Shape(length=64)).length == 64:
             blocks.append((drawn,))
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)
     with one_model():
         module = Reversible(replace(reversible(times=2).config, of=tuple(blocks))).double()
     memory = torch.randn(2, 5, DIM, dtype=torch.float64, requires_grad=True)
@@ -293,7 +293,7 @@ def test_reading_in_pieces_equals_reading_at_once() -> None:
 
 
 def test_half_precision_inverts_in_single() -> None:
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     module = reversible(times=6).build().bfloat16()
     x = torch.randn(2, LENGTH, DIM, dtype=torch.bfloat16, requires_grad=True)
     found = torch.autograd.grad(module(x, Context()).float().square().sum(), x)[0]
@@ -310,7 +310,7 @@ def test_mixed_precision_is_replayed() -> None:
     module, x = built(LSH, FEED_FORWARD, dropout=0.2).float(), inputs().detach().float().requires_grad_()
     runs = []
     for compute in (module, lambda x, context: plainly(module, x, context)):
-        torch.manual_seed(2)
+        torch.default_generator.manual_seed(2)
         with torch.autocast("cpu", torch.bfloat16):
             y = compute(x, Context())
             tail = nn.functional.linear(y, module.of[1].of[0].inner.weight).float()  # a weight that was used within
@@ -406,7 +406,7 @@ def test_a_final_norm_of_another_width_is_refused() -> None:
 
 def test_outputs_start_smaller_the_deeper_it_is() -> None:
     def spread(times: int) -> float:
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)
         model = build(f"kind: decoder\nwidth: 64\nvocabulary: 9\nbody: {{reversible: {{times: {times}, {OF}}}}}\n")
         assert residual_calls(model.body) == 2 * times
         return model.body[0].of[0].of[0].output.weight.std().item()

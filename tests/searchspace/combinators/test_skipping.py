@@ -42,7 +42,7 @@ class Counted(nn.Module):
 
 def halting(body: tuple[Block, ...], **fields) -> Halting:
     """In float64, with positions that halt at different steps."""
-    torch.manual_seed(1)
+    torch.default_generator.manual_seed(1)
     block = Block("halting", {"times": 5, **fields, "of": body})
     module = configure(block, Given(dim=DIM, memory=True)).build().double().eval()
     nn.init.normal_(module.halt.weight, std=2.0)
@@ -100,7 +100,7 @@ def test_with_gradients_everything_is_computed() -> None:
 
 @torch.no_grad()
 def test_a_recurrent_block_of_an_encoder_hands_over_the_states_of_all_sequences() -> None:
-    torch.manual_seed(1)
+    torch.default_generator.manual_seed(1)
     block = Block("halting", {"times": 4, "of": (Block("lstm", {}),)})
     module = configure(block, Given(dim=DIM)).build().double().eval()
     nn.init.normal_(module.halt.weight, std=9.0)
@@ -113,7 +113,7 @@ def test_a_recurrent_block_of_an_encoder_hands_over_the_states_of_all_sequences(
 @torch.no_grad()
 def test_a_stream_leaves_out_halted_positions_behind_the_mixer() -> None:
     block = Block("halting", {"times": 4, "of": (ATTENTION, FEED_FORWARD)})
-    torch.manual_seed(1)
+    torch.default_generator.manual_seed(1)
     module = configure(block, Given(dim=DIM, causal=True)).build().double().eval()
     nn.init.constant_(module.halt.bias, 9.0)  # one step each
     counted = module.of[1] = Counted(module.of[1])

@@ -25,7 +25,7 @@ def test_builds_from_an_architecture_its_text_or_its_file(tmp_path: Path) -> Non
     path.write_text(TEXT)
     models = []
     for source in (Architecture.parse(TEXT), TEXT, path, str(path)):
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)
         models.append(build(source))
     tokens = torch.randint(0, 20, (2, 5))
     first, *others = [model(tokens) for model in models]

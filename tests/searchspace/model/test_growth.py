@@ -46,7 +46,7 @@ TOKENS = torch.arange(22).view(2, 11) % 11
 
 @pytest.fixture(autouse=True)
 def _seed():
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
 
 
 def parent(text: str) -> tuple[Architecture, torch.nn.Module]:

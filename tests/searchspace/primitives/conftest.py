@@ -31,5 +31,5 @@ def agrees() -> Callable[..., None]:
         for gradient, want in zip(gradients, wanted, strict=True):
             torch.testing.assert_close(gradient, want, atol=1e-9, rtol=1e-9)
 
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     return check

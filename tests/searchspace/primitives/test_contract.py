@@ -41,7 +41,7 @@ KINDS = [kind for role in ("block", "norm", "position") for kind in primitives(r
 
 @pytest.fixture(autouse=True)
 def _seed():
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
 
 
 def _built(configured, dtype=torch.float64):
@@ -341,7 +341,7 @@ def test_is_the_same_again_under_a_seed(configured):
         config = replace(config, dropout=0.5)
     outs = []
     for _ in range(2):
-        torch.manual_seed(3)
+        torch.default_generator.manual_seed(3)
         outs.append(configured.type.module(config).double().train()(x, _context(x)))
     assert outs[0].equal(outs[1])
     if hasattr(config, "dropout"):

@@ -62,7 +62,7 @@ def test_every_sample_builds(space: Space) -> None:
 
 
 def test_samples_translate_and_train(space: Space) -> None:
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     tokens = torch.randint(0, 256, (2, 9))
     for seed in range(4):
         architecture = space.sample(random.Random(seed)).architecture

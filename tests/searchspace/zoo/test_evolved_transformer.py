@@ -140,7 +140,7 @@ def continued(model: nn.Module, stack: list[list[nn.Module]], tokens: Tensor, me
 
 
 def model_of(name: str) -> nn.Module:
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     model = build(zoo.load(name, "tiny")).double().eval()
     for parameter in model.parameters():
         if parameter.ndim == 1:  # gains and biases start at one and zero, which would hide errors

@@ -20,7 +20,7 @@ def _arguments(architecture) -> tuple[torch.Tensor, ...]:
 
 @pytest.mark.parametrize("name", zoo.names())
 def test_runs_by_pytorch_alone_forward_and_backward(name: str, only_pytorch) -> None:
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     architecture = zoo.load(name, "tiny" if "tiny" in zoo.sizes(name) else zoo.BASE)
     model = build(architecture).eval()
     arguments = _arguments(architecture)

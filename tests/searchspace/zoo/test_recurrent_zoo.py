@@ -13,7 +13,7 @@ MODELS = [*SEQUENCES, "gru", "lstm", "nadaraya_watson", "nadaraya_watson_fixed"]
 
 @pytest.mark.parametrize("name", MODELS)
 def test_the_tiny_size_is_small_and_learns(name):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     architecture = zoo.load(name, "tiny")
     assert 20_000 <= cost(architecture).parameters <= 200_000
     model, tokens = build(architecture), torch.randint(256, (2, 21))

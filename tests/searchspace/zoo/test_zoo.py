@@ -30,7 +30,7 @@ def test_every_file_names_its_paper_and_survives_a_trip_through_text(name: str) 
 
 @pytest.mark.parametrize("name", zoo.names())
 def test_the_first_loss_is_near_that_of_guessing(name: str) -> None:
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     architecture = small(name)
     model = build(architecture).eval()
     config = architecture.configured.config

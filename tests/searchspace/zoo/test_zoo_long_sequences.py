@@ -32,7 +32,7 @@ def test_the_long_short_language_model_has_the_size_of_its_paper() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_tiny_one_learns_at_its_longest(name: str) -> None:
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     model = build(zoo.load(name, "tiny"))
     assert 20_000 < sum(parameter.numel() for parameter in model.parameters()) < 200_000
     tokens = torch.randint(0, 256, (4, 128))
@@ -49,7 +49,7 @@ def test_a_tiny_one_learns_at_its_longest(name: str) -> None:
 
 
 def test_the_language_model_reads_in_pieces() -> None:
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     model = build(zoo.load("long_short_transformer", "tiny")).double().eval()
     tokens, context = torch.randint(0, 256, (2, 100)), Context(streams=Streams())
     pieces = [model(piece, context) for piece in tokens.split([1, 30, 1, 68], dim=1)]

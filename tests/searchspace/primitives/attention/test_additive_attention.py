@@ -62,7 +62,7 @@ def test_reads_an_encoders_output_where_it_is_real(agrees, values):
 
 
 def test_streaming_keeps_the_memory_with_its_padding_and_beams_carry_both():
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     block = _built(causal=True, memory=True, over="memory", heads=2)
     x, memory = torch.randn(2, 4, 8, dtype=torch.float64), torch.randn(2, 6, 8, dtype=torch.float64)
     real = torch.tensor([[True] * 6, [True, True, False, True, False, False]])

@@ -15,7 +15,7 @@ from searchspace.testing import count_flops
 
 
 def _block(**fields):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     return FunnelAttention(FunnelAttentionConfig(dim=8, heads=2, **fields)).double()
 
 

@@ -14,7 +14,7 @@ PIECES = {"steps": [1] * 23, "prompt": [9] + [1] * 14, "pieces between": [1, 1, 
 
 @pytest.fixture(autouse=True)
 def _few(monkeypatch):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     monkeypatch.setattr(kept_keys, "MANY", 5)
 
 

@@ -22,7 +22,7 @@ SWITCHES = [
 
 
 def _built(dim=8, **fields):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     block = NadarayaWatson(NadarayaWatsonConfig(dim=dim, **fields)).double()
     if block.inverse is not None:
         with torch.no_grad():

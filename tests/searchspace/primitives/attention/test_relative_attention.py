@@ -61,7 +61,7 @@ def _plain(block, x, padding=None):
 
 
 def _block(**fields):
-    torch.manual_seed(1)
+    torch.default_generator.manual_seed(1)
     block = RelativeAttention(RelativeAttentionConfig(**{"dim": 8, "causal": True, "heads": 2, **fields})).double()
     with torch.no_grad():
         for bias in (block.scores.content_bias, block.scores.position_bias):

@@ -96,7 +96,7 @@ def test_layers_share_their_table_unless_told_otherwise(share):
 
 
 def test_scores_start_as_wide_as_those_of_scaled_attention():
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     blocks = [T5Attention(T5AttentionConfig(dim=64, scale=scale)) for scale in (False, True)]
     parts = [block.query_key_value.weight.split([64, 128]) for block in blocks]
     (q, kv), (scaled, others) = ([part.std().item() for part in each] for each in parts)

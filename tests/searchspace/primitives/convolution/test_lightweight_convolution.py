@@ -96,7 +96,7 @@ def test_with_a_head_for_each_channel_and_equal_taps_it_is_the_mean_of_the_neigh
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_drop_connect_falls_on_whole_taps_and_keeps_the_mean(kind):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     block = _built(kind, dim=4, causal=True, kernel=5, heads=2, dropout=0.4)
     x = torch.randn(1, 9, 4, dtype=torch.float64)
     quiet = block(x, Context())

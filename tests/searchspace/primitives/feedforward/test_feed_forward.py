@@ -63,10 +63,10 @@ def test_chunks_of_positions_give_the_same_numbers(agrees, length):
 def test_the_backward_pass_of_chunks_replays_their_dropout():
     config = FeedForwardConfig(dim=6, dropout=0.5, chunks=3)
     block, x = FeedForward(config).double(), torch.randn(2, 7, 6, dtype=torch.float64, requires_grad=True)
-    torch.manual_seed(1)
+    torch.default_generator.manual_seed(1)
     expected = torch.cat([block._every(part) for part in x.split([3, 3, 1], dim=1)], dim=1)
     wanted = torch.autograd.grad(expected.square().sum(), (x, *block.parameters()))
-    torch.manual_seed(1)
+    torch.default_generator.manual_seed(1)
     found = block(x, Context())
     assert found.equal(expected)
     for gradient, want in zip(torch.autograd.grad(found.square().sum(), (x, *block.parameters())), wanted, strict=True):

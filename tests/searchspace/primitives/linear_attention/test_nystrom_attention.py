@@ -111,14 +111,14 @@ def test_as_released_one_sample_starts_the_iteration_of_all_and_padding_is_hidde
 def test_both_kinds_of_segments_are_the_same_where_the_landmarks_divide_the_length():
     blocks, x = [], torch.randn(2, 12, 8, dtype=torch.float64)
     for segments in ("balanced", "padded"):
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)
         blocks.append(NystromAttention(NystromAttentionConfig(dim=8, landmarks=4, segments=segments)).double())
     assert blocks[0](x, Context()).equal(blocks[1](x, Context()))
     assert not torch.allclose(blocks[0](x[:, :10], Context()), blocks[1](x[:, :10], Context()))
 
 
 def test_a_landmark_for_every_position_is_full_attention():
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     block = NystromAttention(NystromAttentionConfig(dim=8, heads=2, landmarks=10, kernel=0, iterations=40)).double()
     x = 2 * torch.randn(2, 10, 8, dtype=torch.float64)
     q, k, v = F.linear(x, block.query_key_value.weight).view(2, 10, 3, 2, 4).permute(2, 0, 3, 1, 4)
@@ -127,13 +127,13 @@ def test_a_landmark_for_every_position_is_full_attention():
 
 
 def test_the_pseudo_inverse_converges_on_that_of_linear_algebra():
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     A = (2 * torch.randn(3, 6, 6, dtype=torch.float64)).softmax(2)
     torch.testing.assert_close(pseudo_inverse(A, 40), torch.linalg.pinv(A), atol=1e-9, rtol=1e-9)
 
 
 def test_samples_of_a_batch_do_not_meet():
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     block = NystromAttention(NystromAttentionConfig(dim=8, heads=2, landmarks=3)).double()
     x = torch.randn(2, 9, 8, dtype=torch.float64)
     loud = torch.cat([x[:1], 50 * x[1:]])

@@ -8,7 +8,7 @@ from searchspace.primitives.position.axial import Axial, AxialConfig
 
 
 def axial(**fields) -> Axial:
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     return Axial(AxialConfig(**{"dim": 8, "rows": 4, "columns": 5, **fields})).double()
 
 

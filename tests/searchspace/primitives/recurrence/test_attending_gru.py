@@ -11,7 +11,7 @@ ORDERS = pytest.mark.parametrize("order", ["paper", "luong"])
 
 
 def _built(order, dim=6, **fields):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     return AttendingGRU(AttendingGRUConfig(dim=dim, memory=True, order=order, **fields)).double()
 
 

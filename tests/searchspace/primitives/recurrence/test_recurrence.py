@@ -89,7 +89,7 @@ def _gru_step(block, x, h, c):
     [("lstm", _lstm_step, {}), ("gru", _gru_step, {"variant": "torch"}), ("gru", _gru_step, {"variant": "cho"})],
 )
 def test_equals_its_formula_number_by_number(kind, step, fields):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     block = _built(kind, dim=3, causal=True, **fields).requires_grad_(False)
     x = torch.randn(1, 5, 3, dtype=torch.float64)
     h, c, expected = [0.0] * 3, [0.0] * 3, []
@@ -102,7 +102,7 @@ def test_equals_its_formula_number_by_number(kind, step, fields):
 @pytest.mark.parametrize(("kind", "fields"), [("lstm", {}), ("gru", {}), ("gru", {"variant": "cho"})])
 @pytest.mark.parametrize("causal", [True, False])
 def test_padding_anywhere_is_as_if_it_were_not_there(kind, fields, causal):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     block, x = _built(kind, causal=causal, **fields), torch.randn(1, 8, 6, dtype=torch.float64)
     padding = torch.tensor([[False, True, True, False, True, False, True, False]])
     alone = block(x[:, padding[0]], Context())
@@ -110,7 +110,7 @@ def test_padding_anywhere_is_as_if_it_were_not_there(kind, fields, causal):
 
 
 def test_the_two_variants_of_a_gru_differ():
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     paper, torchs = _built("gru", causal=True, variant="cho"), _built("gru", causal=True)
     torchs.load_state_dict({**paper.state_dict(), "bias": torch.zeros(1, 6)})
     x = torch.randn(1, 5, 6, dtype=torch.float64)
@@ -139,7 +139,7 @@ def test_refuses_a_width_that_two_directions_cannot_share(kind):
 @pytest.mark.parametrize("length", [1, 2, 9])
 @pytest.mark.parametrize(("causal", "directions"), [(True, "both"), (False, "both"), (False, "forward")])
 def test_an_lstm_without_gradients_takes_torchs_own_layer_and_gives_the_same(causal, directions, length):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     block = LSTM(LSTMConfig(dim=6, causal=causal, directions=directions))
     x, ends, quiet_ends = torch.randn(3, length, 6), Context(), Context()
     expected = block(x, ends)
@@ -150,7 +150,7 @@ def test_an_lstm_without_gradients_takes_torchs_own_layer_and_gives_the_same(cau
 
 @torch.no_grad()
 def test_an_lstm_without_gradients_reads_in_pieces_what_it_reads_at_once():
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     block, x, streams = LSTM(LSTMConfig(dim=6, causal=True)), torch.randn(2, 9, 6), Streams()
     found = []
     for piece in x.split([4, 1, 1, 3], dim=1):
@@ -163,7 +163,7 @@ def test_an_lstm_without_gradients_reads_in_pieces_what_it_reads_at_once():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_dropout_falls_on_the_output_and_never_on_the_state(kind):
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     block, x = _built(kind, causal=True, dropout=0.5).train(), torch.randn(2, 30, 6, dtype=torch.float64)
     whole, dropped = block.eval()(x, Context()), block.train()(x, Context())
     kept = dropped != 0

@@ -159,7 +159,7 @@ def test_the_causal_form_equals_its_formula(agrees, length, window, chunk, slots
 @pytest.mark.parametrize(("chunks", "length"), [(3, 60), (20, 150), (None, 150)])
 def test_many_tiles_equal_one_query_at_a_time(chunks, length):
     """Long enough for tiles of both bands; the stream reads one query after the other, with what it kept."""
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     config = CausalLongShortAttentionConfig(dim=C, heads=H, window=7, chunk=2, slots=2, chunks=chunks)
     block, streams = _random(CausalLongShortAttention(config)), Streams()
     x, outs = torch.randn(2, length, C, dtype=torch.float64), []
@@ -200,7 +200,7 @@ def test_the_causal_form_within_its_window_is_causal_attention_without_positions
 def test_compressing_hidden_states_is_another_function_than_compressing_keys_and_values():
     blocks, x = [], torch.randn(1, 12, C)
     for compress in ("projected", "hidden"):
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)
         blocks.append(CausalLongShortAttention(CausalLongShortAttentionConfig(dim=C, heads=H, compress=compress)))
     first, second = (block(x, Context()) for block in blocks)
     torch.testing.assert_close(first[:, :4], second[:, :4])  # nothing is compressed yet

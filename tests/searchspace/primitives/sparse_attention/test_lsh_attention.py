@@ -24,7 +24,7 @@ PADDED[0, 17:] = PADDED[1, 3:6] = PADDED[1, 9:] = False
 
 
 def block(**fields) -> LshAttention:
-    torch.manual_seed(1)
+    torch.default_generator.manual_seed(1)
     config = LshAttentionConfig(dim=DIM, heads=HEADS, **{"chunk": 5, "rounds": 3, "buckets": 4, **fields})
     return LshAttention(config).double()
 
@@ -150,7 +150,7 @@ def test_with_so_many_rounds_that_all_is_seen_it_is_full_attention(agrees, causa
 
 
 def test_more_rounds_are_nearer_to_full_attention() -> None:
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     x, errors = torch.randn(2, 96, DIM, dtype=torch.float64), []
     for rounds in (1, 4, 16):
         module = block(chunk=8, rounds=rounds, exact_counts=True)
@@ -159,7 +159,7 @@ def test_more_rounds_are_nearer_to_full_attention() -> None:
 
 
 def test_the_number_of_buckets_of_a_sequence_is_that_of_what_is_real_in_it() -> None:
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     x = torch.randn(2, 60, DIM, dtype=torch.float64)
     padding = torch.ones(2, 60, dtype=torch.bool)
     padding[0, 21:] = False
