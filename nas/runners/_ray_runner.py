@@ -10,6 +10,7 @@ import contextlib
 import logging
 import math
 import os
+import signal
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -191,6 +192,8 @@ def _unit(work: Work, board: Any, run: Run | None) -> Outcome:
             last = time.monotonic()
             board.write.remote((work.trial, work.rung), progress)
 
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a search that a script started in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # or `ray.cancel` would not reach the unit
     return guarded(run, work, heard)
 
 

@@ -64,7 +64,7 @@ def await_file(path, seconds=60):
     end = time.monotonic() + seconds
     while not path.exists():
         assert time.monotonic() < end, path
-        time.sleep(0.05)
+        time.sleep(0.02)
     return path.read_text()
 
 
@@ -142,8 +142,8 @@ def test_an_interrupt_reaches_the_units_and_takes_along_what_is_done(runner, tmp
     two.submit(work(0))
     two.submit(work(1))
     await_file(tmp_path / "began1")
-    assert [outcome.trial for outcome in two.interrupt(8)] in ([0], [])
-    assert await_file(tmp_path / "saved", 5) == "1"
+    assert [outcome.trial for outcome in two.interrupt(60)] in ([0], [])  # it returns when the units have ended
+    assert await_file(tmp_path / "saved") == "1"
 
 
 def test_a_unit_that_no_node_can_hold_is_refused(cluster):
