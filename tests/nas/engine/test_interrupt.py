@@ -66,9 +66,7 @@ def started(tmp_path):
         (tmp_path / "search.yaml").write_text(text)
         command = [sys.executable, "-m", "nas", "search", str(tmp_path / "search.yaml")]
         environment = os.environ | {"PYTHONUNBUFFERED": "1"}
-        process = subprocess.Popen(
-            command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environment, **options
-        )
+        process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environment, **options)
         processes.append(process)
         await_running(tmp_path, process)
         return process
