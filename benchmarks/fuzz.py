@@ -74,7 +74,7 @@ space:
   vocabulary: 256
   body: {repeat: {times: 2, of: [residual: attention, residual: !choice [feed_forward, convolution]]}}
   constraints: {parameters: 5M}
-task: {language_model: {length: 64, batch: 4}}
+task: {language_model: {length: 64, batch: 4, evaluation: 4096}}
 recipe: {learning_rate: 1e-3, warmup: 20}
 objectives: [bits_per_byte, flops]
 strategy: {aging_evolution: {population: 8}}

@@ -17,7 +17,7 @@ from nas.work import Outcome, Progress, Work
 SEARCH = """
 study: tried
 space: {space}
-task: language_model
+task: {task}
 objectives: {objectives}
 strategy: {strategy}
 scheduler: {scheduler}
@@ -43,6 +43,7 @@ SPACE = """
 """
 DEFAULTS = {
     "space": SPACE,
+    "task": "language_model",
     "objectives": "[loss, parameters]",
     "strategy": "random",
     "scheduler": "{full: {steps: 10}}",

@@ -11,12 +11,16 @@ from nas.report import summary
 from nas.training import unit
 from nas.work import Failure, FailureKind, Outcome
 
+QUICK = "{language_model: {length: 64, evaluation: 1024}}"  # a plan trains a few steps and evaluates
 HALVING = "{halving: {rungs: [2, 4, 8], factor: 2}}"
 
 
 def test_a_plan_reads_well(describe):
     config = describe(
-        scheduler=HALVING, finals="{top: 2, seeds: 3, steps: [8, 24]}", budget="{trials: 12, minutes: 30}"
+        task=QUICK,
+        scheduler=HALVING,
+        finals="{top: 2, seeds: 3, steps: [8, 24]}",
+        budget="{trials: 12, minutes: 30}",
     )
     made = planning.plan(config)
     lines = dict(line.split(None, 1) for line in made.as_text().splitlines() if not line.startswith("a step"))
@@ -32,11 +36,11 @@ def test_a_plan_reads_well(describe):
 
 
 def test_a_plan_of_a_search_without_finals_does_not_speak_of_them(describe):
-    assert "finals" not in planning.plan(describe()).as_text()
+    assert "finals" not in planning.plan(describe(task=QUICK)).as_text()
 
 
 def test_a_plan_sees_what_the_study_holds_already(describe, search):
-    config = describe(budget="{trials: 3}")
+    config = describe(task=QUICK, budget="{trials: 3}")
     with search(config) as result:
         assert result.study.config["data_facts"] == planning.plan(config).data
     larger = config.model_copy(update={"budget": config.budget.model_copy(update={"trials": 5})})

@@ -12,7 +12,7 @@ import pytest
 
 from nas import tasks
 from nas.config import factory, searchfile
-from nas.config.schema import Named, SearchConfig
+from nas.config.schema import SearchConfig
 from nas.engine import launch
 from nas.engine.settled import settle
 from nas.store import open_store
@@ -57,8 +57,7 @@ def test_an_old_study_draws_the_batches_that_it_drew(name, tmp_path):
 
 
 def test_a_new_study_keeps_what_its_file_leaves_out(describe):
-    written = Named(name="language_model", options={"length": 8, "batch": 2})
-    config = settle(describe().model_copy(update={"task": written}))
+    config = settle(describe(task="{language_model: {length: 8, batch: 2}}"))
     assert config.task.options == {
         "length": 8,
         "batch": 2,
