@@ -7,6 +7,7 @@ report.curve(store, study, 3)    the training curve of trial 3
 report.progress(store, study)    the units that run now: step, loss, tokens per second
 report.changes(store, study)     what changed since the last look
 report.header(store, study)      how its result begins: trials started, failures, seeds, what the budget cut off
+report.ranking(store, study)     how well size, or a lower rung, predicts quality
 report.eta(store, study)         when the search will end
 report.verdict(store, study)     how its finals ended
 """
@@ -18,6 +19,7 @@ from nas.report.finals import FinalsResult, verdict
 from nas.report.forecasts import Eta, eta
 from nas.report.header import Header, header
 from nas.report.overview import Status, status
+from nas.report.ranking import Ranking, ranking
 from nas.report.trials import Changes, best, changes, curve, front, results, row, story
 
 __all__ = [
@@ -26,6 +28,7 @@ __all__ = [
     "Eta",
     "FinalsResult",
     "Header",
+    "Ranking",
     "Status",
     "UnitProgress",
     "best",
@@ -35,6 +38,7 @@ __all__ = [
     "front",
     "header",
     "progress",
+    "ranking",
     "results",
     "row",
     "status",

@@ -12,6 +12,7 @@ from nas.report.activity import Activity, UnitProgress
 from nas.report.finals import FinalsResult, verdict
 from nas.report.forecasts import Eta, eta
 from nas.report.header import Header, header
+from nas.report.ranking import Ranking, ranking
 from nas.report.tables import counted, duration, short
 from nas.store import PURPOSES, TrialState
 
@@ -48,6 +49,7 @@ class Status:
     eta: Eta | None
     front: int  # trials on the Pareto front
     best: Trial | None
+    ranking: Ranking
     verdict: FinalsResult | None
 
     @property
@@ -79,6 +81,7 @@ class Status:
             "arms": self.arms,
             "progress": [unit.to_dict() for unit in self.units],
             "eta": self.eta and self.eta.to_dict(),
+            "ranking": self.ranking.to_dict(),
             "verdict": self.verdict and self.verdict.to_dict(),
         }
 
@@ -109,6 +112,8 @@ class Status:
             scores = ", ".join(f"{name} {short(value)}" for name, value in self.best.values.items())
             lines.append(("best", f"trial {self.best.number} at rung {self.best.rung}: {scores}"))
             lines.append(("pareto", f"{self.front} {'trial' if self.front == 1 else 'trials'} at that rung"))
+        if self.ranking.explained:
+            lines.append(("size", self.ranking.explained))
         if self.verdict:
             old = "" if self.verdict.is_current else " (units have ended since)"
             lines.append(("verdict", self.verdict.sentence.removeprefix("Verdict: ") + old))
@@ -140,6 +145,7 @@ def status(store: Store, study: Study) -> Status:
         eta=eta(store, study, units=units) if doing is Activity.RUNNING and study.config.get("scheduler") else None,
         front=len(trials.front(store, study)),
         best=best[0] if best else None,
+        ranking=ranking(store, study),
         verdict=verdict(store, study),
     )
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from nas.report import trials
 from nas.report.finals import Entrant, FinalsResult
 from nas.report.header import header
+from nas.report.ranking import ranking
 from nas.report.tables import rendered
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ def to_dict(store: Store, study: Study, finals: FinalsResult | None) -> dict[str
         "study": study.name,
         "header": header(store, study).to_dict(),
         "pareto": trials.rows(store, study, trials.front(store, study)),
+        "ranking": ranking(store, study).to_dict(),
         "finals": finals and finals.to_dict(),
     }
 
@@ -31,6 +33,8 @@ def to_text(store: Store, study: Study, finals: FinalsResult | None, draw: Calla
     if not front:
         return f"{begins}\n\nNo trial has finished, so there is nothing to show; `nas status` says why."
     parts = [begins, "\nPareto front of the search (validation data)", rendered(trials.shown(front))]
+    if told := ranking(store, study).sentences():
+        parts += ["", *told]
     if finals:
         winner = finals.winner
         parts += [

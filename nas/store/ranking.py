@@ -1,4 +1,4 @@
-"""Which trials are best: by one objective, or the Pareto front over several."""
+"""Which trials are best: by one objective, or the Pareto front over several; and their results at each rung."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Select, Subquery, and_, func, or_, select
 from nas.errors import UsageError
 from nas.store.models import objective_value, study, trial, unit
 from nas.store.queries import MOST_IDS, light_trials, unknown
-from nas.store.records import Trial, UnitKind
+from nas.store.records import SEARCH, RungResult, Trial, UnitKind, UnitState
 
 
 def best(
@@ -60,6 +60,31 @@ def pareto(
     kept = _complete(connection, _front(connection, statement, len(directions)))
     names = list(directions)
     return sorted(kept, key=lambda each: (*(directions[name] * each.values[name] for name in names), each.number))
+
+
+def rung_results(connection: Connection, study_id: int, objective: str, limit: int) -> list[RungResult]:
+    """What the trials of the search reached at each rung in one objective; the first `limit` results of the study."""
+    value, parameters, flops = (objective_value.alias() for _ in range(3))
+    statement = (
+        select(
+            trial.c.number,
+            unit.c.steps,
+            value.c.value,
+            func.coalesce(trial.c.parameters, parameters.c.value),
+            trial.c.step_flops,
+            flops.c.value,
+        )
+        .select_from(unit)
+        .join(trial, trial.c.id == unit.c.trial_id)
+        .join(*_value_of(value, objective))
+        .outerjoin(*_value_of(parameters, "parameters"))
+        .outerjoin(*_value_of(flops, "flops"))
+        .where(unit.c.study_id == study_id, unit.c.sequence > 0, unit.c.state == UnitState.DONE)
+        .where(unit.c.kind == UnitKind.TRAIN, trial.c.purpose == SEARCH)
+        .order_by(unit.c.sequence)
+        .limit(limit)
+    )
+    return [RungResult(*row) for row in connection.execute(statement)]
 
 
 def _ranked(study_id: int, states: Collection[str], purposes: Collection[str]) -> Select:

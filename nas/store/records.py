@@ -226,6 +226,21 @@ class Trained:
 
 
 @dataclass(frozen=True)
+class RungResult:
+    """What a trial reached at one rung in one objective, and its size; None where the size is not known.
+
+    step_flops: of one training step. flops: the objective of that name.
+    """
+
+    number: int
+    steps: int
+    value: float
+    parameters: float | None
+    step_flops: float | None
+    flops: float | None
+
+
+@dataclass(frozen=True)
 class Mark:
     """A moment in the life of a study, for questions about what changed since.
 

@@ -24,6 +24,7 @@ from nas.store.records import (
     NewTrial,
     Owner,
     Pace,
+    RungResult,
     SpaceVersion,
     StoredVerdict,
     Study,
@@ -396,6 +397,10 @@ class Store:
         Raises UsageError if the study has no such objective.
         """
         return self._read(ranking.best, study_id, objective, limit, states, purposes, longest)
+
+    def rung_results(self, study_id: int, objective: str, limit: int) -> list[RungResult]:
+        """What the trials of the search reached at each rung in an objective; the first `limit` results."""
+        return self._read(ranking.rung_results, study_id, objective, limit)
 
     def pareto(
         self,

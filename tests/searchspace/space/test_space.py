@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from searchspace.errors import SpaceError
 from searchspace.language.holes import labels
 from searchspace.model.architecture import Architecture
+from searchspace.model.build import cost
 from searchspace.space.space import Space
 
 LAYERS = """
@@ -195,6 +196,41 @@ def test_a_constraint_that_leaves_nothing_is_named_with_the_nearest_sample():
     )
     assert "none of 200 samples is feasible; " in problem.message
     assert f"parameters must be at most 100, but is {smallest:,}" in problem.message
+
+
+BOUNDED_BELOW = """
+kind: decoder
+width: !choice [8, 16, 32]
+vocabulary: 16
+body: {repeat: {times: !int [1, 4], of: {residual: {of: feed_forward}}}}
+constraints: {%s: {min: %s, max: %s}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("quantity", "low", "high"),
+    [("parameters", "4k", "20k"), ("flops", "5M", "40M"), ("training_flops", "15M", "120M")],
+)
+@pytest.mark.parametrize("by", ["choices", "architectures"])
+def test_a_space_is_bounded_from_below_and_from_above(quantity, low, high, by):
+    space, rng = Space.parse(BOUNDED_BELOW % (quantity, low, high)), random.Random(0)
+    [bound] = space.constraints
+    loose = [getattr(cost(point.architecture, length=space.length), quantity) for point in space.enumerate()]
+    assert min(loose) < bound.low
+    assert max(loose) > bound.high
+    points = [space.sample(rng, by=by) for _ in range(20)]
+    points += [space.mutate(point, rng) for point in points[:5]] + [space.crossover(*points[:2], rng)]
+    assert all(
+        bound.low <= getattr(cost(point.architecture, length=space.length), quantity) <= bound.high for point in points
+    )
+
+
+def test_a_minimum_that_no_sample_reaches_is_named_with_the_nearest():
+    space = Space.parse(BOUNDED_BELOW % ("parameters", "1M", "2M"), "large.yaml")
+    with pytest.raises(
+        SpaceError, match=r"break parameters\. The nearest: parameters must be at least 1,000,000, but is"
+    ):
+        space.sample(random.Random(0), tries=50)
 
 
 def test_a_space_in_which_nothing_builds_says_why():

@@ -25,7 +25,7 @@ body:
               - convolution: {kernel: 3}
         - feed_forward
 constraints:
-  parameters: {max: 5k}
+  parameters: {min: 10, max: 5k}
 """
 TIED = """
 kind: decoder
@@ -51,6 +51,7 @@ LARGER = [
      "body[0].repeat.of[2]: !choice [empty, convolution]"),
     ("name: heads", "name: heads, each: true", f"{MIXER}?attention.heads: filled for each copy"),
     ("max: 5k", "max: 6k", "constraints.parameters.max: 5,000 is now 6,000"),
+    ("min: 10", "min: 5", "constraints.parameters.min: 10 is now 5"),
 ]  # fmt: skip
 
 
