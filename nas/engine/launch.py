@@ -12,6 +12,7 @@ from nas.config.schema import SETTLED, Named, SearchConfig
 from nas.engine.loop import Search
 from nas.engine.settled import settle
 from nas.errors import StoreError, UsageError
+from nas.finals.again import check_ended
 from nas.finals.result import Report
 from nas.objectives.contract import Objective
 from nas.report.console import Reporter
@@ -100,7 +101,25 @@ def search(config: SearchConfig, *, quiet: bool = False, runner: Runner | None =
         raise
 
 
-def _search(store: Store, config: SearchConfig, quiet: bool, runner: Runner | None) -> Result:
+def finals(config: SearchConfig, *, quiet: bool = False, runner: Runner | None = None) -> Result:
+    """Run the finals of `config` alone, for a study that has ended; of a study that is new, the search comes first.
+
+    Raises NasError, also for a study whose search has not ended.
+    """
+    store = open_for(config)
+    try:
+        ended = next((each for each in store.studies() if each.name == config.study), None)
+        if ended is not None:
+            check_ended(store, ended)
+        return _search(store, config, quiet, runner, finals_only=ended is not None)
+    except BaseException:
+        store.close()
+        raise
+
+
+def _search(
+    store: Store, config: SearchConfig, quiet: bool, runner: Runner | None, *, finals_only: bool = False
+) -> Result:
     study = enter(store, config)
     config = settle(config, SearchConfig(**study.config))
     first = factory.objectives(config)[0]
@@ -119,7 +138,7 @@ def _search(store: Store, config: SearchConfig, quiet: bool, runner: Runner | No
             reporter.say(f"Connecting to the Ray cluster at {address}" if address else "Starting Ray on this machine")
         chosen = runner or factory.runner(config)
         reporter.say("Building the space, the objectives and the baselines")
-        running = Search(config, store, study, chosen, reporter)
+        running = Search(config, store, study, chosen, reporter, finals_only=finals_only)
         if any(each.name == "latency" for each in config.objectives):
             reporter.say("Measuring latencies on this machine; the first trials wait for them")
         reporter.watch(chosen.progress)

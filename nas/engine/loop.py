@@ -58,6 +58,7 @@ class Search:
     runner: Runner
     reporter: Reporter
     lease_seconds: float = leases.SECONDS
+    finals_only: bool = False  # the search has ended
 
     def __post_init__(self) -> None:
         self.owner = leases.owner_name()
@@ -78,8 +79,9 @@ class Search:
         self.units.heartbeat = heartbeat
         with self._signals():
             try:
-                self._drive(self._search_units)
-                self._end_search()
+                if not self.finals_only:
+                    self._drive(self._search_units)
+                    self._end_search()
                 return self._finals()
             except KeyboardInterrupt:
                 self._interrupt()

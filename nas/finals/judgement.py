@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -24,9 +24,16 @@ VERSION = 2  # of the document; the first one had no lengths
 
 
 def keep(finals: Finals, report: Report) -> None:
-    """Add the verdict to the store, unless its newest one says the same. Speeds are measured for new entrants."""
+    """Add the verdict to the store. Speeds are measured for new entrants.
+
+    Nothing is added if no run has ended since the newest verdict and that one has every length of this one: `nas
+    verdict` may have trained more than the search file asks for.
+    """
     store, study = finals.store, finals.study
     before = store.verdict(study.id)
+    sequence = store.mark(study.id).sequence
+    if before is not None and _covers(before.document, report, sequence):
+        return
     document = _document(finals, report)
     known = _speeds(before)
     hashes = [each["hash"] for each in document["entrants"]]
@@ -36,8 +43,13 @@ def keep(finals: Finals, report: Report) -> None:
     for each in document["entrants"]:
         each["tokens_per_second"] = known[each["hash"]]
     document["sentence"] = _sentences(finals, report, document)
-    if before is None or {**before.document, "sequence": None} != document | {"sequence": None}:
-        store.add_verdict(study.id, document | {"sequence": store.mark(study.id).sequence})
+    store.add_verdict(study.id, document | {"sequence": sequence})
+
+
+def _covers(before: Mapping[str, Any], report: Report, sequence: int) -> bool:
+    """Whether a stored verdict has every length of `report`, and no unit has ended since."""
+    is_current = before.get("version") == VERSION and before["sequence"] == sequence
+    return is_current and set(report.lengths) <= set(before["lengths"])
 
 
 def _speeds(before: StoredVerdict | None) -> dict[str, float]:

@@ -37,12 +37,18 @@ def to_text(store: Store, study: Study, finals: FinalsResult | None, draw: Calla
         parts += ["", *told]
     if finals:
         winner = finals.winner
-        parts += [
-            f"\nThe winner, trial {winner.trial} ({winner.hash[:12]})",
-            draw(winner),
-            f"\nFinals: {finals.objective}, mean of {finals.seeds} {'seed' if finals.seeds == 1 else 'seeds'}",
-            rendered(finals.rows()),
-            *finals.notes(),
-            "\n" + finals.sentence,
-        ]
+        parts += [f"\nThe winner, trial {winner.trial} ({winner.hash[:12]})", draw(winner), ""]
+        parts += of_finals(finals)
     return "\n".join(parts)
+
+
+def of_finals(finals: FinalsResult) -> list[str]:
+    """The table of the finals, what to know about it, and the verdict, line by line."""
+    seeds = f"{finals.seeds} {'seed' if finals.seeds == 1 else 'seeds'}"
+    return [
+        f"Finals: {finals.objective} on test data, mean of {seeds}; * is the winner, chosen on validation data",
+        rendered(finals.rows()),
+        *finals.notes(),
+        "",
+        finals.sentence,
+    ]

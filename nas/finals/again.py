@@ -1,0 +1,76 @@
+"""The finals of something that exists: a study that has ended, or one architecture on the task of a search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from nas import tasks
+from nas.config import factory
+from nas.config.checks import find_final_baseline
+from nas.config.schema import Budget, Named, SearchConfig
+from nas.errors import UsageError
+from nas.finals.expected import baselines, kind, lengths
+from nas.store import Store, Study, UnitState
+from nas.tasks.fields import fitted
+from searchspace.model.architecture import Architecture
+
+
+def extended(
+    config: SearchConfig, *, against: Sequence[str] = (), steps: Sequence[int] = (), seeds: int | None = None
+) -> SearchConfig:
+    """The search with other finals. Runs that its study has already are used again.
+
+    against: further baselines, each a name or a file. steps: lengths of training; none keeps those of the search.
+    seeds: None keeps them. Raises UsageError, SpaceError or ValueError for a baseline that cannot be used.
+    """
+    finals = config.finals
+    task = factory.prepared_task(config)
+    added = tuple(find_final_baseline(name, Path(), task, kind(config)) for name in against)
+    changes = {
+        "top": finals.top or 1,
+        "steps": tuple(sorted(set(steps))) or lengths(config),
+        "seeds": finals.seeds if seeds is None else seeds,
+        "baselines": tuple(dict.fromkeys((*baselines(config), *added))),
+    }
+    return config.model_copy(update={"finals": finals.model_copy(update=changes)})
+
+
+def of_architecture(architecture: Architecture, search: SearchConfig) -> SearchConfig:
+    """A search of this one architecture, with the task, recipe, runner and finals of `search`, in a study of its own.
+
+    Raises UsageError if the architecture does not fit the task.
+    """
+    task = factory.prepared_task(search)
+    model = fitted(architecture, task)
+    try:
+        tasks.check(task, model.root)
+    except ValueError as error:
+        raise UsageError(f"The architecture does not fit the task of {search.study!r}: {error}") from error
+    name = f"{search.study}-{model.hash[:8]}"
+    return search.model_copy(
+        update={
+            "study": name,
+            "space": model.text(),
+            "strategy": Named(name="random"),
+            "scheduler": Named(name="full", options={"steps": lengths(search)[0]}),
+            "budget": Budget(trials=1),
+            "arms": {},
+            "baselines": (),
+            "storage": search.storage.replace(f"/{search.study}.", f"/{name}."),
+            "checkpoints": search.checkpoints and f"{search.checkpoints}-{model.hash[:8]}",
+            "finals": search.finals.model_copy(update={"top": 1, "steps": lengths(search)}),
+        }
+    )
+
+
+def check_ended(store: Store, study: Study) -> None:
+    """Raise UsageError if the search of `study` has not ended: its best trial may still change."""
+    open_units = store.open_units(study.id)
+    left = open_units[UnitState.QUEUED] + open_units[UnitState.RUNNING]
+    finals = any(count.purpose == "final" for count in store.counts(study.id))
+    if study.ending is None and not finals and left:
+        raise UsageError(
+            f"The search of {study.name!r} has not ended: {left} units are left. "
+            f"`nas search {study.name}` continues it."
+        )

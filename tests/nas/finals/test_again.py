@@ -1,0 +1,73 @@
+"""Finals of a study that has ended, and of one architecture."""
+
+import pytest
+
+from nas import report
+from nas.engine import launch
+from nas.errors import UsageError
+from nas.finals import again
+from nas.runners.inline import InlineRunner
+from searchspace import zoo
+
+SMALL = "{top: 1, seeds: 2, steps: 20, baselines: transformer, match: parameters, shapes: usual, tune: {}}"
+
+
+def run(config, unit, ran=None):
+    def counted(work, progress=None):
+        if ran is not None:
+            ran.append((work.architecture, work.seed, work.steps))
+        return unit(work)
+
+    return launch.finals(config, quiet=True, runner=InlineRunner(counted))
+
+
+def test_more_lengths_seeds_and_baselines_use_what_was_trained(describe, search, table, tmp_path):
+    config = describe(finals=SMALL)
+    search(config).store.close()
+    (tmp_path / "mine.yaml").write_text("{kind: decoder, width: 32, vocabulary: 256, body: attention}")
+    ran = []
+    more = again.extended(config, against=[str(tmp_path / "mine.yaml")], steps=[20, 40], seeds=3)
+    with run(more, table, ran) as result:
+        found = report.verdict(result.store, result.study)
+    assert found.lengths == (20, 40) and set(found.verdicts) == {20, 40}
+    assert {each.role for each in found.entrants} == {"finalist", "baseline"}
+    assert len(found.entrants) == 3 and all(len(each.test[40]) == 3 for each in found.entrants)
+    assert len(ran) == 3 * 6 - 2 * 2  # the two seeds at 20 steps of winner and Transformer are there
+    search(config).store.close()
+    with search(config) as result:
+        kept = report.verdict(result.store, result.study)
+    assert kept.lengths == (20, 40), "the search file asks for less, and what is known stays"
+
+
+def test_a_search_without_finals_gets_a_verdict(describe, search, table):
+    config = describe()
+    search(config).store.close()
+    with run(again.extended(config, against=[], steps=[20], seeds=1), table) as result:
+        assert len(result.report.finalists) == 1 and result.report.against
+
+
+def test_a_search_that_has_not_ended_is_refused(describe, search, table):
+    config = describe()
+
+    def stop(work, progress=None):
+        raise UsageError("stop")
+
+    with pytest.raises(UsageError, match="stop"):
+        search(config, stop)
+    with pytest.raises(UsageError, match=r"has not ended.*nas search tried"):
+        run(again.extended(config), table)
+
+
+def test_one_architecture_is_compared_on_the_task_of_a_search(describe, table):
+    model = zoo.load("linear_transformer", "tiny")
+    config = again.extended(again.of_architecture(model, describe(finals=SMALL)))
+    with run(config, table) as result:
+        found = report.verdict(result.store, result.study)
+    assert found.winner.hash == result.report.winner.architecture.hash
+    assert result.report.winner.architecture.root.fields["width"] == model.root.fields["width"]
+    assert config.study.startswith("tried-")
+
+
+def test_an_architecture_of_another_kind_is_refused(describe):
+    with pytest.raises(UsageError, match="decoder"):
+        again.of_architecture(zoo.load("vit", "tiny"), describe(finals=SMALL))
