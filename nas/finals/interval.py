@@ -10,10 +10,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from nas.documents import Documents
 from nas.finals.spread import spread
 
 if TYPE_CHECKING:
@@ -22,17 +23,6 @@ if TYPE_CHECKING:
 Word = Literal["better", "worse", "no difference shown"]
 FEW = 10  # with fewer documents, their spread cannot be estimated
 ROUNDING = 1e-3  # relative difference of a run's value from the mean over its documents
-
-
-class Documents(Protocol):
-    """What `nas.tasks.contract.Documents` has: sum(totals) / sum(weights) is the metric of the whole split."""
-
-    @property
-    def names(self) -> Sequence[str]: ...
-    @property
-    def totals(self) -> Any: ...
-    @property
-    def weights(self) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -179,34 +169,31 @@ def _by_seed(runs: Runs, seeds: Sequence[int]) -> tuple[list[float], list[Docume
 
 
 def _matrix(runs: Sequence[Documents], values: Sequence[float]) -> tuple[tuple[str, ...], Array, Array]:
-    """Names, weights [D] and values [R, D] of the documents with weight; they give the `values` [R] of the runs."""
-    names = sorted(runs[0].names)
-    rows, weights = [], np.zeros(0)
-    for number, (each, value) in enumerate(zip(runs, values, strict=True)):
-        if sorted(each.names) != names:
+    """Names and weights [D] of the documents in the order of their names, and their values in each run [R, D]."""
+    order = _order(runs[0])
+    names, weights = tuple(runs[0].names[place] for place in order), runs[0].weights[order]
+    rows = []
+    for each, value in zip(runs, values, strict=True):
+        order = _order(each)
+        if tuple(each.names[place] for place in order) != names:
             different = sorted({*each.names} ^ {*names})[:3]
             raise ValueError(f"all runs need the same documents, but only some of the runs have {different}.")
-        order = sorted(range(len(names)), key=each.names.__getitem__)
-        own = np.asarray(each.weights, dtype=np.float64)[order]
-        totals = np.asarray(each.totals, dtype=np.float64)[order]
-        if (own < 0).any() or not own.sum() > 0 or not np.isfinite(totals).all():
-            raise ValueError("the weights of documents must not be negative, not all zero, and their totals finite.")
-        if number and not np.allclose(own, weights, rtol=1e-6):
+        if not np.allclose(each.weights[order], weights, rtol=1e-6):
             raise ValueError("a document needs the same weight in all runs, as they are compared on the same data.")
-        weights = own
-        rows.append(_signed(totals, own, value))
-    weighty = weights > 0
-    kept = tuple(name for name, keep in zip(names, weighty, strict=True) if keep)
-    return kept, weights[weighty], np.stack(rows)[:, weighty] / weights[weighty]
+        rows.append(_sign(each, value) * each.values[order])
+    return names, weights, np.stack(rows)
 
 
-def _signed(totals: Array, weights: Array, value: float) -> Array:
-    """The totals of a run, with the sign of its value."""
-    mean = float(totals.sum() / weights.sum())
+def _order(documents: Documents) -> list[int]:
+    return sorted(range(len(documents.names)), key=documents.names.__getitem__)
+
+
+def _sign(documents: Documents, value: float) -> float:
+    """1, or -1 if the value of a run has the other sign."""
     for sign in (1.0, -1.0):
-        if math.isclose(sign * mean, value, rel_tol=ROUNDING, abs_tol=1e-6):
-            return sign * totals
-    raise ValueError(f"the documents of a run must give its value {value:.6g}, but their mean is {mean:.6g}.")
+        if math.isclose(sign * documents.value, value, rel_tol=ROUNDING, abs_tol=1e-6):
+            return sign
+    raise ValueError(f"the documents of a run must give its value {value:.6g}, but they give {documents.value:.6g}.")
 
 
 def _apart(candidate: Runs, baseline: Runs) -> float:

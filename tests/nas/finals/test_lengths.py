@@ -1,21 +1,15 @@
 """Does a lead last: the words for several lengths, and the change from the shortest to the longest."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from nas.documents import Documents
 from nas.finals.interval import Runs
 from nas.finals.lengths import across_lengths
 
 NOISE = (-0.004, 0.001, 0.003)
-
-
-@dataclass(frozen=True)
-class Scores:
-    names: tuple[str, ...]
-    totals: np.ndarray
-    weights: np.ndarray
 
 
 def pair(difference: float, failed: int = 0) -> tuple[Runs, Runs]:
@@ -91,7 +85,7 @@ def test_documents_are_paired_across_lengths():
     def entrant(difference: float, seed: int, spread: np.ndarray) -> Runs:
         noise = np.random.default_rng(seed).normal(0, 0.001, 3)
         rows = [2 + difference + each + spread for each in noise]
-        documents = tuple(Scores(names, row, weights) for row in rows)
+        documents = tuple(Documents("bits", names, row, weights) for row in rows)
         return Runs((1, 2, 3), tuple(float(row.mean()) for row in rows), documents)
 
     runs = {
