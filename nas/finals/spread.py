@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, cast
 
@@ -37,15 +37,16 @@ MOST = 2_000_000  # entries of a matrix at once, which bounds the memory
 
 @dataclass(frozen=True)
 class Spread:
-    """The variance of a mean difference, in two parts, and how well it is known.
+    """The variance of a mean difference, in two parts, and how well they are known.
 
-    seeds: the part of the seeds, with seed x document. documents: the part that the documents cause alone.
-    freedom: degrees of freedom of the whole. shape: bootstrap deviations of the mean over documents, with variance 1.
+    seeds: the part of the seeds, with seed x document. documents: the part that the documents cause alone. Each has its
+    degrees of freedom. shape: bootstrap deviations of the mean over documents, with variance 1.
     """
 
     seeds: float
+    seed_freedom: float
     documents: float
-    freedom: float
+    document_freedom: float
     shape: Array
 
     @property
@@ -60,8 +61,24 @@ class Spread:
         chosen_from: the candidate was the best of so many on validation data, which concerns the upper end alone.
         """
         level = (1 + confidence) / 2
-        mirrored = Spread(self.seeds, self.documents, self.freedom, -self.shape[::-1])
+        mirrored = replace(self, shape=-self.shape[::-1])
         return -mirrored._bound(level, 1), self._bound(level, chosen_from)
+
+    def freedom(self, chosen_from: int = 1) -> float:
+        """Degrees of freedom of the sum of both parts.
+
+        Satterthwaite's formula is too optimistic with two or three seeds: if their spread is small by luck, it trusts
+        the documents. So the part of the seeds follows a formula of its own, which was chosen by simulation: S - 1 if
+        the seeds cause most of the variance, many if the documents do. It keeps the rate at which equal entrants are
+        called different near the nominal one, whatever the share of the seeds (`python -m benchmarks.verdict`).
+        """
+        if self.documents == 0:
+            return self.seed_freedom
+        share = self.documents / (self.seeds + self.documents)
+        other = share**2 / self.document_freedom
+        odds = self.documents / max(self.seeds, 1e-6 * self.documents)
+        growth = (odds * self.seed_freedom / 2) ** 3 / chosen_from
+        return 1 / (1 / (self.seed_freedom * (1 + growth)) + other)
 
     def _bound(self, level: float, chosen_from: int) -> float:
         """How much larger than measured the true difference may be, with probability `level`.
@@ -77,7 +94,7 @@ class Spread:
         total = math.sqrt(self.seeds + self.documents)
         if total == 0:
             return 0.0
-        scales, chances = _scales(self.freedom)
+        scales, chances = _scales(self.freedom(chosen_from))
         steps = self.shape * (math.sqrt(self.documents) / total)  # [A]
         width = max(math.sqrt(self.seeds) / total, 1e-6)
         below = _luck(chosen_from)
@@ -102,28 +119,14 @@ def spread(parts: Sequence[Array], weights: Array | None) -> Spread:
     share = np.ones(1) if weights is None else weights / weights.sum()  # [D]
     seeds, freedom = _of_seeds([part @ share for part in parts])
     if weights is None:
-        return Spread(seeds, 0.0, freedom, np.zeros(1))
+        return Spread(seeds, freedom, 0.0, math.inf, np.zeros(1))
     square = float(share @ share)
     factor = share**2 / np.maximum(1 - 2 * share + square, 1e-12)  # [D], unbiased if all documents vary alike
     means = sum(part.mean(0) for part in parts)  # [D]
     alone = float(factor @ (means - means @ share) ** 2)
     # Both parts contain seed x document. It stays with the seeds, so it is taken out of the documents.
     documents = max(alone - sum(_of_both(part, share, factor) for part in parts), 0.0)
-    total = seeds + documents
-    if total > 0:
-        freedom = _joined(seeds / total, freedom, _freedom(share, square, factor))
-    return Spread(seeds, documents, freedom, _resampled(means, share))
-
-
-def _joined(share: float, seeds: float, documents: float) -> float:
-    """Degrees of freedom of the sum. share: of the seeds in the variance; the others: degrees of freedom of the parts.
-
-    With the exponent 2 for both parts this is Satterthwaite's formula. It is too optimistic for two or three seeds: if
-    their spread is small by luck, it trusts the documents. The smaller exponent was chosen by simulation
-    (`python -m benchmarks.verdict`), so that equal entrants are called different at the nominal rate.
-    """
-    exponent = min((seeds + 1) / 3, 2.0)
-    return 1 / (share**exponent / seeds + (1 - share) ** 2 / documents)
+    return Spread(seeds, freedom, documents, _freedom(share, square, factor), _resampled(means, share))
 
 
 def _of_seeds(means: Sequence[Array]) -> tuple[float, float]:
