@@ -35,7 +35,8 @@ class Correlation:
     trials: int
 
     def __str__(self) -> str:
-        return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"
+        value, low, high = (round(each, 2) + 0.0 for each in (self.value, self.low, self.high))  # no -0.00
+        return f"{value:.2f} ({low:.2f} to {high:.2f})"
 
 
 @dataclass(frozen=True)

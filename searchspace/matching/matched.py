@@ -45,8 +45,11 @@ class Matched:
         """How far the baseline is from the winner, if that is more than 3%; "" if it is near."""
         if abs(self.error) <= NEAR:
             return ""
-        quantity = QUANTITIES[self.match][0] if self.match in QUANTITIES else self.match
-        return f"{abs(self.error):.0%} {'more' if self.error > 0 else 'less'} {quantity} than the winner"
+        if self.match == LATENCY:
+            return f"{abs(self.error):.0%} {'slower' if self.error > 0 else 'faster'} than the winner"
+        return (
+            f"{abs(self.error):.0%} {'more' if self.error > 0 else 'fewer'} {QUANTITIES[self.match][0]} than the winner"
+        )
 
 
 def matched(

@@ -104,6 +104,17 @@ def test_parts_scale_with_the_number_of_calls() -> None:
     assert total([once, once]) == once.times(2)
 
 
+def test_expected_training_flops_are_those_of_the_mean_depth() -> None:
+    plain, halting = zoo.load("transformer_decoder", "tiny"), zoo.load("universal_transformer", "small")  # 6 steps
+    assert cost(plain, length=32).expected_training_flops == cost(plain, length=32).training_flops
+    every = cost(halting, Shape(length=32, halting_steps=6.0))
+    assert every.expected_training_flops == every.training_flops
+    some = cost(halting, Shape(length=32, halting_steps=3.0))
+    logits = 3 * matmul(32, 256, halting.root.fields["vocabulary"]).flops
+    assert some.expected_training_flops - logits == pytest.approx((every.training_flops - logits) / 2, rel=1e-4)
+    assert Cost().expected_training_flops == 0
+
+
 def test_a_product_that_needs_one_gradient_costs_two_passes() -> None:
     assert matmul(2, 3, 5, backward=1).training_flops == 2 * matmul(2, 3, 5).flops
     assert linear(Shape(batch=2, length=4), 3, 5, bias=False).parameters == 15

@@ -209,6 +209,14 @@ def test_latency_is_matched_with_few_measurements(shape: str, factor: float) -> 
     assert found.reached == latency(found.architecture)
 
 
+def test_a_baseline_that_is_not_near_says_how_far_it_is() -> None:
+    architecture = zoo.load("gru", "tiny")
+    assert Matched(architecture, 100, 102).note == ""
+    assert Matched(architecture, 100, 90).note == "10% fewer parameters than the winner"
+    assert Matched(architecture, 100, 120, "flops").note == "20% more training FLOPs than the winner"
+    assert Matched(architecture, 0.1, 0.2, "latency").note == "100% slower than the winner"
+
+
 def test_latency_needs_a_function_that_measures() -> None:
     winner = model("decoder", 64, 2)
     with pytest.raises(SpaceError, match="needs a function `measure`"):

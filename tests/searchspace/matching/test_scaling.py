@@ -75,7 +75,7 @@ def test_a_model_that_cannot_be_scaled_enters_as_it_is(monkeypatch: pytest.Monke
     found = matched(model, winner, shape="deep", length=LENGTH)
     assert found.architecture == model
     assert found.reached == cost(model, length=LENGTH).parameters
-    assert found.note == f"{-found.error:.0%} less parameters than the winner"
+    assert found.note == f"{-found.error:.0%} fewer parameters than the winner"
 
 
 def test_a_name_of_the_zoo_is_scaled_to_the_winner() -> None:
