@@ -1,4 +1,4 @@
-"""How a result begins: what was started of what was planned, what failed, which seeds, and what the budget cut off."""
+"""How a result begins: what was started of what was planned, what failed, which seeds, what was cut off, which data."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from nas.report.data import data_lines
 from nas.report.spending import Spending, amount, spending
 from nas.store.records import FINAL, SEARCH, TrialState
 
@@ -20,7 +21,8 @@ MACHINE = ("minutes", "device_seconds")  # how much fits into these depends on t
 class Header:
     """failures, final_failures: the numbers of the failed trials, or of the failed runs of the finals, by kind.
 
-    cut_off: what the budget cut off, in a sentence; None if nothing was. ending: as `nas.engine.ending` stores it; None
+    data: the facts about the data, as `Task.data_facts` told them; None for a study of an older version. cut_off: what
+    the budget cut off, in a sentence; None if nothing was. ending: as `nas.engine.ending` stores it; None
     while the search runs, and for a study of an older version.
     """
 
@@ -32,6 +34,7 @@ class Header:
     final_seeds: tuple[int, ...]
     ending: Mapping[str, Any] | None
     cut_off: str | None
+    data: Mapping[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -44,6 +47,7 @@ class Header:
             "final_seeds": list(self.final_seeds),
             "ending": self.ending and dict(self.ending),
             "cut_off": self.cut_off,
+            "data": self.data and dict(self.data),
             "reproducible": not self.cut_off or (self.ending or {}).get("limit") not in MACHINE,
         }
 
@@ -61,7 +65,7 @@ class Header:
         found.append(("seeds", self._seeds()))
         if self.cut_off:
             found.append(("cut off", self.cut_off))
-        return found
+        return [*found, *data_lines(self.data)]
 
     def _started(self) -> str:
         planned = self.spending.planned.get("trials")
@@ -85,6 +89,7 @@ def header(store: Store, study: Study) -> Header:
         final_seeds=tuple(sorted({trial.seed for trial in finals})),
         ending=study.ending,
         cut_off=cut_off(study.ending, study.config.get("budget", {})),
+        data=study.config.get("data_facts"),
     )
 
 

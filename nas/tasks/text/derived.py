@@ -14,6 +14,7 @@ from torch import Tensor
 from nas.documents import Tally
 from nas.tasks.classification import Classification
 from nas.tasks.contract import Batch, Split
+from nas.tasks.own import TaskProblem
 from nas.tasks.text import options
 from nas.tasks.text.language_model import LanguageModel
 from nas.tasks.vocabulary import Vocabulary
@@ -40,6 +41,11 @@ class OfText(Classification):
     def prepare(self, cache: Path | None) -> None:
         """Read the text. Raises TaskProblem if it cannot be read or is too short."""
         self.source.prepare(cache)
+        for split in ("validation", "test") if self.source.remove_overlap else ():
+            if next(self.source.pieces(split), None) is None:
+                raise TaskProblem(
+                    f"remove_overlap: at least half of each piece of the {split} part is in the training part."
+                )
 
     @property
     def data_hash(self) -> str:

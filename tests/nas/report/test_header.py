@@ -33,6 +33,7 @@ def test_a_result_begins_with_trials_failures_and_seeds(describe, search, table)
     assert lines[1] == "seeds     search 3"
     assert (found.failures, found.cut_off) == ({"not finite": (4, 5), "out of memory": (2,)}, None)
     assert found.to_dict()["reproducible"]
+    assert "validation 40" in dict(found.lines())["documents"] and found.to_dict()["data"]["document"] == "a file"
 
 
 def test_a_failed_run_of_the_finals_is_named(describe, search, table):

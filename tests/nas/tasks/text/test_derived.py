@@ -66,6 +66,40 @@ def test_a_model_that_knows_nothing_loses_the_logarithm_of_the_answers(prepared,
     assert 0 < metrics["error"] <= 1
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_the_errors_are_counted_for_the_documents_of_the_text(name, tmp_path):
+    for number in range(40):
+        (tmp_path / f"{number}.txt").write_text(f"Number {number} is {number * 7919} and {number * 104729}.\n" * 6)
+    task = tasks.load({name: {"data": str(tmp_path / "*.txt"), "documents": "files", "length": 24, "batch": 5}})
+    task.prepare(None)
+    low, high = task.source.part("test")
+    held = {path for path, start in zip(task.source.text.names, task.source.text.starts) if low <= start < high}
+    answers = len(CLASSES) if name == "disturbed_text" else task.symbols + 1
+    with torch.inference_mode():
+        found = task.evaluate(Uniform(answers, positions=name != "disturbed_text"), task.held_out("test"))
+    assert set(found.documents.names) <= held and len(found.documents.names) > len(held) / 2
+    assert found.documents.value == pytest.approx(found.metrics["error"])
+    pieces = sum(len(text) for text, _ in task.source.pieces("test"))
+    assert pieces == (high - low) // 24
+
+
+def test_pieces_that_are_in_the_training_text_are_left_out(tmp_path):
+    shared = "This line is in the training text and in the held-out text alike.\n" * 20
+    for name, own in (("train", "abc"), ("validation", "def"), ("test", "ghi")):
+        text = "".join(f"{own} {number * 7919}\n" for number in range(200))
+        (tmp_path / name).write_text(text + shared)
+    data = {name: str(tmp_path / name) for name in ("train", "validation", "test")}
+    pieces = []
+    for removed in (False, True):
+        task = tasks.load({"reversal": {"data": data, "length": 24, "remove_overlap": removed}})
+        task.prepare(None)
+        pieces.append(sum(len(text) for text, _ in task.source.pieces("test")))
+    assert pieces[0] - pieces[1] == pytest.approx(len(shared) / 24, abs=2)
+    (tmp_path / "test").write_text(shared)
+    with pytest.raises(UsageError, match="remove_overlap"):
+        tasks.load({"reversal": {"data": data, "length": 24, "remove_overlap": True}}).prepare(None)
+
+
 def test_the_chosen_positions_are_hidden_replaced_or_kept_in_their_shares(prepared):
     task = prepared("masked_language_model", batch=400)
     inputs, targets, chosen = task.draw("train", 0, 0)

@@ -284,3 +284,20 @@ def test_a_text_that_is_all_in_the_training_part_cannot_be_scored_without_it(tmp
         LanguageModel(data=data, length=16, remove_overlap=True).prepare(None)
     with pytest.raises(UsageError, match="is given for more than one part"):
         LanguageModel(data=data | {"test": data["train"]}, length=16).prepare(None)
+
+
+@pytest.mark.parametrize("by", ["documents", "position"])
+def test_wikitext_is_divided_by_its_articles(by, shared_data):
+    """Train on one file; validate on one half of the articles of the other, test on the other half."""
+    folder = shared_data("wikitext2-eval")
+    data = {"train": str(folder / "test.txt"), "held_out": str(folder / "valid.txt")}
+    task = LanguageModel(data=data, documents={"separator": "^ = [^=].* = $"}, split_by=by)
+    task.prepare(None)
+    facts = task.data_facts()
+    assert task.text.names[1] == "= Du Fu =" and facts["documents"]["train"] == 62
+    assert facts["documents"]["validation"] + facts["documents"]["test"] == 60
+    assert sum(facts["bytes"].values()) == sum(path.stat().st_size for path in folder.glob("*.txt"))
+    if by == "position":
+        half = (folder / "valid.txt").read_bytes()[: facts["bytes"]["validation"]]
+        assert bytes(task.text.encoded(*task.part("validation"))) == half
+        assert 0.4 < len(half) / (folder / "valid.txt").stat().st_size <= 0.5
