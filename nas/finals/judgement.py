@@ -176,5 +176,7 @@ def left_out(finals: Finals) -> Iterator[str]:
         yield "baselines with the same parameters"
     if len(plan.shapes) == 1:
         yield "baselines in a second shape"
+    if finals.config.task.options.get("evaluation") is not None:
+        yield "a part of the held-out data"
     if not finals.config.arms:
         yield "a control arm with random search"

@@ -23,7 +23,7 @@ class Result:
     `validation` where the task has no test data.
 
     seeds, trials: of these values, by length. failed: how many of its runs failed, by length. options: what tuning
-    chose. at_the_edge: the names of options whose best value is the largest or smallest that was tried.
+    chose. at_the_edge: the names of options whose best value is the largest or smallest of at least three.
     """
 
     entrant: Entrant
@@ -150,7 +150,7 @@ class _Reading:
         return tuple(
             name
             for name, values in numbers.items()
-            if len(set(values)) > 1 and options[name] in (min(values), max(values))
+            if len(set(values)) > 2 and options[name] in (min(values), max(values))
         )
 
     def _on_test_data(self, trial: Trial) -> float:

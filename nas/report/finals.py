@@ -25,7 +25,7 @@ class Entrant:
     trial: of the search; for a baseline that of the winner, to which it is matched. validation, test: the first
     objective by length (training steps), one value for each seed that ended well; seeds, trials: of these values.
     failed: runs that failed, by length. options: the recipe options that tuning chose. at_the_edge: those whose best
-    value is the smallest or largest that was tried. note: how far a baseline is from its intended size. Costs are those
+    value is the smallest or largest of at least three that were tried. note: how far a baseline is from its intended size. Costs are those
     of a sequence; tokens_per_second is None where it was not measured.
     """
 
@@ -121,11 +121,10 @@ class FinalsResult:
                 f"Every entrant tried {len(self.tries)} values of {names} on validation data "
                 f"({self.tuning_share:.0%} of the training steps of the finals)."
             )
-        for each in self.entrants:
-            for name in each.at_the_edge:
-                lines.append(f"{each.name}: the best {name}, {each.options[name]:g}, is at the edge of what was tried.")
-            if each.note:
-                lines.append(f"{each.name}: {each.note}.")
+        edges = [f"{name} {each.options[name]:g} of {each.name}" for each in self.entrants for name in each.at_the_edge]
+        if edges:
+            lines.append(f"Best at the edge of what was tried, so a wider range may give more: {'; '.join(edges)}.")
+        lines += [f"{each.name}: {each.note}." for each in self.entrants if each.note]
         lines += [f"{name}: every run failed." for name in self.out]
         if self.left_out:
             lines.append(f"Left out by this search file: {', '.join(self.left_out)}.")
