@@ -25,8 +25,8 @@ class Entrant:
     trial: of the search; for a baseline that of the winner, to which it is matched. validation, test: the first
     objective by length (training steps), one value for each seed that ended well; seeds, trials: of these values.
     failed: runs that failed, by length. options: the recipe options that tuning chose. at_the_edge: those whose best
-    value is the smallest or largest of at least three that were tried. note: how far a baseline is from its intended size. Costs are those
-    of a sequence; tokens_per_second is None where it was not measured.
+    value is the smallest or largest of at least three that were tried. note: how far a baseline is from its intended
+    size. Costs are those of a sequence; tokens_per_second is None where it was not measured.
     """
 
     name: str
