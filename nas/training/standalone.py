@@ -18,6 +18,8 @@ from nas.training.unit import run
 from nas.work import Outcome, Work
 from searchspace.model.architecture import Architecture
 
+EVALUATED = 1_024  # positions of a text, for a check that an architecture trains
+
 
 def train(
     architecture: str,
@@ -68,11 +70,12 @@ class Trained:
 
 
 def train_suited(architecture: Architecture, **options: Any) -> Trained:
-    """Train `architecture` on the task that suits its kind, with the vocabulary or classes of that task.
+    """Train `architecture` for a short check on the task that suits its kind, with its vocabulary or classes.
 
-    `options` are those of `train`. Raises ValueError if no task suits it.
+    A text task evaluates a few positions only. `options` are those of `train`. Raises ValueError if no task suits it.
     """
     name = suited(architecture)
     task = tasks.load(name)
     task.prepare(None)
-    return Trained(name, train(fitted(architecture, task).text(), name, **options))
+    spec: Spec = {name: {"evaluation": EVALUATED}} if "evaluation" in task.settled else name
+    return Trained(name, train(fitted(architecture, task).text(), spec, **options))
