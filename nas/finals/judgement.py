@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from nas.config import factory
-from nas.finals import speed
+from nas.finals import savings, speed
 from nas.finals.expected import STRONG, kind
 from nas.finals.finals import Finals
 from nas.finals.lengths import Lengths
@@ -42,6 +42,7 @@ def keep(finals: Finals, report: Report) -> None:
         known = dict(zip(hashes, speed.in_turns(finals.config, [each.architecture for each in results])))
     for each in document["entrants"]:
         each["tokens_per_second"] = known[each["hash"]]
+    document["savings"] = _savings(report, document)
     document["sentence"] = _sentences(finals, report, document)
     store.add_verdict(study.id, document | {"sequence": sequence})
 
@@ -115,9 +116,29 @@ def _sentences(finals: Finals, report: Report, document: dict[str, Any]) -> str:
         best = f"the best baseline ({' / '.join(dict.fromkeys(report.against.values()))})"
         compute = costs[winner] / costs[report.baseline.entrant.name]
         said = [sentence(report.comparison, baseline=best, compute=compute, **about)]
+        if document["savings"]:
+            said.append(document["savings"]["sentence"])
     for name, found in report.of_controls.items():
         said.append(sentence(found, baseline=f"the {name}", compute=costs[winner] / costs[name], **about))
     return "Verdict: " + " ".join(said)
+
+
+def _savings(report: Report, document: dict[str, Any]) -> dict[str, Any] | None:
+    """How much less training the winner needs; None with one length or without a baseline."""
+    if report.reach is None or report.baseline is None:
+        return None
+    entrants = {each["name"]: each for each in document["entrants"]}
+    winner, baseline = entrants[report.winner.entrant.name], entrants[report.baseline.entrant.name]
+    found = savings.savings(
+        report.reach,
+        shortest=report.lengths[0],
+        longest=report.lengths[-1],
+        flops=(winner["training_flops"], baseline["training_flops"]),
+        speeds=(winner["tokens_per_second"], baseline["tokens_per_second"]),
+        parameters=(winner["parameters"], baseline["parameters"]),
+    )
+    said = savings.sentence(found, report.winner.entrant.name, "the best baseline", report.lengths[-1])
+    return {**asdict(found), "sentence": f"{said[:1].upper()}{said[1:]}"}
 
 
 def _shape(finals: Finals, result: Result) -> Shape:

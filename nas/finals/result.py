@@ -9,10 +9,11 @@ from statistics import fmean
 from nas import metrics
 from nas.finals.entrants import Entrant
 from nas.finals.finals import Finals
-from nas.finals.interval import Runs, Verdict
+from nas.finals.interval import Runs, Verdict, compare
 from nas.finals.lengths import Lengths, across_lengths
 from nas.finals.plan import Options
 from nas.finals.runs import Recorded, Run
+from nas.finals.savings import Reach, reach
 from nas.store import Trial
 from searchspace.model.architecture import Architecture
 
@@ -63,6 +64,7 @@ class Report:
     of_controls: dict[str, Lengths] = field(default_factory=dict)  # the same with each control, by name
     out: tuple[str, ...] = ()
     tuning_share: float = 0.0
+    reach: Reach | None = None  # of what the best baseline has at the longest length; None with one length
 
     @property
     def winner(self) -> Result:
@@ -112,6 +114,7 @@ def report(finals: Finals) -> Report | None:
         },
         out=tuple(group[0].group for group in every if group[0].group not in present),
         tuning_share=reading.tuning_share(every),
+        reach=reading.reach(winner, against.get(finals.plan.longest)),
     )
 
 
@@ -178,6 +181,15 @@ class _Reading:
             return None
         runs = {steps: (self._runs(candidate, steps), self._runs(other, steps)) for steps, other in others.items()}
         return across_lengths(runs, chosen_from=len(self.finals.finalists))
+
+    def reach(self, winner: Result, baseline: Result | None) -> Reach | None:
+        """When the winner reaches the longest runs of the best baseline; None without it or with one length."""
+        lengths = [steps for steps in self.finals.plan.lengths if winner.test[steps]]
+        if baseline is None or len(lengths) < 2:
+            return None
+        theirs = self._runs(baseline, self.finals.plan.longest)
+        chosen_from = len(self.finals.finalists)
+        return reach({each: compare(self._runs(winner, each), theirs, chosen_from=chosen_from) for each in lengths})
 
     def _runs(self, result: Result, steps: int) -> Runs:
         trials = result.trials[steps]

@@ -13,7 +13,7 @@ from nas.report.tables import short
 if TYPE_CHECKING:
     from nas.store import Store, Study
 
-PLAIN = ("objective", "direction", "top", "seeds", "tuning_share", "word", "trend", "sentence")
+PLAIN = ("objective", "direction", "top", "seeds", "tuning_share", "word", "trend", "savings", "sentence")
 LISTS = ("validation", "test", "seeds", "trials")
 FIRST_BASELINE = "Transformer of the winner's size"  # the only one that earlier versions had
 
@@ -72,9 +72,10 @@ class FinalsResult:
 
     word, verdicts, trend: the comparison of the winner with the best baseline on test data, for all lengths together,
     at each length, and how the difference changes from the shortest length to the longest; `against` names the baseline
-    at each length. controls: the same for the best of each control arm, by name. out: entrants whose runs all failed.
-    left_out: what the defaults of the finals have and these do not. tries: what tuning tried. is_current: no unit of
-    the study has ended since.
+    at each length. savings: how much less training the winner needs to reach the best baseline, with two lengths or
+    more. controls: the comparison with the best of each control arm, by name. out: entrants whose runs all failed. left_out:
+    what the defaults of the finals have and these do not. tries: what tuning tried. is_current: no unit of the study
+    has ended since.
     """
 
     objective: str
@@ -89,6 +90,7 @@ class FinalsResult:
     word: str | None
     verdicts: dict[int, dict[str, Any]]
     trend: dict[str, Any] | None
+    savings: dict[str, Any] | None
     controls: dict[str, dict[str, Any]]
     out: tuple[str, ...]
     left_out: tuple[str, ...]
@@ -143,6 +145,7 @@ class FinalsResult:
             "word": self.word,
             "verdicts": self.verdicts,
             "trend": self.trend,
+            "savings": self.savings,
             "controls": self.controls,
             "verdict": self.verdict,
             "sentence": self.sentence,
@@ -203,6 +206,7 @@ def of_first_version(document: Mapping[str, Any], created_at: datetime, is_curre
             "controls": {},
             "word": document["verdict"] and document["verdict"]["word"],
             "trend": None,
+            "savings": None,
             "tuning_share": 0.0,
         },
         created_at,

@@ -1,0 +1,124 @@
+"""How much less training the winner needs to reach what the best baseline reaches at the longest length.
+
+The winner is compared at each of its lengths with the baseline at the longest one. Between lengths the difference is
+interpolated over the logarithm of the steps. Where it is zero, both are equal. The ends of the intervals of the
+differences give the interval of the steps: the true number of steps is outside only if a difference is outside of its
+interval at that length.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from nas.finals.interval import Verdict
+
+
+@dataclass(frozen=True)
+class Reach:
+    """The training steps at which the winner equals the baseline's longest run, between `low` and `high`.
+
+    None: not reached within the lengths that were trained, for `low` not needed even at the shortest.
+    """
+
+    steps: float | None
+    low: float | None
+    high: float | None
+
+
+def reach(verdicts: Mapping[int, Verdict]) -> Reach:
+    """verdicts: of the winner at each length against the baseline at its longest one."""
+    lengths = sorted(verdicts)
+    curves = {name: [getattr(verdicts[each], name) for each in lengths] for name in ("difference", "low", "high")}
+    found = {name: crossing(lengths, values) for name, values in curves.items()}
+    return Reach(found["difference"], found["low"], found["high"])
+
+
+def crossing(steps: Sequence[int], differences: Sequence[float]) -> float | None:
+    """The first number of steps at which the difference is zero or less, interpolated; None if it stays above.
+
+    Already below at the shortest length, that length is the answer: fewer steps were not trained.
+    """
+    before: tuple[int, float] | None = None
+    for each, difference in zip(steps, differences, strict=True):
+        if difference <= 0:
+            return float(each) if before is None else _between(*before, each, difference)
+        before = each, difference
+    return None
+
+
+def _between(one: int, above: float, other: int, below: float) -> float:
+    """Where a line over the logarithm of the steps meets zero."""
+    if not math.isfinite(above) or not math.isfinite(below):
+        return float(other)
+    share = above / (above - below)
+    return one * (other / one) ** share
+
+
+@dataclass(frozen=True)
+class Savings:
+    """Shares that the winner saves, such as 0.3 for 30 % less; below zero it needs more.
+
+    flops: of training, with its interval (low, high); None where the trained lengths do not tell. seconds: of training,
+    by the measured speeds. parameters: of the model. at_shortest: the winner is there at the shortest length already,
+    so it may save more.
+    """
+
+    flops: float | None
+    low: float | None
+    high: float | None
+    seconds: float | None
+    parameters: float
+    at_shortest: bool
+
+
+def savings(
+    found: Reach,
+    *,
+    shortest: int,
+    longest: int,
+    flops: tuple[float, float],
+    speeds: tuple[float | None, float | None],
+    parameters: tuple[int, int],
+) -> Savings:
+    """flops, speeds, parameters: of the winner and of the baseline; the FLOPs are those of one training step."""
+    compute = flops[0] / flops[1]
+
+    def saved(steps: float | None) -> float | None:
+        return None if steps is None else 1 - compute * steps / longest
+
+    mine, theirs = speeds
+    seconds = None
+    if found.steps is not None and mine and theirs:
+        seconds = 1 - theirs / mine * found.steps / longest
+    return Savings(
+        flops=saved(found.steps),
+        low=saved(found.high),
+        high=saved(found.low),
+        seconds=seconds,
+        parameters=1 - parameters[0] / parameters[1],
+        at_shortest=found.steps == shortest,
+    )
+
+
+def sentence(found: Savings, candidate: str, baseline: str, longest: int) -> str:
+    """What the winner saves, for people."""
+    if found.flops is None:
+        return f"{candidate} does not reach what {baseline} reaches after {longest:,} steps."
+    interval = f"{_percent(found.low)} to {_percent(found.high)}"
+    less = f"{'at least ' if found.at_shortest else ''}{_amount(found.flops)}"
+    also = [] if found.seconds is None else [f"{_amount(found.seconds)} time"]
+    also.append(f"{_amount(found.parameters)} parameters")
+    return (
+        f"{candidate} reaches what {baseline} reaches after {longest:,} steps with {less} training FLOPs "
+        f"(95 % interval {interval} less; {', '.join(also)})."
+    )
+
+
+def _amount(share: float) -> str:
+    return f"{abs(share):.0%}".replace("%", " %") + (" less" if share >= 0 else " more")
+
+
+def _percent(share: float | None) -> str:
+    return "unknown" if share is None else f"{100 * share:.0f} %"
