@@ -73,9 +73,9 @@ class FinalsResult:
     word, verdicts, trend: the comparison of the winner with the best baseline on test data, for all lengths together,
     at each length, and how the difference changes from the shortest length to the longest; `against` names the baseline
     at each length. savings: how much less training the winner needs to reach the best baseline, with two lengths or
-    more. controls: the comparison with the best of each control arm, by name. out: entrants whose runs all failed. left_out:
-    what the defaults of the finals have and these do not. tries: what tuning tried. is_current: no unit of the study
-    has ended since.
+    more. controls: the comparison with the best of each control arm, by name. out: entrants whose runs all failed.
+    left_out: what the defaults of the finals have and these do not. tries: what tuning tried. is_current: no unit of
+    the study has ended since.
     """
 
     objective: str
