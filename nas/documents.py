@@ -20,8 +20,9 @@ GROUPS = 2_000  # entries at most, if a task scores examples: more of them are j
 class Documents:
     """The score of each document in one metric; the metric of all of them is sum(totals) / sum(weights).
 
-    names: [D] distinct strings. totals, weights: [D] float64, such as the bits and the bytes of each document. Raises
-    ValueError if the lengths differ, a name occurs twice, a number is not finite, or a weight is not above 0.
+    names: [D] distinct strings. totals, weights: [D] float64, such as the bits and the bytes of each document. Totals
+    may be infinite or not a number, as the metric is then. Raises ValueError if the lengths differ, a name occurs
+    twice, or a weight is not a finite number above 0.
     """
 
     metric: str
@@ -38,13 +39,13 @@ class Documents:
         if len(set(self.names)) < len(self.names):
             twice = next(name for place, name in enumerate(self.names) if name in self.names[:place])
             raise ValueError(f"The names of documents must be distinct, but {twice!r} occurs twice.")
-        if not (np.isfinite(self.totals).all() and np.isfinite(self.weights).all() and (self.weights > 0).all()):
-            raise ValueError("Totals and weights of documents must be finite, and weights must be above 0.")
+        if not (np.isfinite(self.weights).all() and (self.weights > 0).all()):
+            raise ValueError("The weights of documents must be finite and above 0.")
 
     @property
     def value(self) -> float:
         """The metric of all documents together."""
-        return math.fsum(self.totals) / math.fsum(self.weights)
+        return float(self.totals.sum()) / math.fsum(self.weights)
 
     @property
     def values(self) -> np.ndarray:
@@ -80,10 +81,19 @@ def _floats(name: str, documents: Documents) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a model reached on held-out data: `metrics` by name, and one of them by document if the task knows them."""
+    """What a model reached on held-out data: `metrics` by name, and some of them by document if the task knows them."""
 
     metrics: dict[str, float]
-    documents: Documents | None = None
+    documents: Documents | tuple[Documents, ...] | None = None
+
+    @property
+    def every(self) -> tuple[Documents, ...]:
+        """The documents in each metric that has them."""
+        return (self.documents,) if isinstance(self.documents, Documents) else tuple(self.documents or ())
+
+    def scored_in(self, metric: str | None) -> Documents | None:
+        """The documents in `metric`, else in the first metric that has them; None if there are none."""
+        return next((each for each in self.every if each.metric == metric), next(iter(self.every), None))
 
 
 class Tally:

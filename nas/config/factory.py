@@ -237,6 +237,7 @@ def work(config: SearchConfig, unit: Unit, horizon: int) -> Work:
         seconds=config.limits.unit_seconds,
         cache=str(CACHE),
         task_source=config.task_source,
+        metric=objectives(config)[0].name,
     )
 
 

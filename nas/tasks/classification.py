@@ -26,7 +26,7 @@ class Classification(Task):
         return self._scored(model, batches).metrics
 
     def evaluate(self, model: nn.Module, batches: Iterable[Batch]) -> Evaluation:
-        """The metrics, and the error by document: each example is one, unless the task knows documents."""
+        """The metrics, and both by document: each example is one, unless the task knows documents."""
         return self._scored(model, batches)
 
     def examples_of(self, batch: Batch, answers: int) -> Tensor:
@@ -48,19 +48,22 @@ class Classification(Task):
 
     def _scored(self, model: nn.Module, batches: Iterable[Batch]) -> Evaluation:
         nats = wrong = total = 0.0
-        tally, seen = self.tally(), 0
+        by_error, by_loss, seen = self.tally(), self.tally(), 0
         for batch in batches:
             logits, right = self.outputs(model, batch, Context())
-            nats += float(F.cross_entropy(logits.float(), right, reduction="sum"))
-            missed = logits.argmax(1) != right
+            losses = F.cross_entropy(logits.detach().float(), right, reduction="none").double().cpu()
+            missed = (logits.argmax(1) != right).cpu()
+            nats += float(losses.sum())
             wrong += int(missed.sum())
             total += len(right)
             examples = self.examples_of(batch, len(right)).cpu()
             count = int(examples.max()) + 1
             documents = self.documents_of(batch, count, seen).cpu()[examples]
-            tally.add(documents.numpy(), missed.cpu().numpy())
+            by_error.add(documents.numpy(), missed.numpy())
+            by_loss.add(documents.numpy(), losses.numpy())
             seen += count
-        return Evaluation({"error": wrong / total, "loss": nats / total}, tally.documents("error"))
+        by_document = by_error.documents("error"), by_loss.documents("loss")
+        return Evaluation({"error": wrong / total, "loss": nats / total}, by_document)
 
     def predict(self, model: nn.Module, batch: Batch) -> Tensor:
         """The most likely class of each answer, [N]."""

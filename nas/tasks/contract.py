@@ -143,9 +143,10 @@ class Task(ABC):
         return self._mean_loss(model, batches)
 
     def evaluate(self, model: nn.Module, batches: Iterable[Batch]) -> Evaluation:
-        """The metrics, and the first one by document if the task knows documents. A task overrides this or `metrics`.
+        """The metrics, and some of them by document if the task knows documents. A task overrides this or `metrics`.
 
-        The metric of all documents together must equal the metric of that name.
+        The score of all documents together must equal the metric of that name. A unit keeps the documents in the
+        metric of the study's first objective, or the first ones if there are none in that metric.
         """
         if type(self).metrics is not Task.metrics:
             return Evaluation(self.metrics(model, batches))

@@ -16,7 +16,8 @@ from nas.training import checkpoints
 from nas.training.loop import Training
 from nas.work import Checkpoint, Work
 
-PLACE = ("threads", "device", "cache", "checkpoint", "seconds")  # how and where it runs does not define it
+# How and where a unit runs, and what is noted at its end, does not define it.
+PLACE = ("threads", "device", "cache", "checkpoint", "seconds", "metric")
 
 
 def save(training: Training, work: Work) -> None:

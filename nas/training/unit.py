@@ -112,7 +112,7 @@ class Unit:
         if work.steps >= work.horizon:
             test = evaluate(training, "test", deadline)
             metrics |= {names.on_test(name): value for name, value in test.metrics.items()}
-            every = {"validation": found.documents, "test": test.documents}
+            every = {"validation": found.scored_in(work.metric), "test": test.scored_in(work.metric)}
             documents = {split: each for split, each in every.items() if each is not None}
         if curve:
             metrics[names.of_run("train_loss")] = curve[-1][1]
@@ -191,14 +191,13 @@ def evaluate(training: Training, split: Split, deadline: Deadline) -> Evaluation
     for name, value in numbers.items():
         if not math.isfinite(value):
             raise NotFinite(f"The {split} metric {name} is {value} after step {training.step}.")
-    _check_documents(found.documents, numbers)
+    for each in found.every:
+        _check_documents(each, numbers)
     return Evaluation(sums.means() | numbers, found.documents)
 
 
-def _check_documents(documents: Documents | None, metrics: Mapping[str, float]) -> None:
+def _check_documents(documents: Documents, metrics: Mapping[str, float]) -> None:
     """Raise WrongReturn if the documents together do not give the metric that they are the parts of."""
-    if documents is None:
-        return
     if documents.metric not in metrics:
         raise WrongReturn(f"The documents are scored in {documents.metric!r}, which is none of {', '.join(metrics)}.")
     expected, value = metrics[documents.metric], documents.value

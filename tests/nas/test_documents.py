@@ -53,7 +53,7 @@ def test_documents_survive_pickle_and_json():
         (("a",), [1.0, 2.0], [1.0], "equally many"),
         ((), [], [], "at least 1"),
         (("a", "a"), [1.0, 2.0], [1.0, 1.0], "'a' occurs twice"),
-        (("a",), [float("nan")], [1.0], "finite"),
+        (("a",), [1.0], [float("nan")], "finite"),
         (("a",), [1.0], [0.0], "above 0"),
         (("a",), [[1.0]], [1.0], "must be a list of numbers"),
     ],

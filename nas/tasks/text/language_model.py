@@ -193,22 +193,22 @@ class LanguageModel(Task):
         return self._evaluation(model, batches).metrics
 
     def evaluate(self, model: nn.Module, batches: Iterable[Windows]) -> Evaluation:
-        """The metrics, and the bits and UTF-8 bytes of each document."""
+        """The metrics, and the bits and UTF-8 bytes, or nats and symbols, of each document."""
         return self._evaluation(model, batches)
 
     def _evaluation(self, model: nn.Module, batches: Iterable[Windows]) -> Evaluation:
-        tally, nats, symbols = Tally(self.text.names), 0.0, 0
+        bits, nats = Tally(self.text.names), Tally(self.text.names)
         for batch in batches:
             logits, targets = self.outputs(model, batch, Context())
             losses = F.cross_entropy(logits.detach().float(), targets, reduction="none").double().cpu()
             widths = batch[2].flatten().cpu()
             numbers = batch[3].flatten().cpu() if len(batch) > 3 else torch.zeros_like(targets, device="cpu")
             scored = widths > 0
-            tally.add(numbers[scored].numpy(), losses[scored].numpy() / math.log(2), widths[scored].double().numpy())
-            nats += float(losses[scored].sum())
-            symbols += int(scored.sum())
-        documents = tally.documents("bits_per_byte")
-        return Evaluation({"bits_per_byte": documents.value, "loss": nats / symbols}, documents)
+            documents, lost = numbers[scored].numpy(), losses[scored].numpy()
+            bits.add(documents, lost / math.log(2), widths[scored].double().numpy())
+            nats.add(documents, lost)
+        found = bits.documents("bits_per_byte"), nats.documents("loss")
+        return Evaluation({each.metric: each.value for each in found}, found)
 
     def predict(self, model: nn.Module, batch: Windows) -> Tensor:
         """The second half of each sequence as `model` continues the first half greedily, [B, T - T // 2].

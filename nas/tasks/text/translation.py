@@ -141,22 +141,22 @@ class Translation(Task):
         return self._evaluation(model, batches).metrics
 
     def evaluate(self, model: nn.Module, batches: Iterable[Batch]) -> Evaluation:
-        """The metrics, and the loss of each pair."""
+        """The metrics, each of them by pair."""
         return self._evaluation(model, batches)
 
     def _evaluation(self, model: nn.Module, batches: Iterable[Batch]) -> Evaluation:
-        tally, wrong, width = Tally(), 0, 0
+        nats, bits, errors = Tally(), Tally(), Tally()
         for batch in batches:
             logits, targets = self.outputs(model, batch, Context())
-            losses = F.cross_entropy(logits.detach().float(), targets, reduction="none").double()
+            losses = F.cross_entropy(logits.detach().float(), targets, reduction="none").double().cpu().numpy()
             lengths = batch[2][:, 1].cpu()
-            tally.add(batch[4].cpu().repeat_interleave(lengths).numpy(), losses.cpu().numpy())
-            wrong += int((logits.argmax(1) != targets).sum())
-            width += int(batch[3].sum())
-        documents = tally.documents("loss")
-        nats, symbols = documents.totals.sum(), documents.weights.sum()
-        metrics = {"loss": documents.value, "bits_per_byte": nats / math.log(2) / width, "error": wrong / symbols}
-        return Evaluation(metrics, documents)
+            numbers = batch[4].cpu().repeat_interleave(lengths).numpy()
+            widths = batch[3].cpu()[self._real(batch)[1].cpu()]
+            nats.add(numbers, losses)
+            bits.add(numbers, losses / math.log(2), widths.double().numpy())
+            errors.add(numbers, (logits.argmax(1) != targets).cpu().numpy())
+        found = nats.documents("loss"), bits.documents("bits_per_byte"), errors.documents("error")
+        return Evaluation({each.metric: each.value for each in found}, found)
 
     def predict(self, model: nn.Module, batch: Batch) -> Tensor:
         """The translations as `model` generates them greedily, [B, T]; what comes after the end means nothing."""

@@ -28,13 +28,16 @@ def test_a_task_reports_what_it_declares_and_predicts(name, small, model_for):
 
 
 @pytest.mark.parametrize("name", tasks.names())
-def test_the_documents_of_a_task_add_up_to_its_first_metric(name, small, model_for):
+def test_the_documents_of_a_task_add_up_to_each_of_its_metrics(name, small, model_for):
     task = small(name)
     with torch.inference_mode():
         found = task.evaluate(model_for(task), task.held_out("validation"))
-    assert found.documents is not None and found.documents.metric == task.reports[0].name
-    assert found.documents.value == pytest.approx(found.metrics[found.documents.metric])
-    assert len(found.documents.names) > 1
+    assert [each.metric for each in found.every] == [each.name for each in task.reports]
+    for each in found.every:
+        assert each.value == pytest.approx(found.metrics[each.metric])
+        assert len(each.names) > 1 and each.names == found.every[0].names
+        assert found.scored_in(each.metric) is each
+    assert found.scored_in("flops") is found.every[0]
 
 
 @pytest.mark.parametrize("name", tasks.names())

@@ -125,6 +125,21 @@ def test_a_unit_at_its_horizon_carries_the_scores_of_its_held_out_documents(work
     assert late.documents["test"].value == pytest.approx(late.metrics["test/loss"])
 
 
+def test_a_held_out_loss_that_is_not_a_number_is_not_finite(work):
+    outcome = run(dataclasses.replace(work, steps=1, recipe={"learning_rate": 1e30, "warmup": 0}))
+    assert outcome.failure.kind is FailureKind.NOT_FINITE
+    assert outcome.failure.message.startswith("The validation metric bits_per_byte is ")
+
+
+@pytest.mark.parametrize(
+    ("asked", "metric"), [("loss", "loss"), ("bits_per_byte", "bits_per_byte"), ("flops", "bits_per_byte")]
+)
+def test_documents_are_scored_in_the_metric_of_the_objective(work, asked, metric):
+    outcome = run(dataclasses.replace(work, steps=12, checkpoint=None, metric=asked))
+    assert outcome.documents["test"].metric == metric
+    assert outcome.documents["test"].value == pytest.approx(outcome.metrics[f"test/{metric}"])
+
+
 @pytest.mark.parametrize("architecture", [ATTENTION, HALTING], ids=["attention", "halting"])
 def test_going_on_from_a_checkpoint_equals_an_uninterrupted_unit(work, architecture):
     work = dataclasses.replace(work, architecture=architecture, steps=12)

@@ -77,8 +77,8 @@ def test_the_errors_are_counted_for_the_documents_of_the_text(name, tmp_path):
     answers = len(CLASSES) if name == "disturbed_text" else task.symbols + 1
     with torch.inference_mode():
         found = task.evaluate(Uniform(answers, positions=name != "disturbed_text"), task.held_out("test"))
-    assert set(found.documents.names) <= held and len(found.documents.names) > len(held) / 2
-    assert found.documents.value == pytest.approx(found.metrics["error"])
+    assert set(found.every[0].names) <= held and len(found.every[0].names) > len(held) / 2
+    assert found.every[0].value == pytest.approx(found.metrics["error"])
     pieces = sum(len(text) for text, _ in task.source.pieces("test"))
     assert pieces == (high - low) // 24
 

@@ -116,9 +116,9 @@ def test_every_held_out_byte_is_predicted_once_for_its_own_document(tmp_path_fac
             if low <= start < high
         }
         assert {name: bytes(each) for name, each in found.items() if each} == expected
-        assert set(evaluation.documents.names) == set(expected)
-        sizes = [len(expected[name]) for name in evaluation.documents.names]
-        assert evaluation.documents.weights.tolist() == sizes
+        assert set(evaluation.every[0].names) == set(expected)
+        sizes = [len(expected[name]) for name in evaluation.every[0].names]
+        assert evaluation.every[0].weights.tolist() == sizes
 
 
 def test_a_uniform_model_needs_eight_bits_for_a_byte(prose):
@@ -272,7 +272,7 @@ def test_what_the_training_text_has_too_is_reported_and_left_out_on_request(tmp_
     assert facts["bytes"]["validation"] == held and facts["largest"]["validation"] == 1.0
     assert {**facts, "removed": None} == {**kept.data_facts(), "removed": None}
     model = Uniform(256)
-    scored = [task.evaluate(model, task.held_out("validation")).documents.weights.sum() for task in (kept, removed)]
+    scored = [task.evaluate(model, task.held_out("validation")).every[0].weights.sum() for task in (kept, removed)]
     assert scored == [held, held - len(REPEATED)]
 
 

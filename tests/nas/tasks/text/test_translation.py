@@ -97,8 +97,8 @@ def test_a_model_that_knows_nothing_loses_the_logarithm_of_the_vocabulary_on_eac
 
     assert found.metrics["loss"] == pytest.approx(math.log(size))
     assert found.metrics["bits_per_byte"] == pytest.approx(math.log2(size) * sum(symbols) / bytes_)
-    assert found.documents.weights.tolist() == symbols
-    assert found.documents.value == pytest.approx(found.metrics["loss"])
+    assert found.every[0].weights.tolist() == symbols
+    assert found.every[0].value == pytest.approx(found.metrics["loss"])
 
 
 def test_words_that_training_has_not_seen_are_unknown_and_count_their_bytes(sentences):
