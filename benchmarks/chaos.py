@@ -80,6 +80,9 @@ storage: {storage}
 checkpoints: {checkpoints}
 seed: {seed}
 """
+# A killed node is noticed after one second instead of 15: the cluster asks more often, and waits as long for an answer.
+NODE_DEATHS = {"health_check_period_ms": 300, "health_check_failure_threshold": 3}
+PAUSE = (0.5, 6.0)  # seconds between two kills
 SCHEDULERS = ("{full: {steps: 30}}", "{halving: {rungs: [10, 20, 40], factor: 2}}")
 
 
@@ -122,7 +125,8 @@ class Nodes:
         from ray.cluster_utils import Cluster
 
         self._cluster = Cluster(
-            initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": 100 * 2**20}
+            initialize_head=True,
+            head_node_args={"num_cpus": 0, "object_store_memory": 100 * 2**20, "_system_config": NODE_DEATHS},
         )
         self._nodes = [self._add() for _ in range(2)]
         self.address = self._cluster.address
@@ -183,12 +187,12 @@ def _children(parent: int) -> list[int]:
 class Search:
     """A search in its own process, which can be killed and run again."""
 
-    def __init__(self, folder: Path, database: Database, nodes: Nodes, number: int):
+    def __init__(self, folder: Path, database: Database, nodes: Nodes, number: int, trials: int):
         self.folder = folder / f"search-{number}"
         self.folder.mkdir()
         (self.folder / "task.py").write_text(TASK)
         self.scheduler = SCHEDULERS[number % 2]
-        self.number, self.url = number, database.url
+        self.number, self.url, self.trials = number, database.url, trials
         self.file = self._write("disturbed", database.url, f"{{ray: {{workers: 2, address: '{nodes.address}'}}}}")
         self.process: subprocess.Popen | None = None
         self.starts = 0
@@ -199,7 +203,7 @@ class Search:
             study=f"{name}-{self.number}",
             scheduler=self.scheduler,
             runner=runner,
-            trials=TRIALS,
+            trials=self.trials,
             storage=storage,
             checkpoints=self.folder / name,
             seed=self.number,
@@ -282,17 +286,24 @@ def _whole(uri: str | None, sha256: str | None) -> bool:
     return path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == sha256
 
 
-def run(rounds: int, seed: int, folder: Path, say=lambda text: None) -> Tally:
-    """Disturb searches `rounds` times."""
+def run(
+    rounds: int,
+    seed: int,
+    folder: Path,
+    say=lambda text: None,
+    trials: int = TRIALS,
+    pause: tuple[float, float] = PAUSE,
+) -> Tally:
+    """Disturb searches of `trials` trials `rounds` times, with a random `pause` before each time."""
     generator, tally = random.Random(seed), Tally()
     database, nodes = Database(folder), Nodes()
     try:
         while sum(tally.kills.values()) < rounds:
-            search = Search(folder, database, nodes, tally.searches)
-            _disturb(search, database, nodes, generator, tally, rounds)
+            search = Search(folder, database, nodes, tally.searches, trials)
+            _disturb(search, database, nodes, generator, tally, rounds, pause)
             tally.problems += search.problems()
             tally.searches += 1
-            tally.trials += TRIALS
+            tally.trials += trials
             say(f"{sum(tally.kills.values())} kills in {tally.searches} searches, {len(tally.problems)} problems")
             shutil.rmtree(search.folder / "disturbed", ignore_errors=True)
     finally:
@@ -301,14 +312,19 @@ def run(rounds: int, seed: int, folder: Path, say=lambda text: None) -> Tally:
 
 
 def _disturb(
-    search: Search, database: Database, nodes: Nodes, generator: random.Random, tally: Tally, rounds: int
+    search: Search,
+    database: Database,
+    nodes: Nodes,
+    generator: random.Random,
+    tally: Tally,
+    rounds: int,
+    pause: tuple[float, float],
 ) -> None:
     """Run one search to its end. While rounds are left, kill something every few seconds."""
     search.start()
     failures = 0
     while True:
-        pause = generator.uniform(0.5, 6.0)
-        ends = time.monotonic() + pause
+        ends = time.monotonic() + generator.uniform(*pause)
         while search.running() and time.monotonic() < ends:
             time.sleep(0.05)
         if not search.running():
@@ -327,11 +343,11 @@ def _disturb(
 
 
 def _kill_something(search: Search, database: Database, nodes: Nodes, generator: random.Random) -> str:
-    victim = generator.choice(["driver", "worker", "node", "database"])
-    if victim == "worker" and nodes.kill_worker(generator):
+    victim, luck = generator.choice(["driver", "worker", "node", "database"]), random.Random(generator.random())
+    if victim == "worker" and nodes.kill_worker(luck):
         return "worker"
     if victim == "node":
-        nodes.kill_node(generator)
+        nodes.kill_node(luck)
         return "node"
     if victim == "database":
         database.kill()
