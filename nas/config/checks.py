@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from nas import architectures, metrics, tasks
-from nas.config.schema import GivenBaseline, Named, SearchConfig
+from nas.config.schema import GivenBaseline, SearchConfig
 from nas.finals.expected import STRONG
 from nas.finals.plan import plan
-from nas.objectives.contract import MetricObjective, Objective
+from nas.objectives.contract import Direction, MetricObjective, Objective
 from nas.tasks.contract import Task, reported
 from nas.tasks.fields import decided, fitted
 from nas.training.recipe import Recipe, replaced
@@ -42,10 +43,11 @@ def _written(found: Value) -> str:
     return describe(found) if isinstance(found, Hole) else str(found)
 
 
-def check_objective(objective: Objective, written: Named, task: Task, name: str) -> None:
-    """Raise ValueError if `objective` is a metric that `task`, called `name`, does not report.
+def check_objective(objective: Objective, task: Task, name: str) -> None:
+    """Raise ValueError if `objective` is a metric that `task`, called `name`, does not report, or turned around.
 
-    A user's own task that declares no metrics may have any.
+    The user decides the direction of a metric that the task does not declare. A user's own task that declares no metrics
+    may have any.
     """
     declared = reported(task)
     if declared is None or not isinstance(objective, MetricObjective):
@@ -57,11 +59,30 @@ def check_objective(objective: Objective, written: Named, task: Task, name: str)
             f"the task {name} reports no metric {objective.name!r}.{near} It reports: {', '.join(known) or 'none'}"
         )
     metric = known.get(objective.name)
-    if metric and metric.direction != objective.direction and "direction" not in written.options:
+    if metric and metric.direction != objective.direction:
+        better = "higher" if metric.direction == Direction.MAXIMISE else "lower"
         raise ValueError(
-            f"the task {name} says that {metric.name} is better when it is higher; write "
+            f"the task {name} says that {metric.name} is better when it is {better}; write "
             f"{{metric: {metric.name}, direction: {metric.direction}}}"
         )
+
+
+def check_finals(config: SearchConfig, objectives: Sequence[Objective], *, known: bool = False) -> None:
+    """Raise ValueError if the first objective cannot decide the finals that `config` asks for.
+
+    known: the study exists. Studies of older versions may have a cost there, which has a value in the finals too.
+    """
+    first = objectives[0]
+    stages = ("metric", "cost") if known else ("metric",)
+    if not config.finals.top or first.stage in stages:
+        return
+    fit = [each.name for each in objectives if each.stage == "metric"]
+    advice = f"put {' or '.join(fit)} first" if fit else "put a metric of the task first"
+    found = {"cost": "a cost of the architecture", "probe": "found by a probe before training"}[first.stage]
+    raise ValueError(
+        f"the first objective decides the finals, so it must be a metric of the trained model, but {first.name} is "
+        f"{found}; {advice}, or leave out the finals"
+    )
 
 
 def find_baseline(name: str, folder: Path, task: Task) -> Architecture:

@@ -172,15 +172,17 @@ class _Reading:
                 continue
             built.append(made)
             names.append(made.name)
-            self.attempt(path, partial(self.objective, config, made, written), needs="task")
+            self.attempt(path, partial(self.objective, config, made), needs="task")
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             self.problem(f"every objective counts once, but there is more than one {', '.join(twice)}", ("objectives",))
+        if not {"objectives", "finals"} & self.wrong:
+            self.attempt(("objectives", 0), lambda: checks.check_finals(config, built))
         if "objectives" not in self.wrong:
             factory.parts(config).objectives = built
 
-    def objective(self, config: SearchConfig, made: Objective, written: Named) -> None:
-        checks.check_objective(made, written, factory.task(config), Path(config.task.name).name)
+    def objective(self, config: SearchConfig, made: Objective) -> None:
+        checks.check_objective(made, factory.task(config), Path(config.task.name).name)
 
     def baseline(self, config: SearchConfig, name: str) -> str:
         return checks.find_baseline(name, self.folder, factory.prepared_task(config)).text()

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from nas.engine.allowance import Allowance
 from nas.engine.scores import Scores
 from nas.engine.source import Exhausted, Source, point_of
-from nas.schedulers.contract import Promotion, Scheduler
+from nas.schedulers.contract import WAIT, Promotion, Scheduler
 from nas.store import Trial, Unit, UnitKind
 from nas.strategies.contract import Proposal, Result, Started, Strategy
 from searchspace.model.architecture import Architecture
@@ -24,7 +25,9 @@ ROUNDING = 1e-9  # of a share times a number of trials
 class Arm:
     """name: as it is stored with its trials. share: the fraction of the study's budget that it gets.
 
-    Its state follows from the calls of `start` and `tell`, so it is rebuilt by repeating the study's log.
+    Its state follows from the calls of `start` and `tell`, so it is rebuilt by repeating the study's log. All numbers
+    of trials are those of the study. The scheduler alone counts the trials of this arm from 0, so each arm gets the
+    same brackets.
     """
 
     def __init__(
@@ -48,6 +51,9 @@ class Arm:
         self.exhausted: Exhausted | None = None  # why nothing new is left to propose, if that is so
         self._points: dict[int, Point] = {}  # of started trials without a result
         self._ids: dict[int, int] = {}  # number -> id of the trials that may be promoted
+        self._numbers: list[int] = []  # of the trials, in the order in which they were started
+        self._places: dict[int, int] = {}  # number -> place in that order, which is the scheduler's number
+        self._open: set[int] = set()  # trials with a unit that has not ended, as far as this process knows
 
     def propose(self, number: int, count: int) -> list[Proposal]:
         """One to `count` proposals for the trials from `number` on. Raises Exhausted if nothing is left."""
@@ -64,8 +70,10 @@ class Arm:
         self.trials += 1
         if point is not None:
             self._points[number] = point
+        self._open.add(number)
         self.strategy.start(Started(number, point))
-        self.scheduler.started(number, 0, self.scheduler.start(number))
+        place = self._place(number)
+        self.scheduler.started(place, 0, self.scheduler.start(place))
 
     def tell(self, unit: Unit) -> None:
         """A unit of this arm ended. A probe that succeeded says nothing yet: its trial is still to be trained."""
@@ -77,8 +85,10 @@ class Arm:
         self.known.add(unit.architecture_hash)
         result = Result(unit.number, unit.rung, unit.steps, self._point(unit), values, unit.error_kind)
         self.strategy.tell(result)
-        self.scheduler.started(unit.number, unit.rung, unit.steps)
-        self.scheduler.tell(unit.number, unit.rung, values, unit.steps)
+        self._open.discard(unit.number)
+        place = self._place(unit.number)
+        self.scheduler.started(place, unit.rung, unit.steps)
+        self.scheduler.tell(place, unit.rung, values, unit.steps)
         self.told += 1
 
     def promotion(self) -> tuple[int, Promotion] | None:
@@ -86,10 +96,42 @@ class Arm:
         if self.allowance.spent:
             return None
         promotion = self.scheduler.promotion()
-        if promotion is None:
+        if not isinstance(promotion, Promotion):
             return None
         self.scheduler.started(promotion.number, promotion.rung, promotion.steps)
-        return self._ids[promotion.number], promotion
+        found = replace(promotion, number=self._numbers[promotion.number])
+        return self._ids[found.number], found
+
+    def continues(self, number: int) -> None:
+        """A unit of a promoted trial was stored."""
+        self._open.add(number)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the scheduler wants no new trial before a unit that runs has ended."""
+        return bool(self._open) and self.scheduler.promotion() is WAIT
+
+    def next_steps(self) -> int:
+        """The steps of the first training unit of the next trial of this arm."""
+        return self.scheduler.start(len(self._numbers))
+
+    def first_steps(self, number: int) -> int:
+        """The steps of the first training unit of a trial."""
+        return self.scheduler.start(self._place(number))
+
+    def horizon(self, number: int) -> int:
+        """The steps at which the learning rate of a trial has come down."""
+        return self.scheduler.horizon(self._place(number))
+
+    def is_last(self, unit: Unit) -> bool:
+        """Whether a trial ends with this unit."""
+        return self.scheduler.is_last(self._place(unit.number), unit.rung, unit.steps)
+
+    def _place(self, number: int) -> int:
+        if number not in self._places:
+            self._places[number] = len(self._numbers)
+            self._numbers.append(number)
+        return self._places[number]
 
     def architecture(self, number: int) -> Architecture | None:
         """The architecture of a started trial that has no result yet, if it is in the space."""
@@ -110,29 +152,29 @@ def next_arm(arms: Sequence[Arm], trials: int | None, most: int = 1) -> tuple[Ar
     """The arm of the next trial, and how many trials in a row belong to it, at most `most`.
 
     trials: the budget of the study; None if something else ends it. It is the arm furthest below its share of the
-    trials, of those that have something left to spend and to propose. None if there is no such arm. The answer follows
-    from the study's log, so it is the same in every process and after a restart.
+    trials, of those that have something left to spend and to propose, and whose scheduler does not wait.
+    None if there is no such arm. If no scheduler waits, the answer follows from the study's log, so it is the same in
+    every process and after a restart.
     """
     started = [arm.trials for arm in arms]
-    first = _next_index(arms, started, trials)
+    able = [arm.exhausted is None and not arm.allowance.spent and not arm.waiting for arm in arms]
+    first = _next_index(arms, able, started, trials)
     if first is None:
         return None
     count = 0
-    while count < most and _next_index(arms, started, trials) == first:
+    while count < most and _next_index(arms, able, started, trials) == first:
         started[first] += 1
         count += 1
     return arms[first], count
 
 
-def _next_index(arms: Sequence[Arm], started: Sequence[int], trials: int | None) -> int | None:
+def _next_index(arms: Sequence[Arm], able: Sequence[bool], started: Sequence[int], trials: int | None) -> int | None:
     total, limit = sum(started), math.inf if trials is None else trials
-    able = [
+    open_to = [
         index
         for index, arm in enumerate(arms)
-        if arm.exhausted is None
-        and not arm.allowance.spent
-        and (trials is None or started[index] < math.ceil(arm.share * trials - ROUNDING))
+        if able[index] and (trials is None or started[index] < math.ceil(arm.share * trials - ROUNDING))
     ]
-    if total >= limit or not able:
+    if total >= limit or not open_to:
         return None
-    return max(able, key=lambda index: arms[index].share * (total + 1) - started[index])
+    return max(open_to, key=lambda index: arms[index].share * (total + 1) - started[index])

@@ -7,6 +7,7 @@ from typing import Any
 from nas.config.schema import Budget
 from nas.engine.arm import Arm
 from nas.engine.proposer import Proposer
+from nas.schedulers.contract import Promotion
 
 MINUTES, SPACE, TRIALS = "minutes", "space", "trials"
 
@@ -31,7 +32,7 @@ def ending(proposer: Proposer, budget: Budget, *, time_is_up: bool) -> dict[str,
 
 def _not_promoted(arm: Arm) -> int:
     count = 0
-    while (promotion := arm.scheduler.promotion()) is not None:
+    while isinstance(promotion := arm.scheduler.promotion(), Promotion):
         arm.scheduler.started(promotion.number, promotion.rung, promotion.steps)
         count += 1
     return count

@@ -27,6 +27,11 @@ class Forecast:
     workers: int | None  # None: the resources of the cluster decide
 
     @property
+    def starts(self) -> tuple[int, ...]:
+        """The steps from which the units of each level continue; 0 for new trials."""
+        return tuple(rung - steps for rung, steps in zip(self.rungs, self.steps))
+
+    @property
     def total_steps(self) -> int:
         """Training steps of all units."""
         of_finals = sum(each.units * each.steps for each in self.finals)
@@ -106,7 +111,8 @@ def _levels(config: SearchConfig, trials: int) -> list[Level]:
     for count in (trials - sum(controls), *controls):
         if count:
             scheduler = registry.make(config.scheduler.name, **config.scheduler.options)
-            units.update({(level.steps, level.start): level.units for level in scheduler.forecast(count)})
+            for level in scheduler.forecast(count):
+                units[level.steps, level.start] += level.units
     return [Level(count, start, steps) for (steps, start), count in sorted(units.items())]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from nas import report as reports
-from nas.config import factory
+from nas.config import checks, factory
 from nas.config.schema import SETTLED, Named, SearchConfig
 from nas.engine.loop import Search
 from nas.engine.settled import settle
@@ -161,9 +161,11 @@ def enter(store: Store, config: SearchConfig) -> Study:
     """The study that `config` names. It is created if it is new; else its space grows if that of `config` has.
 
     The study keeps the options that `nas.engine.settled` settles, also those that the search file leaves out. Raises
-    UsageError or SpaceError if the study there is another search.
+    UsageError or SpaceError if the study there is another search, or if the finals cannot be decided.
     """
-    if config.study not in {study.name for study in store.studies()}:
+    known = config.study in {study.name for study in store.studies()}
+    check_finals(config, known=known)
+    if not known:
         task = factory.prepared_task(config)
         try:
             return store.create_study(
@@ -183,6 +185,17 @@ def enter(store: Store, config: SearchConfig) -> Study:
     kept = _kept(_with_facts(settle(config, before), before.data_facts))
     store.update_study(study.id, config=kept, ending=None)
     return store.study(config.study)
+
+
+def check_finals(config: SearchConfig, *, known: bool) -> None:
+    """Raise UsageError if the first objective cannot decide the finals; a file says so when it is read.
+
+    known: the study exists.
+    """
+    try:
+        checks.check_finals(config, factory.objectives(config), known=known)
+    except ValueError as error:
+        raise UsageError(f"objectives: {error}.") from None
 
 
 def _with_facts(config: SearchConfig, known: dict[str, Any] | None = None) -> SearchConfig:

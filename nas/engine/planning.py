@@ -93,10 +93,16 @@ class Plan:
         return ", ".join(f"{_count(each.units, 'unit')} of {each.steps} steps" for each in self.forecast.finals)
 
     def _trials(self) -> str:
-        (trials, steps), *later = zip(self.forecast.units, self.forecast.rungs)
-        more = ", ".join(f"{count} continue to {rung}" for count, rung in later)
+        levels = list(zip(self.forecast.units, self.forecast.rungs, self.forecast.starts))
+        first = [(units, steps) for units, steps, start in levels if not start]
         about = "" if self.spent_first == "trials" else "about "
-        return f"{about}{trials}, of {_count(steps, 'step')}" + (f"; about {more} steps in all" if more else "")
+        trials = f"{about}{sum(units for units, _ in first)}"
+        if len(first) == 1:
+            trials += f", of {_count(first[0][1], 'step')}"
+        else:
+            trials += ": " + ", ".join(f"{units} of {_count(steps, 'step')}" for units, steps in first)
+        more = ", ".join(f"{units} continue to {steps}" for units, steps, start in levels if start)
+        return trials + (f"; about {more} steps in all" if more else "")
 
     def _budget(self) -> str:
         """50 trials, 5M tokens; tokens are spent first."""
@@ -214,11 +220,12 @@ def _found(config: SearchConfig, objectives: Sequence[Objective]) -> tuple[str, 
     """
     file = file_of(parse(config.storage))
     if file is not None and not file.exists():
-        return _new(objectives), config
+        return _new(config, objectives), config
     with open_store(config.storage, create=False) as store:
         study = next((each for each in store.studies() if each.name == config.study), None)
         if study is None:
-            return _new(objectives), config
+            return _new(config, objectives), config
+        launch.check_finals(config, known=True)
         launch.check_continues(store, study, config)
         for each in objectives:
             each.begin(Search(evidence=partial(evidence, store, study)))
@@ -228,7 +235,8 @@ def _found(config: SearchConfig, objectives: Sequence[Objective]) -> tuple[str, 
         return text, settle(config, SearchConfig(**study.config))
 
 
-def _new(objectives: Sequence[Objective]) -> str:
+def _new(config: SearchConfig, objectives: Sequence[Objective]) -> str:
+    launch.check_finals(config, known=False)
     for each in objectives:
         each.begin(Search())
     return "new"

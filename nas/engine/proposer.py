@@ -98,6 +98,7 @@ class Proposer:
                 trial, promotion = found
                 unit = self.store.promote(trial, promotion.rung, promotion.steps, owner=owner, lease_seconds=seconds)
                 if unit is not None:  # else another process promoted it, or an earlier search stopped it
+                    arm.continues(unit.number)
                     return unit
         return None
 
@@ -127,15 +128,15 @@ class Proposer:
         """Whether the unit's trial ends with it."""
         if unit.kind is UnitKind.PROBE:
             return False
-        return unit.purpose != "search" or self._arm(unit).scheduler.is_last(unit.number, unit.rung, unit.steps)
+        return unit.purpose != "search" or self._arm(unit).is_last(unit)
 
     def horizon(self, unit: Unit) -> int:
         """The steps at which the learning rate of the unit's trial has come down."""
-        return self._arm(unit).scheduler.horizon(unit.number) if unit.purpose == "search" else unit.steps
+        return self._arm(unit).horizon(unit.number) if unit.purpose == "search" else unit.steps
 
     def first_steps(self, unit: Unit) -> int:
         """The steps of the training unit that follows a probe."""
-        return self._arm(unit).scheduler.start(unit.number)
+        return self._arm(unit).first_steps(unit.number)
 
     def architecture(self, unit: Unit) -> Architecture:
         """The unit's architecture, parsed only if it was not proposed here."""
@@ -184,10 +185,12 @@ class Proposer:
     def _add(
         self, arm: Arm, proposals: Sequence[Proposal], owners: Sequence[str], seconds: float, budget: int | None
     ) -> list[Unit]:
-        """Store the proposals of one batch, until one is refused."""
+        """Store the proposals of one batch, until one is refused or the scheduler waits."""
         units: list[Unit] = []
         known_trials, known_results = self._next, arm.told
         for proposal in proposals:
+            if arm.trials and arm.waiting:
+                break
             added = self._stored(arm, proposal, owners[len(units)], seconds, budget, known_trials, known_results)
             if isinstance(added, TrialRefused):
                 if added.reason is Refusal.ARCHITECTURE_KNOWN:
@@ -231,7 +234,7 @@ class Proposer:
             known_results=known_results,
             known_trials=known_trials,
             kind=UnitKind.PROBE if probed else UnitKind.TRAIN,
-            steps=0 if probed else arm.scheduler.start(self._next),
+            steps=0 if probed else arm.next_steps(),
             cheap_values=cheap,
             evidence=evidence,
             failure=failure,

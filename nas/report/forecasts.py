@@ -117,9 +117,18 @@ class Paces:
         return seconds / units if units else self._steps(purpose, level) * self._seconds_a_step()
 
     def _level(self, pace: Pace) -> int:
-        """The level of the forecast that units with these steps belong to; the nearest one where there is none."""
-        rungs = [each.steps for each in self.ahead.finals] if pace.purpose == FINAL else self.ahead.rungs
-        return min(range(len(rungs)), key=lambda level: (abs(rungs[level] - pace.steps), level != pace.rung))
+        """The level of the forecast that units with these steps belong to; the nearest one where there is none.
+
+        Two levels may end at the same steps but start at different ones.
+        """
+        if pace.purpose == FINAL:
+            ends, starts = [each.steps for each in self.ahead.finals], [0] * len(self.ahead.finals)
+        else:
+            ends, starts = list(self.ahead.rungs), list(self.ahead.starts)
+        return min(
+            range(len(ends)),
+            key=lambda level: (abs(ends[level] - pace.steps), abs(starts[level] - pace.start), level != pace.rung),
+        )
 
     def _steps(self, purpose: str, level: int) -> int:
         return self.ahead.finals[level].steps if purpose == FINAL else self.ahead.steps[level]

@@ -110,8 +110,9 @@ class Status:
         lines += [line for line in self.header.lines() if line[0] in ("seeds", "cut off")]
         if self.best:
             scores = ", ".join(f"{name} {short(value)}" for name, value in self.best.values.items())
-            lines.append(("best", f"trial {self.best.number} at rung {self.best.rung}: {scores}"))
-            lines.append(("pareto", f"{self.front} {'trial' if self.front == 1 else 'trials'} at that rung"))
+            steps = f"{self.best.steps} {'step' if self.best.steps == 1 else 'steps'}"
+            lines.append(("best", f"trial {self.best.number} after {steps}: {scores}"))
+            lines.append(("pareto", f"{self.front} {'trial' if self.front == 1 else 'trials'} after {steps}"))
         if self.ranking.explained:
             lines.append(("size", self.ranking.explained))
         if self.verdict:

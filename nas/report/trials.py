@@ -92,10 +92,10 @@ def rows(store: Store, study: Study, some: Sequence[Trial]) -> list[dict[str, An
 
 
 def shown(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows for people: a column for arms if there are several, and a mark for baselines if there is one."""
-    arms = len({each["arm"] for each in rows}) > 1
+    """Rows for people: columns for arms and steps if they differ, and a mark for baselines if there is one."""
+    optional = {name for name in ("arm", "steps") if len({each[name] for each in rows}) > 1}
     marked = any(each["baseline"] for each in rows)
-    hidden = {"steps", "final", "baseline", "activity", *(() if arms else ("arm",))}
+    hidden = {"final", "baseline", "activity", "arm", "steps"} - optional
     return [
         {name: value for name, value in each.items() if name not in hidden}
         | {"state": each["activity"] or each["state"]}

@@ -11,6 +11,7 @@ database by repeating what was recorded, in order.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol
 
 
@@ -32,11 +33,23 @@ class Level:
     steps: int
 
 
+class Wait(Enum):
+    """The type of WAIT."""
+
+    WAIT = "wait"
+
+
+WAIT = Wait.WAIT  # the answer of `promotion` if a worker should stay idle until a unit of the arm has ended
+
+
 class Scheduler(Protocol):
     """Constructed as `cls(**options)`; one with a parameter `objectives` is given {name: direction} of the search.
 
     An attribute `settled`, if there is one, has the options that the study keeps, although the search file leaves them
     out: a later release may have another default.
+
+    Each arm of a study has a scheduler of its own. Trials are numbered from 0 within the arm, without gaps, in the order
+    in which they were started.
     """
 
     def start(self, number: int) -> int:
@@ -48,10 +61,11 @@ class Scheduler(Protocol):
     def started(self, number: int, rung: int, steps: int) -> None:
         """A unit of trial `number` that trains to `steps` exists, so `promotion` does not name it again."""
 
-    def promotion(self) -> Promotion | None:
+    def promotion(self) -> Promotion | Wait | None:
         """The trial that should continue now, or None if a new trial is the better use of a worker.
 
-        The answer stays the same until `tell` or `started` is called.
+        WAIT asks for neither, for example until a level is full. It holds while units of the arm run; if none runs, it
+        means None, so no search stands still. The answer stays the same until `tell` or `started` is called.
         """
 
     def is_last(self, number: int, rung: int, steps: int) -> bool:

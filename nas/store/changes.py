@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from sqlalchemy import Connection, Select, and_, case, func, select, type_coerce, union
+from sqlalchemy import Alias, ColumnElement, Connection, Select, and_, case, func, select, type_coerce, union
 
 from nas.store.models import study, trial, unit, unit_is_open
 from nas.store.records import (
@@ -41,16 +41,24 @@ def unfinished(connection: Connection, study_id: int) -> list[Unit]:
 
 
 def pace(connection: Connection, study_id: int) -> list[Pace]:
-    """How many training units ended well and how long they took, by purpose, rung and steps."""
-    columns = trial.c.purpose, unit.c.rung, unit.c.steps
+    """How many training units ended well and how long they took, by purpose, rung, and first and last step."""
+    before = unit.alias()
+    columns = trial.c.purpose, unit.c.rung, func.coalesce(before.c.steps, 0), unit.c.steps
     statement = (
         select(*columns, func.count(), func.coalesce(func.sum(unit.c.seconds), 0.0))
         .join(trial, trial.c.id == unit.c.trial_id)
+        .outerjoin(before, _follows(before))
         .where(unit.c.study_id == study_id, unit.c.state == UnitState.DONE, unit.c.kind == UnitKind.TRAIN)
         .group_by(*columns)
         .order_by(*columns)
     )
     return [Pace(*row) for row in connection.execute(statement)]
+
+
+def _follows(before: Alias) -> ColumnElement[bool]:
+    """Whether `before` is the rung of the same trial before that of `unit`."""
+    same = and_(before.c.trial_id == unit.c.trial_id, before.c.kind == UnitKind.TRAIN)
+    return and_(same, before.c.rung == unit.c.rung - 1)
 
 
 def trained(connection: Connection, study_id: int) -> Trained:

@@ -204,10 +204,11 @@ class TrialCount:
 
 @dataclass(frozen=True)
 class Pace:
-    """The units that ended well at a rung with `steps` in all, and the seconds that they took together."""
+    """The units that ended well, from `start` to `steps`, and the seconds that they took together."""
 
     purpose: str
     rung: int
+    start: int
     steps: int
     units: int
     seconds: float

@@ -49,6 +49,17 @@ MISTAKES = {  # what is written instead, and what is said of it
     "[bits_per_byte, flps]": ("[bits_per_byte, flops]", "9: objectives[1]", "Did you mean 'flops'?"),
     "[flops, flops]": ("[bits_per_byte, flops]", "9: objectives", "more than one flops"),
     "[{metric: a, direction: up}]": ("[bits_per_byte, flops]", "9: objectives[0]", "up"),
+    "[gradient_norm, bits_per_byte]": (
+        "[bits_per_byte, flops]",
+        "9: objectives[0]",
+        "decides the finals, so it must be a metric of the trained model, but gradient_norm is found by a probe",
+    ),
+    "[flops, bits_per_byte]": ("[bits_per_byte, flops]", "9: objectives[0]", "put bits_per_byte first"),
+    "[{metric: bits_per_byte, direction: maximize}]": (
+        "[bits_per_byte, flops]",
+        "9: objectives[0]",
+        "bits_per_byte is better when it is lower",
+    ),
     "objectives: []": ("objectives: [bits_per_byte, flops]", "9: objectives", "at least 1"),
     "{nsga3: {}}": ("{nsga2: {population: 8}}", "10: strategy.nsga3", "Did you mean 'nsga2'?"),
     "{populaton: 8}": ("{population: 8}", "10: strategy.nsga2", "Did you mean 'population'?"),

@@ -34,6 +34,7 @@ class Named:
     """An arm with nothing but a share and a count."""
 
     allowance = Unlimited()
+    waiting = False
 
     def __init__(self, name, share):
         self.name, self.share, self.trials, self.exhausted = name, share, 0, None

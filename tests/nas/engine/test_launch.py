@@ -2,8 +2,8 @@
 
 import pytest
 
-from nas.engine import launch
-from nas.errors import StoreError
+from nas.engine import launch, planning
+from nas.errors import StoreError, UsageError
 from nas.store import open_store
 
 
@@ -47,3 +47,20 @@ def test_two_studies_live_in_one_database(describe, search):
     with open_store(first.storage) as store:
         assert [study.name for study in store.studies()] == ["tried", "other"]
         assert all(len(store.trials(study.id)) == 2 for study in store.studies())
+
+
+@pytest.mark.parametrize("objective", ["gradient_norm", "parameters"])
+def test_the_first_objective_of_finals_is_a_metric(describe, objective):
+    config = describe(objectives=f"[{objective}, loss]")
+    config = config.model_copy(update={"finals": config.finals.model_copy(update={"top": 1})})
+    for refuse in (planning.plan, launch.search):
+        with pytest.raises(UsageError, match=f"{objective} is .*put loss first, or leave out the finals"):
+            refuse(config)
+
+
+def test_a_study_of_an_older_version_whose_finals_a_cost_decides_continues(describe):
+    config = describe(objectives="[parameters, loss]")
+    with launch.open_for(config) as store:
+        launch.enter(store, config)
+        finals = config.model_copy(update={"finals": config.finals.model_copy(update={"top": 1})})
+        assert launch.enter(store, finals).config["finals"]["top"] == 1
