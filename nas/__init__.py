@@ -45,15 +45,17 @@ def search(
     quiet: print no progress.
     runner: an object that runs units, in place of the runner that the search file names.
 
-    Close the result, or use it in a `with` statement. Raises `nas.errors.NasError` if the search file is invalid, the
-    database cannot be used, no trial gives a result, or Ctrl-C stops the search (`nas.engine.loop.Interrupted`).
+    Close the result, or use it in a `with` statement. Raises `nas.errors.NasError` if an argument or the search file is
+    invalid, the database cannot be used, no trial gives a result, or Ctrl-C stops the search
+    (`nas.engine.loop.Interrupted`).
     """
     _check()
     from nas import location
     from nas.config import searchfile
     from nas.engine import launch
 
-    loaded = searchfile.load(config) if isinstance(config, str | Path) else config
+    loaded = searchfile.loaded(config, "nas.search")
+    launch.check_runner(runner)
     url = None if storage is None else location.url(storage)
     return launch.search(launch.override(loaded, storage=url, address=address), quiet=quiet, runner=runner)
 

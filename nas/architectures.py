@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nas.errors import UsageError
 from searchspace import zoo
-from searchspace.errors import nearest
+from searchspace.errors import SpaceError, nearest
 from searchspace.model.architecture import Architecture
 
 if TYPE_CHECKING:
     from nas.store import Store, Study
+    from searchspace.tree import Scalar
 
 HASH_DIGITS = 6  # the fewest that identify an architecture
 HEXADECIMAL = set("0123456789abcdef")
@@ -21,21 +23,29 @@ FILE_ENDINGS = (".yaml", ".yml")
 def as_architecture(given: Architecture | str | Path) -> Architecture:
     """`given` itself, or what YAML text, a path or a name describes.
 
-    Raises UsageError if there is no such file, name or trial; SpaceError if the text is not an architecture.
+    Raises UsageError if there is no such file, name or trial, or for another type; SpaceError if the text is not an
+    architecture.
     """
     if isinstance(given, Architecture):
         return given
+    if not isinstance(given, str | Path) or not str(given).strip():
+        raise UsageError(
+            "An architecture is an Architecture, YAML text, the path of a file, a name of the zoo such as primer:tiny, "
+            f"or STUDY:TRIAL, but got {given!r} ({type(given).__name__})."
+        )
     text = str(given)
     return Architecture.parse(text) if "\n" in text or text.lstrip().startswith("{") else find(text)
 
 
-def find(reference: str, storage: str | None = None) -> Architecture:
+def find(reference: str, storage: str | None = None, given: Callable[[], Mapping[str, Scalar]] = dict) -> Architecture:
     """The architecture in the file `reference`, of that NAME or NAME:SIZE in the zoo, or of STUDY:TRIAL or STUDY:HASH.
+
+    given: makes values of fields that a file may leave out, such as `vocabulary`; called for an incomplete file.
 
     Raises UsageError if there is none, SpaceError if a file is not an architecture.
     """
     if Path(reference).is_file():
-        return Architecture.load(reference)
+        return _of_file(reference, given)
     name, colon, size = reference.partition(":")
     if name in zoo.names() and (not colon or set(size) - HEXADECIMAL):  # else `name` is a study
         return zoo.load(name, size or zoo.BASE)
@@ -53,6 +63,28 @@ def find(reference: str, storage: str | None = None) -> Architecture:
         f"There is no file {reference!r}, and no such name in the zoo.{nearest(reference, zoo.names())} "
         f"The zoo: {', '.join(zoo.names())}. A trial is written STUDY:NUMBER, as in quickstart:17."
     )
+
+
+def _of_file(path: str, given: Callable[[], Mapping[str, Scalar]]) -> Architecture:
+    try:
+        return Architecture.load(path)
+    except SpaceError:
+        if _is_search_file(path):
+            raise UsageError(
+                f"{path} is a search file, not an architecture; `nas search {path}` runs it. An architecture of its "
+                "study is written STUDY:TRIAL, as in quickstart:17."
+            ) from None
+        fields = given()
+        if not fields:
+            raise
+    return Architecture.load(path, given=fields)
+
+
+def _is_search_file(path: str) -> bool:
+    from searchspace.language import documents, language
+
+    found = documents.load(path, tags=language.TAGS).data
+    return isinstance(found, dict) and {"study", "space"} <= found.keys()
 
 
 def trial_reference(reference: str) -> tuple[str, int] | None:
@@ -82,5 +114,5 @@ def _open(study: str, storage: str | None) -> tuple[Store, Study]:
 
 
 def _near_file(path: Path) -> str:
-    beside = [each.name for ending in FILE_ENDINGS for each in path.parent.glob(f"*{ending}")]
-    return nearest(path.name, beside)
+    known = [each.name for ending in FILE_ENDINGS for each in path.parent.glob(f"*{ending}")]
+    return nearest(path.name, known)

@@ -11,7 +11,8 @@ import difflib
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -126,28 +127,52 @@ def checked(
     """`written` options of `thing` as values of the types that its signature declares.
 
     The key '' is the first option, written without its name. If `thing` takes `**kwargs`, other
-    options pass unchecked. Raises UsageError that begins with `what` and names the option, the value and what is valid.
+    options pass unchecked. Raises UsageError that begins with `what` and names, for every mistake, the option, the
+    value and what is valid.
     """
     given = frozenset(given)
     accepted = options(thing, given)
     hints = _hints(thing, accepted)
     open_ended = any(each.kind is each.VAR_KEYWORD for each in inspect.signature(thing).parameters.values())
     values: dict[str, Any] = {}
+    mistakes: list[str] = []  # each continues the sentence that begins with `what`
     for key, value in written.items():
         name = next(iter(accepted), UNNAMED) if key == UNNAMED else key
         if name in accepted:
-            values[name] = _converted(hints.get(name, Any), value, what, name)
+            try:
+                values[name] = _converted(hints.get(name, Any), value, name)
+            except ValueError as error:
+                values[name] = value
+                mistakes.append(str(error))
         elif name == UNNAMED:
-            raise UsageError(f"{what} takes no options, but got {value!r}.")
+            mistakes.append(f" takes no options, but got {value!r}.")
         elif open_ended and name not in given:
             values[name] = value
         else:
             known = f"Its options: {', '.join(accepted)}." if accepted else "It takes no options."
-            raise UsageError(f"{what} has no option {name!r}.{nearest(name, accepted)} {known}")
-    for name, parameter in accepted.items():
-        if parameter.default is parameter.empty and name not in values:
-            raise UsageError(f"{what} needs the option {name!r}.")
+            mistakes.append(f" has no option {name!r}.{nearest(name, accepted)} {known}")
+    required = [name for name, each in accepted.items() if each.default is each.empty]
+    mistakes += [f" needs the option {name!r}." for name in required if name not in values]
+    if mistakes:
+        raise UsageError(all_mistakes(what, mistakes))
     return values
+
+
+def all_mistakes(what: str, mistakes: Sequence[str]) -> str:
+    """One mistake as the end of a sentence that begins with `what`; several as a list, one a line."""
+    if len(mistakes) == 1:
+        return f"{what}{mistakes[0]}"
+    listed = "".join(f"\n  - {each.lstrip(' ,:')}" for each in mistakes)
+    return f"{what} has {len(mistakes)} mistakes:{listed}"
+
+
+def plain_message(message: str) -> str:
+    """A message of pydantic in plain English: 'Input should be greater than 1' -> 'must be greater than 1'."""
+    return re.sub(
+        r"^(Value error, |(Input|String|List|Tuple|Dictionary|Set) should (?=be|have|match))",
+        lambda found: "" if found[0] == "Value error, " else "must ",
+        message,
+    )
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -171,7 +196,8 @@ def _hints(thing: Callable[..., Any], names: Iterable[str]) -> dict[str, Any]:
     return found
 
 
-def _converted(hint: Any, value: Any, what: str, option: str) -> Any:
+def _converted(hint: Any, value: Any, option: str) -> Any:
+    """`value` as `hint` wants it. Raises ValueError with the end of a sentence that begins with the part."""
     try:
         import pydantic
     except ImportError:  # a machine without pydantic, for measurements only: the thing's own checks remain
@@ -181,9 +207,8 @@ def _converted(hint: Any, value: Any, what: str, option: str) -> Any:
     except pydantic.ValidationError as error:
         first = error.errors()[0]
         place = ".".join([option, *(str(part) for part in first["loc"])])
-        message = first["msg"].removeprefix("Value error, ")
         near = nearest(value, get_args(hint)) if get_origin(hint) is Literal and isinstance(value, str) else ""
-        raise UsageError(f"{what}, option {place!r}: {message}, but got {value!r}.{near}") from error
+        raise ValueError(f", option {place!r}: {plain_message(first['msg'])}, but got {value!r}.{near}") from error
 
 
 def _adapter(hint: Any) -> pydantic.TypeAdapter[Any]:

@@ -22,12 +22,14 @@ from nas.config.schema import SearchConfig
 from nas.engine import leases, session
 from nas.engine.units import Units
 from nas.errors import NasError, UsageError
+from nas.metrics import RUN
 from nas.store import Store, Trial, Unit, UnitKind, UnitState
 from nas.store import Study as Record
 from nas.work import Failure, FailureKind, Outcome
 from searchspace.model.architecture import Architecture
 
 LEASE_SECONDS = 3600.0
+ENDED = (UnitState.DONE, UnitState.FAILED)
 
 
 class LeaseLost(NasError):
@@ -141,22 +143,47 @@ class Study:
         failure: str | None = None,
         seconds: float = 0.0,
     ) -> bool:
-        """Record `metrics`, or why there are none. False if the lease has run out and another owner has the unit.
+        """Record `metrics`, or why there are none. False if nothing was recorded: the unit has a result already, or its
+        lease has run out and another owner has it.
 
         An objective that is not finite is recorded as a failure. `seconds` count as training time. Raises UsageError
-        if a metric that an objective needs is missing, or if both metrics and a failure are given.
+        if a metric that an objective needs is missing, if a metric is not a number or has the name of a cost objective
+        or of the runner (`run/...`), or if both metrics and a failure are given.
         """
         if failure is not None and metrics:
             raise UsageError("A unit has metrics or a failure, not both.")
+        measured = self._checked(metrics or {}, asked.kind)
+        if self._ended(asked):
+            return False
         outcome = Outcome(
             trial=asked.trial,
             rung=asked.rung,
             kind="probe" if asked.kind == "probe" else "train",
             seconds=seconds,
-            metrics=dict(metrics or {}),
+            metrics=measured,
             failure=None if failure is None else Failure(FailureKind.TASK_ERROR, failure),
         )
         return self._units.end(self._unit(asked), outcome).recorded
+
+    def _checked(self, metrics: Mapping[str, float], kind: str) -> dict[str, float]:
+        """`metrics` as numbers. Raises UsageError for one that the caller cannot tell."""
+        stages = {each.name: each.stage for each in self._proposer.scores.objectives}
+        reserved = {"cost", "probe"} if kind == "train" else {"cost"}
+        for name in metrics:
+            if str(name).startswith(RUN):
+                raise UsageError(
+                    f"The metric {name!r} has a name of the runner: {RUN}... is what `nas search` measures."
+                )
+            if stages.get(name) in reserved:
+                raise UsageError(
+                    f"{name!r} is found by the search before training; tell the metrics of the trained model only."
+                )
+        return {name: _number(name, value) for name, value in metrics.items()}
+
+    def _ended(self, asked: Ask) -> bool:
+        """Whether the unit has a result."""
+        units = self.store.units(self.record.id, asked.trial)
+        return any(each.id == asked.unit and each.state in ENDED for each in units)
 
     def _unit(self, asked: Ask) -> Unit:
         """The unit as the store knows it, held by the asker."""
@@ -193,6 +220,15 @@ class Study:
         return Architecture.parse(self.store.trial(self.record.id, trial).architecture)
 
 
+def _number(name: str, value: Any) -> float:
+    try:
+        if isinstance(value, str | bytes | bool) or value is None:
+            raise TypeError
+        return float(value)  # a tensor or an array with one element is a number too
+    except (TypeError, ValueError):
+        raise UsageError(f"The metric {name!r} must be a number, but got {value!r}.") from None
+
+
 def open_study(url: str | Path, name: str, config: SearchConfig | str | Path | None = None) -> Study:
     """The study `name` in the database at `url`. With a search file or a config it is created if it is not there.
 
@@ -204,8 +240,7 @@ def open_study(url: str | Path, name: str, config: SearchConfig | str | Path | N
     if config is None:
         store, record = location.open_existing(name, str(url))
         return _opened(store, lambda: record)
-    if not isinstance(config, SearchConfig):
-        config = searchfile.load(config)
+    config = searchfile.loaded(config, "nas.open_study")
     config = config.model_copy(update={"study": name, "storage": location.url(url)})
     store = launch.open_for(config)
     return _opened(store, lambda: launch.enter(store, config), config)

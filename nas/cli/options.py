@@ -77,7 +77,9 @@ LENGTH = 1024  # positions that costs are computed for by default
 Length = Annotated[
     int | None,
     typer.Option(
-        min=1, help=f"Sequence length for costs. Default: that of the trial's task, else {LENGTH}.", show_default=False
+        min=1,
+        help=f"Sequence length for costs. Default: that of the task of a trial or an export, else {LENGTH}.",
+        show_default=False,
     ),
 ]
 Batch = Annotated[int, typer.Option(min=1, help="Sequences in a batch.")]
@@ -87,19 +89,22 @@ Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")]
 def cost_shape(reference: str, storage: str | None, *, length: int | None = None, batch: int = 1) -> Shape:
     """The input that the costs of `reference` are computed for.
 
-    A trial has the length of its study's task, and halting blocks count at the depth that the trial measured. `length`
-    replaces the length. Raises UsageError or StoreError if `reference` is written as a trial that does not exist.
+    A trial has the length of its study's task, and halting blocks count at the depth that the trial measured. An
+    exported file keeps both in its header. `length` replaces the length. Raises UsageError or StoreError if `reference`
+    is written as a trial that does not exist.
     """
     from nas import architectures, location
-    from nas.config import factory
-    from nas.config.schema import SearchConfig
-    from nas.report.depth import at_trial_depth
+    from nas.exports.header import at_exported_depth
     from searchspace.cost import Shape
 
     shape = Shape(batch=batch, length=length or LENGTH)
     trial = architectures.trial_reference(reference)
     if trial is None:
-        return shape
+        return at_exported_depth(reference, shape, length=length)
+    from nas.config import factory
+    from nas.config.schema import SearchConfig
+    from nas.report.depth import at_trial_depth
+
     store, study = location.open_existing(trial[0], storage)
     with store:
         if length is None:

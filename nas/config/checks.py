@@ -46,8 +46,8 @@ def _written(found: Value) -> str:
 def check_objective(objective: Objective, task: Task, name: str) -> None:
     """Raise ValueError if `objective` is a metric that `task`, called `name`, does not report, or turned around.
 
-    The user decides the direction of a metric that the task does not declare. A user's own task that declares no metrics
-    may have any.
+    The user decides the direction of a metric that the task does not declare. A user's own task that declares no
+    metrics may have any.
     """
     declared = reported(task)
     if declared is None or not isinstance(objective, MetricObjective):

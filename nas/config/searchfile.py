@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -16,6 +15,7 @@ from nas.errors import NasError, UsageError
 from nas.finals.expected import kind
 from nas.objectives import registry as objectives
 from nas.objectives.contract import Objective
+from nas.registry import plain_message
 from nas.store.engine import parse as parse_url
 from nas.tasks.fields import BYTES, decided
 from nas.training.recipe import Recipe
@@ -34,6 +34,18 @@ def load(path: str | Path) -> SearchConfig:
         return _read(documents.load(path, tags=language.TAGS), path.parent)
     except SpaceError as error:
         raise UsageError(str(error)) from None
+
+
+def loaded(config: Any, caller: str) -> SearchConfig:
+    """`config` itself, or the search file at this path. Raises UsageError if it is neither, or the file is invalid."""
+    if isinstance(config, SearchConfig):
+        return config
+    if isinstance(config, str | Path) and str(config):
+        return load(config)
+    raise UsageError(
+        f"{caller} expects the path of a search file, or a SearchConfig that `nas.config.searchfile.parse` made from "
+        f"YAML text, but got {_short(config)} ({type(config).__name__})."
+    )
 
 
 def parse(text: str, source: str = "<text>", folder: str | Path = ".") -> SearchConfig:
@@ -235,7 +247,7 @@ class _Reading:
             listed = f"Known: {', '.join(known)}." if known else "There are no options."
             self.problem(f"there is no {path[-1]!r} here.{near} {listed}", path)
         else:
-            message = re.sub(r"^Value error, ", "", item["msg"])
+            message = plain_message(item["msg"])
             self.problem(f"{message[0].lower()}{message[1:]}, but found {_short(item['input'])}", path)
 
 

@@ -187,6 +187,16 @@ def enter(store: Store, config: SearchConfig) -> Study:
     return store.study(config.study)
 
 
+def check_runner(runner: object) -> None:
+    """Raise UsageError if `runner` cannot run units; None is the runner that the search file names."""
+    missing = [name for name in ("submit", "wait", "close") if not callable(getattr(runner, name, None))]
+    if runner is not None and missing:
+        raise UsageError(
+            f"runner must be an object that runs units (`nas.runners.contract.Runner`), but got {_short(runner)}. The "
+            "search file chooses a runner by name, as in `runner: inline`."
+        )
+
+
 def check_finals(config: SearchConfig, *, known: bool) -> None:
     """Raise UsageError if the first objective cannot decide the finals; a file says so when it is read.
 

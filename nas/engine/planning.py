@@ -25,12 +25,15 @@ from nas.report.spending import LABELS, amount
 from nas.report.tables import duration, short
 from nas.store import open_store
 from nas.store.engine import file_of, parse
-from nas.work import Work
+from nas.work import Outcome, Work
+from searchspace.model.architecture import Architecture
 from searchspace.model.build import cost
+from searchspace.model.halting import UNTRAINED, halting_note
 
 SAMPLES = 25  # feasible points whose costs are computed
 DRAWN = 200  # points among which the infeasible ones are counted
 TIMED_STEPS = 5
+HALTING = f"halting blocks count at {UNTRAINED}, and later at the depth that each trial measures"
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,8 @@ class Plan:
     baselines: tuple[str, ...]
     parameters: tuple[int, int, int]  # lowest, median, highest of the samples
     flops: tuple[int, int, int]  # for one sequence
+    warnings: tuple[str, ...]  # samples that cannot be trained, and why
+    halting: str  # at which depth FLOPs of halting blocks are counted; "" if no sample has them
     forecast: Forecast
     milliseconds_a_step: float
     seconds_a_unit: float  # to build and to evaluate, without the steps
@@ -75,7 +80,7 @@ class Plan:
             ("strategy", self.strategy),
             *(("baseline", each) for each in self.baselines),
             ("parameters", _range(self.parameters)),
-            ("flops", f"{_range(self.flops)} a sequence"),
+            ("flops", f"{_range(self.flops)} a sequence{self.halting and f'; {self.halting}'}"),
             *([("budget", self._budget())] if set(self.budget) - {"trials"} else []),
             ("trials", self._trials()),
             ("finals", self._finals()),
@@ -84,6 +89,7 @@ class Plan:
                 f"{self.milliseconds_a_step:.0f} ms, and {self.seconds_a_unit:.1f} s a unit to build and evaluate",
             ),
             ("time", self._time()),
+            *(("warning", each) for each in self.warnings),
         ]
         if not self.forecast.final_units:
             lines = [line for line in lines if line[0] != "finals"]
@@ -124,7 +130,8 @@ class Plan:
 def plan(config: SearchConfig) -> Plan:
     """Check everything that a search checks, and estimate its cost.
 
-    Raises NasError for whatever `nas search` rejects, and if a sample of the space cannot be trained.
+    A sample that cannot be trained is a warning. Raises NasError for whatever `nas search` rejects, and if none of
+    three samples can be trained.
     """
     objectives = factory.objectives(config)
     found, settled = _found(config, objectives)
@@ -134,7 +141,8 @@ def plan(config: SearchConfig) -> Plan:
     refused = sum(not space.feasible(space.sample(generator, feasible=False)) for _ in range(DRAWN)) / DRAWN
     samples = [space.sample(generator).architecture for _ in range(SAMPLES)]
     costs = sorted(((cost(each, shape), each) for each in samples), key=lambda pair: pair[0].training_flops)
-    step, unit = _timed(config, costs[len(costs) // 2][1].text())
+    typical = [costs[place][1] for place in (len(costs) // 2, 0, -1)]  # of median, lowest and highest cost
+    step, unit, warnings = _timed(config, typical)
     rates = Rates(
         tokens=factory.step_tokens(config),
         flops=statistics.median(each.training_flops for each, _ in costs) * factory.task(config).shape.batch,
@@ -163,6 +171,8 @@ def plan(config: SearchConfig) -> Plan:
         ),
         parameters=_spread([each.parameters for each, _ in costs]),
         flops=_spread([each.expected_flops for each, _ in costs]),
+        warnings=warnings,
+        halting=HALTING if any(halting_note(each, shape) for each in samples) else "",
         forecast=ahead,
         milliseconds_a_step=step * 1000,
         seconds_a_unit=unit,
@@ -182,8 +192,25 @@ def _seconds(ahead: Forecast, step: float, unit: float, minutes: float | None) -
     return search if minutes is None else min(search, minutes * 60), finals
 
 
-def _timed(config: SearchConfig, architecture: str) -> tuple[float, float]:
-    """Seconds of a training step, and of the rest of a unit. The first run is a warm-up for the second."""
+def _timed(config: SearchConfig, samples: Sequence[Architecture]) -> tuple[float, float, tuple[str, ...]]:
+    """Seconds of a training step, and of the rest of a unit, of the first sample that can be trained; why the
+    others failed.
+
+    Raises NasError if none can be trained: most trials of the search would fail too.
+    """
+    failed: list[str] = []
+    for each in dict.fromkeys(samples):
+        outcome = _trained(config, each.text())
+        if outcome.failure is None:
+            step = factory.task(config).shape.rows / outcome.metrics[metrics.of_run("tokens_per_second")]
+            return step, max(0.0, outcome.seconds - TIMED_STEPS * step), tuple(failed)
+        reason = f"{outcome.failure.kind}: {outcome.failure.message}"
+        failed.append(f"sample {each.short} of the space cannot be trained, so a trial of it would fail ({reason})")
+    raise NasError(f"No sample of the space could be trained. The last one: {reason}")
+
+
+def _trained(config: SearchConfig, architecture: str) -> Outcome:
+    """A few steps of training. The first run is a warm-up for the second."""
     from nas.training.unit import run
 
     def unit(steps: int) -> Work:
@@ -204,12 +231,7 @@ def _timed(config: SearchConfig, architecture: str) -> tuple[float, float]:
         )
 
     outcome = run(unit(1))
-    if outcome.failure is None:
-        outcome = run(unit(TIMED_STEPS))
-    if outcome.failure is not None:
-        raise NasError(f"A sample of the space could not be trained: {outcome.failure.kind}: {outcome.failure.message}")
-    step = factory.task(config).shape.rows / outcome.metrics[metrics.of_run("tokens_per_second")]
-    return step, max(0.0, outcome.seconds - TIMED_STEPS * step)
+    return outcome if outcome.failure is not None else run(unit(TIMED_STEPS))
 
 
 def _found(config: SearchConfig, objectives: Sequence[Objective]) -> tuple[str, SearchConfig]:

@@ -92,8 +92,12 @@ def rows(store: Store, study: Study, some: Sequence[Trial]) -> list[dict[str, An
 
 
 def shown(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows for people: columns for arms and steps if they differ, and a mark for baselines if there is one."""
-    optional = {name for name in ("arm", "steps") if len({each[name] for each in rows}) > 1}
+    """Rows for people: a column for arms if there are several, one for steps if a rung does not always end at the same,
+    and a mark for baselines if there is one.
+    """
+    arms = len({each["arm"] for each in rows}) > 1
+    steps = len({(each["rung"], each["steps"]) for each in rows}) > len({each["rung"] for each in rows})
+    optional = {name for name, wanted in (("arm", arms), ("steps", steps)) if wanted}
     marked = any(each["baseline"] for each in rows)
     hidden = {"final", "baseline", "activity", "arm", "steps"} - optional
     return [
@@ -110,7 +114,8 @@ def story(store: Store, study: Study, number: int) -> dict[str, Any]:
     Raises UsageError if there is no such trial.
     """
     trial = store.trial(study.id, number)
-    activity = by_trial(each for each in progress(store, study) if each.number == number)
+    open_units = [each for each in progress(store, study) if each.number == number]
+    activities = {(each.kind, each.rung): each.activity.value for each in open_units}
     return {
         "study": study.name,
         "trial": trial.number,
@@ -129,13 +134,23 @@ def story(store: Store, study: Study, number: int) -> dict[str, Any]:
                 **(unit.values or {}),
                 "seconds": unit.seconds,
                 "kind": unit.kind.value,
+                **({"activity": found} if (found := activities.get((unit.kind.value, unit.rung))) else {}),
             }
             for unit in store.units(study.id, number)
         ],
         "final": trial.final,
         "arm": trial.arm,
-        "activity": _activity(trial, activity),
+        "activity": _activity(trial, by_trial(open_units)),
     }
+
+
+def shown_rungs(told: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The units of a `story` for people: one that has not ended is running, interrupted or paused."""
+    return [
+        {name: value for name, value in each.items() if name != "activity"}
+        | {"state": each.get("activity", each["state"])}
+        for each in told["rungs"]
+    ]
 
 
 def _activity(trial: Trial, found: Mapping[int, Activity]) -> str | None:

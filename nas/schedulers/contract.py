@@ -48,8 +48,8 @@ class Scheduler(Protocol):
     An attribute `settled`, if there is one, has the options that the study keeps, although the search file leaves them
     out: a later release may have another default.
 
-    Each arm of a study has a scheduler of its own. Trials are numbered from 0 within the arm, without gaps, in the order
-    in which they were started.
+    Each arm of a study has a scheduler of its own. Trials are numbered from 0 within the arm, without gaps, in the
+    order in which they were started.
     """
 
     def start(self, number: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from sqlalchemy import Alias, ColumnElement, Connection, Select, and_, case, func, select, type_coerce, union
+from sqlalchemy import ColumnElement, Connection, FromClause, Select, and_, case, func, select, type_coerce, union
 
 from nas.store.models import study, trial, unit, unit_is_open
 from nas.store.records import (
@@ -55,7 +55,7 @@ def pace(connection: Connection, study_id: int) -> list[Pace]:
     return [Pace(*row) for row in connection.execute(statement)]
 
 
-def _follows(before: Alias) -> ColumnElement[bool]:
+def _follows(before: FromClause) -> ColumnElement[bool]:
     """Whether `before` is the rung of the same trial before that of `unit`."""
     same = and_(before.c.trial_id == unit.c.trial_id, before.c.kind == UnitKind.TRAIN)
     return and_(same, before.c.rung == unit.c.rung - 1)

@@ -8,11 +8,11 @@ may, as options of the schedule.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import NoneType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -21,12 +21,14 @@ from nas.criteria.registry import Criterion
 from nas.criteria.registry import registry as criteria
 from nas.errors import UsageError
 from nas.options import number
-from nas.registry import UNNAMED, Registry, checked, nearest
+from nas.registry import UNNAMED, Registry, all_mistakes, checked, nearest
 from nas.tasks.contract import Batch, Task, defines_outputs
 from nas.training.optimisers.registry import registry as optimisers
 from nas.training.schedules.registry import Schedule
 from nas.training.schedules.registry import registry as schedules
 from searchspace.contract import Context
+
+T = TypeVar("T")
 
 LEARNING_RATE = "learning_rate"
 OF_THE_OPTIMISER = (LEARNING_RATE, "weight_decay", "betas")
@@ -76,20 +78,33 @@ class Recipe:
 
     @classmethod
     def read(cls, options: Mapping[str, Any]) -> Recipe:
-        """The recipe of a search file. Raises UsageError for an unknown name or an invalid value, with the nearest."""
+        """The recipe of a search file. Raises UsageError with all unknown names and invalid values, and the nearest."""
         keys = (*OF_THE_OPTIMISER, *OF_THE_SCHEDULE, "optimiser", "schedule", "criterion", "clip", "precision")
-        for name in options:
-            if name not in keys:
-                raise UsageError(f"recipe: there is no {name!r}.{_meant(name, keys)} Known: {', '.join(keys)}.")
-        plain = checked(
-            plain_options, {name: options[name] for name in ("clip", "precision") if name in options}, "recipe"
+        mistakes = [
+            f": there is no {name!r}.{_meant(name, keys)} Known: {', '.join(keys)}."
+            for name in options
+            if name not in keys
+        ]
+
+        def attempt(read: Callable[[], T]) -> T | None:
+            try:
+                return read()
+            except UsageError as error:
+                mistakes.append(str(error).removeprefix("recipe"))
+                return None
+
+        plain = attempt(
+            lambda: checked(
+                plain_options, {key: options[key] for key in ("clip", "precision") if key in options}, "recipe"
+            )
         )
-        return cls(
-            _part(optimisers, options.get("optimiser", "adamw"), options, OF_THE_OPTIMISER),
-            _part(schedules, options.get("schedule", "cosine"), options, OF_THE_SCHEDULE),
-            _part(criteria, options["criterion"], options, ()) if options.get("criterion") is not None else None,
-            **plain,
-        )
+        optimiser = attempt(lambda: _part(optimisers, options.get("optimiser", "adamw"), options, OF_THE_OPTIMISER))
+        schedule = attempt(lambda: _part(schedules, options.get("schedule", "cosine"), options, OF_THE_SCHEDULE))
+        criterion = options.get("criterion")
+        chosen = None if criterion is None else attempt(lambda: _part(criteria, criterion, options, ()))
+        if mistakes or optimiser is None or schedule is None:
+            raise UsageError(all_mistakes("recipe", mistakes))
+        return cls(optimiser, schedule, chosen, **plain or {})
 
     @property
     def learning_rate(self) -> float:

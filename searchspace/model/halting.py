@@ -8,6 +8,8 @@ from searchspace.cost import Shape
 from searchspace.model.architecture import Architecture
 from searchspace.parts import Part
 
+UNTRAINED = "the depth of an untrained model"
+
 
 def halting_note(architecture: Architecture, shape: Shape) -> str:
     """How many steps of the halting blocks `Cost.expected_flops` counts for `shape`; "" if no block halts.
@@ -19,7 +21,7 @@ def halting_note(architecture: Architecture, shape: Shape) -> str:
     if not depths:
         return ""
     steps = ", ".join(f"{expected:.3g} of {times}" for expected, times in depths)
-    source = "the depth of an untrained model" if shape.halting_steps is None else "the mean depth measured in training"
+    source = UNTRAINED if shape.halting_steps is None else "the mean depth measured in training"
     return f"FLOPs count {steps} steps of halting: {source}. Training FLOPs count every step."
 
 

@@ -63,3 +63,27 @@ def test_a_search_gives_its_best_trial_its_front_and_a_short_repr(tmp_path, monk
         assert result.best in result.front
         assert repr(result).startswith(f"<Result of study 'small': best trial {result.best.number} {{'bits_per_byte': ")
     assert (tmp_path / "elsewhere.db").exists()
+
+
+@pytest.mark.parametrize("config", [5, {"study": "small"}, "", None])
+def test_a_search_of_something_else_says_what_is_expected(config):
+    with pytest.raises(UsageError, match=r"expects the path of a search file, or a SearchConfig .* but got"):
+        nas.search(config)
+
+
+def test_a_runner_by_name_is_refused_with_a_way_out(tmp_path):
+    (tmp_path / "search.yaml").write_text(SEARCH)
+    with pytest.raises(UsageError, match="chooses a runner by name, as in `runner: inline`"):
+        nas.search(tmp_path / "search.yaml", runner="inline")
+
+
+@pytest.mark.parametrize("given", [None, "", 7, {"kind": "decoder"}])
+def test_building_something_else_says_what_is_expected(given):
+    with pytest.raises(UsageError, match="An architecture is an Architecture, YAML text, the path of a file"):
+        nas.build(given)
+
+
+def test_building_a_search_file_is_explained(tmp_path):
+    (tmp_path / "search.yaml").write_text(SEARCH)
+    with pytest.raises(UsageError, match=r"search\.yaml is a search file, not an architecture"):
+        nas.build(tmp_path / "search.yaml")

@@ -143,17 +143,17 @@ def test_an_option_without_its_name_is_the_first(registry):
     "name, written, message",
     [
         ("full", {}, r"thing 'full' needs the option 'size'"),
-        ("full", {"size": 0}, r"thing 'full', option 'size': Input should be greater than or equal to 1, but got 0"),
-        ("full", {"size": 1, "steps": [1, "x"]}, r"option 'steps\.1': Input should be a valid integer.* but got"),
-        ("full", {"size": 1, "kind": "tow"}, r"option 'kind': Input should be 'one' or 'two', but got 'tow'\. Did you"),
-        ("full", {"size": 1, "model": {"depth": "x"}}, r"option 'model\..*depth': Input should be a valid integer"),
-        ("full", {"size": 1, "plain": 3}, r"option 'plain': Input should be an instance of Plain, but got 3"),
+        ("full", {"size": 0}, r"thing 'full', option 'size': must be greater than or equal to 1, but got 0"),
+        ("full", {"size": 1, "steps": [1, "x"]}, r"option 'steps\.1': must be a valid integer.* but got"),
+        ("full", {"size": 1, "kind": "tow"}, r"option 'kind': must be 'one' or 'two', but got 'tow'\. Did you"),
+        ("full", {"size": 1, "model": {"depth": "x"}}, r"option 'model\..*depth': must be a valid integer"),
+        ("full", {"size": 1, "plain": 3}, r"option 'plain': must be an instance of Plain, but got 3"),
         ("full", {"siez": 1}, r"has no option 'siez'\. Did you mean 'size'\? Its options: size, kind, steps"),
         ("full", {"space": 1, "size": 1}, r"thing 'full' has no option 'space'"),
         ("full", {3: 1, "size": 1}, r"thing 'full' has no option 3\. Its options: size"),
         ("full", {"size": 1, "kind": "two"}, r"thing 'full': two needs a size of 2 or more"),
-        ("inherits", {"seed": 1, "rate": 0}, r"option 'rate': Input should be greater than 0, but got 0"),
-        ("data", {"width": "wide"}, r"thing 'data', option 'width': Input should be a valid integer"),
+        ("inherits", {"seed": 1, "rate": 0}, r"option 'rate': must be greater than 0, but got 0"),
+        ("data", {"width": "wide"}, r"thing 'data', option 'width': must be a valid integer"),
         ("function", {"limit": 3}, r"thing 'function' needs the option 'path'"),
         ("nothing", {"x": 3}, r"thing 'nothing' has no option 'x'\. It takes no options\."),
     ],
@@ -209,3 +209,12 @@ def test_modules_are_found_in_a_package_and_in_those_inside_it(tmp_path, monkeyp
     registry = importlib.import_module("found_by_name").registry
     assert registry.names() == ["deep", "outer"]
     assert registry.make("deep", {}, {}) == "deep"
+
+
+def test_all_mistakes_of_one_part_are_told_together():
+    with pytest.raises(UsageError) as caught:
+        checked(Full, {"siez": 1, "kind": "tow", "steps": ["x"]}, "thing 'full'", ("space",))
+    first, *mistakes = str(caught.value).splitlines()
+    assert first == "thing 'full' has 4 mistakes:"
+    hints = ("no option 'siez'. Did you mean 'size'?", "Did you mean 'two'?", "'steps.0'", "needs the option 'size'")
+    assert all(hint in mistake for hint, mistake in zip(hints, mistakes, strict=True))

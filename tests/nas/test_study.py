@@ -120,3 +120,28 @@ def test_a_file_a_name_and_a_trial_are_built(opened, tmp_path, monkeypatch):
     for name in (tmp_path / "asked.yaml", "mine:0", f"mine:{asked.architecture.short}"):
         assert nas.build(name)(tokens).shape == (1, 4, 256)
     assert nas.build("universal_transformer:small")(tokens).shape[:2] == (1, 4)
+
+
+def test_a_unit_is_told_once(opened):
+    (asked,) = opened.ask()
+    assert opened.tell(asked, {"loss": 1.0})
+    assert not opened.tell(asked, {"loss": 0.5})
+    assert not opened.tell(asked, failure="late")
+    assert opened.store.trial(opened.record.id, asked.trial).values["loss"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("metrics", "hint"),
+    [
+        ({"loss": "low"}, "'loss' must be a number, but got 'low'"),
+        ({"loss": None}, "must be a number"),
+        ({"loss": True}, "must be a number"),
+        ({"loss": 1.0, "run/steps": 4}, "a name of the runner"),
+        ({"loss": 1.0, "parameters": 7}, "'parameters' is found by the search before training"),
+    ],
+)
+def test_a_metric_that_cannot_be_told_is_named_and_the_unit_stays_open(metrics, hint, opened):
+    (asked,) = opened.ask()
+    with pytest.raises(UsageError, match=hint):
+        opened.tell(asked, metrics)
+    assert opened.tell(asked, {"loss": torch.tensor(1.5)})

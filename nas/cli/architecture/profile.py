@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from nas.cli.app import app
-from nas.cli.options import ArchitectureName, AsJson, Batch, Device, Storage
+from nas.cli.options import ArchitectureName, AsJson, Batch, Device, Storage, cost_shape
 from nas.cli.output import note, print_rows
 from nas.errors import UsageError
 from nas.report.tables import rendered
@@ -39,6 +39,7 @@ def profile(
     from kernels.dispatch import tuned
     from nas import architectures, tuning
     from nas.latency import profile as profiling
+    from searchspace.model.halting import UNTRAINED, halting_note
     from tuner.device import fingerprint
 
     found = architectures.find(architecture, storage)
@@ -60,6 +61,8 @@ def profile(
     rows = [{**each.to_dict(), "recorded": before.of(each, length, batch)} for each in measured]
     if not as_json:
         note(f"{fingerprint(device).name}, length {length}, batch {batch}; milliseconds")
+        if halting := halting_note(found, cost_shape(architecture, storage)):
+            note(f"{halting} The times are those of {UNTRAINED}.")
         for recorded in filter(None, (row["recorded"] for row in rows)):
             note(recorded["says"])
         left_out = ("served", "recorded")

@@ -57,7 +57,7 @@ def show(
     if history:
         note("\n" + trials.story_text(history))
         if history["rungs"]:
-            note(rendered(history["rungs"]))
+            note(rendered(trials.shown_rungs(history)))
         if served := evidence.served(history["evidence"]):
             note("\nTuned kernels used for the latency:\n" + rendered(served))
 

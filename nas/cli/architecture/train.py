@@ -35,7 +35,7 @@ def train(
     storage: Storage = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train ARCHITECTURE and evaluate it on held-out data.
+    """Train ARCHITECTURE and evaluate it on held-out data. A file may leave out what the task decides (vocabulary).
 
     Example: nas train transformer_modern:small --data 'texts/*.txt' --steps 500
     """
@@ -44,7 +44,7 @@ def train(
 
     options = {key: value for key, value in (("data", data), ("length", length)) if value is not None}
     outcome = standalone.train(
-        architectures.find(architecture, storage).text(),
+        architectures.find(architecture, storage, lambda: standalone.decided_fields({task: options})).text(),
         {task: options},
         {} if learning_rate is None else {"learning_rate": learning_rate},
         steps=steps,

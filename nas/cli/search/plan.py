@@ -11,7 +11,7 @@ from nas.cli.output import print_json
 def plan(file: SearchFile, storage: Storage = None, as_json: AsJson = False) -> None:
     """Check FILE and print what would run: the size of the space, the baselines, the cost of a trial, the time.
 
-    It rejects exactly what `nas search` rejects.
+    It rejects what `nas search` rejects, and a space without a sample that can be trained.
 
     Example: nas plan examples/quickstart.yaml
     """

@@ -171,6 +171,9 @@ def test_the_flops_of_a_halting_trial_are_the_same_number_everywhere(files, nas)
         compared["costs"]
     )
     assert "3.25 of 6 steps" in shown["halting"] and "3.25 of 6 steps" in nas("show", "tiny:0").out
+    (export,) = nas("export", "tiny", "--trial", "0", "--json").json()["files"]
+    assert nas("show", export, "--json").json()["cost"]["flops"] == best["flops"]
+    assert "3.25 of 6 steps" in nas("show", export).out
     assert "2 of 6 steps" in untrained["halting"]
     assert untrained["cost"]["flops"] < best["flops"] < shown["cost"]["maximum_flops"]
 

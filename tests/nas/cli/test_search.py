@@ -146,6 +146,11 @@ def test_an_architecture_is_trained_and_evaluated(files, nas):
     assert "step 2/2" in ended.err
 
 
+def test_an_architecture_may_leave_out_what_the_task_decides(files, nas):
+    (files / "open.yaml").write_text("kind: decoder\nwidth: 16\nbody: [feed_forward]\n")
+    assert nas("train", "open.yaml", "--steps", "1", "--data", "text.txt", "--length", "16").code == 0
+
+
 def test_training_prints_json(files, nas):
     ended = nas("train", "baseline.yaml", "--steps", "2", "--data", "text.txt", "--length", "16", "--json")
 

@@ -26,7 +26,7 @@ limits: {unit_seconds: 60}
 """
 
 MISTAKES = {  # what is written instead, and what is said of it
-    "study: 'a b'": ("study: mine", "1: study: string should match pattern", "'a b'"),
+    "study: 'a b'": ("study: mine", "1: study: must match pattern", "'a b'"),
     "width: !choice [32, 6x]": ("width: !choice [32, 64]", "4: space.width", "6x"),
     "residual: !choice [attenton]": ("residual: !choice [attention, feed_forward]", "6: space.body", "'attention'?"),
     "kind: encoder\n  classes: 3": ("kind: decoder", "2: space: The task LanguageModel needs kind: decoder", "encoder"),

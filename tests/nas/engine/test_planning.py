@@ -65,6 +65,21 @@ def test_a_sample_that_cannot_be_trained_is_told(describe, monkeypatch):
         planning.plan(describe())
 
 
+def test_one_sample_that_cannot_be_trained_is_a_warning(describe, monkeypatch):
+    train, failed = unit.run, []
+
+    def run(work):
+        if not failed:
+            failed.append(work)
+            return Outcome(trial=0, rung=0, seconds=0.1, failure=Failure(FailureKind.OUT_OF_MEMORY, "too large"))
+        return train(work)
+
+    monkeypatch.setattr(unit, "run", run)
+    made = planning.plan(describe())
+    assert len(made.warnings) == 1 and "(out of memory: too large)" in made.as_text()
+    assert made.milliseconds_a_step > 0
+
+
 def test_a_search_without_a_result_is_summed_up_in_words(describe, search):
     config = describe(budget="{trials: 2}")
     store = launch.open_for(config)

@@ -40,9 +40,9 @@ def tried(describe, search):
     ("options", "message"),
     [
         ({"phase": "prefil"}, "No phase is called 'prefil'. Did you mean 'prefill'"),
-        ({"method": "guessed"}, "'method': Input should be 'measured', 'predicted' or 'auto', but got 'guessed'"),
-        ({"check": 2}, "option 'check': Input should be greater than or equal to 3, but got 2"),
-        ({"bound": 0}, "option 'bound': Input should be greater than 0, but got 0"),
+        ({"method": "guessed"}, "'method': must be 'measured', 'predicted' or 'auto', but got 'guessed'"),
+        ({"check": 2}, "option 'check': must be greater than or equal to 3, but got 2"),
+        ({"bound": 0}, "option 'bound': must be greater than 0, but got 0"),
         ({"length": 0}, "length must be at least 1, but got 0"),
         ({"lenght": 8}, "no option 'lenght'. Did you mean 'length'"),
     ],

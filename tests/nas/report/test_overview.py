@@ -55,6 +55,9 @@ def test_a_unit_whose_process_is_gone_does_not_count_as_running(opened, monkeypa
     assert (seen.activity, seen.activities) == (Activity.INTERRUPTED, {"interrupted": 1})
     assert "trials    1 of 6: 1 interrupted\n" in seen.to_text()
     assert "unit      trial 0 rung 0: interrupted" in seen.to_text()
+    story = report.trials.story(opened.store, opened.record, 0)
+    assert "interrupted" in report.trials.story_text(story)
+    assert [row["state"] for row in report.trials.shown_rungs(story)] == ["interrupted"]
 
 
 def test_a_unit_whose_lease_ran_out_does_not_count_as_running(opened):

@@ -145,11 +145,11 @@ def test_an_option_may_be_written_without_its_name():
     [
         ("halvin", {}, r"No scheduler is called 'halvin'\. Did you mean 'halving'\? Known: full, halving"),
         ("full", {}, "scheduler 'full' needs the option 'steps'"),
-        ("full", {"steps": 0}, r"option 'steps': Input should be greater than or equal to 1, but got 0"),
+        ("full", {"steps": 0}, r"option 'steps': must be greater than or equal to 1, but got 0"),
         ("full", {"step": 3}, r"has no option 'step'\. Did you mean 'steps'\? Its options: steps"),
         ("halving", {"rungs": [3, 3]}, "rungs must ascend, but 3 is followed by 3"),
-        ("halving", {"rungs": [3, "many"]}, r"option 'rungs\.1': Input should be a valid integer"),
-        ("halving", {"rungs": [3], "factor": 1}, "option 'factor': Input should be greater than 1"),
+        ("halving", {"rungs": [3, "many"]}, r"option 'rungs\.1': must be a valid integer"),
+        ("halving", {"rungs": [3], "factor": 1}, "option 'factor': must be greater than 1"),
     ],
 )
 def test_says_what_is_wrong_with_a_description(name, options, message):

@@ -84,7 +84,7 @@ def test_rejects_what_is_no_task(spec, message):
 
 
 def test_options_of_an_own_task_are_checked_by_their_types():
-    with pytest.raises(UsageError, match=r"task 'parity.py', option 'length': Input should be a valid integer"):
+    with pytest.raises(UsageError, match=r"task 'parity.py', option 'length': must be a valid integer"):
         tasks.load({"parity.py": {"length": "many"}}, OWN)
     assert tasks.load({"parity.py": {"length": "5"}}, OWN.replace("length: int", "length: Unknown")).length == "5"
 

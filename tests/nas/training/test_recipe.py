@@ -67,10 +67,10 @@ def test_a_cpu_computes_in_float32_unless_told_otherwise():
         ({"warmup": 2.5}, "'cosine', option 'warmup': must be a fraction below 1 or a whole number"),
         ({"warmup": -1}, "option 'warmup': must be a number of at least 0"),
         ({"floor": 2}, "option 'floor': must be a number of at least 0 and at most 1"),
-        ({"betas": 0.9}, "option 'betas': Input should be a valid tuple, but got 0.9"),
+        ({"betas": 0.9}, "option 'betas': must be a valid tuple, but got 0.9"),
         ({"betas": [0.9, 1.0]}, r"option 'betas.1': must be a number of at least 0 and below 1, but got \[0.9, 1.0\]"),
         ({"clip": True}, "option 'clip': must be a number of at least 0, but got True"),
-        ({"precision": "float23"}, r"option 'precision': Input should be .* Did you mean 'float32'\?"),
+        ({"precision": "float23"}, r"option 'precision': must be .* Did you mean 'float32'\?"),
         ({"optimiser": "adam"}, r"No optimiser is called 'adam'. Did you mean 'adamw'\?"),
         ({"optimiser": {"sgd": {"momentum": 2}}}, "optimiser 'sgd', option 'momentum': must be a number"),
         ({"optimiser": "sgd", "betas": [0.9, 0.99]}, "optimiser 'sgd' has no option 'betas'"),
@@ -90,3 +90,11 @@ def test_parts_are_named_with_their_options_or_alone():
     assert (recipe.optimiser.name, recipe.optimiser.options) == ("sgd", {"momentum": 0.5, "learning_rate": 2})
     assert recipe.rate(2.0, 10, 10) == 0.0
     assert Recipe.read({}) == Recipe()
+
+
+def test_all_mistakes_of_a_recipe_are_told_together():
+    with pytest.raises(UsageError) as caught:
+        Recipe.read({"lr": 1, "clip": -1, "precision": "float23", "optimiser": {"adamv": {}}, "floor": 7})
+    said = str(caught.value)
+    for hint in ("'learning_rate'?", "'clip'", "'float32'?", "'adamw'?", "'floor'"):
+        assert hint in said

@@ -203,7 +203,7 @@ def test_two_processes_prepare_the_data_once(prose, tmp_path):
     ("options", "message"),
     [
         ({"levle": "bytes"}, r"no option 'levle'. Did you mean 'level'\?"),
-        ({"level": "words"}, r"option 'level': Input should be 'bytes' or 'characters', but got 'words'"),
+        ({"level": "words"}, r"option 'level': must be 'bytes' or 'characters', but got 'words'"),
         ({"length": 0}, r"option 'length': must be a whole number of at least 1, but got 0"),
         ({"batch": True}, r"option 'batch': must be a whole number of at least 1, but got True"),
         ({"evaluation": 5}, r"evaluation must be at least length, 128, but got 5"),
@@ -213,7 +213,7 @@ def test_two_processes_prepare_the_data_once(prose, tmp_path):
         ({"data": 3}, r"option 'data': must be a path"),
         ({"data": {"train": "a"}}, r"option 'data': must name train, validation and test, or train and held_out"),
         ({"data": {"train": "a", "held_out": 3}}, r"option 'data': must be a path"),
-        ({"split_by": "hash"}, r"option 'split_by': Input should be 'documents' or 'position'"),
+        ({"split_by": "hash"}, r"option 'split_by': must be 'documents' or 'position'"),
     ],
 )
 def test_rejects_options_with_their_names(options, message):

@@ -64,7 +64,7 @@ def test_error_is_the_fraction_of_wrong_classes():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"pieces": "columns"}, "option 'pieces': Input should be 'patches' or 'rows'"),
+        ({"pieces": "columns"}, "option 'pieces': must be 'patches' or 'rows'"),
         ({"batch": 2_000}, "batch must be at most 1257"),
     ],
 )

@@ -1,0 +1,42 @@
+"""Reads the header of an exported architecture: the comment lines at the head of its YAML file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import takewhile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from searchspace.cost import Shape
+
+
+def read(path: str | Path) -> Mapping[str, Any]:
+    """What `nas.exports.origin` wrote, as plain data; empty if `path` is not an exported file."""
+    import yaml
+
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return {}
+    head = "\n".join(
+        line.removeprefix("#").removeprefix(" ") for line in takewhile(lambda each: each[:1] == "#", lines)
+    )
+    try:
+        found = yaml.safe_load(head)
+    except yaml.YAMLError:  # comments that the user wrote
+        return {}
+    return found if isinstance(found, dict) and "made_by" in found else {}
+
+
+def at_exported_depth(path: str | Path, shape: Shape, *, length: int | None) -> Shape:
+    """`shape` with what the trial measured before it was exported: the depth of halting blocks, and the length of its
+    task unless `length` is given. Unchanged if `path` is not an exported file.
+    """
+    found = read(path)
+    costs, searched = found.get("costs"), found.get("search")
+    if length is None and isinstance(costs, dict) and isinstance(costs.get("length"), int):
+        shape = replace(shape, length=costs["length"])
+    metrics = searched.get("metrics") if isinstance(searched, dict) else None
+    return shape.at_depth(metrics if isinstance(metrics, dict) else None)
