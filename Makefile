@@ -28,7 +28,7 @@ lint:  ## style, types, and which package may import which
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format:  ## rewrite the code in the house's style
+format:  ## format the code
 	@scripts/setup --test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -36,7 +36,7 @@ format:  ## rewrite the code in the house's style
 setup:  ## install what is missing, tests and linters included
 	@scripts/setup --test
 
-gpu:  ## on a machine with a GPU: its tests, figures beside other libraries, records of tuning spaces; again goes on
+gpu:  ## on a machine with a GPU: tests, comparisons with other libraries, records of tuning spaces; resumes
 	@status=0; \
 	timeout 600 $(GPU_PYTHON) -m pytest -m cuda tests/kernels tests/tuner || status=1; \
 	timeout 600 $(GPU_PYTHON) -m benchmarks.gpu || status=1; \

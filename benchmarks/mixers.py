@@ -224,7 +224,7 @@ def shown(
     linear = grows < 1.05 and type(row.system.module).__module__.startswith("searchspace")
     reached = [slope <= SLOPE] if linear else []
     reached += [times <= 1.0, memory <= 1.0] if other else []  # type: ignore[operator]
-    beside = full[causal, row.training].a_position(1024)
+    attention = full[causal, row.training].a_position(1024)
     return {
         "mixer": row.system.name,
         "reads": "past" if causal else "all",
@@ -233,7 +233,7 @@ def shown(
         **{f"us at {n}": round(row.a_position(n), 2) if n in row.times else "" for n in full[causal, False].times},
         "slope": "" if math.isnan(slope) else round(slope, 3),
         "KiB": round(row.peaks[longest] / longest / 1024, 1),
-        "x full at 1024": round(row.a_position(1024) / beside, 2),
+        "x full at 1024": round(row.a_position(1024) / attention, 2),
         "x public": round(times, 2) if other else "",  # type: ignore[call-overload]
         "x its memory": round(memory, 2) if other else "",  # type: ignore[call-overload]
         "reached": "" if not reached else "yes" if all(reached) else "no",

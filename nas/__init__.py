@@ -10,8 +10,10 @@ Importing `nas` is cheap: torch, Ray and SQLAlchemy are imported when a function
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
     from torch import nn
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from nas.study import Study
     from searchspace.model.architecture import Architecture
 
+Parameters = ParamSpec("Parameters")
+Returned = TypeVar("Returned")
+
 __all__ = ["build", "open_study", "search"]
 
 
@@ -29,6 +34,24 @@ def __dir__() -> list[str]:
     return __all__
 
 
+def _short_traceback(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
+    """End an error that the user can correct with its message, not with the frames inside this package."""
+
+    @functools.wraps(function)
+    def call(*given: Parameters.args, **named: Parameters.kwargs) -> Returned:
+        try:
+            return function(*given, **named)
+        except Exception as error:
+            from nas.errors import NasError
+
+            if isinstance(error, NasError):
+                raise error.with_traceback(None) from None
+            raise
+
+    return call
+
+
+@_short_traceback
 def search(
     config: SearchConfig | str | Path,
     *,
@@ -60,6 +83,7 @@ def search(
     return launch.search(launch.override(loaded, storage=url, address=address), quiet=quiet, runner=runner)
 
 
+@_short_traceback
 def open_study(url: str | Path, name: str, config: SearchConfig | str | Path | None = None) -> Study:
     """The study `name` in the database at `url` (a path or a URL). With `config` it is made if it does not exist.
 
@@ -71,6 +95,7 @@ def open_study(url: str | Path, name: str, config: SearchConfig | str | Path | N
     return study.open_study(url, name, config)
 
 
+@_short_traceback
 def build(architecture: Architecture | str | Path) -> nn.Module:
     """The PyTorch module of an architecture, with random weights.
 

@@ -110,9 +110,9 @@ class Tally:
     def add(self, documents: np.ndarray, totals: np.ndarray, weights: np.ndarray | None = None) -> None:
         """Add N scores: the number of the document of each, its total, and its weight (1 each if None). All [N]."""
         ones = np.ones(len(documents)) if weights is None else weights
-        room = int(documents.max(initial=-1)) + 1
-        if room > self._sums.shape[1]:
-            self._sums = np.pad(self._sums, ((0, 0), (0, room - self._sums.shape[1])))
+        size = int(documents.max(initial=-1)) + 1
+        if size > self._sums.shape[1]:
+            self._sums = np.pad(self._sums, ((0, 0), (0, size - self._sums.shape[1])))
         for row, numbers in enumerate((totals, ones)):
             self._sums[row] += np.bincount(documents, numbers, minlength=self._sums.shape[1])
 

@@ -81,5 +81,5 @@ def test_the_python_of_the_readme_works(root, tmp_path):
 
     assert len(blocks) == 2
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("<Result of study 'first': best trial")
+    assert done.stdout.startswith("<Result of study 'nine_small_models': best trial")
     assert done.stdout.rstrip().endswith("torch.Size([1, 16, 256])")

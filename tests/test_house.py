@@ -1,4 +1,4 @@
-"""What holds for the whole house: light imports, arrows the linter cannot say, pins, docstrings, no private paths."""
+"""What holds for all packages: light imports, rules that the linter cannot express, pins, docstrings, private paths."""
 
 import ast
 import re
@@ -15,8 +15,8 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("nas", "searchspace", "kernels", "tuner", "benchmarks")
 
-# What stands to the left may import, of our own modules, only what stands to the right.
-ARROWS = {
+# Which of our own modules each package may import.
+ALLOWED_IMPORTS = {
     "nas/store": ("nas.store", "nas.documents", "nas.errors", "nas.pareto", "nas.work"),
     "tuner": ("tuner", "kernels", "nas.store", "nas.errors", "nas.registry"),
     "kernels": ("kernels",),
@@ -71,12 +71,12 @@ def test_kernels_is_not_mistaken_for_the_distribution_of_that_name():
         exec("from kernels import get_kernel")
 
 
-@pytest.mark.parametrize("room", ARROWS)
-def test_a_room_imports_only_what_it_stands_on(room):
-    allowed = ARROWS[room]
+@pytest.mark.parametrize("package", ALLOWED_IMPORTS)
+def test_a_package_imports_only_what_it_builds_on(package):
+    allowed = ALLOWED_IMPORTS[package]
     wrong = [
         f"{path.relative_to(ROOT)}:{line} imports {module}"
-        for path in sorted((ROOT / room).rglob("*.py"))
+        for path in sorted((ROOT / package).rglob("*.py"))
         for line, module in imports(path)
         if module.partition(".")[0] in (*PACKAGES, "dashboards")
         and not any(module == name or module.startswith(name + ".") for name in allowed)

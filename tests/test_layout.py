@@ -2,6 +2,7 @@
 
 import ast
 import graphlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -78,3 +79,65 @@ def imported(tree: ast.Module) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             yield node.module
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+RAISES = re.compile(r"\b[Rr]aises?\b")
+SHAPES = re.compile(r"\[|\bshapes?\b|\bscalar\b|\bas for `")  # [B, T, C], in words, or where to find them
+INHERITED = {"forward", "backward", "setup_context", "cost"}  # the contracts of their classes say it
+
+
+def test_every_public_function_that_raises_says_so(modules):
+    silent = [
+        f"{module}:{function.lineno} {function.name}"
+        for module, tree in modules.items()
+        if not module.startswith("nas.cli.")  # the help of a command is its docstring
+        for function, _ in public_functions(tree)
+        if any(isinstance(node, ast.Raise) and raised(node) for node in body(function))
+        and not RAISES.search(ast.get_docstring(function) or "")
+    ]
+
+    assert not silent, f"say when these raise: {', '.join(silent)}"
+
+
+def test_every_public_function_on_tensors_gives_shapes(modules):
+    silent = [
+        f"{module}:{function.lineno} {function.name}"
+        for module, tree in modules.items()
+        for function, of_class in public_functions(tree)
+        if function.name not in INHERITED
+        and any(takes_a_tensor(each) for each in (*function.args.posonlyargs, *function.args.args))
+        and not SHAPES.search((ast.get_docstring(function) or "") + of_class)
+    ]
+
+    assert not silent, f"give the shapes of: {', '.join(silent)}"
+
+
+def public_functions(tree: ast.Module) -> Iterator[tuple[ast.FunctionDef, str]]:
+    """Functions and methods without an underscore, each with the docstring of its class."""
+    todo: list[tuple[ast.AST, str]] = [(node, "") for node in tree.body]
+    while todo:
+        node, of_class = todo.pop()
+        named = isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_")
+        if named and isinstance(node, ast.ClassDef):
+            todo += [(each, ast.get_docstring(node) or "") for each in node.body]
+        elif named and isinstance(node, ast.FunctionDef):
+            yield node, of_class
+
+
+def body(function: ast.FunctionDef) -> Iterator[ast.AST]:
+    """The nodes of a function, but not those of functions inside it."""
+    todo: list[ast.AST] = [*function.body]
+    while todo:
+        node = todo.pop()
+        yield node
+        if not isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Lambda):
+            todo += ast.iter_child_nodes(node)
+
+
+def raised(node: ast.Raise) -> bool:
+    """Whether an error is raised for the caller: neither one that is passed on, nor a sign of a mistake in our code."""
+    return node.exc is not None and not re.match("NotImplementedError|AssertionError", ast.unparse(node.exc))
+
+
+def takes_a_tensor(argument: ast.arg) -> bool:
+    return argument.annotation is not None and "Tensor" in ast.unparse(argument.annotation).split(" | ")

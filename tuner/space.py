@@ -126,7 +126,7 @@ def _twos(values: np.ndarray) -> np.ndarray:
 
 
 def _powers(values: np.ndarray) -> bool:
-    """Whether all are powers of two; their logarithms then hold the same information."""
+    """Whether all `values` are powers of two. `_twos` then equals their logarithm and adds nothing to it."""
     return bool(np.allclose(_twos(values), np.log2(values)))
 
 

@@ -42,10 +42,10 @@ def _store(pointer, x, row, column, stride, rows, columns, ROWS: tl.constexpr, C
 def _states(x_ptr, y_ptr, norm_ptr, level_ptr, first_ptr, states_ptr, last_ptr, x_by, y_by, H, T, N, F, D, E,
             BACKWARDS: tl.constexpr, NORMALISED: tl.constexpr, PRECISION: tl.constexpr, CHUNK: tl.constexpr,
             BLOCK_F: tl.constexpr, BLOCK_D: tl.constexpr):  # fmt: skip
-    """States [F, E] along the chunks, each stored before its chunk is added; x are keys and y values.
+    """Store the state [F, E] before each chunk, from the first chunk to the last. x are keys, y are values.
 
-    BACKWARDS: from the last chunk to the first; x are queries, y the gradients of what they read, norm those of the
-    normalisers. What is stored is then the gradient of the state after a chunk.
+    BACKWARDS: store the gradient of the state after each chunk, from the last chunk to the first. x are then queries,
+    y the gradients of the outputs, and norm the gradients of the normalisers.
     """
     f_tiles, d_tiles = tl.cdiv(F, BLOCK_F), tl.cdiv(D, BLOCK_D)
     head = (tl.program_id(0) // d_tiles // f_tiles).to(tl.int64)

@@ -28,7 +28,7 @@ def _sigmoid(z):
 
 @triton.jit
 def _opened(z, GATE: tl.constexpr):
-    """(g(z), g'(z))."""
+    """The gate's activation g and its derivative at z: (g(z), g'(z)), each with the shape of z."""
     opened, slope = z, tl.full(z.shape, 1.0, z.dtype)
     if GATE == "sigmoid":
         opened = _sigmoid(z)

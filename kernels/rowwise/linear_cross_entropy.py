@@ -209,7 +209,7 @@ def _problems(device: str) -> dict[str, Problem]:
 
 
 def _suited(problem: Problem) -> dict[str, Any]:
-    """2^24 logits at a time: 512 rows of 32,768 classes."""
+    """The number of rows that gives about 2^24 logits, such as 512 rows of 32,768 classes; 64 to 4096 rows."""
     return {"rows": min(4096, max(64, 2**24 // by_rows.power(problem["classes"])))}
 
 

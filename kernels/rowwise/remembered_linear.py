@@ -1,9 +1,9 @@
 """A linear map whose result is used twice: now, and later as a memory that passes no gradient back to the input.
 
-Dai et al. 2019, "Transformer-XL", https://arxiv.org/abs/1901.02860, section 3.2: the states of the memory are behind a
-stop-gradient, but the map that turns them into keys and values is not. With y = x W^T and the gradients G of the
-present use and M of the memory: dW = (G + M)^T x, dx = G W. Two separate maps, of x and of x detached, would cost half
-as much again. x: [..., I], W: [O, I], y: [..., O].
+Dai et al. 2019, "Transformer-XL", https://arxiv.org/abs/1901.02860, section 3.2. Gradients reach the map W that makes
+keys and values, but not the states of the memory. y = x W^T is used twice: in its own segment, with gradients G, and as
+memory of the next one, with gradients M. So dW = (G + M)^T x and dx = G W. Computing the map twice, once from x
+detached, would cost half as much again. x: [..., I], W: [O, I], y: [..., O].
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ BLOCKS = {"rows": (8, 16, 32, 64, 128, 256, 512, 1024)}  # on a CPU
 
 
 def wide(x: Tensor) -> torch.dtype:
-    """The dtype to compute in: float64 for float64, else float32."""
+    """The dtype in which to compute with x of any shape: float64 for float64, else float32."""
     return torch.promote_types(x.dtype, torch.float32)
 
 

@@ -153,7 +153,7 @@ def _backward_flops(_d_out: tuple, _out: tuple, *inputs: Any, **_: Any) -> int:
 
 
 def empty_bias(q: Tensor, bias: Tensor | None, wanted: bool) -> Tensor:
-    """Memory for the gradient of a bias."""
+    """Memory for the gradient of `bias`, in its shape; [0] if there is no bias or the gradient is not wanted."""
     return q.new_empty(0) if bias is None or not wanted else bias.new_empty(bias.shape)
 
 

@@ -79,7 +79,7 @@ def _windows(rows: Tensor) -> Tensor:
 
 
 def _columns(rows: Tensor) -> Tensor:
-    """[B, H, N, l, D] -> [B, H, l, N - 1, D]; nothing is below the last row."""
+    """[B, H, N, l, D] -> [B, H, l, N - 1, D]: columns without the last row, which no later row reads."""
     return rows[:, :, :-1].transpose(2, 3)
 
 

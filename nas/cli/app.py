@@ -59,6 +59,7 @@ def run(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line; ends the process."""
     try:
         words = sys.argv[1:] if arguments is None else arguments
+        _check_kernels(words)
         discover(words[0] if words else None)
         try:
             app(args=arguments, prog_name="nas")
@@ -83,6 +84,17 @@ def run(arguments: list[str] | None = None) -> NoReturn:
     except KeyboardInterrupt:
         _fail("Interrupted.", 130)
     sys.exit(0)
+
+
+def _check_kernels(words: list[str]) -> None:
+    """End with the cure if another package `kernels` takes the place of ours. `nas doctor` runs and explains it."""
+    from nas import kernels_folder
+
+    if words[:1] != ["doctor"]:
+        try:
+            kernels_folder.check()
+        except ImportError as error:
+            _fail(str(error), 1)
 
 
 def _forget_stdout() -> None:

@@ -8,16 +8,21 @@ from nas import location
 from nas.config import searchfile
 from nas.config.schema import SearchConfig
 from nas.errors import StoreError, UsageError
+from nas.store import open_store
 
+SQLITE = b"SQLite format 3\0"  # how a SQLite file begins
 SUFFIXES = (".yaml", ".yml")
 
 
 def find_search(reference: str | Path, storage: str | None = None) -> SearchConfig:
     """The search in the file `reference`, or the one that the study of that name was started with.
 
-    Raises UsageError for a file that is no search file, and if there is neither a file nor a study.
+    Raises UsageError for a file that is no search file, such as a study database, and if there is neither a file nor a
+    study.
     """
     path = Path(reference)
+    if _is_database(path):
+        raise UsageError(_database(path))
     if path.exists() or path.suffix in SUFFIXES or len(path.parts) > 1:
         config = searchfile.load(path)
         return config.model_copy(update={"storage": location.storage_for(config, storage)})
@@ -30,3 +35,21 @@ def find_search(reference: str | Path, storage: str | None = None) -> SearchConf
     store.close()
     where = location.url(location.storage_of(study.name, storage))
     return SearchConfig(**study.config).model_copy(update={"storage": where})
+
+
+def _is_database(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(SQLITE)) == SQLITE
+
+
+def _database(path: Path) -> str:
+    """What to do with a study database in place of a search file. Raises StoreError if it cannot be opened."""
+    with open_store(str(path), create=False) as store:
+        names = [study.name for study in store.studies()]
+    held = f"It holds: {', '.join(names)}." if names else "It holds no study."
+    name = names[0] if names else "STUDY"
+    return (
+        f"{path} is a study database, not a search file. {held} Name the study: `nas search {name} --storage {path}`."
+    )

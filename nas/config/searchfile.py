@@ -49,7 +49,7 @@ def loaded(config: Any, caller: str) -> SearchConfig:
 
 
 def parse(text: str, source: str = "<text>", folder: str | Path = ".") -> SearchConfig:
-    """Like `load`, from text; relative paths are taken from `folder`."""
+    """Like `load`, from text; relative paths are taken from `folder`. Raises UsageError with every mistake in it."""
     try:
         return _read(documents.parse(text, source, tags=language.TAGS), Path(folder))
     except SpaceError as error:

@@ -38,12 +38,12 @@ class RayRunner:
         if self._own_ray:
             _connect(options)
         try:
-            room = _room(options)
+            most = _units_at_once(options)
         except NasError:
             self._disconnect()
             raise
-        self.workers = options.workers or room
-        self.capacity = self.workers + (self.workers == room)
+        self.workers = options.workers or most
+        self.capacity = self.workers + (self.workers == most)
         self._board: Any = ray.remote(num_cpus=0, max_restarts=-1)(_Board).remote()
         self._task = _unit.options(
             num_cpus=options.cpus,
@@ -105,6 +105,14 @@ class RayRunner:
             ray.shutdown()
 
 
+def _is_new(record: logging.LogRecord) -> bool:
+    """Whether a message of Ray tells something that a search in a thread does not know."""
+    return "SIGTERM handler is not set" not in record.getMessage()
+
+
+logging.getLogger("ray._private.worker").addFilter(_is_new)
+
+
 def _connect(options: RayOptions) -> None:
     try:
         if options.address:
@@ -139,16 +147,16 @@ def _start(options: RayOptions) -> None:
     )
 
 
-def _room(options: RayOptions) -> int:
+def _units_at_once(options: RayOptions) -> int:
     """How many units fit on the nodes at once. If `workers` are given, a cluster may have no space yet: it may grow.
 
     Raises NasError if no node can hold a unit.
     """
     need = options.needs()
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    room = sum(min(int(node.get(name, 0) // amount) for name, amount in need.items()) for node in nodes)
-    if room or (options.workers and options.address):
-        return room
+    most = sum(min(int(node.get(name, 0) // amount) for name, amount in need.items()) for node in nodes)
+    if most or (options.workers and options.address):
+        return most
     raise NasError(
         f"No node of the Ray cluster can hold a unit: it needs {_listed(need)}; the nodes have up to "
         f"{_listed(_largest(nodes))}."

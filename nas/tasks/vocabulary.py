@@ -118,6 +118,7 @@ class Characters(Vocabulary):
         return len(self.characters)
 
     def encode(self, text: str) -> list[int]:
+        """The numbers of the characters. Raises ValueError for characters that the vocabulary lacks."""
         unknown = sorted(set(text) - self._numbers.keys())
         if unknown:
             raise ValueError(f"The text has characters that the vocabulary lacks: {''.join(unknown[:20])!r}.")
@@ -146,6 +147,7 @@ class Words(Vocabulary):
         return len(self.words)
 
     def encode(self, text: str) -> list[int]:
+        """The numbers of the words. Raises ValueError for words that the vocabulary lacks."""
         unknown = [word for word in text.split() if word not in self._numbers]
         if unknown:
             raise ValueError(f"The text has words that the vocabulary lacks: {', '.join(map(repr, unknown[:20]))}.")

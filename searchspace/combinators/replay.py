@@ -1,9 +1,9 @@
 """Calling a block a second time with exactly the same result, so that a pass that keeps no activations is
 differentiable.
 
-Besides its input, a call depends on random numbers, on buffers that blocks change in training, on the precision of
-autocast, on choices by content, and on tensors of the context. Besides its output, it leaves losses and final states.
-All of these are restored or handed on.
+A call depends on its input, and also on random numbers, on buffers that blocks change in training, on the precision of
+autocast, on choices by content, and on tensors of the context. It gives an output, and also losses and final states.
+`Replay` restores what a call depends on, and `call` returns all that it gives.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from searchspace.contract import Choices, Context
 
 
 @dataclass
-class Beside:
-    """The results of a call besides its output: losses, and the final states that it set in the context, by their
+class SideResults:
+    """The results of a call other than its output: losses, and the final states that it set in the context, by their
     number.
     """
 
@@ -32,10 +32,10 @@ class Beside:
         """All tensors of these results, in a fixed order."""
         return [*self.losses, *(state for final in self.finals.values() for state in final.values())]
 
-    def holding(self, tensors: Iterator[Tensor]) -> Beside:
+    def holding(self, tensors: Iterator[Tensor]) -> SideResults:
         """The same results with other tensors, in the order of `tensors()`."""
         losses = [next(tensors) for _ in self.losses]
-        return Beside(losses, {i: {name: next(tensors) for name in final} for i, final in self.finals.items()})
+        return SideResults(losses, {i: {name: next(tensors) for name in final} for i, final in self.finals.items()})
 
     def hand_to(self, context: Context) -> None:
         """Add these results to `context`."""
@@ -45,7 +45,7 @@ class Beside:
             context.finals[i] = final
 
 
-def call(block: nn.Module, x: Tensor, context: Context) -> tuple[Tensor, Beside]:
+def call(block: nn.Module, x: Tensor, context: Context) -> tuple[Tensor, SideResults]:
     """block(x, context), x: [B, T, C] -> its output and, separately, its losses and final states.
 
     If the block takes the source of the context, it is taken.
@@ -55,7 +55,7 @@ def call(block: nn.Module, x: Tensor, context: Context) -> tuple[Tensor, Beside]
     context.source = inner.source
     before = context.finals
     changed = {i: final for i, final in enumerate(inner.finals) if i >= len(before) or final is not before[i]}
-    return y, Beside(inner.losses, {i: final for i, final in changed.items() if final})
+    return y, SideResults(inner.losses, {i: final for i, final in changed.items() if final})
 
 
 def outside(context: Context) -> list[Tensor]:

@@ -24,7 +24,7 @@ from torch.autograd.function import once_differentiable
 
 from kernels.dispatch.mode import is_plain
 from searchspace.checks import at_least, not_empty, probability
-from searchspace.combinators.replay import Beside, Replay, call, cut_off, keeping_nothing, outside
+from searchspace.combinators.replay import Replay, SideResults, call, cut_off, keeping_nothing, outside
 from searchspace.combinators.sequence import SequenceConfig, Stack
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Cost, Shape
@@ -120,8 +120,8 @@ class Reversible(Composite, Primitive):
         run = _Run(self.of, parameters, dtype, context)
         first, second, *tensors = _Pairs.apply(run, x, *run.inputs)
         left = iter(tensors)
-        for beside in run.besides:
-            beside.holding(left).hand_to(context)
+        for side in run.side_results:
+            side.holding(left).hand_to(context)
         context.source = run.context.source
         return [first, second]
 
@@ -160,7 +160,7 @@ class _Run:
         self.context = replace(context, losses=[], finals=list(context.finals))
         self.inputs = parameters + outside(context)
         self.replays: list[Replay] = []
-        self.besides: list[Beside] = []
+        self.side_results: list[SideResults] = []
         inside = {id(parameter) for parameter in branches.parameters()}
         self.shared = {id(parameter) for parameter in parameters} - inside  # parameters of the position encoding
 
@@ -172,30 +172,35 @@ class _Run:
             with keeping_nothing(), replay.precision():
                 context, _ = cut_off(replay.context)
                 context.statistics = self.context.statistics
-                y, beside = call(branch, _entering(streams[1 - i % 2], self.dtype)[1], context)
+                y, side = call(branch, _entering(streams[1 - i % 2], self.dtype)[1], context)
             self.context.source = self.context.source if context.source is not None else None
             streams[i % 2] = streams[i % 2] + y.detach()
-            beside = beside.holding(tensor.detach() for tensor in beside.tensors())
+            side = side.holding(tensor.detach() for tensor in side.tensors())
             self.replays.append(replay)
-            self.besides.append(beside)
+            self.side_results.append(side)
         return streams
 
-    def backward(self, streams: list[Tensor], gradients: list[Tensor], besides: list[Tensor]) -> list[Tensor | None]:
+    def backward(
+        self, streams: list[Tensor], gradients: list[Tensor], side_gradients: list[Tensor]
+    ) -> list[Tensor | None]:
         """From both final streams, their gradients and those of the other results, compute the gradients of `inputs`.
 
         `gradients` is changed in place to the gradients of the initial streams.
         """
         sums: list[Tensor | None] = [None for _ in self.inputs]
         for i in reversed(range(len(self.branches))):
-            count = len(self.besides[i].tensors())
-            besides, own = besides[: len(besides) - count], besides[len(besides) - count :]
+            count = len(self.side_results[i].tensors())
+            side_gradients, own = (
+                side_gradients[: len(side_gradients) - count],
+                side_gradients[len(side_gradients) - count :],
+            )
             for k, gradient in self._through(i, streams, gradients, own):
                 before = sums[k]
                 sums[k] = gradient if before is None else before + gradient
         return sums
 
     def _through(
-        self, i: int, streams: list[Tensor], gradients: list[Tensor], besides: list[Tensor]
+        self, i: int, streams: list[Tensor], gradients: list[Tensor], side_gradients: list[Tensor]
     ) -> list[tuple[int, Tensor]]:
         """Undo branch i. Returns pairs of an index into `inputs` and its gradient."""
         branch, replay = self.branches[i], self.replays[i]
@@ -203,10 +208,10 @@ class _Run:
         with torch.enable_grad(), replay.again():
             context, leaves = cut_off(replay.context)
             x, entering = _entering(streams[read], self.dtype)
-            y, beside = call(branch, entering, context)
+            y, side = call(branch, entering, context)
         mine = self.shared | {id(parameter) for parameter in branch.parameters()}
         places = [k for k, parameter in enumerate(self.parameters) if id(parameter) in mine]
-        outs = [(y, gradients[write].to(y.dtype)), *zip(beside.tensors(), besides, strict=True)]
+        outs = [(y, gradients[write].to(y.dtype)), *zip(side.tensors(), side_gradients, strict=True)]
         outs = [(out, gradient) for out, gradient in outs if out.requires_grad]
         wanted = [x, *(self.parameters[k] for k in places), *leaves]
         found = torch.autograd.grad(
@@ -235,11 +240,11 @@ class _Pairs(torch.autograd.Function):
         first, second = run.forward(x)
         ctx.run = run
         ctx.save_for_backward(first, second)
-        return first, second, *(tensor for beside in run.besides for tensor in beside.tensors())
+        return first, second, *(tensor for side in run.side_results for tensor in side.tensors())
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, first: Tensor, second: Tensor, *besides: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, first: Tensor, second: Tensor, *side_gradients: Tensor) -> tuple[Tensor | None, ...]:
         gradients = [first, second]
-        sums = ctx.run.backward(list(ctx.saved_tensors), gradients, list(besides))
+        sums = ctx.run.backward(list(ctx.saved_tensors), gradients, list(side_gradients))
         return None, gradients[0] + gradients[1], *sums

@@ -41,7 +41,7 @@ def separable(context: Context) -> bool:
 
 
 def of_sequences(context: Context, some: Tensor) -> Context:
-    """The context of the sequences `some`, int64. Losses and statistics go into the same lists."""
+    """The context of the sequences `some`, [n] int64. Losses and statistics go into the same lists."""
 
     def of(batch: Tensor | None) -> Tensor | None:
         return None if batch is None else batch[some]

@@ -37,6 +37,7 @@ class Grid(Sequence[float]):
         return float(self._low + self._step * range(self._count)[index])
 
     def index(self, value: Any, start: int = 0, stop: int | None = None) -> int:
+        """The place of `value` on the grid. Raises ValueError if it is not on the grid."""
         place = round((Decimal(repr(value)) - self._low) / self._step)
         if not 0 <= place < self._count or self[place] != value:
             raise ValueError(f"{value!r} is not on the grid")

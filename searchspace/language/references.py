@@ -17,10 +17,10 @@ PathOf = Callable[[object], str]
 
 @dataclass(frozen=True)
 class _Scope:
-    """The place of the walk in a space.
+    """A position in a space, and what encloses it.
 
-    options: the pairs (choice, option) around the place. repeats: the repeats around it, innermost last. copies: those
-    repeats for which everything here is filled copy by copy. holes: the named holes around it.
+    options: pairs (choice, option). repeats: innermost last. copies: the repeats whose copies are filled separately.
+    holes: the named holes.
     """
 
     options: frozenset[tuple[int, int]] = frozenset()

@@ -5,7 +5,8 @@ A layer is one block in a list of the model, such as `body[3]`, in one line of t
     residual norm=rms_norm [attention heads=8]
     parallel [attention heads=4 | feed_forward, layer_norm]
 
-Repeats are unrolled, except those that share their weights. The other options of the model come first, one each.
+Repeats are unrolled, except those that share their weights. The layers of a halting block follow it, one line each. The
+other options of the model come first, one each.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from searchspace.language.holes import plain
 from searchspace.model.architecture import Architecture
 from searchspace.model.drawing import ALWAYS
 from searchspace.tree import Block, Scalar, Value
+
+HALTING, REPEATED = "halting", "of"  # the block whose layers get lines of their own, and the field that holds them
 
 
 @dataclass(frozen=True)
@@ -44,12 +47,25 @@ def aligned(architectures: Sequence[Architecture]) -> list[AlignedLayer]:
     for place in places:
         values = [root.fields.get(place, ()) for root in roots]
         if all(isinstance(value, tuple) for value in values):
-            layers += _aligned_lists(place, [[block_text(block) for block in _blocks(value)] for value in values])
+            layers += _aligned_lists(place, [_lines(value) for value in values])
         else:
             written = any(place in root.fields and place in schema.written(root) for root in roots)
             texts = tuple(_text(root.fields[place]) if place in root.fields else "" for root in roots)
             options += [AlignedLayer(place, texts)] if written or len(set(texts)) > 1 else []
     return options + layers
+
+
+def _lines(value: Value) -> list[str]:
+    """A line for each block of a list, and one for each layer that a halting block repeats."""
+    found = []
+    for block in _blocks(value):
+        inner = block.fields.get(REPEATED) if block.name == HALTING else None
+        if isinstance(inner, tuple):
+            fields = {name: each for name, each in block.fields.items() if name != REPEATED}
+            found += [block_text(Block(block.name, fields)), *(f"| {line}" for line in _lines(inner))]
+        else:
+            found.append(block_text(block))
+    return found
 
 
 def block_text(block: Block) -> str:

@@ -83,6 +83,12 @@ def test_building_something_else_says_what_is_expected(given):
         nas.build(given)
 
 
+def test_the_traceback_of_a_users_error_is_short(tmp_path):
+    with pytest.raises(UsageError) as caught:
+        nas.search(tmp_path / "gone.yaml")
+    assert len(caught.traceback) == 2 and caught.value.__suppress_context__
+
+
 def test_building_a_search_file_is_explained(tmp_path):
     (tmp_path / "search.yaml").write_text(SEARCH)
     with pytest.raises(UsageError, match=r"search\.yaml is a search file, not an architecture"):

@@ -66,3 +66,11 @@ def test_names_the_cure_if_python_finds_theirs_first(tmp_path, root):
 
     for code in (CHECK, "import nas; nas.build('primer:tiny')"):
         assert "ImportError: Python finds Hugging Face's package `kernels`" in run(code, tmp_path, root)
+
+
+def test_the_command_line_explains_it_at_once_and_doctor_still_runs(site, root):
+    shutil.rmtree(site / "kernels")
+    install_theirs(site)
+    command = "from nas.cli.app import run; run(['{}'])"
+    assert run(command.format("--version"), site, root).startswith("error: Python finds Hugging Face's package")
+    assert "error: Python finds" not in run(command.format("doctor"), site, root).splitlines()[0]

@@ -20,7 +20,7 @@ FORMAT = "tessera measurements 1"
 
 
 def export(store: Store, path: Path, operation: str | None = None) -> int:
-    """Write the measurements of an operation, or of all -> their number."""
+    """Write the measurements of one operation to a file, or those of all operations. Returns how many there are."""
     rows = store.measurements(operation)
     used = {row.device for row in rows}
     with _opened(path, "wt") as file:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from searchspace.model.architecture import Architecture
 
 MARK = "*"  # in front of a line whose cells are not all equal
+GAP = 2  # columns of the page between two cells
+PIECE = re.compile(r"[^\W_]+(?:[^\w\s]|_)*|(?:[^\w\s]|_)+")  # a word may be broken after such a piece
 WIDE = 120  # columns of a page that is not a terminal
 Rows = list[tuple[str, Sequence[Any]]]  # (what a line is about, a cell for each architecture)
 
@@ -130,17 +133,21 @@ def _number(value: Any) -> str:
 
 
 def _print_table(names: Sequence[str], sections: Sequence[tuple[str, Rows]]) -> None:
-    """One table within the width of the terminal; long cells are folded, lines that differ are marked."""
+    """One table within the width of the terminal; long cells take several lines, lines that differ are marked."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     width = shutil.get_terminal_size((WIDE, 24)).columns
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("", width=1)
+    places = max(len(place) for _, rows in sections for place, _ in rows)
+    columns = [[name, *(str(row[i]) for _, rows in sections for _, row in rows)] for i, name in enumerate(names)]
+    gaps = len(MARK) + places + GAP * (len(names) + 2)
+    widths = _shared_out(columns, width - gaps)
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))
+    table.add_column("", width=len(MARK))
     table.add_column("", no_wrap=True, overflow="ellipsis")
-    for name in names:
-        table.add_column(Text(name), ratio=1, overflow="fold")
+    for name, own in zip(names, widths, strict=True):
+        table.add_column(Text(_wrapped(name, own)), overflow="fold", width=own)
     for title, rows in sections:
         if title:
             table.add_row()
@@ -148,12 +155,41 @@ def _print_table(names: Sequence[str], sections: Sequence[tuple[str, Rows]]) -> 
         for place, cells in rows:
             differs = len({str(cell) for cell in cells}) > 1
             style = "yellow" if differs else ""
-            line = [MARK if differs else "", place, *(str(cell) for cell in cells)]
-            table.add_row(*(Text(cell, style=style) for cell in line))
-    console = Console(width=width, highlight=False, file=sys.stdout)
+            texts = (_wrapped(str(cell), own) for cell, own in zip(cells, widths, strict=True))
+            table.add_row(*(Text(cell, style=style) for cell in (MARK if differs else "", place, *texts)))
+    console = Console(width=max(width, gaps + sum(widths)), highlight=False, file=sys.stdout)
     with console.capture() as page:
         console.print(table)
     print("\n".join(line.rstrip() for line in page.get().splitlines()))
+
+
+def _shared_out(columns: Sequence[Sequence[str]], total: int) -> list[int]:
+    """Widths of columns with these cells, `total` in all: a narrow column keeps its width, the others share the rest.
+
+    No column is narrower than its longest word, so the sum may be larger than `total`.
+    """
+    natural = [max(map(len, cells)) for cells in columns]
+    floors = [max(len(piece) for cell in cells for piece in PIECE.findall(cell) or [""]) for cells in columns]
+    widths, left, open_columns = list(natural), total, len(natural)
+    for i in sorted(range(len(natural)), key=natural.__getitem__):
+        widths[i] = max(floors[i], min(natural[i], left // open_columns))
+        left, open_columns = left - widths[i], open_columns - 1
+    return widths
+
+
+def _wrapped(text: str, width: int) -> str:
+    """`text` in lines of at most `width`: broken at spaces; longer words after `_`, `=` or `:`."""
+    lines = [""]
+    for word in text.split(" "):
+        joined = f"{lines[-1]} {word}" if lines[-1] else word
+        if len(joined) <= width:
+            lines[-1] = joined
+            continue
+        lines += [""] if lines[-1] else []
+        for piece in PIECE.findall(word):
+            lines += [""] if lines[-1] and len(lines[-1] + piece) > width else []
+            lines[-1] += piece
+    return "\n".join(lines)
 
 
 def _print_json(

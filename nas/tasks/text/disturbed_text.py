@@ -53,6 +53,7 @@ class DisturbedText(OfText):
         return {"kind": "encoder", "vocabulary": self.symbols, "classes": len(CLASSES)}
 
     def examples(self, text: Tensor, random: np.random.Generator) -> Labelled:
+        """text: [B, T] -> disturbed texts [B, T], and their classes [B]."""
         classes = torch.from_numpy(random.integers(len(CLASSES), size=len(text)))
         order = torch.from_numpy(random.random(text.shape)).argsort(dim=1)
         kinds = torch.stack([text, (text + 1) % self.symbols, text.gather(1, order)])  # in the order of CLASSES

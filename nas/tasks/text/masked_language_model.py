@@ -61,6 +61,7 @@ class MaskedLanguageModel(OfText):
         return {"kind": "encoder", "vocabulary": self.symbols + 1, "tokens": True}
 
     def examples(self, text: Tensor, random: np.random.Generator) -> Masked:
+        """text: [B, T] -> inputs with some symbols hidden or replaced, and what is to be predicted; each [B, T]."""
         chosen = random.random(text.shape) < self.share
         chosen[np.arange(len(text)), random.integers(text.shape[1], size=len(text))] = True  # at least one a sequence
         fate = torch.from_numpy(random.random(text.shape))

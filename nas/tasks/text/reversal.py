@@ -56,6 +56,7 @@ class Reversal(OfText):
         return {"kind": "encoder_decoder", "vocabulary": self.symbols + 1}
 
     def examples(self, text: Tensor, random: np.random.Generator) -> Pair:
+        """text: [B, T] -> the text as source and its reversal as target, each [B, T]."""
         return text, text.flip(1)
 
     def outputs(self, model: nn.Module, batch: Pair, context: Context) -> tuple[Tensor, Tensor]:

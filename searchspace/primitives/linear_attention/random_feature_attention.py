@@ -139,6 +139,7 @@ class RandomFeatureAttention(RandomFeatureBlock):
     def summed(
         self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, context: Context, slot: dict[str, Tensor] | None
     ) -> Tensor:
+        """The sums without a gate; arguments and result as for `RandomFeatureBlock.summed`."""
         if not self.config.causal:
             return q @ (k.transpose(2, 3) @ v)
         out, state = decayed_linear_attention(q, k, v, state=slot.get("state") if slot else None)

@@ -38,7 +38,9 @@ class SparsePattern:
         return self.stride + self.inclusive
 
     def reads(self, part: Part, i: Tensor, j: Tensor, head: Tensor) -> Tensor:
-        """Whether position i reads position j. i, j and the numbers of the heads are broadcast against each other."""
+        """Whether position i reads position j. i, j and the numbers of heads have shapes that broadcast; so has the
+        result.
+        """
         if self.name == "strided":
             first, second = i - j < self.window, (i - j) % self.stride == 0
         else:

@@ -121,6 +121,15 @@ def test_two_trials_are_compared_by_structure_scores_and_costs(study, nas):
     assert "cost at length 16" in text
 
 
+def test_no_word_is_broken_however_narrow_the_terminal(nas, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    text = nas("compare", "transformer_xl:tiny", "primer:tiny", "universal_transformer:tiny").out
+    words = set(text.split())
+
+    assert {"[relative_", "attention", "activation=", "transformer:", "sinusoidal", "residual"} <= words
+    assert "relative_attention" in nas("compare", "transformer_xl:tiny", "primer:tiny").out.replace("\n", "")
+
+
 def test_layers_are_compared_side_by_side_within_the_width_of_the_terminal(study, nas, monkeypatch):
     monkeypatch.setenv("COLUMNS", "110")
     names = ("tiny:0", "transformer_modern:small", "ut.yaml")

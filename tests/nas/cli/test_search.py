@@ -98,6 +98,14 @@ def test_a_space_in_place_of_a_search_file_is_explained(files, nas):
     assert "space.yaml:1: this file is a space or an architecture, not a search file" in ended.err
 
 
+def test_a_study_database_in_place_of_a_search_file_is_explained(study, nas):
+    ended = nas("search", "runs/tiny.db")
+
+    assert ended.code == 2
+    assert "a study database, not a search file. It holds: tiny." in ended.err
+    assert "`nas search tiny --storage runs/tiny.db`" in ended.err
+
+
 @pytest.mark.parametrize("command", ["plan", "search"])
 def test_a_search_file_that_is_not_there_is_bad_input(command, files, nas):
     ended = nas(command, "gone.yaml")

@@ -45,3 +45,9 @@ def test_models_of_different_kinds_can_be_compared():
     assert lines["kind"] == ("decoder", "encoder")
     assert lines["classes"] == ("", "3")
     assert lines["body[0]"] == ("gru", "gru")
+
+
+def test_the_layers_of_a_halting_block_have_lines_of_their_own():
+    halting = architecture("halting: {times: 3, of: [attention, residual: {of: gru}]}", "feed_forward")
+    lines = [line.texts[0] for line in aligned([halting, halting]) if line.place.startswith("body")]
+    assert lines == ["halting times=3", "| attention heads=4", "| residual [gru]", "feed_forward"]
