@@ -224,7 +224,7 @@ def _backward_flops(_d_out: tuple, q: tuple, k: tuple, *_: Any, **__: Any) -> in
 
 
 def _dense(x: Tensor) -> Tensor:
-    """The same with contiguous features, the only layout that the kernels need."""
+    """The same tensor with contiguous features. The kernels accept any strides of the other axes."""
     return x if x.stride(-1) == 1 else x.contiguous()
 
 

@@ -174,8 +174,8 @@ def _backward_flops(_d_out: tuple, q: tuple, k: tuple, *_: Any, **__: Any) -> in
 
 @dataclass(frozen=True)
 class _Block:
-    """A block of queries, from position `place` of their sequence, and the keys, from `first`, that some of them may
-    read.
+    """A block of queries that starts at position `place` of the sequence, and the keys from `first` on that at least
+    one of them may read.
     """
 
     queries: tuple[slice, ...]

@@ -176,7 +176,7 @@ _forward.register_autograd(_gradients, setup_context=_keep)
 
 @flops_of(torch.ops.tessera.nadaraya_watson)
 def _forward_flops(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
-    """Counts a distance as the product that it could be, for all pairs including masked ones."""
+    """Count each distance as one product of two vectors, for all pairs, masked pairs included."""
     B, H, queries, D = q
     return 2 * B * H * queries * k[2] * (D + v[3])
 

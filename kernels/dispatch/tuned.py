@@ -69,8 +69,8 @@ def asked() -> Iterator[dict[Problem, int]]:
 
 
 def untouched(operation: Operation, device: torch.device) -> bool:
-    """Whether no problem of `operation` was tuned on the device; a launcher with one default for all then needs no
-    problem.
+    """Whether no problem of `operation` was tuned on the device. If so, a launcher whose default is the same for all
+    problems need not describe the problem.
     """
     if _asked is not None or is_plain() or torch.compiler.is_compiling():
         return False

@@ -21,7 +21,7 @@ def elu_features_reference(x: Tensor) -> Tensor:
 
 
 def elu_features(x: Tensor) -> Tensor:
-    """elu(x) + 1 in the memory of x, of any shape. Nothing else may read x, or have kept it for a gradient."""
+    """elu(x) + 1, which overwrites x, of any shape. Nothing else may use x afterwards, not even a backward pass."""
     return elu_features_reference(x) if is_plain() or torch.compiler.is_compiling() else _EluFeatures.apply(x)
 
 

@@ -194,7 +194,7 @@ def turn(blocks: Tensor, M: int) -> tuple[Tensor, Tensor]:
 def _everywhere(
     q: Tensor, blocks: Tensor, allowed: Tensor | None, keys: Tensor | None, bias: Tensor | None, rows: int, places: int
 ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
-    """Lists and masks with all axes, by strides of zero."""
+    """Lists and masks expanded to all axes, with strides of zero instead of copies."""
     B, H, N, n = *q.shape[:2], *blocks.shape[2:]
     whole = B, H, N, rows, places
     allowed, bias = (None if mask is None else _dense(mask).expand(whole) for mask in (allowed, bias))

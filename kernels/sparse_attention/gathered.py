@@ -56,7 +56,7 @@ def gathered(
 
 
 def _padded(x: Tensor, behind: int) -> Tensor:
-    """Add zeros after the last position. A trace may leave the length open, so it always pads."""
+    """Add zeros after the last position, always: a trace may leave the length open."""
     return F.pad(x, (0, 0, 0, behind)) if torch.compiler.is_compiling() or behind else x
 
 

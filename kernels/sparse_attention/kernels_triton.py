@@ -147,7 +147,7 @@ def _backward_keys(q_ptr, k_ptr, v_ptr, d_out_ptr, lse_ptr, delta_ptr, d_k_ptr, 
                    Tq, Tk, listed, scale, R: tl.constexpr, S: tl.constexpr, WIDTH: tl.constexpr,
                    PRECISION: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr,
                    BLOCK_D: tl.constexpr):  # fmt: skip
-    """turned: for each block m its places n * listed + e in the lists, from ends[m] to ends[m + 1]."""
+    """turned: the places n * listed + e of each block m in the lists; those of m are turned[ends[m] : ends[m + 1]]."""
     tiles = tl.cdiv(S, BLOCK_K)
     c = tl.program_id(0) % tiles * BLOCK_K + tl.arange(0, BLOCK_K)
     m = (tl.program_id(0) // tiles % M).to(tl.int64)
@@ -200,8 +200,8 @@ def _backward_bias(q_ptr, k_ptr, v_ptr, d_out_ptr, lse_ptr, delta_ptr, d_bias_pt
                    R: tl.constexpr, S: tl.constexpr, WIDTH: tl.constexpr, PRECISION: tl.constexpr,
                    ONE_ROW: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr,
                    BLOCK_D: tl.constexpr):  # fmt: skip
-    """Sums one tile of a bias [sizes.., K] over everything that shares it: `times` of sequences, heads, blocks, row
-    tiles.
+    """Sum the gradient of one tile of a bias, [sizes.., K]. times: how many sequences, heads, blocks and row tiles
+    share it.
     """
     rest = tl.program_id(0)
     p_first, rest = rest % tl.cdiv(K, BLOCK_K) * BLOCK_K, rest // tl.cdiv(K, BLOCK_K)

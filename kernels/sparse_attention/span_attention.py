@@ -26,8 +26,8 @@ EPSILON = 1e-8  # added to the sum of the masked weights, which are a softmax ov
 
 @dataclass(frozen=True)
 class SpanTiling:
-    """How a sequence is cut: `count` tiles of `rows` queries, each reading `columns` keys, `width` of them for one
-    query.
+    """How a sequence is cut: into `count` tiles of `rows` queries. A tile reads `columns` keys, and one query reads
+    `width` of them.
     """
 
     count: int

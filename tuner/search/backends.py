@@ -139,7 +139,7 @@ _NAMES = [each.name for each in fields(Row) if each.name != "device"]
 
 @cache
 def _opened(where: str) -> Store:
-    """Open until the process ends: a kernel may be tuned at any call."""
+    """A store that stays open until the process ends, because a kernel may be tuned at any call."""
     from nas.store import open_store
 
     return open_store(where)

@@ -31,7 +31,7 @@ class Group:
 
 
 class Candidates:
-    """What a search chooses among for a problem. signature: a hash of it; if it is equal, nothing is new."""
+    """The candidates for a problem. signature: a hash of them; if it is equal, no candidate is new."""
 
     def __init__(self, problem: Problem, default: Choice, signature: str, groups: Sequence[Group]) -> None:
         self.problem, self.default, self.signature, self.groups = problem, default, signature, groups

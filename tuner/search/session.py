@@ -178,12 +178,12 @@ class Session:
         return sum(each.written for each in self.caches.values())
 
     def _decided(self, found: Operation, problem: Problem) -> Decision | None:
-        """By the newest comparison among the same candidates with at least as much effort, if there is one."""
+        """The decision of the newest comparison of the same candidates with at least as much effort; None without one."""
         finals = self._cache(found).compared(problem, candidates.signatures(found, problem), self.effort.name)
         return None if finals is None else self._decision(found, problem, finals)
 
     def _preliminary(self, found: Operation, problem: Problem) -> Decision | None:
-        """By the newest comparison of any kind."""
+        """The decision of the newest comparison of any kind; None without one."""
         finals = list(self._cache(found).finals(problem).values())
         return self._decision(found, problem, finals[-1]) if finals else None
 

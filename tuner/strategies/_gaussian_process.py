@@ -72,7 +72,7 @@ class GaussianProcess:
         return self.spread(whitened), np.sqrt(signal * self.left())
 
     def see(self, rows: list[int]) -> None:
-        """Take in that the candidates `rows` are measured; the list starts with the one of the last call."""
+        """Add the measured candidates. `rows` lists all of them, those of the last call first."""
         n, new = len(rows), rows[len(self.rows) :]
         if new:
             self._make_room(n)
