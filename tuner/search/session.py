@@ -178,7 +178,7 @@ class Session:
         return sum(each.written for each in self.caches.values())
 
     def _decided(self, found: Operation, problem: Problem) -> Decision | None:
-        """The decision of the newest comparison of the same candidates with at least as much effort; None without one."""
+        """The decision of the newest comparison of the same candidates, with no less effort; None without one."""
         finals = self._cache(found).compared(problem, candidates.signatures(found, problem), self.effort.name)
         return None if finals is None else self._decision(found, problem, finals)
 
