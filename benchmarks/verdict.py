@@ -66,16 +66,12 @@ class Case:
 
 
 FIELDS = [(1, 1), (2, 1), (3, 1), (1, 3), (3, 3)]
-CASES = (
-    [
-        Case(seeds, documents, *field)
-        for seeds in (2, 3, 5)
-        for documents in ("none", "60, heavy tails")
-        for field in FIELDS
-    ]
-    + [Case(3, "40", *field) for field in FIELDS]
-    + [Case(3, "40, one has 80 %")]
-)
+CASES = [
+    *(Case(n, each, *field) for n in (2, 3, 5) for each in ("none", "60, heavy tails") for field in FIELDS),
+    *(Case(3, "40", *field) for field in FIELDS),
+    *(Case(2, "40", top=top) for top in (1, 3)),
+    Case(3, "40, one has 80 %"),
+]
 
 
 def simulated(random: np.random.Generator, case: Case) -> list[Entrant]:

@@ -64,21 +64,22 @@ class Spread:
         mirrored = replace(self, shape=-self.shape[::-1])
         return -mirrored._bound(level, 1), self._bound(level, chosen_from)
 
-    def freedom(self, chosen_from: int = 1) -> float:
+    @property
+    def freedom(self) -> float:
         """Degrees of freedom of the sum of both parts.
 
-        Satterthwaite's formula is too optimistic with two or three seeds: if their spread is small by luck, it trusts
-        the documents. So the part of the seeds follows a formula of its own, which was chosen by simulation: S - 1 if
-        the seeds cause most of the variance, many if the documents do. It keeps the rate at which equal entrants are
-        called different near the nominal one, whatever the share of the seeds (`python -m benchmarks.verdict`).
+        Satterthwaite's formula (growth = 2 * odds + odds**2, and share**2) does not hold with two or three seeds: if
+        their spread is small by luck, it trusts the documents; if both parts are known badly, it is too careful. This
+        one has its two limits, S - 1 if the seeds cause the variance and those of the documents if they do. In between
+        it was chosen by simulation: whatever the share of the seeds, equal entrants are called "better" at nearly the
+        nominal rate (`python -m benchmarks.verdict`).
         """
         if self.documents == 0:
             return self.seed_freedom
         share = self.documents / (self.seeds + self.documents)
-        other = share**2 / self.document_freedom
         odds = self.documents / max(self.seeds, 1e-6 * self.documents)
-        growth = (odds * self.seed_freedom / 2) ** 3 / chosen_from
-        return 1 / (1 / (self.seed_freedom * (1 + growth)) + other)
+        growth = min(self.seed_freedom / 2, 1.5) ** 5 * odds**3
+        return 1 / (1 / (self.seed_freedom * (1 + growth)) + share**3 / self.document_freedom)
 
     def _bound(self, level: float, chosen_from: int) -> float:
         """How much larger than measured the true difference may be, with probability `level`.
@@ -94,7 +95,7 @@ class Spread:
         total = math.sqrt(self.seeds + self.documents)
         if total == 0:
             return 0.0
-        scales, chances = _scales(self.freedom(chosen_from))
+        scales, chances = _scales(self.freedom)
         steps = self.shape * (math.sqrt(self.documents) / total)  # [A]
         width = max(math.sqrt(self.seeds) / total, 1e-6)
         below = _luck(chosen_from)
