@@ -78,7 +78,7 @@ class Spread:
             return self.seed_freedom
         share = self.documents / (self.seeds + self.documents)
         odds = self.documents / max(self.seeds, 1e-6 * self.documents)
-        growth = min(self.seed_freedom / 2, 1.5) ** 5 * odds**3
+        growth = min(self.seed_freedom / 2, 1.5) ** 4 * odds**3
         return 1 / (1 / (self.seed_freedom * (1 + growth)) + share**3 / self.document_freedom)
 
     def _bound(self, level: float, chosen_from: int) -> float:
