@@ -115,3 +115,9 @@ def check_tries(config: SearchConfig) -> None:
     """Raise UsageError if the recipe does not accept an option that the finals try."""
     for options in plan(config).tries:
         Recipe.read(replaced(config.recipe, options))
+
+
+def check_match(config: SearchConfig) -> None:
+    """Raise ValueError if baselines are matched in latency and the search does not measure it."""
+    if "latency" in config.finals.match and not any(each.name == "latency" for each in config.objectives):
+        raise ValueError("baselines are matched in latency, but `objectives` has no latency that says on which device")

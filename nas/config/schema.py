@@ -103,7 +103,7 @@ def _several(value: Any) -> Any:
     return (value,) if isinstance(value, int | str) else value
 
 
-Match = Literal["parameters", "flops", "state"]
+Match = Literal["parameters", "flops", "state", "latency"]
 Proportions = Literal["deep", "wide", "usual"]
 Steps = Annotated[int, Field(ge=1)]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,10 +13,11 @@ from nas.objectives.contract import Objective
 from nas.report.depth import at_trial_depth
 from nas.store import MAIN, Store, Study, Trial, TrialState
 from searchspace.errors import SpaceError
-from searchspace.matching import Matched, matched
+from searchspace.matching import matched
 from searchspace.model.architecture import Architecture
 
 Role = Literal["finalist", "control", "baseline"]
+MATCHED = "baseline"  # the key under which a run of the finals keeps the name of its baseline
 TRAINED = (TrialState.COMPLETE, TrialState.RUNNING, TrialState.STOPPED)  # the last two have the values of their rung
 
 
@@ -66,9 +67,11 @@ def _of_trial(store: Store, study: Study, trial: Trial, name: str, role: Role) -
 def baselines(config: SearchConfig, store: Store, study: Study, plan: Plan, winner: Entrant) -> list[Entrant]:
     """The baselines of `winner`: each of `plan.baselines`, matched in each way, in each shape.
 
-    A baseline that is the same model in another group or shape is listed once. One that cannot be made is left out;
-    `nas plan` names it.
+    A baseline that is the same model in another group or shape is listed once. One that cannot be made is left out. One
+    that is matched in latency stays what it was when its first run started, because a second measurement differs.
     """
+    measure = _latency(config)
+    started = _started(store, study, winner)
     shape = at_trial_depth(store, study, winner.trial, factory.shape(config))
     found: dict[str, Entrant] = {}
     for given in plan.baselines:
@@ -76,18 +79,41 @@ def baselines(config: SearchConfig, store: Store, study: Study, plan: Plan, winn
         family = Architecture.parse(given.text) if isinstance(given, GivenBaseline) else given
         for match in plan.match:
             for proportions in plan.shapes:
-                try:
-                    made = matched(family, winner.architecture, match=match, shape=proportions, length=shape)
-                except SpaceError:
-                    continue
+                label = _name(name, match, proportions)
+                if label in started:
+                    made = Entrant(label, "baseline", winner.trial, started[label], _group(name, match))
+                else:
+                    try:
+                        like = matched(
+                            family, winner.architecture, match=match, shape=proportions, length=shape, measure=measure
+                        )
+                    except SpaceError:
+                        continue
+                    made = Entrant(label, "baseline", winner.trial, like.architecture, _group(name, match), like.note)
                 if made.architecture != winner.architecture:
-                    found.setdefault(made.architecture.hash, _baseline(name, match, proportions, winner, made))
+                    found.setdefault(made.architecture.hash, made)
     return list(found.values())
 
 
-SAME = {"parameters": "parameters", "flops": "FLOPs", "state": "state"}
+SAME = {"parameters": "parameters", "flops": "FLOPs", "state": "state", "latency": "latency"}
 
 
-def _baseline(name: str, match: str, proportions: str, winner: Entrant, made: Matched) -> Entrant:
-    group = f"{name}, same {SAME[match]}"
-    return Entrant(f"{group}, {proportions}", "baseline", winner.trial, made.architecture, group, made.note)
+def _group(name: str, match: str) -> str:
+    return f"{name}, same {SAME[match]}"
+
+
+def _name(name: str, match: str, proportions: str) -> str:
+    return f"{_group(name, match)}, {proportions}"
+
+
+def _latency(config: SearchConfig) -> Callable[[Architecture], float] | None:
+    """Measures latency as the objective of the search does; None if it has no such objective."""
+    return next((each.evaluate for each in factory.objectives(config) if each.name == "latency"), None)
+
+
+def _started(store: Store, study: Study, winner: Entrant) -> dict[str, Architecture]:
+    """The baselines of `winner` that are matched in latency and have a run in the store, by name."""
+    trials = store.trials(study.id, purposes=("final",))
+    own = [each for each in trials if each.parents == (winner.trial,) and isinstance(each.choices, dict)]
+    texts = {each.choices[MATCHED]: each.architecture for each in own if MATCHED in each.choices}
+    return {name: Architecture.parse(text) for name, text in texts.items() if SAME["latency"] in name}

@@ -7,6 +7,7 @@ import pytest
 
 from nas import report
 from nas.errors import NasError, UsageError
+from nas.finals import entrants
 from nas.store import TrialState
 from nas.work import Failure, FailureKind, Outcome
 from searchspace.model.architecture import Architecture
@@ -246,6 +247,7 @@ def test_a_baseline_may_be_a_file_and_is_kept_with_the_study(describe, search, t
         ("{top: 1, tune: {learning_rat: [1e-3]}}", "learning_rate"),
         ("{top: 1, tune: {learning_rate: []}}", "at least 1"),
         ("{top: 1, steps: [0]}", "greater than or equal to 1"),
+        ("{top: 1, match: latency}", "has no latency"),
     ],
 )
 def test_mistakes_are_named_with_what_is_valid(describe, finals, message):
@@ -267,3 +269,18 @@ def test_a_metric_that_is_better_when_it_is_higher_is_compared_and_told_so(descr
     assert means == sorted(means, reverse=True)
     difference = (sum(found.winner.test[20]) - sum(found.baseline.test[20])) / 3
     assert f"{difference:+.3g}" in stored.sentence and "higher is better" in stored.sentence
+
+
+def test_a_baseline_matched_in_latency_stays_what_it_was_when_its_first_run_started(describe, search, monkeypatch):
+    finals = "{top: 1, seeds: 1, steps: 20, baselines: transformer, match: parameters, shapes: usual, tune: {}}"
+    config = describe(finals=finals)
+    config = config.model_copy(update={"finals": config.finals.model_copy(update={"match": ("latency",)})})
+    speed = iter(range(1, 10_000))  # every measurement differs
+    monkeypatch.setattr(entrants, "_latency", lambda config: lambda architecture: float(next(speed)))
+    first = search(config)
+    first.store.close()
+    again = search(config)
+    finals_of(again)
+    (one,), (other,) = first.report.baselines, again.report.baselines
+    assert one.entrant.name == "transformer, same latency, usual"
+    assert one.architecture == other.architecture and one.trials == other.trials
