@@ -1,5 +1,6 @@
 """What every test stands on: few threads, Triton without a GPU, and repeatable property tests."""
 
+import gc
 import os
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -42,6 +43,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if not torch.cuda.is_available():
             for item in marked:
                 item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of collected tests need not be searched for garbage again and again while the tests run."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

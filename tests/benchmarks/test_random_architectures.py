@@ -11,11 +11,11 @@ from searchspace.model.architecture import Architecture
 PLAIN = "kind: decoder\nwidth: 16\nvocabulary: 256\nbody: {residual: {of: {attention: {heads: 2}}}}\n"
 
 
-def test_a_hundred_random_architectures_of_everything_work():
-    tally, failures = random_architectures.run(100, seed=1)
+def test_sixty_random_architectures_of_everything_work():
+    tally, failures = random_architectures.run(60, seed=1)
     assert failures == []
-    assert sum(counts["gradients"] for counts in tally.values()) == 100
-    assert sum(counts["streaming"] for counts in tally.values()) > 30
+    assert sum(counts["gradients"] for counts in tally.values()) == 60
+    assert sum(counts["streaming"] for counts in tally.values()) > 20
 
 
 def test_only_sizes_are_small():
