@@ -57,6 +57,11 @@ def test_more_workers_take_less_time_and_minutes_cut_it_off(describe):
     assert planning._seconds(ahead, 1.0, 0.5, 0.1)[0] == pytest.approx(6)
 
 
+def test_a_plan_says_at_which_depth_the_flops_of_halting_models_count(describe):
+    halting = "{kind: decoder, width: !choice [8, 16], body: {halting: {times: 3, of: [feed_forward]}}}"
+    assert "halting blocks count at the depth of an untrained model" in planning.plan(describe(space=halting)).as_text()
+
+
 def test_a_sample_that_cannot_be_trained_is_told(describe, monkeypatch):
     failed = Outcome(trial=0, rung=0, seconds=0.1, failure=Failure(FailureKind.OUT_OF_MEMORY, "too large"))
     monkeypatch.setattr(unit, "run", lambda work: failed)
@@ -87,5 +92,6 @@ def test_a_search_without_a_result_is_summed_up_in_words(describe, search):
 
     assert "No trial has finished" in summary.to_text(store, result.study, None, draw=lambda winner: "")
     found = summary.to_dict(store, result.study, None)
+    assert found.pop("ranking")["sentences"] == []
     assert found | {"header": None} == {"study": "tried", "header": None, "pareto": [], "finals": None}
     store.close()
