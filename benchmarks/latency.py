@@ -11,6 +11,7 @@ the error that a search would report, come from `--check` other architectures. T
 from __future__ import annotations
 
 import argparse
+import math
 import random
 import statistics
 import sys
@@ -23,12 +24,12 @@ from typing import Any
 import torch
 
 from benchmarks.support.report import report
-from nas.engine.verdict import rank_correlation
 from nas.latency.measured import PhaseLatency
 from nas.latency.pieces import CannotCompose
 from nas.latency.predicted import CrossCheck, Predictor
 from nas.latency.runs import PHASES, Setting, streams
 from nas.latency.table import Table
+from nas.report.ranking import correlation as rank_correlation
 from searchspace.model.architecture import Architecture
 from searchspace.space.space import Space
 
@@ -93,7 +94,8 @@ def run(phase: str, count: int, checked: int, length: int, seed: int) -> tuple[d
 def _row(phase: str, judged: list[Judged], check: CrossCheck, refused: int) -> dict[str, Any]:
     errors = sorted(each.error for each in judged)
     pairs = [(each.predicted.milliseconds, each.measured.milliseconds) for each in judged]
-    correlation = rank_correlation(*zip(*pairs, strict=True))
+    predicted, measured = zip(*pairs, strict=True)
+    correlation = rank_correlation(predicted, measured)
     error = statistics.median(errors)
     loads = [each.measured.load or 1.0 for each in judged]
     return {
@@ -102,7 +104,7 @@ def _row(phase: str, judged: list[Judged], check: CrossCheck, refused: int) -> d
         "not sums": refused,
         "median error": error,
         "error of 9 in 10": errors[round(0.9 * (len(errors) - 1))],
-        "rank correlation": correlation,
+        "rank correlation": math.nan if correlation is None else correlation.value,
         "reached": error <= ERROR and correlation >= CORRELATION,
         "error as checked": check.error,
         "inside the interval": statistics.mean(each.is_inside for each in judged),

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, func, select
+from sqlalchemy import Connection, Select, and_, bindparam, func, select
 
 from nas.errors import UsageError
 from nas.store.endings import CURVE
@@ -56,6 +56,14 @@ _RESULT = (
     .join(architecture, architecture.c.hash == trial.c.architecture_hash)
     .order_by(unit.c.sequence)
 )
+
+
+# The loop of a search asks these after every trial. They are built once: building one costs more than running it.
+_HIGHEST = select(func.max(trial.c.number)).where(trial.c.study_id == bindparam("study"))
+_RESULTS_SINCE = _RESULT.where(unit.c.study_id == bindparam("study"), unit.c.sequence > bindparam("sequence")).limit(
+    bindparam("most")
+)
+ALL = 2**62  # more rows than there are
 
 
 def study_by_name(connection: Connection, name: str) -> Study:
@@ -109,7 +117,7 @@ def trained_seconds(connection: Connection, study_id: int, purpose: str | None) 
 
 def next_number(connection: Connection, study_id: int) -> int:
     """The lowest number above all trials."""
-    highest = connection.execute(select(func.max(trial.c.number)).where(trial.c.study_id == study_id)).scalar()
+    highest = connection.execute(_HIGHEST, {"study": study_id}).scalar()
     return 0 if highest is None else highest + 1
 
 
@@ -207,10 +215,11 @@ def metrics(connection: Connection, study_id: int, number: int, rung: int) -> di
 
 def results_since(connection: Connection, study_id: int, sequence: int, limit: int | None) -> list[Unit]:
     """The units that ended after place `sequence`, in order, without a gap."""
-    where = unit.c.study_id == study_id, unit.c.sequence > sequence
-    rows = connection.execute(_RESULT.where(*where).limit(limit)).mappings().all()
+    asked = {"study": study_id, "sequence": sequence, "most": ALL if limit is None else limit}
+    rows = connection.execute(_RESULTS_SINCE, asked).mappings().all()
     if not rows:
         return []
+    where = unit.c.study_id == study_id, unit.c.sequence > sequence
     # No transaction adds a unit before one that is read: the order is that of the commits.
     values = _values(connection, select(unit.c.id).where(*where, unit.c.sequence <= rows[-1]["sequence"]))
     return [_unit(row, values) for row in rows]
