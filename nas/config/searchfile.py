@@ -147,7 +147,8 @@ class _Reading:
 
     def finals(self, config: SearchConfig) -> SearchConfig:
         """Read the files of the baselines of the finals, and check the options to try."""
-        self.attempt(("finals", "tune"), lambda: checks.check_tries(config), needs="recipe")
+        if "scheduler" not in self.wrong:  # it says how many steps the tries have
+            self.attempt(("finals", "tune"), lambda: checks.check_tries(config), needs="recipe")
         self.attempt(("finals", "match"), lambda: checks.check_match(config), needs="objectives")
         if config.finals.baselines is None:
             return config

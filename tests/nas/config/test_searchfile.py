@@ -133,6 +133,11 @@ def test_all_mistakes_are_named_at_once():
     assert lines == {f"search.yaml:{line}" for line in (6, 7, 8, 9, 10, 11, 12, 13, 14)}
 
 
+def test_the_mistakes_of_a_scheduler_are_named_once():
+    said = refusal(GOOD.replace("{rungs: [10, 30]}", "{rungs: [10, 30], factr: 3, factor: 0}"))
+    assert "scheduler 'halving' has 2 mistakes:" in said and said.count("'factr'") == 1
+
+
 @pytest.mark.parametrize("key", ["study", "space", "task", "objectives", "scheduler", "budget"])
 def test_a_missing_part_is_named(key):
     kept, inside = [], False
