@@ -11,7 +11,6 @@ the error that a search would report, come from `--check` other architectures. T
 from __future__ import annotations
 
 import argparse
-import math
 import random
 import statistics
 import sys
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from scipy.stats import spearmanr
 
 from benchmarks.support.report import report
 from nas.latency.measured import PhaseLatency
@@ -29,7 +29,6 @@ from nas.latency.pieces import CannotCompose
 from nas.latency.predicted import CrossCheck, Predictor
 from nas.latency.runs import PHASES, Setting, streams
 from nas.latency.table import Table
-from nas.report.ranking import correlation as rank_correlation
 from searchspace.model.architecture import Architecture
 from searchspace.space.space import Space
 
@@ -94,8 +93,7 @@ def run(phase: str, count: int, checked: int, length: int, seed: int) -> tuple[d
 def _row(phase: str, judged: list[Judged], check: CrossCheck, refused: int) -> dict[str, Any]:
     errors = sorted(each.error for each in judged)
     pairs = [(each.predicted.milliseconds, each.measured.milliseconds) for each in judged]
-    predicted, measured = zip(*pairs, strict=True)
-    correlation = rank_correlation(predicted, measured)
+    correlation = float(spearmanr(*zip(*pairs, strict=True)).statistic)
     error = statistics.median(errors)
     loads = [each.measured.load or 1.0 for each in judged]
     return {
@@ -104,7 +102,7 @@ def _row(phase: str, judged: list[Judged], check: CrossCheck, refused: int) -> d
         "not sums": refused,
         "median error": error,
         "error of 9 in 10": errors[round(0.9 * (len(errors) - 1))],
-        "rank correlation": math.nan if correlation is None else correlation.value,
+        "rank correlation": correlation,
         "reached": error <= ERROR and correlation >= CORRELATION,
         "error as checked": check.error,
         "inside the interval": statistics.mean(each.is_inside for each in judged),
