@@ -50,7 +50,7 @@ def test_a_failed_run_of_the_finals_is_named(describe, search, table):
     assert found.final_runs > sum(map(len, found.final_failures.values()))
     lines = dict(found.lines())
     assert "failed: " in lines["finals"] and "not finite (final " in lines["finals"]
-    assert lines["seeds"].startswith("search 0, finals 20001, 20002")
+    assert lines["seeds"].startswith("search 0, finals 1000, 1001")
 
 
 def test_a_result_says_what_minutes_cut_off(describe, search, table):
