@@ -57,7 +57,7 @@ class Entrant:
 
 @dataclass(frozen=True)
 class Case:
-    """A row: finals with so many seeds, documents as in `NUMBERS`, finalists and baselines."""
+    """A row: the numbers of seeds, finalists and baselines of a final; documents as in `NUMBERS`."""
 
     seeds: int
     documents: str

@@ -78,7 +78,7 @@ class Verdict:
 def compare(candidate: Runs, baseline: Runs, *, chosen_from: int = 1, confidence: float = 0.95) -> Verdict:
     """Compare a candidate with a baseline.
 
-    chosen_from: the candidate is the best of so many finalists on validation data; this moves the upper end only.
+    chosen_from: how many finalists the candidate was chosen from on validation data; it moves the upper end only.
 
     The word is "better" if the whole interval is below zero, "worse" if it is above, else "no difference shown". A
     candidate with failed runs is never "better": the runs that finished may be its lucky ones. A seed that failed for

@@ -128,7 +128,7 @@ class _Reading:
     def result(self, group: Sequence[Entrant]) -> Result:
         """The entrant of a group that was trained to the end."""
         chosen = self.finals.chosen(self.recorded, group)
-        assert chosen is not None  # a group of which every try failed has no result
+        assert chosen is not None  # a group has no result if all its tries failed
         entrant, options = chosen
         runs = [each for each in self.finals.runs(self.recorded, group) if each.stage == "final"]
         ended = {

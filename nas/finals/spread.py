@@ -58,7 +58,7 @@ class Spread:
     def interval(self, confidence: float, chosen_from: int = 1) -> tuple[float, float]:
         """How much smaller (negative) and how much larger the true difference may be than the measured one.
 
-        chosen_from: the candidate was the best of so many on validation data, which concerns the upper end alone.
+        chosen_from: how many entrants the candidate was chosen from on validation data. It moves the upper end only.
         """
         level = (1 + confidence) / 2
         mirrored = replace(self, shape=-self.shape[::-1])

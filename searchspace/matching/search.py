@@ -20,7 +20,7 @@ DOUBT = 0.02  # error of an estimate
 STEP = 8  # widths are multiples of this number, which suits the matrix units of GPUs
 FINER = (STEP, 4, 2)  # for `deep` and `wide`, whose depth is given: the first step that comes near enough is taken
 NARROWEST = 8
-LOOSE = 0.08  # for small models, of which few are near
+LOOSE = 0.08  # for small models: few of them are near
 BANDS = ((1.5, NEAR), (2.5, NEAR), (2.5, LOOSE))
 """(factor between a depth and the depth of its shape, relative error): the first with a candidate is taken."""
 APART = 2  # `deep` has at least this many times the layers of `wide`

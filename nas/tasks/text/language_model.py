@@ -131,7 +131,7 @@ class LanguageModel(Task):
     def pieces(self, split: Split) -> Iterator[tuple[Tensor, Tensor]]:
         """Adjacent pieces of held-out text, [B, T], and the number of the document in the middle of each, [B].
 
-        With `remove_overlap`, a piece of which half or more is not scored is left out.
+        With `remove_overlap`, a piece is left out if half of it or more is not scored.
         """
         low, high = self.part(split)
         starts = self._starts(split)

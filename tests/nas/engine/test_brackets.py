@@ -63,20 +63,20 @@ class Patient(Hyperband):
 
     def __init__(self):
         super().__init__()
-        self.begun = self.ended = self.most = 0
+        self.started_trials = self.ended = self.most = 0
 
     def start(self, number):
         return 18
 
     def started(self, number, rung, steps):
-        self.begun = max(self.begun, number + 1)
+        self.started_trials = max(self.started_trials, number + 1)
 
     def tell(self, number, rung, values, steps):
         self.ended += 1
 
     def promotion(self):
-        self.most = max(self.most, self.begun - self.ended)
-        return WAIT if self.begun % 3 == 0 and self.ended < self.begun else None
+        self.most = max(self.most, self.started_trials - self.ended)
+        return WAIT if self.started_trials % 3 == 0 and self.ended < self.started_trials else None
 
 
 @pytest.fixture
