@@ -1,49 +1,26 @@
-"""The study database as the rest of the program sees it: thin methods, each one transaction."""
+"""The study database as the rest of the program sees it: thin methods that write, each one transaction."""
 
 from __future__ import annotations
 
 import os
 import uuid
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
-
-from sqlalchemy import Connection
+from typing import TYPE_CHECKING, Any
 
 from nas.errors import StoreError
-from nas.store import changes, documents, endings, leases, measurements, queries, ranking, studies, trials, verdicts
+from nas.store import endings, leases, measurements, studies, trials, verdicts
 from nas.store.endings import Ending
 from nas.store.engine import RETRY_SECONDS, WAIT_SECONDS, Database, file_of, parse
 from nas.store.measurements import Measurement
 from nas.store.migrate import HEAD, migrate, version_of
-from nas.store.records import (
-    MAIN,
-    Mark,
-    NewTrial,
-    Owner,
-    Pace,
-    RungResult,
-    SpaceVersion,
-    StoredVerdict,
-    Study,
-    Trained,
-    Trial,
-    TrialAdded,
-    TrialCount,
-    TrialRefused,
-    TrialState,
-    Unit,
-    UnitKind,
-    UnitState,
-)
+from nas.store.reading import Reader
+from nas.store.records import MAIN, NewTrial, Study, TrialAdded, TrialRefused, Unit, UnitKind
 from nas.work import Progress
 
 if TYPE_CHECKING:
     from nas.documents import Documents
 
-T = TypeVar("T")
 LARGEST_SEED = 2**63 - 1
 
 
@@ -75,22 +52,8 @@ def open_store(
     return Store(database)
 
 
-class Store:
+class Store(Reader):
     """A study database. Several threads may use it. Close it, or use it in a `with` statement."""
-
-    def __init__(self, database: Database):
-        self.database = database
-
-    def close(self) -> None:
-        self.database.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def create_study(
         self,
@@ -112,12 +75,6 @@ class Store:
         self.database.write(lambda connection: studies.create(connection, row, space_text))
         return self.study(name)
 
-    def study(self, name: str) -> Study:
-        return self.database.read(lambda connection: queries.study_by_name(connection, name))
-
-    def studies(self) -> list[Study]:
-        return self.database.read(queries.studies)
-
     def update_study(self, study_id: int, **values: Any) -> None:
         """Replace `config`, `data_hash` or `ending`. Raises ValueError for any other key."""
         if not values or not set(values) <= {"config", "data_hash", "ending"}:
@@ -127,9 +84,6 @@ class Store:
     def add_space_version(self, study_id: int, text: str) -> int:
         """The number of the space's version with this text: a new one, unless the newest has the same text."""
         return self.database.write(lambda connection: studies.grow_space(connection, study_id, text))
-
-    def space_versions(self, study_id: int) -> list[SpaceVersion]:
-        return self.database.read(lambda connection: queries.space_versions(connection, study_id))
 
     def add_trial(
         self,
@@ -235,13 +189,6 @@ class Store:
         """Put units back in the queue without counting the attempt -> the ids that `owner` held."""
         return self.database.write(lambda connection: leases.release(connection, unit_ids, owner))
 
-    def leased(self, study_id: int, owner: str) -> list[Unit]:
-        """The units that `owner` holds."""
-        return self._read(leases.leased, study_id, owner)
-
-    def owners(self, study_id: int) -> list[Owner]:
-        return self.database.read(lambda connection: leases.owners(connection, study_id))
-
     def finish(
         self,
         unit_id: int,
@@ -271,10 +218,6 @@ class Store:
         outcome["documents"] = by_document or {}
         return self.database.write(lambda connection: endings.finish(connection, unit_id, owner, attempt, **outcome))
 
-    def documents(self, study_id: int, numbers: Collection[int], split: str) -> dict[int, Documents]:
-        """The scores of single documents on a split, by the number of the trial; trials without them are missing."""
-        return self._read(documents.of_trials, study_id, numbers, split)
-
     def fail(
         self,
         unit_id: int,
@@ -293,154 +236,15 @@ class Store:
             lambda connection: endings.fail(connection, unit_id, owner, attempt, (kind, text), seconds, limit)
         )
 
-    def results_since(self, study_id: int, sequence: int = 0, limit: int | None = None) -> list[Unit]:
-        """The units that ended after place `sequence` (which counts from 1), in order, without a gap."""
-        return self._read(queries.results_since, study_id, sequence, limit)
-
-    def log_since(self, study_id: int, number: int, sequence: int, limit: int) -> tuple[list[Trial], list[Unit]]:
-        """The trials from `number` on and the units that ended after place `sequence`, at most `limit` of each.
-
-        The trials are read first. So the units include everything that was known to whatever added these trials.
-        """
-        return self._read(queries.log_since, study_id, number, sequence, limit)
-
-    def trials(
-        self,
-        study_id: int,
-        *,
-        states: Collection[str] = (),
-        purposes: Collection[str] = (),
-        first: int = 0,
-        limit: int | None = None,
-        light: bool = False,
-        since: Mark | None = None,
-    ) -> list[Trial]:
-        """Trials from number `first` on, at most `limit`; empty `states` or `purposes` mean all.
-
-        light: without the architecture, the point and other long fields, see `Trial`. since: only trials that changed
-        since that mark, and perhaps some that did not.
-        """
-        changed = None if since is None else changes.changed_since(study_id, since)
-        return self._read(queries.trials, study_id, states, purposes, first, limit, light, changed)
-
-    def trial(self, study_id: int, number: int) -> Trial:
-        return self._read(queries.trial_by_number, study_id, number)
-
-    def units(self, study_id: int, number: int) -> list[Unit]:
-        """The rungs of a trial, lowest first."""
-        return self._read(queries.units_of, study_id, number)
-
-    def curve(self, study_id: int, number: int) -> list[tuple[int, float | None]]:
-        """(step, training loss) of a trial over all its rungs."""
-        return self._read(queries.curve, study_id, number)
-
-    def metrics(self, study_id: int, number: int, rung: int) -> dict[str, float | None]:
-        """What was measured at the end of a rung."""
-        return self._read(queries.metrics, study_id, number, rung)
-
-    def counts(self, study_id: int) -> list[TrialCount]:
-        """How many trials of each purpose are in each state."""
-        return self._read(queries.counts, study_id)
-
-    def arms(self, study_id: int, purpose: str) -> dict[str, int]:
-        """How many trials of this purpose each arm has."""
-        return self._read(queries.arms, study_id, purpose)
-
-    def open_units(self, study_id: int) -> Counter[UnitState]:
-        """How many units are queued and how many are leased; empty if there is nothing left to run."""
-        return self._read(queries.open_units, study_id)
-
-    def unfinished(self, study_id: int) -> list[Unit]:
-        """The units that are queued or leased, with their progress and without their architectures."""
-        return self._read(changes.unfinished, study_id)
-
-    def pace(self, study_id: int) -> list[Pace]:
-        """How many units ended well and how long they took, by purpose, rung and steps."""
-        return self._read(changes.pace, study_id)
-
-    def trained(self, study_id: int) -> Trained:
-        """What the units of the search that ended have trained: steps, FLOPs, device-seconds."""
-        return self._read(changes.trained, study_id)
-
-    def mark(self, study_id: int) -> Mark:
-        """This moment in the life of a study, for `trials(since=...)`."""
-        return self._read(changes.mark, study_id)
-
     def add_verdict(self, study_id: int, document: dict[str, Any]) -> None:
         """Store how the finals ended, as plain data."""
         token = _token()
         self.database.write(lambda connection: verdicts.add(connection, study_id, document, token))
 
-    def verdict(self, study_id: int) -> StoredVerdict | None:
-        """How the finals ended, as stored last; None if no verdict was stored."""
-        return self._read(verdicts.newest, study_id)
-
-    def trained_seconds(self, study_id: int, purpose: str | None = None) -> float:
-        """The time spent in the units (of this purpose) that ended, summed over the workers."""
-        return self._read(queries.trained_seconds, study_id, purpose)
-
-    def next_number(self, study_id: int) -> int:
-        return self._read(queries.next_number, study_id)
-
-    def best(
-        self,
-        study_id: int,
-        objective: str | None = None,
-        limit: int | None = 10,
-        *,
-        states: Collection[str] = (TrialState.COMPLETE,),
-        purposes: Collection[str] = (),
-        longest: bool = False,
-    ) -> list[Trial]:
-        """The best trials by an objective (None: the study's first), best first. longest: those trained longest first.
-
-        Raises UsageError if the study has no such objective.
-        """
-        return self._read(ranking.best, study_id, objective, limit, states, purposes, longest)
-
-    def rung_results(self, study_id: int, objective: str, limit: int) -> list[RungResult]:
-        """What the trials of the search reached at each rung in an objective; the first `limit` results."""
-        return self._read(ranking.rung_results, study_id, objective, limit)
-
-    def pareto(
-        self,
-        study_id: int,
-        objectives: Sequence[str] | None = None,
-        *,
-        states: Collection[str] = (TrialState.COMPLETE,),
-        purposes: Collection[str] = (),
-        longest: bool = False,
-    ) -> list[Trial]:
-        """The Pareto front over these objectives (None: the study's). longest: only of the trials trained longest.
-
-        Raises UsageError if the study has no such objective.
-        """
-        return self._read(ranking.pareto, study_id, objectives, states, purposes, longest)
-
-    def architecture(self, prefix: str) -> tuple[str, str]:
-        """(hash, text) of the one architecture whose hash begins with `prefix`."""
-        return self._read(queries.architecture_by_prefix, prefix)
-
     def add_measurements(self, device: Mapping[str, Any], measured: Sequence[Measurement]) -> None:
         """Record what the tuner measured on `device` (a fingerprint with its `key`): all of it or nothing."""
         token = _token()
         self.database.write(lambda connection: measurements.add(connection, device, measured, token))
-
-    def measurements(
-        self, operation: str | None = None, *, device: str | None = None, problem: str | None = None
-    ) -> list[Measurement]:
-        """What was measured, oldest first: of an operation, on the device with this key, on this problem."""
-        return self._read(measurements.known, operation, device, problem)
-
-    def devices(self) -> dict[str, dict[str, Any]]:
-        """The fingerprint of every device that something was measured on, by its key."""
-        return self._read(measurements.devices)
-
-    def _read(self, query: Callable[..., T], *arguments: Any) -> T:
-        def work(connection: Connection) -> T:
-            return query(connection, *arguments)
-
-        return self.database.read(work)
 
 
 def _token() -> str:
