@@ -27,6 +27,11 @@ def on_test(name: str) -> str:
     return f"{TEST}{name}"
 
 
+def is_on_test(name: str) -> bool:
+    """Whether `name` is a metric on test data, written as today or as before."""
+    return name.startswith((TEST, FORMER_TEST))
+
+
 OF_THE_BLOCKS = ("halting_steps", "attention_span")  # what blocks report about themselves; some models have them
 
 

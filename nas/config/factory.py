@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-from nas import tasks
+from nas import metrics, tasks
 from nas.config.schema import Named, SearchConfig
 from nas.errors import NasError, UsageError
 from nas.objectives import registry as objective_registry
@@ -18,6 +18,7 @@ from nas.runners.contract import Runner
 from nas.schedulers import registry as scheduler_registry
 from nas.schedulers.contract import Scheduler
 from nas.store import Unit, UnitKind
+from nas.store.records import TUNING
 from nas.strategies import registry as strategy_registry
 from nas.strategies.contract import Evaluate, Strategy
 from nas.tasks.contract import Task
@@ -238,6 +239,7 @@ def work(config: SearchConfig, unit: Unit, horizon: int) -> Work:
         cache=str(CACHE),
         task_source=config.task_source,
         metric=objectives(config)[0].name,
+        tested=unit.operator != TUNING or any(metrics.is_on_test(each.name) for each in objectives(config)),
     )
 
 

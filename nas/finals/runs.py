@@ -9,8 +9,8 @@ from typing import Any, Literal
 from nas.finals.entrants import Entrant
 from nas.finals.plan import Options, Plan
 from nas.store import Trial, TrialState
+from nas.store.records import TUNING
 
-TUNING = "tuning"  # the operator of runs that choose the options; other runs have the role of their entrant
 ENDED = (TrialState.COMPLETE, TrialState.FAILED)
 Stage = Literal["tuning", "final"]
 
@@ -37,7 +37,7 @@ class Run:
 
     @property
     def operator(self) -> str:
-        """As the store keeps it."""
+        """As the store keeps it: `tuning` for runs that choose the options, else the role of the entrant."""
         return TUNING if self.stage == "tuning" else self.entrant.role
 
 

@@ -23,6 +23,7 @@ _UNITS = (
         trial.c.place,
         trial.c.arm,
         trial.c.purpose,
+        trial.c.operator,
         trial.c.architecture_hash,
         architecture.c.text.label("architecture"),
         trial.c.choices,

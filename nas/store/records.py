@@ -77,6 +77,7 @@ MAIN = "main"  # the arm of the search itself
 SEARCH = "search"  # the purpose of the trials of the search
 FINAL = "final"  # that of the trials of the finals
 PURPOSES = (SEARCH, FINAL)
+TUNING = "tuning"  # the operator of the trials of the finals that choose options on validation data
 FAILED_SECONDS = 1.0  # a failed unit counts as at least this long, so a search in which all fail still ends
 
 
@@ -160,6 +161,7 @@ class Unit:
     place: int = 0
     arm: str = MAIN
     purpose: str = ""
+    operator: str = ""
     seed: int = 0
     architecture_hash: str = ""
     architecture: str = ""

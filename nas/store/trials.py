@@ -178,6 +178,7 @@ def _first_unit(new: NewTrial, trial_id: int, unit_id: int, place: int) -> Unit:
         place=place,
         arm=new.arm,
         purpose=new.purpose,
+        operator=new.operator,
         architecture_hash=new.architecture_hash,
         architecture=new.architecture,
         choices=new.choices,

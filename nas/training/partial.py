@@ -17,7 +17,7 @@ from nas.training.loop import Training
 from nas.work import Checkpoint, Work
 
 # How and where a unit runs, and what is noted at its end, does not define it.
-PLACE = ("threads", "device", "cache", "checkpoint", "seconds", "metric")
+PLACE = ("threads", "device", "cache", "checkpoint", "seconds", "metric", "tested")
 
 
 def save(training: Training, work: Work) -> None:

@@ -110,9 +110,11 @@ class Unit:
         found = evaluate(training, "validation", deadline)
         metrics, documents = dict(found.metrics), {}
         if work.steps >= work.horizon:
-            test = evaluate(training, "test", deadline)
-            metrics |= {names.on_test(name): value for name, value in test.metrics.items()}
-            every = {"validation": found.scored_in(work.metric), "test": test.scored_in(work.metric)}
+            every = {"validation": found.scored_in(work.metric)}
+            if work.tested:
+                test = evaluate(training, "test", deadline)
+                metrics |= {names.on_test(name): value for name, value in test.metrics.items()}
+                every["test"] = test.scored_in(work.metric)
             documents = {split: each for split, each in every.items() if each is not None}
         if curve:
             metrics[names.of_run("train_loss")] = curve[-1][1]

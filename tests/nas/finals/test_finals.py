@@ -56,6 +56,18 @@ def test_every_entrant_is_tuned_and_trained_with_every_seed_and_length(describe,
     assert 0 < found.tuning_share < 0.5
 
 
+def test_runs_that_choose_options_are_not_evaluated_on_test_data(describe, search, documented):
+    works = []
+
+    def watched(work, progress=None):
+        works.append(work)
+        return documented(work)
+
+    trials = finals_of(search(describe(finals=FINALS), watched))
+    tuning = {each.number for each in trials if each.operator == "tuning"}
+    assert tuning and {each.trial for each in works if not each.tested} == tuning
+
+
 def test_the_verdict_is_against_the_best_baseline_on_validation_data(describe, search, documented):
     result = search(describe(finals=FINALS), documented)
     finals_of(result)

@@ -125,6 +125,19 @@ def test_a_unit_at_its_horizon_carries_the_scores_of_its_held_out_documents(work
     assert late.documents["test"].value == pytest.approx(late.metrics["test/loss"])
 
 
+def test_a_unit_that_is_not_tested_never_reads_the_test_part(work):
+    guarded = SCORED.replace(
+        "    def evaluate(", '''    def held_out(self, split):
+        assert split != "test"
+        return super().held_out(split)
+
+    def evaluate(''')
+    outcome = run(own(work, guarded, checkpoint=None, steps=12, tested=False))
+    assert outcome.failure is None and outcome.documents.keys() == {"validation"}
+    assert not any(name.startswith("test/") for name in outcome.metrics)
+    assert run(own(work, guarded, checkpoint=None, steps=12)).failure is not None
+
+
 def test_a_held_out_loss_that_is_not_a_number_is_not_finite(work):
     outcome = run(dataclasses.replace(work, steps=1, recipe={"learning_rate": 1e30, "warmup": 0}))
     assert outcome.failure.kind is FailureKind.NOT_FINITE
