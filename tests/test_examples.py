@@ -27,11 +27,14 @@ def test_every_space_has_a_search_file():
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """A copy of the examples with a text for the one that asks for a text of the user's own."""
+    """A copy of the examples with a text and pairs of sentences for those that ask for the user's own."""
     copied = tmp_path_factory.mktemp("copy") / "examples"
     shutil.copytree(EXAMPLES, copied)
     (copied / "texts").mkdir()
     (copied / "texts" / "a.txt").write_text("A text of your own stands here.\n" * 200)
+    (copied / "pairs").mkdir()
+    for ending, noun in (("en", "house"), ("de", "Haus")):
+        (copied / "pairs" / f"a.{ending}").write_text("".join(f"{noun} {number}\n" for number in range(200)))
     return copied
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
+import re
 import runpy
 import sysconfig
 from pathlib import Path
@@ -35,6 +36,13 @@ def test_the_embedded_corpus_is_divided_with_forty_documents_in_each_held_out_pa
     assert min(facts["documents"].values()) >= 40 and facts["document"] == "a file"
     assert max(facts["largest"].values()) <= 0.1
     assert 0 < facts["overlap"]["validation"] < 0.2 and 0 < facts["overlap"]["test"] < 0.2
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/search-file.md"])
+def test_the_pages_state_the_number_of_files_and_the_hash_of_the_embedded_corpus(page):
+    text = (SCRIPT.parent.parent / page).read_text()
+    assert re.findall(r"\b[0-9a-f]{64}\b", text) == [corpus.SHA256]
+    assert f"{len(corpus.files(corpus.EMBEDDED))} source files" in text
 
 
 def test_a_damaged_corpus_is_refused():
