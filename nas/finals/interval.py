@@ -170,17 +170,17 @@ def _by_seed(runs: Runs, seeds: Sequence[int]) -> tuple[list[float], list[Docume
 
 def _matrix(runs: Sequence[Documents], values: Sequence[float]) -> tuple[tuple[str, ...], Array, Array]:
     """Names and weights [D] of the documents in the order of their names, and their values in each run [R, D]."""
-    order = _order(runs[0])
+    order, sign = _order(runs[0]), _sign(runs, values)
     names, weights = tuple(runs[0].names[place] for place in order), runs[0].weights[order]
     rows = []
-    for each, value in zip(runs, values, strict=True):
+    for each in runs:
         order = _order(each)
         if tuple(each.names[place] for place in order) != names:
             different = sorted({*each.names} ^ {*names})[:3]
             raise ValueError(f"all runs need the same documents, but only some of the runs have {different}.")
         if not np.allclose(each.weights[order], weights, rtol=1e-6):
             raise ValueError("a document needs the same weight in all runs, as they are compared on the same data.")
-        rows.append(_sign(each, value) * each.values[order])
+        rows.append(sign * each.values[order])
     return names, weights, np.stack(rows)
 
 
@@ -188,12 +188,19 @@ def _order(documents: Documents) -> list[int]:
     return sorted(range(len(documents.names)), key=documents.names.__getitem__)
 
 
-def _sign(documents: Documents, value: float) -> float:
-    """1, or -1 if the value of a run has the other sign."""
+def _sign(runs: Sequence[Documents], values: Sequence[float]) -> float:
+    """1, or -1 if the values of the runs have the other sign; a single value of 0 does not tell."""
     for sign in (1.0, -1.0):
-        if math.isclose(sign * documents.value, value, rel_tol=ROUNDING, abs_tol=1e-6):
+        if all(_close(sign * each.value, value) for each, value in zip(runs, values, strict=True)):
             return sign
-    raise ValueError(f"the documents of a run must give its value {value:.6g}, but they give {documents.value:.6g}.")
+    pairs = zip(runs, values, strict=True)
+    wrong = [(each.value, value) for each, value in pairs if not _close(abs(each.value), abs(value))]
+    found, value = wrong[0] if wrong else (runs[0].value, values[0])
+    raise ValueError(f"the documents of a run must give its value {value:.6g}, but they give {found:.6g}.")
+
+
+def _close(one: float, other: float) -> bool:
+    return math.isclose(one, other, rel_tol=ROUNDING, abs_tol=1e-6)
 
 
 def _apart(candidate: Runs, baseline: Runs) -> float:

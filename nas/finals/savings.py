@@ -62,7 +62,7 @@ class Savings:
 
     flops: of training, with its interval (low, high); None where the trained lengths do not tell. seconds: of training,
     by the measured speeds. parameters: of the model. at_shortest: the winner is there at the shortest length already,
-    so it may save more.
+    so it may save more; open_above: the same for `high`.
     """
 
     flops: float | None
@@ -71,6 +71,7 @@ class Savings:
     seconds: float | None
     parameters: float
     at_shortest: bool
+    open_above: bool = False
 
 
 def savings(
@@ -99,6 +100,7 @@ def savings(
         seconds=seconds,
         parameters=1 - parameters[0] / parameters[1],
         at_shortest=found.steps == shortest,
+        open_above=found.low == shortest,
     )
 
 
@@ -106,19 +108,28 @@ def sentence(found: Savings, candidate: str, baseline: str, longest: int) -> str
     """What the winner saves, for people."""
     if found.flops is None:
         return f"{candidate} does not reach what {baseline} reaches after {longest:,} steps."
-    interval = f"{_percent(found.low)} to {_percent(found.high)}"
-    less = f"{'at least ' if found.at_shortest else ''}{_amount(found.flops)}"
-    also = [] if found.seconds is None else [f"{_amount(found.seconds)} time"]
-    also.append(f"{_amount(found.parameters)} parameters")
+    also = [] if found.seconds is None else [_amount(found.seconds, "less", open_above=found.at_shortest) + " time"]
+    also.append(f"{_amount(found.parameters, 'fewer')} parameters")
     return (
-        f"{candidate} reaches what {baseline} reaches after {longest:,} steps with {less} training FLOPs "
-        f"(95 % interval {interval} less; {', '.join(also)})."
+        f"{candidate} reaches what {baseline} reaches after {longest:,} steps with "
+        f"{_amount(found.flops, 'fewer', open_above=found.at_shortest)} training FLOPs "
+        f"({_interval(found)}; {', '.join(also)})."
     )
 
 
-def _amount(share: float) -> str:
-    return f"{abs(share):.0%}".replace("%", " %") + (" less" if share >= 0 else " more")
+def _interval(found: Savings) -> str:
+    """The interval of the saved FLOPs. An end that no trained length gives is not made up."""
+    if found.high is None or (found.low is None and found.open_above):
+        return "no interval: it does not follow from these lengths and seeds"
+    high = _amount(found.high, "fewer", open_above=found.open_above)
+    if found.low is None:
+        return f"95 % interval: no lower end, because it may need more than the longest run, to {high}"
+    if found.at_shortest and found.low == found.high:
+        return f"95 % interval: {high}"
+    return f"95 % interval {_amount(found.low, 'fewer')} to {high}"
 
 
-def _percent(share: float | None) -> str:
-    return "unknown" if share is None else f"{100 * share:.0f} %"
+def _amount(share: float, less: str, *, open_above: bool = False) -> str:
+    """30 % fewer, 20 % more. open_above: it may be less still, so at least 30 % fewer, at most 20 % more."""
+    percent = f"{100 * abs(share):.0f} % {less if share >= 0 else 'more'}"
+    return percent if not open_above else f"at {'least' if share >= 0 else 'most'} {percent}"

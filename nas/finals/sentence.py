@@ -65,7 +65,7 @@ def _difference(verdict: Verdict, sign: float) -> str:
     if math.isinf(ends[0]):
         return f"{sign * verdict.difference:+.3g} (no interval)"
     percent = f"{100 * verdict.confidence:.3g} %"
-    return f"{sign * verdict.difference:+.3g} ({percent} interval {ends[0]:+.3g} to {ends[1]:+.3g})"
+    return f"{sign * verdict.difference + 0.0:+.3g} ({percent} interval {ends[0]:+.3g} to {ends[1]:+.3g})"
 
 
 def _sample(verdict: Verdict) -> str:
@@ -91,7 +91,7 @@ def _course(lengths: Lengths, steps: Sequence[int], sign: float) -> list[str]:
 
 def _change(trend: Trend, sign: float) -> str:
     ends = sorted((sign * trend.low, sign * trend.high))
-    return f"change of the difference {sign * trend.change:+.3g}, {ends[0]:+.3g} to {ends[1]:+.3g}"
+    return f"change of the difference {sign * trend.change + 0.0:+.3g}, {ends[0]:+.3g} to {ends[1]:+.3g}"
 
 
 def _reasons(lengths: Lengths, steps: Sequence[int]) -> list[str]:

@@ -136,6 +136,21 @@ def test_a_metric_that_is_maximised_gives_the_same_interval():
     assert compare(turned(ours), turned(theirs)) == compare(ours, theirs)
 
 
+def test_a_maximised_metric_that_is_zero_in_one_run_keeps_its_sign():
+    parts = np.tile([1.0, -1.0], 10)
+    values = np.stack([parts, parts + 0.1, parts + 0.2])  # the first run has the value 0, which has no sign
+    better = np.stack([parts + 0.5] * 3) + np.linspace(0, 0.1, 20)
+    names, ones = tuple(map(str, range(20))), np.ones(20)
+
+    def maximised(some):
+        documents = tuple(Documents("score", names, row, ones) for row in some)
+        return Runs((0, 1, 2), tuple(-each.value for each in documents), documents)
+
+    verdict = compare(maximised(better), maximised(values))
+    shifted = compare(maximised(better + 5), maximised(values + 5))
+    assert (verdict.low, verdict.high) == pytest.approx((shifted.low, shifted.high))
+
+
 def test_one_seed_gives_no_interval():
     found = compare(*final(0, seeds=1, lead=0.5))
 

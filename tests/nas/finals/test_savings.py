@@ -30,21 +30,47 @@ def test_a_wider_interval_of_the_differences_gives_a_wider_one_of_the_steps(firs
     assert 100 <= found.low <= found.steps <= (found.high or math.inf)
 
 
+def said(found):
+    return sentence(savings(found, **COSTS), "trial 3", "the best baseline", 400)
+
+
 def test_what_is_saved_counts_the_cost_of_a_step():
-    found = savings(Reach(200, 100, 400), **COSTS)
-    assert (found.flops, found.low, found.high) == (0.75, 0.5, 0.875)
+    found = savings(Reach(200, 150, 400), **COSTS)
+    assert (found.flops, found.low, found.high) == (0.75, 0.5, 0.8125)
     assert found.seconds == pytest.approx(1 - 20 / 30 / 2) and found.parameters == pytest.approx(0.2)
-    assert sentence(found, "trial 3", "the best baseline", 400) == (
-        "trial 3 reaches what the best baseline reaches after 400 steps with 75 % less training FLOPs "
-        "(95 % interval 50 % to 88 % less; 67 % less time, 20 % less parameters)."
+    assert said(Reach(200, 150, 400)) == (
+        "trial 3 reaches what the best baseline reaches after 400 steps with 75 % fewer training FLOPs "
+        "(95 % interval 50 % fewer to 81 % fewer; 67 % less time, 20 % fewer parameters)."
     )
 
 
 def test_a_winner_that_never_arrives_saves_nothing():
-    found = savings(Reach(None, None, None), **COSTS)
-    assert found.flops is None and "does not reach" in sentence(found, "trial 3", "the best baseline", 400)
+    assert savings(Reach(None, None, None), **COSTS).flops is None
+    assert "does not reach" in said(Reach(None, None, None))
 
 
 def test_an_end_that_was_not_reached_is_not_made_up():
-    found = savings(Reach(200, 100, None), **COSTS)
-    assert found.low is None and "unknown to 88 %" in sentence(found, "trial 3", "the best baseline", 400)
+    assert savings(Reach(200, 150, None), **COSTS).low is None
+    assert "interval: no lower end, because it may need more than the longest run, to 81 % fewer" in said(
+        Reach(200, 150, None)
+    )
+    assert "(no interval" in said(Reach(200, 100, None))
+
+
+def test_what_is_reached_at_the_shortest_length_is_a_bound_and_no_estimate():
+    assert "with 75 % fewer training FLOPs (95 % interval 62 % fewer to at least 88 % fewer" in said(
+        Reach(200, 100, 300)
+    )
+    both = said(Reach(100, 100, 100))
+    assert "with at least 88 % fewer training FLOPs (95 % interval: at least 88 % fewer; at least 83 % less" in both
+
+
+def test_a_winner_with_expensive_steps_may_need_more():
+    costs = COSTS | {"flops": (6.0, 1.0)}
+    found = sentence(savings(Reach(100, 100, 100), **costs), "trial 3", "the best baseline", 400)
+    assert "with at most 50 % more training FLOPs (95 % interval: at most 50 % more" in found
+
+
+def test_one_seed_has_no_interval_of_the_savings():
+    found = reach({100: verdict(0.1, -math.inf, math.inf), 400: verdict(-0.1, -math.inf, math.inf)})
+    assert found.steps == pytest.approx(200) and "(no interval" in said(found)
