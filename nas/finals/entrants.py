@@ -43,7 +43,8 @@ def best_of_search(
 ) -> tuple[list[Entrant], list[Entrant]]:
     """(finalists, controls): the best of arm `main` that trained longest, and the best of each other arm.
 
-    entered: trials that are finalists already.
+    An arm of which no trial trained as long takes part with the best of those that trained longest in it. entered:
+    trials that are finalists already.
     """
     every = store.best(study.id, objective.name, None, states=TRAINED, purposes=("search",), longest=True)
     longest = every[0].steps if every else 0
@@ -53,10 +54,15 @@ def best_of_search(
     finalists = [_of_trial(store, study, each, f"trial {each.number}", "finalist") for each in own]
     controls = []
     for arm in config.arms:
-        first = next((each for each in ranked if each.arm == arm), None)
+        first = next((each for each in every if each.arm == arm), None)
         if first is not None:
-            controls.append(_of_trial(store, study, first, f"best of arm {arm}", "control"))
+            controls.append(_of_trial(store, study, first, best_of(arm), "control"))
     return finalists, controls
+
+
+def best_of(arm: str) -> str:
+    """The name of the best of a control arm."""
+    return f"best of arm {arm}"
 
 
 def _of_trial(store: Store, study: Study, trial: Trial, name: str, role: Role) -> Entrant:
@@ -64,35 +70,47 @@ def _of_trial(store: Store, study: Study, trial: Trial, name: str, role: Role) -
     return Entrant(name, role, trial.number, architecture, name)
 
 
-def baselines(config: SearchConfig, store: Store, study: Study, plan: Plan, winner: Entrant) -> list[Entrant]:
+@dataclass(frozen=True)
+class Baselines:
+    """The baselines of a winner. missing: what is not among them although the finals ask for it, one sentence each."""
+
+    entrants: tuple[Entrant, ...]
+    missing: tuple[str, ...] = ()
+
+
+def baselines(config: SearchConfig, store: Store, study: Study, plan: Plan, winner: Entrant) -> Baselines:
     """The baselines of `winner`: each of `plan.baselines`, matched in each way, in each shape.
 
-    A baseline that is the same model in another group or shape is listed once. One that cannot be made is left out. One
-    that is matched in latency stays what it was when its first run started, because a second measurement differs.
+    A baseline that is the same model in another group or shape is listed once. One that is matched in latency stays
+    what it was when its first run started, because a second measurement differs.
     """
     measure = _latency(config)
     started = _started(store, study, winner)
     shape = at_trial_depth(store, study, winner.trial, factory.shape(config))
     found: dict[str, Entrant] = {}
+    missing: dict[str, None] = {}
     for given in plan.baselines:
         name = given.name if isinstance(given, GivenBaseline) else given
         family = Architecture.parse(given.text) if isinstance(given, GivenBaseline) else given
         for match in plan.match:
             for proportions in plan.shapes:
-                label = _name(name, match, proportions)
-                if label in started:
-                    made = Entrant(label, "baseline", winner.trial, started[label], _group(name, match))
-                else:
+                label, group, note = _name(name, match, proportions), _group(name, match), ""
+                architecture = started.get(label)
+                if architecture is None:
                     try:
                         like = matched(
                             family, winner.architecture, match=match, shape=proportions, length=shape, measure=measure
                         )
-                    except SpaceError:
+                    except SpaceError as error:
+                        missing[f"{group}: there is none. {error}"] = None
                         continue
-                    made = Entrant(label, "baseline", winner.trial, like.architecture, _group(name, match), like.note)
-                if made.architecture != winner.architecture:
-                    found.setdefault(made.architecture.hash, made)
-    return list(found.values())
+                    architecture, note = like.architecture, like.note
+                if architecture == winner.architecture:
+                    missing[f"{label}: it is the winner's own architecture."] = None
+                else:
+                    made = Entrant(label, "baseline", winner.trial, architecture, group, note)
+                    found.setdefault(architecture.hash, made)
+    return Baselines(tuple(found.values()), tuple(missing))
 
 
 SAME = {"parameters": "parameters", "flops": "FLOPs", "state": "state", "latency": "latency"}

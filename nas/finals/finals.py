@@ -14,7 +14,7 @@ from statistics import fmean
 
 from nas.config.schema import SearchConfig
 from nas.finals import entrants
-from nas.finals.entrants import Entrant
+from nas.finals.entrants import Baselines, Entrant
 from nas.finals.plan import Options, plan
 from nas.finals.runs import Recorded, Run, final_runs, tuning_runs
 from nas.objectives.contract import Objective
@@ -144,6 +144,12 @@ class Finals:
         """The best architecture of each control arm."""
         return self._of_search[1]
 
+    @property
+    def empty_arms(self) -> tuple[str, ...]:
+        """The control arms without a finished trial."""
+        present = {each.name for each in self.controls}
+        return tuple(arm for arm in self.config.arms if entrants.best_of(arm) not in present)
+
     @cached_property
     def _of_search(self) -> tuple[list[Entrant], list[Entrant]]:
         """Architectures that entered before stay, if a larger budget brings others."""
@@ -154,13 +160,14 @@ class Finals:
     def groups(self, winner: Entrant) -> list[list[Entrant]]:
         """The baselines of a winner. Those of one group differ in their shape alone."""
         groups: dict[str, list[Entrant]] = {}
-        for each in self._baselines(winner):
+        for each in self.baselines(winner).entrants:
             groups.setdefault(each.group, []).append(each)
         return list(groups.values())
 
-    def _baselines(self, winner: Entrant) -> list[Entrant]:
+    def baselines(self, winner: Entrant) -> Baselines:
+        """The baselines of a winner, and those that could not be made."""
         if self._matched is None or self._matched[0] != winner.trial:
             self._matched = winner.trial, entrants.baselines(self.config, self.store, self.study, self.plan, winner)
         return self._matched[1]
 
-    _matched: tuple[int, list[Entrant]] | None = None
+    _matched: tuple[int, Baselines] | None = None

@@ -76,8 +76,9 @@ def _document(finals: Finals, report: Report) -> dict[str, Any]:
         ],
         "against": _by_length(report.against),
         **_comparison(report.comparison),
-        "controls": {name: _comparison(found) for name, found in report.of_controls.items()},
+        "controls": {name: _comparison(found) for name, found in report.of_controls.items() if found is not None},
         "out": list(report.out),
+        "missing": list(report.missing),
         "left_out": list(left_out(finals)),
     }
 
@@ -119,7 +120,11 @@ def _sentences(finals: Finals, report: Report, document: dict[str, Any]) -> str:
         if document["savings"]:
             said.append(document["savings"]["sentence"])
     for name, found in report.of_controls.items():
-        said.append(sentence(found, baseline=f"the {name}", compute=costs[winner] / costs[name], **about))
+        if found is None:
+            said.append(f"The {name} is the same architecture as {winner}.")
+        else:
+            said.append(sentence(found, baseline=f"the {name}", compute=costs[winner] / costs[name], **about))
+    said += [f"No trial of arm {arm} has finished, so there is no control." for arm in report.empty_arms]
     return "Verdict: " + " ".join(said)
 
 

@@ -51,7 +51,9 @@ class Result:
 class Report:
     """How the finals ended. Every length has its own baseline: the best one there on validation data.
 
-    out: entrants that have no result, because all their runs failed. tuning_share: of all training steps of the finals.
+    of_controls: the comparison with the best of each control arm, by name; None if it is the winner's architecture.
+    empty_arms: control arms without a finished trial. out: entrants that have no result, because all their runs failed.
+    missing: baselines that could not be made, one sentence each. tuning_share: of all training steps of the finals.
     """
 
     objective: str
@@ -61,8 +63,10 @@ class Report:
     baselines: tuple[Result, ...]  # best first
     comparison: Lengths | None  # of the winner with the best baseline; None without baselines
     against: dict[int, str]  # the name of the best baseline, by length
-    of_controls: dict[str, Lengths] = field(default_factory=dict)  # the same with each control, by name
+    of_controls: dict[str, Lengths | None] = field(default_factory=dict)
+    empty_arms: tuple[str, ...] = ()
     out: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
     tuning_share: float = 0.0
     reach: Reach | None = None  # of what the best baseline has at the longest length; None with one length
 
@@ -107,11 +111,13 @@ def report(finals: Finals) -> Report | None:
         comparison=reading.compared(winner, against),
         against={steps: best.entrant.name for steps, best in against.items()},
         of_controls={
-            each.entrant.name: found
+            each.entrant.name: None
+            if each.architecture == winner.architecture
+            else reading.compared(winner, dict.fromkeys(finals.plan.lengths, each))
             for each in controls
-            if each.architecture != winner.architecture
-            and (found := reading.compared(winner, dict.fromkeys(finals.plan.lengths, each)))
         },
+        empty_arms=finals.empty_arms,
+        missing=finals.baselines(winner.entrant).missing,
         out=tuple(group[0].group for group in every if group[0].group not in present),
         tuning_share=reading.tuning_share(every),
         reach=reading.reach(winner, against.get(finals.plan.longest)),
@@ -163,17 +169,20 @@ class _Reading:
         )
         return trial.values[self.objective.name] if measured is None else measured
 
-    def rank(self, result: Result) -> float:
+    def rank(self, result: Result) -> tuple[int, float]:
         """The mean on validation data at the longest length; less is better."""
-        return self._mean(result, self.finals.plan.longest)
+        return self._rank(result, self.finals.plan.longest)
 
     def best(self, results: Sequence[Result], steps: int) -> Result | None:
         """The best on validation data at a length."""
         some = [each for each in results if each.validation[steps]]
-        return min(some, key=lambda each: self._mean(each, steps), default=None)
+        return min(some, key=lambda each: self._rank(each, steps), default=None)
 
-    def _mean(self, result: Result, steps: int) -> float:
-        return fmean(map(self.objective.minimised, result.validation[steps]))
+    def _rank(self, result: Result, steps: int) -> tuple[int, float]:
+        """A baseline with a single run that ended well comes behind those with several: it may be a lucky one, and an
+        interval needs two."""
+        values = result.validation[steps]
+        return -min(len(values), 2), fmean(map(self.objective.minimised, values))
 
     def compared(self, candidate: Result, others: Mapping[int, Result]) -> Lengths | None:
         """The winner against another entrant at each length, on test data; None if there is none."""

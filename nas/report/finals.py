@@ -74,8 +74,8 @@ class FinalsResult:
     at each length, and how the difference changes from the shortest length to the longest; `against` names the baseline
     at each length. savings: how much less training the winner needs to reach the best baseline, with two lengths or
     more. controls: the comparison with the best of each control arm, by name. out: entrants whose runs all failed.
-    left_out: what the defaults of the finals have and these do not. tries: what tuning tried. is_current: no unit of
-    the study has ended since.
+    missing: baselines that could not be made, one sentence each. left_out: what the defaults of the finals have and
+    these do not. tries: what tuning tried. is_current: no unit of the study has ended since.
     """
 
     objective: str
@@ -93,6 +93,7 @@ class FinalsResult:
     savings: dict[str, Any] | None
     controls: dict[str, dict[str, Any]]
     out: tuple[str, ...]
+    missing: tuple[str, ...]
     left_out: tuple[str, ...]
     sentence: str
     created_at: datetime
@@ -128,6 +129,7 @@ class FinalsResult:
             lines.append(f"Best at the edge of what was tried, so a wider range may give more: {'; '.join(edges)}.")
         lines += [f"{each.name}: {each.note}." for each in self.entrants if each.note]
         lines += [f"{name}: every run failed." for name in self.out]
+        lines += self.missing
         if self.left_out:
             lines.append(f"Left out by this search file: {', '.join(self.left_out)}.")
         return lines
@@ -170,6 +172,7 @@ def _read(document: Mapping[str, Any], created_at: datetime, is_current: bool) -
     plain: dict[str, Any] = {name: document[name] for name in PLAIN}
     return FinalsResult(
         **plain | {name: tuple(document[name]) for name in ("lengths", "tries", "out", "left_out")},
+        missing=tuple(document.get("missing", ())),  # earlier documents do not tell
         entrants=tuple(_entrant(each) for each in document["entrants"]),
         against=_by_length(document["against"]),
         verdicts=_by_length(document["verdicts"]),

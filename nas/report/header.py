@@ -57,7 +57,7 @@ class Header:
 
     def lines(self) -> list[tuple[str, str]]:
         """(subject, text), in their order."""
-        found = [("trials", f"{self._started()} started; {_failed(self.failures, 'trial')}")]
+        found = [("trials", f"{self._started()} started{self._exhausted()}; {_failed(self.failures, 'trial')}")]
         if set(self.spending.planned) - {"trials"}:
             found.append(("spent", self.spending.to_text()))
         if self.final_runs:
@@ -70,6 +70,10 @@ class Header:
     def _started(self) -> str:
         planned = self.spending.planned.get("trials")
         return f"{self.spending.spent['trials']}" + (f" of {planned} planned" if planned else "")
+
+    def _exhausted(self) -> str:
+        """Why fewer trials were started than planned, if the space was too small for them."""
+        return "; the space has no other architecture" if (self.ending or {}).get("limit") == "space" else ""
 
     def _seeds(self) -> str:
         finals = f", finals {', '.join(map(str, self.final_seeds))}" if self.final_seeds else ""

@@ -83,6 +83,14 @@ def test_a_promotion_that_the_budget_does_not_pay_for_is_counted(describe, searc
     assert "tokens ended the search" in found.cut_off and "reproduced" not in found.cut_off
 
 
+def test_a_space_that_is_too_small_for_the_budget_is_named(describe, search):
+    space = "{kind: decoder, width: !choice [16, 24], vocabulary: 256, body: [residual: {of: gru}]}"
+    result = search(describe(space=space, budget="{trials: 4}"))
+    with result.store:
+        first = text(result).splitlines()[0]
+    assert first == "trials    2 of 4 planned started; the space has no other architecture; none failed"
+
+
 def test_the_ending_is_forgotten_while_a_search_goes_on(describe, search):
     config = describe(budget="{trials: 3}")
     result = search(config)

@@ -1,0 +1,94 @@
+"""Who takes part in the finals: no arm and no baseline is missing without a word."""
+
+import dataclasses
+
+from nas.report.finals import verdict
+from nas.work import Failure, FailureKind
+
+FINALS = "{top: 1, seeds: 2, steps: 20, baselines: [transformer], match: parameters, shapes: usual, tune: {}}"
+ARM = "{trials: TRIALS}\narms: {random: {strategy: random, share: SHARE}}"
+TWO = """
+  kind: decoder
+  width: !choice [16, 24]
+  vocabulary: 256
+  body: [residual: {of: {feed_forward: {expand: 2}}}]
+"""
+
+
+def failed(outcome):
+    return dataclasses.replace(outcome, metrics={}, failure=Failure(FailureKind.NOT_FINITE, "diverged"))
+
+
+def ended(result):
+    """(the report, the stored verdict) of a search, whose store is closed."""
+    with result.store:
+        return result.report, verdict(result.store, result.study)
+
+
+def with_arm(trials, share):
+    return ARM.replace("TRIALS", str(trials)).replace("SHARE", str(share))
+
+
+def test_an_arm_that_never_reached_the_last_rung_takes_part_with_its_best(describe, search):
+    config = describe(scheduler="{halving: {rungs: [2, 6], factor: 3}}", budget=with_arm(10, 0.2), finals=FINALS)
+    report, found = ended(search(config))
+    (control,) = report.controls
+    assert control.entrant.name == "best of arm random" and len(control.test[20]) == 2
+    assert "the best of arm random" in found.sentence
+
+
+def test_an_arm_without_a_finished_trial_is_named(describe, search, table):
+    def run(work, progress=None):
+        return failed(table(work)) if work.trial % 2 and work.trial < 4 else table(work)
+
+    report, found = ended(search(describe(budget=with_arm(4, 0.5), finals=FINALS), run))
+    assert report.empty_arms == ("random",) and not report.controls
+    assert found.sentence.endswith("No trial of arm random has finished, so there is no control.")
+
+
+def test_a_control_that_is_the_winner_is_named(describe, search):
+    report, found = ended(search(describe(space=TWO, budget=with_arm(4, 0.5), finals=FINALS)))
+    assert report.of_controls == {"best of arm random": None} and not found.controls
+    assert "The best of arm random is the same architecture as trial" in found.sentence
+
+
+def test_a_baseline_that_cannot_be_matched_is_named(describe, search):
+    config = describe(
+        space=TWO, budget="{trials: 2}", finals=FINALS.replace("match: parameters", "match: [state, parameters]")
+    )
+    _, found = ended(search(config))
+    (line,) = found.missing
+    assert line.startswith("transformer, same state: there is none. The winner") and line in found.notes()
+
+
+def test_a_baseline_that_is_the_winner_itself_is_named(describe, search):
+    space = """
+  kind: decoder
+  width: 32
+  vocabulary: 256
+  position: rotary
+  final_norm: layer_norm
+  body:
+    - residual: {norm: layer_norm, of: {attention: {heads: 1}}}
+    - residual: {norm: layer_norm, of: {feed_forward: {expand: 4, activation: gelu}}}
+"""
+    report, found = ended(search(describe(space=space, budget="{trials: 1}", finals=FINALS)))
+    assert not report.baselines
+    assert found.missing == ("transformer, same parameters, usual: it is the winner's own architecture.",)
+
+
+def test_a_baseline_with_a_single_lucky_run_comes_behind_one_with_several(describe, search, table):
+    primers = []
+
+    def run(work, progress=None):
+        outcome = table(work)
+        if "primer" not in work.architecture:
+            return outcome
+        primers.append(work.trial)
+        lucky = dataclasses.replace(outcome, metrics={"loss": 0.1, "test/loss": 0.1})
+        return lucky if len(primers) == 1 else failed(outcome)
+
+    finals = FINALS.replace("[transformer]", "[primer, transformer]")
+    report, _ = ended(search(describe(space=TWO, budget="{trials: 2}", finals=finals), run))
+    assert len(primers) == 2 and len(report.baselines) == 2
+    assert report.against == {20: "transformer, same parameters, usual"}
