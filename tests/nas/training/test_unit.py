@@ -127,11 +127,13 @@ def test_a_unit_at_its_horizon_carries_the_scores_of_its_held_out_documents(work
 
 def test_a_unit_that_is_not_tested_never_reads_the_test_part(work):
     guarded = SCORED.replace(
-        "    def evaluate(", '''    def held_out(self, split):
+        "    def evaluate(",
+        """    def held_out(self, split):
         assert split != "test"
         return super().held_out(split)
 
-    def evaluate(''')
+    def evaluate(""",
+    )
     outcome = run(own(work, guarded, checkpoint=None, steps=12, tested=False))
     assert outcome.failure is None and outcome.documents.keys() == {"validation"}
     assert not any(name.startswith("test/") for name in outcome.metrics)
