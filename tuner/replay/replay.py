@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import comb
+from math import comb, isclose
 
 import numpy as np
 
@@ -141,6 +141,11 @@ def score(recorded: Recorded, runs: list[Run], evaluations: int) -> tuple[float,
 
 
 def improvements(recorded: Recorded, found: np.ndarray, evaluations: int) -> np.ndarray:
-    """For times `found` after `evaluations`: the position between random search (0) and the optimum (1)."""
+    """For times `found` after `evaluations`: the position between random search (0) and the optimum (1).
+
+    If random search is sure to find the optimum, because it tries the whole space, a time at the optimum counts as 1.
+    """
     baseline = expected_random(recorded, evaluations)
+    if isclose(baseline, recorded.best):
+        return np.where(found <= recorded.best, 1.0, -np.inf)
     return (baseline - found) / (baseline - recorded.best)

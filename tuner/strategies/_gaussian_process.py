@@ -75,7 +75,7 @@ class GaussianProcess:
         """Add the measured candidates. `rows` lists all of them, those of the last call first."""
         n, new = len(rows), rows[len(self.rows) :]
         if new:
-            self._make_room(n)
+            self._grow(n)
             self._add(new)
 
     def whiten(self, values: np.ndarray) -> np.ndarray:
@@ -91,11 +91,11 @@ class GaussianProcess:
         """[N], from 0 to 1: the unexplained part of the signal's variance of each candidate."""
         return np.maximum(1 - self.explained, 1e-9)
 
-    def _make_room(self, n: int) -> None:
+    def _grow(self, n: int) -> None:
         have = len(self.factor)
         if n > have:
-            room = max(n, 2 * have, FIRST_CAPACITY)
-            factor, solved = np.zeros((room, room)), np.empty((room, len(self.features)), dtype=np.float32)
+            capacity = max(n, 2 * have, FIRST_CAPACITY)
+            factor, solved = np.zeros((capacity, capacity)), np.empty((capacity, len(self.features)), dtype=np.float32)
             factor[:have, :have], solved[:have] = self.factor, self.solved
             self.factor, self.solved = factor, solved
 

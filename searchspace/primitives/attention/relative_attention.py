@@ -81,8 +81,8 @@ class RelativeAttentionConfig:
         """
         if not self.causal or self.segment is None:
             return more
-        room = self.segment - self.read(length)
-        return more if more <= room else room % self.segment
+        missing = self.segment - self.read(length)  # until the segment is complete
+        return more if more <= missing else missing % self.segment
 
     def held(self, length: int) -> int:
         """The number of positions that a stream keeps after `length`: those of the current segment and the memory

@@ -42,6 +42,11 @@ def test_nothing_is_measured_twice_and_a_run_ends_when_all_is_known():
     assert sorted(run.order) == list(range(6))
 
 
+def test_a_run_over_the_whole_space_scores_as_the_optimum():
+    runs = [replay(TINY, "random", 100, seed=seed) for seed in range(2)]
+    assert score(TINY, runs, 100) == (1, 0)
+
+
 def test_in_noisy_mode_a_measurement_is_one_of_the_samples():
     runs = [replay(TINY, "exhaustive", 6, seed, noisy=True) for seed in range(20)]
     seen = {float(run.seen[0]) for run in runs}
