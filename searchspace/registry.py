@@ -11,7 +11,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from torch import nn
@@ -62,18 +62,19 @@ Norm = Annotated[Configured, "norm"]
 Position = Annotated[Configured, "position"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Field:
     """One field of a configuration: its annotated type and its default (`MISSING` if it is required).
 
-    If the field contains blocks, the default is the name of a block (see `named`).
+    If the field contains blocks, the default is the name of a block (see `named`). There is one object for each field
+    of a block, so fields are compared and hashed by identity.
     """
 
     name: str
     type: Any
     default: Any
 
-    @property
+    @cached_property
     def role(self) -> Role | None:
         """The role of the blocks in this field; None for a scalar."""
         return get_args(self.type)[1] if get_origin(self.type) is Annotated else None

@@ -127,7 +127,7 @@ def _too_many(block: Block) -> SpaceError:
 
 
 def _shape(block: str, field: str) -> schema.Shape | None:
-    return schema.accepts(registry.block_type(block).fields[field].type).shape
+    return schema.accepted(registry.block_type(block).fields[field]).shape
 
 
 def _compress_value(block: Block, name: str) -> Value:
@@ -143,6 +143,8 @@ def _compress_value(block: Block, name: str) -> Value:
 
 def _compress(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
     """Replaces runs by repeats, from the left. The run that covers most is first; of equal ones the shortest body."""
+    if len(blocks) == 1:
+        return blocks
     letters: list[int] = []  # equal blocks have equal numbers
     known: dict[str, int] = {}
     for block in blocks:

@@ -59,7 +59,7 @@ class _Reading:
         found: list[Problem] = []
         for name, value, within in self.below(kind, block, around):
             for below in _blocks_in(value):
-                found += self.block(below, schema.accepts(kind.fields[name].type).role or "block", within)
+                found += self.block(below, schema.accepted(kind.fields[name]).role or "block", within)
         if not found and has_holes(block) and window_growth.grows_nothing(block):
             found.append(Problem(window_growth.NO_WINDOW, block.mark, self.path_of(block)))
         if found or (kind.given and given is None):
@@ -125,7 +125,7 @@ class _Reading:
             return None
         for name, value, within in self.below(kind, filled, _Around()):
             if value is OPEN or (type(value) is tuple and any(item is OPEN for item in value)):
-                role = schema.accepts(kind.fields[name].type).role or "block"
+                role = schema.accepted(kind.fields[name]).role or "block"
                 if message := self.unfit(model.fields[name], role, within):
                     return message
         return None

@@ -178,10 +178,10 @@ class _Reading:
                 values[key] = schema.default(known)
                 if values[key] is MISSING and not unknown:  # otherwise the unknown field was probably meant
                     hint = " A search fills it in from its task." if key in ALTERNATIVES else ""
-                    self.problem(f"{name} needs {key!r} ({schema.accepts(known.type).expected}).{hint}", path)
+                    self.problem(f"{name} needs {key!r} ({schema.accepted(known).expected}).{hint}", path)
                 continue
             written = data[written_as[key]]
-            accepted = schema.accepts(known.type)
+            accepted = schema.accepted(known)
             if isinstance(written, _Short):
                 values[key] = self.value(accepted, written.value, path)
             else:

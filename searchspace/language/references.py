@@ -59,7 +59,7 @@ class _Walk:
         for name, value in block.fields.items():
             inside = block.name == "repeat" and name == "of"
             below = replace(scope, repeats=(*scope.repeats, block)) if inside else scope
-            self.value(value, below, schema.accepts(fields[name].type))
+            self.value(value, below, schema.accepted(fields[name]))
 
     def hole(self, hole: Hole, scope: _Scope, place: schema.Accepts | None) -> None:
         if hole.each:

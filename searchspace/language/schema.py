@@ -136,15 +136,21 @@ def has_role(name: str, role: Role | None) -> bool:
 
 
 @cache
+def accepted(field: Field) -> Accepts:
+    """What `field` accepts. Raises TypeError if fields cannot have its type."""
+    return accepts(field.type)
+
+
+@cache
 def default(field: Field) -> Any:
     """The default of `field` as a tree; `MISSING` if the field is required."""
-    accepted = accepts(field.type)
-    if field.default is MISSING or (field.default is None and accepted.optional):
+    known = accepted(field)
+    if field.default is MISSING or (field.default is None and known.optional):
         return field.default
-    if accepted.role is None:
-        return accepted.read(field.default)
-    block = Block(field.default, _completed(registry.block_type(field.default, accepted.role), {}))
-    return {"one": block, "blocks": (block,), "branches": ((block,),)}[str(accepted.shape)]
+    if known.role is None:
+        return known.read(field.default)
+    block = Block(field.default, _completed(registry.block_type(field.default, known.role), {}))
+    return {"one": block, "blocks": (block,), "branches": ((block,),)}[str(known.shape)]
 
 
 def same(first: Any, second: Any) -> bool:
@@ -207,16 +213,16 @@ def written_twice(kind: BlockType, option: str) -> str:
 
 
 def _complete_value(field: Field, value: Any, path: str, holder: Block, problems: list[Problem]) -> Any:
-    accepted = accepts(field.type)
+    known = accepted(field)
     value = _complete_below(value, path, problems)
-    if accepted.role is None and (value is None or isinstance(value, (bool, int, float, str))):
+    if known.role is None and (value is None or isinstance(value, (bool, int, float, str))):
         try:
-            return accepted.read(value)
+            return known.read(value)
         except Mismatch as error:
             problems.append(Problem(str(error), holder.mark, path))
             return value
-    if not accepted.holds(value):
-        problems.append(Problem(f"Expected {accepted.expected}, found {_found(value)}.", holder.mark, path))
+    if not known.holds(value):
+        problems.append(Problem(f"Expected {known.expected}, found {_found(value)}.", holder.mark, path))
     return value
 
 

@@ -77,7 +77,7 @@ def block_text(block: Block) -> str:
         value = block.fields[name]
         if not isinstance(value, tuple):
             words.append(f"{name}={_text(value)}")
-        elif schema.accepts(known[name].type).shape == "branches":
+        elif schema.accepted(known[name]).shape == "branches":
             lists.append(" | ".join(_list_text(branch) for branch in value if isinstance(branch, tuple)))
         else:
             lists.append(_list_text(value))
