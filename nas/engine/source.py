@@ -15,6 +15,7 @@ from searchspace.space.space import Space
 ATTEMPTS = 500  # after this many known proposals in a row, the space counts as exhausted
 LISTED = 2000  # a space of at most this many points is listed, so that its last points are found
 LISTED_ATTEMPTS = 50  # known proposals in a row before it is listed
+SEARCHED_THROUGH = "The space is searched through: every architecture in it has been tried."
 
 
 class Exhausted(NasError):
@@ -35,6 +36,8 @@ class Source:
         baselines = [Proposal(Point({}, each), "baseline") for each in self.baselines]
         if found := _new(baselines, count, known):
             return found
+        if self._is_searched_through(known):
+            raise Exhausted(SEARCHED_THROUGH)
         try:
             for attempt in range(LISTED_ATTEMPTS if self._is_small else ATTEMPTS):
                 proposals = self.strategy.ask(number, count, attempt)
@@ -45,10 +48,19 @@ class Source:
         if found := _new((Proposal(point, "the last ones") for point in self._points), count, known):
             return found
         raise Exhausted(
-            "The space is searched through: every architecture in it has been tried."
+            SEARCHED_THROUGH
             if self._is_small
             else f"The space is searched through: {ATTEMPTS} proposals in a row had been tried already."
         )
+
+    def _is_searched_through(self, known: Collection[str]) -> bool:
+        """Whether every architecture of a small space is known; listed for this once half of them may be.
+
+        Without the list it takes hundreds of known proposals to find out, which is seconds.
+        """
+        if not self._is_small or 2 * len(known) < (self.space.size().points or 0):
+            return False
+        return all(point.architecture.hash in known for point in self._points)
 
     @cached_property
     def _is_small(self) -> bool:

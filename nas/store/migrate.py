@@ -5,7 +5,8 @@ from __future__ import annotations
 import warnings
 from pathlib import Path
 
-from sqlalchemy import Connection, inspect, text
+from sqlalchemy import Column, Connection, MetaData, PrimaryKeyConstraint, String, Table, inspect, text
+from sqlalchemy.schema import CreateTable
 
 from nas.errors import StoreError
 from nas.store.device_models import metadata  # with the tables of `models`
@@ -13,6 +14,13 @@ from nas.store.device_models import metadata  # with the tables of `models`
 VERSION_TABLE = "tessera_version"
 HEAD = "0006"  # the newest script in migrations/versions; a copy, so that opening a database does not import Alembic
 SCRIPTS = Path(__file__).parent / "migrations"
+# The table in which Alembic keeps the version, as Alembic makes it.
+_VERSION = Table(
+    VERSION_TABLE,
+    MetaData(),
+    Column("version_num", String(32), nullable=False),
+    PrimaryKeyConstraint("version_num", name=f"{VERSION_TABLE}_pkc"),
+)
 _LOCK = 7_355_608_017  # any number that no other program uses for an advisory lock of PostgreSQL
 
 
@@ -26,6 +34,9 @@ def version_of(connection: Connection) -> str | None:
 def migrate(connection: Connection, place: str) -> None:
     """Make or upgrade the tables in the transaction of `connection`.
 
+    A new SQLite file gets the newest tables at once, without Alembic, which is slow to import and to run. A new
+    PostgreSQL database, of which there are few, gets them from the migrations.
+
     Raises StoreError, and changes nothing, for a database of a newer version or of another program.
     """
     if connection.dialect.name == "postgresql":
@@ -35,6 +46,25 @@ def migrate(connection: Connection, place: str) -> None:
         return
     if found is None:
         _refuse_foreign(connection, place)
+    if found is None and connection.dialect.name == "sqlite":
+        _make(connection)
+    else:
+        upgrade(connection, found, place)
+        _check_references(connection, place)
+
+
+def _make(connection: Connection) -> None:
+    """Make all tables in an empty SQLite file. A test compares them with those that the migrations make."""
+    metadata.create_all(connection, checkfirst=False)
+    connection.execute(CreateTable(_VERSION))
+    connection.execute(_VERSION.insert().values(version_num=HEAD))
+
+
+def upgrade(connection: Connection, found: str | None, place: str) -> None:
+    """Run the migrations after version `found`, or all of them if it is None.
+
+    Raises StoreError if `found` is no version of this program.
+    """
     from alembic import command
     from alembic.config import Config
     from alembic.script import ScriptDirectory
@@ -51,7 +81,6 @@ def migrate(connection: Connection, place: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about Alembic's configuration, which users cannot change
         command.upgrade(config, "head")
-    _check_references(connection, place)
 
 
 def _check_references(connection: Connection, place: str) -> None:

@@ -40,6 +40,15 @@ def test_every_architecture_of_a_small_space_is_proposed_once(space, name):
         made.propose(6, 1, known)
 
 
+def test_a_strategy_is_not_asked_for_what_the_list_of_a_small_space_shows_to_be_known(space, monkeypatch):
+    made = source(space)
+    *known, last = {point.architecture.hash for point in space.enumerate()}
+    assert made.propose(5, 1, known)[0].point.architecture.hash == last
+    monkeypatch.setattr(made.strategy, "ask", None)
+    with pytest.raises(Exhausted, match="every architecture in it has been tried"):
+        made.propose(6, 1, [*known, last])
+
+
 def test_a_space_of_failures_is_searched_through_as_well(space):
     made, known = source(space), set()
     for number in range(6):

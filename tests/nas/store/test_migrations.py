@@ -9,25 +9,37 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import CheckConstraint, func, inspect, select
+from sqlalchemy import CheckConstraint, func, inspect, select, text
 
 from nas.store import TrialState, UnitState, open_store
 from nas.store.device_models import metadata
-from nas.store.migrate import HEAD, SCRIPTS, VERSION_TABLE
+from nas.store.engine import Database, parse
+from nas.store.migrate import HEAD, SCRIPTS, VERSION_TABLE, upgrade, version_of
 
 FIRST = Path(__file__).parent / "study-v1.db"
 OWNER = "laptop:2:later"
 
 
-def test_the_migrations_make_what_the_models_say(store):
+@pytest.fixture(params=["sqlite", "postgresql"])
+def migrated(request, tmp_path):
+    """A database on which all migrations ran, from the first one on."""
+    sqlite = request.param == "sqlite"
+    url = tmp_path / "migrated.db" if sqlite else request.getfixturevalue("server").new_database(template="template0")
+    database = Database(parse(url))
+    database.migrate(lambda connection: upgrade(connection, None, database.place))
+    yield database
+    database.close()
+
+
+def test_the_migrations_make_what_the_models_say(migrated):
     options = {"target_metadata": metadata, "version_table": VERSION_TABLE}
-    with store.database.engine.connect() as connection:
+    with migrated.engine.connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection, opts=options), metadata) == []
 
 
-def test_the_migrations_make_every_check_of_the_models(store):
+def test_the_migrations_make_every_check_of_the_models(migrated):
     """Alembic compares no CHECK constraints, so this does."""
-    with store.database.engine.connect() as connection:
+    with migrated.engine.connect() as connection:
         made = {
             (table, check["name"])
             for table in metadata.tables
@@ -40,6 +52,33 @@ def test_the_migrations_make_every_check_of_the_models(store):
         if isinstance(check, CheckConstraint)
     }
     assert made == said
+
+
+def tables_of(database):
+    """Everything that SQLite says of its tables. Columns and constraints are by name, because their order may differ."""
+    with database.engine.connect() as connection:
+        seen, version = inspect(connection), version_of(connection)
+        tables = {
+            name: {
+                "columns": {each["name"]: {**each, "type": str(each["type"])} for each in seen.get_columns(name)},
+                "key": seen.get_pk_constraint(name),
+                "references": {each["name"]: each for each in seen.get_foreign_keys(name)},
+                "unique": {each["name"]: each for each in seen.get_unique_constraints(name)},
+                "checks": {each["name"]: each for each in seen.get_check_constraints(name)},
+                "options": seen.get_table_options(name),
+            }
+            for name in seen.get_table_names()
+        }
+        indexes = text("SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL")
+        return version, tables, dict(connection.execute(indexes).all())
+
+
+@pytest.mark.parametrize("migrated", ["sqlite"], indirect=True)
+def test_a_new_file_is_as_if_all_migrations_had_run(migrated, tmp_path):
+    with open_store(tmp_path / "new.db") as new:
+        found = tables_of(new.database)
+    assert found == tables_of(migrated)
+    assert found[0] == HEAD and found[1].keys() == {*metadata.tables, VERSION_TABLE} and "ix_unit_open" in found[2]
 
 
 def test_the_newest_migration_is_the_one_that_opening_looks_for():
