@@ -47,7 +47,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Do not search thousands of tests for garbage again and again: neither while they are collected nor while they run.
+    """Do not search thousands of tests for garbage again and again, neither while they are collected nor afterwards.
 
     While they are collected, the searches take a third of the time.
     """

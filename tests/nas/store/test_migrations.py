@@ -55,7 +55,7 @@ def test_the_migrations_make_every_check_of_the_models(migrated):
 
 
 def tables_of(database):
-    """Everything that SQLite says of its tables. Columns and constraints are by name, because their order may differ."""
+    """Everything that SQLite says of its tables. Columns and constraints go by name, because their order may differ."""
     with database.engine.connect() as connection:
         seen, version = inspect(connection), version_of(connection)
         tables = {
