@@ -12,7 +12,7 @@ from searchspace.errors import SpaceError, nearest
 from searchspace.model.architecture import Architecture
 
 if TYPE_CHECKING:
-    from nas.store import Store, Study
+    from nas.store import Reader, Study
     from searchspace.tree import Scalar
 
 HASH_DIGITS = 6  # the fewest that identify an architecture
@@ -107,7 +107,7 @@ def _of_hash(study: str, digits: str, storage: str | None) -> Architecture:
         return Architecture.parse(store.architecture(digits)[1], f"{study}:{digits}")
 
 
-def _open(study: str, storage: str | None) -> tuple[Store, Study]:
+def _open(study: str, storage: str | None) -> tuple[Reader, Study]:
     from nas.location import open_existing  # a file or a name of the zoo needs no database
 
     return open_existing(study, storage)

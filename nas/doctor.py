@@ -14,7 +14,7 @@ from pathlib import Path
 
 from nas import kernels_folder, location
 from nas.errors import NasError
-from nas.store import open_store
+from nas.store import open_reader, open_store
 from nas.store.engine import file_of, parse
 
 NEEDED = (
@@ -134,7 +134,7 @@ def _database(storage: str | None) -> tuple[bool, str]:
         file = file_of(parse(storage)) if storage else None
         if file is not None and not file.exists():
             return False, f"there is no file {file}; `nas search --storage {storage}` would make it"
-        with open_store(storage or Path(folder) / "doctor.db", create=storage is None) as store:
+        with open_reader(storage) if storage else open_store(Path(folder) / "doctor.db") as store:
             names = [study.name for study in store.studies()]
     if storage is None:
         return True, "a SQLite study database can be made"

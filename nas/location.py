@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from nas.errors import StoreError
-from nas.store import Store, Study, open_store
+from nas.store import Reader, Store, Study, open_reader, open_store
 from nas.store.engine import file_of, parse
 from searchspace.errors import nearest
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
 VARIABLE = "NAS_STORAGE"
 FOLDER = Path("runs")
+Opened = TypeVar("Opened", bound=Reader)
 
 
 def storage_of(study: str, storage: str | None = None) -> str:
@@ -39,13 +42,25 @@ def shown(storage: str | Path) -> str:
     return parse(storage).render_as_string(hide_password=True).replace("+psycopg", "")
 
 
-def open_existing(study: str, storage: str | None = None) -> tuple[Store, Study]:
-    """The store and the study. Raises StoreError if there is no database, UsageError if it has no such study."""
+def open_existing(study: str, storage: str | None = None) -> tuple[Reader, Study]:
+    """The database, to read it, and the study.
+
+    Raises StoreError if there is no database, UsageError if it has no such study.
+    """
+    return _opened(open_reader, study, storage)
+
+
+def open_to_continue(study: str, storage: str | None = None) -> tuple[Store, Study]:
+    """As `open_existing`, to write."""
+    return _opened(partial(open_store, create=False), study, storage)
+
+
+def _opened(opens: Callable[[str], Opened], study: str, storage: str | None) -> tuple[Opened, Study]:
     where = storage_of(study, storage)
     file = file_of(parse(where))
     if file is not None and not file.exists():
         raise StoreError(_missing(study, file, default=where == storage_of(study)))
-    store = open_store(where, create=False)
+    store = opens(where)
     try:
         return store, store.study(study)
     except BaseException:

@@ -238,7 +238,7 @@ def open_study(url: str | Path, name: str, config: SearchConfig | str | Path | N
     from nas.engine import launch
 
     if config is None:
-        store, record = location.open_existing(name, str(url))
+        store, record = location.open_to_continue(name, str(url))
         return _opened(store, lambda: record)
     config = searchfile.loaded(config, "nas.open_study")
     config = config.model_copy(update={"study": name, "storage": location.url(url)})

@@ -12,7 +12,7 @@ from kernels.dispatch import tuned
 from kernels.dispatch.registry import Problem, operation
 from kernels.dispatch.table import Bucket, LockedMiss
 from nas.latency.profile import calls
-from nas.store import Store, Study
+from nas.store import Reader, Store, Study
 from searchspace.model.architecture import Architecture
 from tuner import problems
 from tuner.device import fingerprint
@@ -67,7 +67,7 @@ def served_row(problem: Problem) -> dict[str, Any]:
     return row | {"tuned": near and " ".join(f"{name}={value}" for name, value in near.sizes), "loss": found.loss}
 
 
-def of_study(store: Store, study: Study, limit: int | None = None) -> Sequence[Architecture]:
+def of_study(store: Reader, study: Study, limit: int | None = None) -> Sequence[Architecture]:
     """The different architectures of a study; at most those of `limit` trials."""
     texts = dict.fromkeys(trial.architecture for trial in store.trials(study.id, limit=limit))
     return [Architecture.parse(text, study.name) for text in texts]

@@ -8,7 +8,7 @@ from nas import location
 from nas.config import searchfile
 from nas.config.schema import SearchConfig
 from nas.errors import StoreError, UsageError
-from nas.store import open_store
+from nas.store import open_reader
 
 SQLITE = b"SQLite format 3\0"  # how a SQLite file begins
 SUFFIXES = (".yaml", ".yml")
@@ -46,7 +46,7 @@ def _is_database(path: Path) -> bool:
 
 def _database(path: Path) -> str:
     """What to do with a study database in place of a search file. Raises StoreError if it cannot be opened."""
-    with open_store(str(path), create=False) as store:
+    with open_reader(str(path)) as store:
         names = [study.name for study in store.studies()]
     held = f"It holds: {', '.join(names)}." if names else "It holds no study."
     name = names[0] if names else "STUDY"

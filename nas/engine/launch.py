@@ -18,7 +18,7 @@ from nas.objectives.contract import Objective
 from nas.report.console import Reporter
 from nas.report.header import Header, header
 from nas.runners.contract import Runner
-from nas.store import Store, Study, Trial, open_store
+from nas.store import Reader, Store, Study, Trial, open_store
 from nas.store.engine import file_of, parse
 from searchspace.errors import SpaceError
 from searchspace.model.architecture import Architecture
@@ -214,7 +214,7 @@ def _with_facts(config: SearchConfig, known: dict[str, Any] | None = None) -> Se
     return config.model_copy(update={"data_facts": facts})
 
 
-def check_continues(store: Store, study: Study, config: SearchConfig) -> bool:
+def check_continues(store: Reader, study: Study, config: SearchConfig) -> bool:
     """Whether the space of `config` is larger than that of `study`; writes nothing.
 
     `nas plan` calls it too, so both commands reject the same files. Raises UsageError if new trials could not be
@@ -285,7 +285,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= 200 else f"{text[:197]}..."
 
 
-def _has_grown(store: Store, study: Study, config: SearchConfig) -> bool:
+def _has_grown(store: Reader, study: Study, config: SearchConfig) -> bool:
     """Whether the space is larger than before. Raises SpaceError if it has lost points that trials may have."""
     newest = store.space_versions(study.id)[-1].text
     if newest == config.space:

@@ -23,7 +23,7 @@ from nas.objectives.contract import Objective, Search
 from nas.report.data import data_lines
 from nas.report.spending import LABELS, amount
 from nas.report.tables import duration, short
-from nas.store import open_store
+from nas.store import open_reader
 from nas.store.engine import file_of, parse
 from nas.work import Outcome, Work
 from searchspace.model.architecture import Architecture
@@ -243,7 +243,7 @@ def _found(config: SearchConfig, objectives: Sequence[Objective]) -> tuple[str, 
     file = file_of(parse(config.storage))
     if file is not None and not file.exists():
         return _new(config, objectives), config
-    with open_store(config.storage, create=False) as store:
+    with open_reader(config.storage) as store:
         study = next((each for each in store.studies() if each.name == config.study), None)
         if study is None:
             return _new(config, objectives), config

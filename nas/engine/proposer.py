@@ -19,7 +19,7 @@ from nas.engine.arm import Arm, next_arm
 from nas.engine.scores import Scores
 from nas.engine.source import Exhausted, point_of
 from nas.objectives.contract import Search
-from nas.store import Refusal, Store, Study, Trial, TrialAdded, TrialRefused, Unit, UnitKind
+from nas.store import Reader, Refusal, Store, Study, Trial, TrialAdded, TrialRefused, Unit, UnitKind
 from nas.strategies.contract import Proposal
 from searchspace.model.architecture import Architecture
 from searchspace.space.space import Space
@@ -246,7 +246,7 @@ class Proposer:
         )
 
 
-def evidence(store: Store, study: Study, name: str) -> Iterator[Mapping[str, Any]]:
+def evidence(store: Reader, study: Study, name: str) -> Iterator[Mapping[str, Any]]:
     """How the values of the objective `name` were found, the oldest trial first."""
     trials = store.trials(study.id, purposes=("search",), limit=10)
     return (trial.evidence[name] for trial in trials if trial.evidence and name in trial.evidence)

@@ -18,7 +18,7 @@ from nas.engine import session
 from nas.engine.arm import Arm, counts
 from nas.engine.scores import Scores
 from nas.engine.source import Exhausted
-from nas.store import Store, Study, Trial, Unit
+from nas.store import Reader, Study, Trial, Unit
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Replay:
         return f"Not the same: of {counted}, {len(self.differences)} differ. The first: {self.differences[0]}."
 
 
-def replay(store: Store, study: Study) -> Replay:
+def replay(store: Reader, study: Study) -> Replay:
     """Propose every trial of `study` again, each with what its strategy knew then."""
     config = SearchConfig(**study.config)
     trials = store.trials(study.id, purposes=("search",))

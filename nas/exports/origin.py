@@ -12,7 +12,7 @@ from nas.config.schema import SearchConfig
 from nas.metrics import current
 from nas.report.depth import at_trial_depth
 from nas.report.finals import Entrant, FinalsResult
-from nas.store import Store, Study, Trial, UnitState
+from nas.store import Reader, Study, Trial, UnitState
 from searchspace.model.architecture import Architecture
 from searchspace.model.build import cost
 
@@ -21,7 +21,7 @@ ANCESTORS = 20  # the most that are listed
 
 
 def origin(
-    store: Store,
+    store: Reader,
     study: Study,
     trial: Trial,
     trained: Trial,
@@ -61,7 +61,7 @@ def origin(
     }
 
 
-def _finals(store: Store, study: Study, trained: Trial, finals: FinalsResult, entrant: Entrant) -> dict[str, Any]:
+def _finals(store: Reader, study: Study, trained: Trial, finals: FinalsResult, entrant: Entrant) -> dict[str, Any]:
     """The run whose weights are exported, the results of all seeds, and for the winner the stored verdict."""
     steps = store.units(study.id, trained.number)[-1].steps
     found: dict[str, Any] = {
@@ -82,7 +82,7 @@ def _finals(store: Store, study: Study, trained: Trial, finals: FinalsResult, en
     return found
 
 
-def _environment(store: Store, study: Study, trained: Trial) -> dict[str, Any]:
+def _environment(store: Reader, study: Study, trained: Trial) -> dict[str, Any]:
     """The device that trained it, and the versions that made the study and that export it."""
     devices = sorted({unit.device for unit in store.units(study.id, trained.number) if unit.device})
     return {
@@ -100,7 +100,7 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _lineage(store: Store, study: Study, trial: Trial) -> list[str]:
+def _lineage(store: Reader, study: Study, trial: Trial) -> list[str]:
     """The trial's ancestors, nearest first, each with the operator that made it."""
     lines: list[str] = []
     queue, seen = list(trial.parents), {trial.number}

@@ -12,7 +12,7 @@ from nas.errors import NasError
 from nas.exports.origin import origin
 from nas.report import earlier
 from nas.report.finals import Entrant, FinalsResult
-from nas.store import Store, Study, Trial
+from nas.store import Reader, Study, Trial
 from nas.work import Checkpoint
 from searchspace.model.architecture import Architecture
 
@@ -30,7 +30,7 @@ class Winner:
     weights: Callable[[], Mapping[str, Tensor]]
 
 
-def best_number(store: Store, study: Study) -> int:
+def best_number(store: Reader, study: Study) -> int:
     """The trial that won the finals; without finals the best trial. Raises NasError if no trial has finished."""
     finals = _finals(store, study)
     if finals:
@@ -41,7 +41,7 @@ def best_number(store: Store, study: Study) -> int:
     return best[0].number
 
 
-def winner(store: Store, study: Study, number: int) -> Winner:
+def winner(store: Reader, study: Study, number: int) -> Winner:
     """Trial `number`. Raises UsageError if there is none; `weights` needs the store to be open."""
     trial = store.trial(study.id, number)
     architecture = Architecture.parse(trial.architecture, f"{study.name}:{number}")
@@ -53,11 +53,11 @@ def winner(store: Store, study: Study, number: int) -> Winner:
     return Winner(number, architecture, header, partial(_weights, store, study, trained))
 
 
-def _finals(store: Store, study: Study) -> FinalsResult | None:
+def _finals(store: Reader, study: Study) -> FinalsResult | None:
     return reports.verdict(store, study) or earlier.finals(store, study)
 
 
-def _trained(store: Store, study: Study, trial: Trial, finals: FinalsResult | None, entrant: Entrant | None) -> Trial:
+def _trained(store: Reader, study: Study, trial: Trial, finals: FinalsResult | None, entrant: Entrant | None) -> Trial:
     """The run whose weights are exported: the best seed of the longest finals, or the trial itself without finals."""
     if finals is None or entrant is None:
         return trial
@@ -69,7 +69,7 @@ def _trained(store: Store, study: Study, trial: Trial, finals: FinalsResult | No
     return store.trial(study.id, number)
 
 
-def _weights(store: Store, study: Study, trained: Trial) -> Mapping[str, Tensor]:
+def _weights(store: Reader, study: Study, trained: Trial) -> Mapping[str, Tensor]:
     from nas.training import checkpoints
 
     kept = [unit for unit in store.units(study.id, trained.number) if unit.checkpoint_uri]

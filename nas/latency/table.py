@@ -16,7 +16,7 @@ from nas.latency import served
 from nas.latency.code import code
 from nas.latency.measured import PhaseLatency, quiet_gauge
 from nas.latency.runs import Setting
-from nas.store import Measurement, Store
+from nas.store import Measurement, Reader, Store
 from tuner.device import fingerprint
 
 PIECE, MODEL, GAUGE = "latency of a piece", "latency of a model", "latency of the gauge"
@@ -39,9 +39,9 @@ class Entry:
 
 
 class Table:
-    """The latencies on a device; threads: of torch on a CPU."""
+    """The latencies on a device; threads: of torch on a CPU. A `Reader` gives what is known and keeps nothing new."""
 
-    def __init__(self, store: Store | None = None, device: str = "cpu", threads: int = 1) -> None:
+    def __init__(self, store: Reader | None = None, device: str = "cpu", threads: int = 1) -> None:
         self.store, self.device, self.threads = store, fingerprint(device), threads
         self._name = device
         self._known: dict[str, dict[str, Entry]] = {}
@@ -101,7 +101,7 @@ class Table:
 
     def _keep(self, kind: str, found: Mapping[str, Entry]) -> None:
         self._read(kind).update(found)
-        if self.store is not None and found:
+        if isinstance(self.store, Store) and found:
             rows = [_row(kind, key, entry) for key, entry in found.items()]
             self.store.add_measurements(self.device.to_dict(), rows)
 

@@ -20,7 +20,7 @@ from nas.engine import leases
 from nas.store import UnitState
 
 if TYPE_CHECKING:
-    from nas.store import Store, Study, Unit
+    from nas.store import Reader, Study, Unit
 
 
 class Activity(StrEnum):
@@ -66,7 +66,7 @@ class UnitProgress:
         }
 
 
-def progress(store: Store, study: Study) -> list[UnitProgress]:
+def progress(store: Reader, study: Study) -> list[UnitProgress]:
     """The units of `study` that have not ended, those that run first, then by trial."""
     found = [_progress(unit) for unit in store.unfinished(study.id)]
     order = list(Activity)

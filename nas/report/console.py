@@ -24,7 +24,7 @@ from nas.work import Failure, Outcome, Progress
 if TYPE_CHECKING:
     from nas.config.schema import SearchConfig
     from nas.report.bar import Bar
-    from nas.store import Store, Study, Unit
+    from nas.store import Reader, Study, Unit
 
 LINE_SECONDS = 15.0  # between two plain lines about the running units
 LIVE_SECONDS = 0.5  # between two updates of the live bar
@@ -39,7 +39,7 @@ class Reporter:
     With `config` it estimates the remaining time too. Use it in a `with` statement.
     """
 
-    store: Store
+    store: Reader
     study: Study
     budget: int
     objective: str

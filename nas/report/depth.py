@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from nas.store import UnitState
 
 if TYPE_CHECKING:
-    from nas.store import Store, Study
+    from nas.store import Reader, Study
     from searchspace.cost import Shape
 
 
-def at_trial_depth(store: Store, study: Study, number: int, shape: Shape) -> Shape:
+def at_trial_depth(store: Reader, study: Study, number: int, shape: Shape) -> Shape:
     """`shape` with the mean depth that the last finished rung of trial `number` measured; unchanged if there is none.
 
     The objective `flops` uses the same depth, so every command prints the same number for the trial.

@@ -10,12 +10,12 @@ from nas.report.finals import FinalsResult, of_first_version
 from nas.store import FINAL, TrialState
 
 if TYPE_CHECKING:
-    from nas.store import Store, Study, Trial
+    from nas.store import Reader, Study, Trial
 
 SENTENCE = "An earlier version ran these finals. `nas verdict {study}` runs them as they are run today."
 
 
-def finals(store: Store, study: Study) -> FinalsResult | None:
+def finals(store: Reader, study: Study) -> FinalsResult | None:
     """The entrants, best first; None if the study has no such finals."""
     trials = store.trials(study.id, states=(TrialState.COMPLETE,), purposes=(FINAL,))
     trials = [each for each in trials if not each.variant and each.operator == "finalist"]
@@ -48,7 +48,7 @@ def finals(store: Store, study: Study) -> FinalsResult | None:
     return of_first_version(document, study.created_at, is_current=False)
 
 
-def _entrant(store: Store, study: Study, own: list[Trial]) -> dict[str, Any]:
+def _entrant(store: Reader, study: Study, own: list[Trial]) -> dict[str, Any]:
     name = study.objectives[0]["name"]
     own = sorted(own, key=lambda each: each.seed)
     return {
@@ -64,6 +64,6 @@ def _entrant(store: Store, study: Study, own: list[Trial]) -> dict[str, Any]:
     }
 
 
-def _on_test(store: Store, study: Study, trial: Trial, name: str) -> float:
+def _on_test(store: Reader, study: Study, trial: Trial, name: str) -> float:
     measured = metrics.lookup(store.metrics(study.id, trial.number, 0), metrics.on_test(name))
     return trial.values[name] if measured is None else measured

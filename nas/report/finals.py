@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from nas.report.tables import short
 
 if TYPE_CHECKING:
-    from nas.store import Store, Study
+    from nas.store import Reader, Study
 
 PLAIN = ("objective", "direction", "top", "seeds", "tuning_share", "word", "trend", "savings", "sentence")
 LISTS = ("validation", "test", "seeds", "trials")
@@ -157,7 +157,7 @@ class FinalsResult:
         }
 
 
-def verdict(store: Store, study: Study) -> FinalsResult | None:
+def verdict(store: Reader, study: Study) -> FinalsResult | None:
     """The newest verdict of `study`; None if its finals have not ended, or ended before verdicts were stored."""
     found = store.verdict(study.id)
     if found is None:

@@ -13,7 +13,7 @@ from nas.store import FINAL
 if TYPE_CHECKING:
     from nas.config.schema import SearchConfig
     from nas.engine.forecast import Forecast
-    from nas.store import Pace, Store, Study
+    from nas.store import Pace, Reader, Study
 
 FEWEST = 2  # units that must have ended before an estimate is worth showing
 
@@ -37,7 +37,7 @@ class Eta:
 
 
 def eta(
-    store: Store, study: Study, config: SearchConfig | None = None, units: Sequence[UnitProgress] | None = None
+    store: Reader, study: Study, config: SearchConfig | None = None, units: Sequence[UnitProgress] | None = None
 ) -> Eta | None:
     """When the search or the finals of `study` will end; None if too few units have ended to tell.
 

@@ -11,7 +11,7 @@ from nas.report.spending import Spending, amount, spending
 from nas.store.records import FINAL, SEARCH, TrialState
 
 if TYPE_CHECKING:
-    from nas.store import Store, Study, Trial
+    from nas.store import Reader, Study, Trial
 
 LISTED = 5  # trials that are named for each kind of failure
 MACHINE = ("minutes", "device_seconds")  # how much fits into these depends on the machine
@@ -80,7 +80,7 @@ class Header:
         return f"search {self.seed}{finals}"
 
 
-def header(store: Store, study: Study) -> Header:
+def header(store: Reader, study: Study) -> Header:
     """How the result of `study` begins. Read the study again after its search, so that it has its ending."""
     finals = store.trials(study.id, purposes=(FINAL,), light=True)
     found = spending(store, study)

@@ -18,7 +18,7 @@ from nas.store import PURPOSES, TrialState
 
 if TYPE_CHECKING:
     from nas.report.spending import Spending
-    from nas.store import Owner, Store, Study, Trial
+    from nas.store import Owner, Reader, Study, Trial
 
 FAILURES = 1000  # failed trials whose kind of failure is read
 LISTED = 5  # trials that are named for each kind
@@ -121,7 +121,7 @@ class Status:
         return "\n".join(f"{name:<10}{text}" for name, text in lines)
 
 
-def status(store: Store, study: Study) -> Status:
+def status(store: Reader, study: Study) -> Status:
     """How `study` stands now."""
     states: dict[str, dict[str, int]] = {"search": {}, "final": {}}
     for count in store.counts(study.id):
@@ -183,7 +183,7 @@ def _active(states: dict[str, int], activities: dict[str, int]) -> dict[str, int
     return {name: count for name, count in states.items() if name not in started} | activities
 
 
-def _failures(store: Store, study: Study) -> dict[str, list[Trial]]:
+def _failures(store: Reader, study: Study) -> dict[str, list[Trial]]:
     kinds: dict[str, list[Trial]] = {}
     for trial in store.trials(study.id, states=(TrialState.FAILED,), purposes=PURPOSES, limit=FAILURES, light=True):
         kinds.setdefault(trial.error_kind or "unknown", []).append(trial)

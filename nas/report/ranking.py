@@ -16,7 +16,7 @@ from statistics import NormalDist, fmean
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nas.store import RungResult, Store, Study
+    from nas.store import Reader, RungResult, Study
 
 CONFIDENCE = 0.95
 LEAST = 5  # trials; fewer say nothing
@@ -126,7 +126,7 @@ class Ranking:
         return [each for each in (size, *(rung.sentence() for rung in self.rungs)) if each]
 
 
-def ranking(store: Store, study: Study) -> Ranking:
+def ranking(store: Reader, study: Study) -> Ranking:
     """What predicts the first objective in the search of `study`, over its first 5,000 results."""
     objective = study.objectives[0]
     sign = 1 if objective["direction"].startswith("max") else -1

@@ -9,7 +9,7 @@ from nas.report.tables import duration, short
 from nas.store.records import SEARCH
 
 if TYPE_CHECKING:
-    from nas.store import Store, Study
+    from nas.store import Reader, Study
 
 LABELS = {"trials": "trials", "tokens": "tokens", "flops": "FLOPs", "device_seconds": "device-seconds"}
 
@@ -45,7 +45,7 @@ def amount(name: str, value: float) -> str:
     return f"{_number(name, value)} {LABELS[name]}"
 
 
-def spending(store: Store, study: Study) -> Spending:
+def spending(store: Reader, study: Study) -> Spending:
     """What the search of `study` has spent of its budget."""
     budget, step_tokens = study.config.get("budget", {}), study.config.get("step_tokens")
     trained = store.trained(study.id)

@@ -12,10 +12,10 @@ from nas.report.ranking import ranking
 from nas.report.tables import rendered
 
 if TYPE_CHECKING:
-    from nas.store import Store, Study
+    from nas.store import Reader, Study
 
 
-def to_dict(store: Store, study: Study, finals: FinalsResult | None) -> dict[str, Any]:
+def to_dict(store: Reader, study: Study, finals: FinalsResult | None) -> dict[str, Any]:
     """The result of a search as plain data; `finals`: None if it had none."""
     return {
         "study": study.name,
@@ -26,7 +26,7 @@ def to_dict(store: Store, study: Study, finals: FinalsResult | None) -> dict[str
     }
 
 
-def to_text(store: Store, study: Study, finals: FinalsResult | None, draw: Callable[[Entrant], str]) -> str:
+def to_text(store: Reader, study: Study, finals: FinalsResult | None, draw: Callable[[Entrant], str]) -> str:
     """The result of a search for people. draw: draws the winner."""
     begins = header(store, study).to_text()
     front = trials.rows(store, study, trials.front(store, study))

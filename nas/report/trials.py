@@ -12,7 +12,7 @@ from nas.report.tables import reason
 from nas.store import TrialState
 
 if TYPE_CHECKING:
-    from nas.store import Mark, Store, Study, Trial
+    from nas.store import Mark, Reader, Study, Trial
 
 TRAINED = (TrialState.COMPLETE, TrialState.RUNNING, TrialState.STOPPED)  # a stopped trial has the values of its rung
 SEARCHED = ("search",)
@@ -40,18 +40,18 @@ class Changes:
         }
 
 
-def results(store: Store, study: Study, *, purposes: tuple[str, ...] = SEARCHED) -> list[Trial]:
+def results(store: Reader, study: Study, *, purposes: tuple[str, ...] = SEARCHED) -> list[Trial]:
     """All trials of these purposes by number, without their architectures; those that have not ended too."""
     return store.trials(study.id, purposes=purposes, light=True)
 
 
-def changes(store: Store, study: Study, since: Mark | None = None) -> Changes:
+def changes(store: Reader, study: Study, since: Mark | None = None) -> Changes:
     """What changed since the mark of an earlier call; None lists everything."""
     mark = store.mark(study.id)  # before the reading: what comes in between is listed by the next call too
     return Changes(mark, store.trials(study.id, light=True, since=since), progress(store, study))
 
 
-def best(store: Store, study: Study, objective: str | None = None, limit: int | None = 10) -> list[Trial]:
+def best(store: Reader, study: Study, objective: str | None = None, limit: int | None = 10) -> list[Trial]:
     """The best trials of the search by one objective (the study's first, if None); those trained longest come first.
 
     Raises UsageError if the study has no such objective.
@@ -59,12 +59,12 @@ def best(store: Store, study: Study, objective: str | None = None, limit: int | 
     return store.best(study.id, objective, limit, states=TRAINED, purposes=SEARCHED, longest=True)
 
 
-def front(store: Store, study: Study) -> list[Trial]:
+def front(store: Reader, study: Study) -> list[Trial]:
     """The Pareto front of the search, over the trials that were trained longest."""
     return store.pareto(study.id, states=TRAINED, purposes=SEARCHED, longest=True)
 
 
-def curve(store: Store, study: Study, number: int) -> list[tuple[int, float | None]]:
+def curve(store: Reader, study: Study, number: int) -> list[tuple[int, float | None]]:
     """(step, training loss) of trial `number` over all its rungs; a loss that was not finite is None."""
     return store.curve(study.id, number)
 
@@ -84,7 +84,7 @@ def row(trial: Trial) -> dict[str, Any]:
     }
 
 
-def rows(store: Store, study: Study, some: Sequence[Trial]) -> list[dict[str, Any]]:
+def rows(store: Reader, study: Study, some: Sequence[Trial]) -> list[dict[str, Any]]:
     """Trials as plain data, with their activity."""
     going = any(trial.state is TrialState.RUNNING for trial in some)
     found = by_trial(progress(store, study)) if going else {}
@@ -108,7 +108,7 @@ def shown(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def story(store: Store, study: Study, number: int) -> dict[str, Any]:
+def story(store: Reader, study: Study, number: int) -> dict[str, Any]:
     """One trial: where it comes from, and the result of each of its units.
 
     Raises UsageError if there is no such trial.

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from nas.store.endings import Ending
     from nas.store.measurements import Measurement
+    from nas.store.opening import open_reader, open_store
+    from nas.store.reading import Reader
     from nas.store.records import (
         FINAL,
         MAIN,
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
         UnitKind,
         UnitState,
     )
-    from nas.store.store import Store, open_store
+    from nas.store.store import Store
 
 __all__ = [
     "FINAL",
@@ -44,6 +46,7 @@ __all__ = [
     "Measurement",
     "Owner",
     "Pace",
+    "Reader",
     "Refusal",
     "RungResult",
     "SpaceVersion",
@@ -59,10 +62,12 @@ __all__ = [
     "Unit",
     "UnitKind",
     "UnitState",
+    "open_reader",
     "open_store",
 ]
 
-_ELSEWHERE = {"Ending": "endings", "Measurement": "measurements", "Store": "store", "open_store": "store"}
+_ELSEWHERE = {"Ending": "endings", "Measurement": "measurements", "Reader": "reading", "Store": "store"}
+_ELSEWHERE |= dict.fromkeys(("open_reader", "open_store"), "opening")
 
 
 def __getattr__(name: str) -> Any:

@@ -6,12 +6,14 @@ was lost, the function must find this out itself; see the tokens and attempts in
 
 from __future__ import annotations
 
+import os
 import random
 import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import quote
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
@@ -32,11 +34,12 @@ LOG_PAGES = 16 * 1024  # of 4 KiB: the length of the write-ahead log at which SQ
 class Database:
     """An engine that retries its transactions. Its methods raise StoreError, which tells the user what to do."""
 
-    def __init__(self, url: URL, *, wait: float = WAIT_SECONDS, retry: float = RETRY_SECONDS):
+    def __init__(self, url: URL, *, wait: float = WAIT_SECONDS, retry: float = RETRY_SECONDS, reads_only: bool = False):
+        """reads_only: whether the database itself refuses every change through these connections."""
         self.place = _place(url)
         self.wait = wait
         self.retry = retry
-        self.engine = _engine(url, wait)
+        self.engine = _engine(url, wait, reads_only)
         self._writer = self.engine.execution_options(writes=True)
 
     @property
@@ -118,17 +121,42 @@ def _place(url: URL) -> str:
     return f"PostgreSQL at {url.render_as_string(hide_password=True).replace('+psycopg', '')}"
 
 
-def _engine(url: URL, wait: float) -> Engine:
+def _engine(url: URL, wait: float, reads_only: bool) -> Engine:
     if url.drivername.startswith("sqlite"):
-        engine = create_engine(url, connect_args={"timeout": wait})
-        event.listen(engine, "connect", lambda connection, _record: _prepare_sqlite(connection, wait))
+        engine = create_engine(_unchanged(url) if reads_only else url, connect_args={"timeout": wait})
+        prepare = _prepare_reading if reads_only else _prepare_sqlite
+        event.listen(engine, "connect", lambda connection, _record: prepare(connection, wait))
         event.listen(engine, "begin", _begin_sqlite)
         return engine
     arguments = {} if "connect_timeout" in url.query else {"connect_timeout": 10}
+    options = {"execution_options": {"postgresql_readonly": True}} if reads_only else {}
     try:
-        return create_engine(url, pool_pre_ping=True, pool_timeout=wait, connect_args=arguments)
+        return create_engine(url, pool_pre_ping=True, pool_timeout=wait, connect_args=arguments, **options)
     except ModuleNotFoundError as error:
         raise StoreError('PostgreSQL needs psycopg: pip install "tessera-nas[postgres]".') from error
+
+
+def _unchanged(url: URL) -> URL:
+    """The URL of a SQLite file that is not made if it is missing, and that may lie in a place without write permission.
+
+    A file with a write-ahead log needs files next to it. Without permission to make them, SQLite reads the file alone
+    (immutable), which is right if no log is there.
+    """
+    file = file_of(url)
+    if file is None:
+        return url
+    log = file.with_name(f"{file.name}-wal")
+    if os.access(file, os.W_OK) and os.access(file.absolute().parent, os.W_OK):
+        mode = {"mode": "rw"}
+    else:
+        mode = {"mode": "ro"} if log.exists() else {"mode": "ro", "immutable": "1"}
+    return url.set(database=f"file:{quote(str(file.absolute()))}", query={**mode, "uri": "true"})
+
+
+def _prepare_reading(connection: sqlite3.Connection, _wait: float) -> None:
+    connection.isolation_level = None
+    connection.execute("PRAGMA query_only = ON")
+    connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, wait: float) -> None:

@@ -67,20 +67,25 @@ def upgrade(connection: Connection, found: str | None, place: str) -> None:
     """
     from alembic import command
     from alembic.config import Config
-    from alembic.script import ScriptDirectory
 
     config = Config()
     config.set_main_option("script_location", str(SCRIPTS))
-    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-    if found is not None and found not in known:
-        raise StoreError(
-            f"{place} was made by a newer Tessera (its tables are at version {found}, this one knows {max(known)}). "
-            "Upgrade with `pip install -U tessera-nas`, or name another database."
-        )
+    if found is not None:
+        refuse_newer(found, place)
     config.attributes["connection"] = connection
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about Alembic's configuration, which users cannot change
         command.upgrade(config, "head")
+
+
+def refuse_newer(found: str, place: str) -> None:
+    """Raises StoreError if the version `found` of the tables is none of this release or an earlier one."""
+    known = {path.name.partition("_")[0] for path in (SCRIPTS / "versions").glob("[0-9]*.py")}
+    if found not in known:
+        raise StoreError(
+            f"{place} was made by a newer Tessera (its tables are at version {found}, this one knows {max(known)}). "
+            "Upgrade with `pip install -U tessera-nas`, or name another database."
+        )
 
 
 def _check_references(connection: Connection, place: str) -> None:

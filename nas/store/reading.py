@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -35,13 +36,17 @@ T = TypeVar("T")
 
 
 class Reader:
-    """The half of `Store` that reads."""
+    """A study database that is only read. Several threads may use it. Close it, or use it in a `with` statement."""
 
-    def __init__(self, database: Database):
+    def __init__(self, database: Database, folder: TemporaryDirectory[str] | None = None):
+        """folder: with the files of the database; it is removed when the reader is closed."""
         self.database = database
+        self._folder = folder
 
     def close(self) -> None:
         self.database.close()
+        if self._folder is not None:
+            self._folder.cleanup()
 
     def __enter__(self) -> Self:
         return self

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nas.errors import StoreError
 from nas.store import endings, leases, measurements, studies, trials, verdicts
 from nas.store.endings import Ending
-from nas.store.engine import RETRY_SECONDS, WAIT_SECONDS, Database, file_of, parse
 from nas.store.measurements import Measurement
-from nas.store.migrate import HEAD, migrate, version_of
 from nas.store.reading import Reader
 from nas.store.records import MAIN, NewTrial, Study, TrialAdded, TrialRefused, Unit, UnitKind
 from nas.work import Progress
@@ -22,34 +17,6 @@ if TYPE_CHECKING:
     from nas.documents import Documents
 
 LARGEST_SEED = 2**63 - 1
-
-
-def open_store(
-    where: str | Path | None = None,
-    *,
-    create: bool = True,
-    wait: float = WAIT_SECONDS,
-    retry: float = RETRY_SECONDS,
-) -> Store:
-    """Open a database by path or URL (None: $NAS_STORAGE, else ./nas.db), with its tables brought up to date.
-
-    create: make a SQLite file that is not there. wait: seconds for a lock on SQLite. retry: seconds for a
-    PostgreSQL that went away. Raises StoreError that says what to do.
-    """
-    url = parse(where or os.environ.get("NAS_STORAGE") or "nas.db")
-    file = file_of(url)
-    if file is not None and file.is_dir():
-        raise StoreError(f"{file} is a folder: name a file in it, such as {file / 'nas.db'}.")
-    if file is not None and not create and not file.exists():
-        raise StoreError(f"There is no study database {file}: name another with --storage, or start a search.")
-    database = Database(url, wait=wait, retry=retry)
-    try:
-        if database.at_once(version_of, writes=False) != HEAD:  # to read is all that a file at our version needs
-            database.migrate(lambda connection: migrate(connection, database.place))
-    except BaseException:
-        database.close()
-        raise
-    return Store(database)
 
 
 class Store(Reader):

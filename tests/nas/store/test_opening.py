@@ -54,10 +54,13 @@ def test_a_database_of_another_program_is_left_alone(tmp_path):
         open_store(tmp_path / "nas.db")
 
 
-def test_a_database_may_hold_the_tables_of_other_programs_too(tmp_path):
-    execute(tmp_path / "nas.db", "CREATE TABLE alembic_version (version_num TEXT)")
+def test_a_postgresql_database_may_hold_the_tables_of_other_programs_too(server):
+    import psycopg
 
-    with open_store(tmp_path / "nas.db") as store:
+    empty = server.new_database("template0")
+    with psycopg.connect(empty) as connection:
+        connection.execute("CREATE TABLE alembic_version (version_num TEXT)")
+    with open_store(empty) as store:
         assert store.studies() == []
 
 

@@ -1,0 +1,125 @@
+"""Opens a study database: to write, with its tables brought up to date, or only to read, without any change to it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import tempfile
+from contextlib import closing
+from pathlib import Path
+
+from sqlalchemy import Connection, inspect
+
+from nas.errors import StoreError
+from nas.store.engine import RETRY_SECONDS, WAIT_SECONDS, Database, file_of, parse
+from nas.store.migrate import HEAD, migrate, refuse_newer, version_of
+from nas.store.reading import Reader
+from nas.store.store import Store
+
+SHOWN = 5  # names of tables in a message
+
+
+def open_store(
+    where: str | Path | None = None,
+    *,
+    create: bool = True,
+    wait: float = WAIT_SECONDS,
+    retry: float = RETRY_SECONDS,
+) -> Store:
+    """Open a database by path or URL (None: $NAS_STORAGE, else ./nas.db), with its tables brought up to date.
+
+    create: make the tables of a database that has none, and a SQLite file that is not there. A SQLite file with tables
+    of another program is refused, before anything is written to it; in PostgreSQL both may share a database.
+    wait: seconds for a lock on SQLite. retry: seconds for a PostgreSQL that went away. Raises StoreError that says what
+    to do.
+    """
+    url = parse(where or os.environ.get("NAS_STORAGE") or "nas.db")
+    file = file_of(url)
+    _check_file(file, may_be_new=create)
+    if file is None or file.exists():
+        with Reader(Database(url, wait=wait, reads_only=True)) as before:
+            found = before.database.at_once(version_of, writes=False)
+            if found is None and (not create or (file is not None and _tables(before.database))):
+                raise _not_ours(before.database)
+    database = Database(url, wait=wait, retry=retry)
+    try:
+        if database.at_once(version_of, writes=False) != HEAD:  # to read is all that a file at our version needs
+            database.migrate(lambda connection: migrate(connection, database.place))
+    except BaseException:
+        database.close()
+        raise
+    return Store(database)
+
+
+def open_reader(where: str | Path | None = None, *, wait: float = WAIT_SECONDS, retry: float = RETRY_SECONDS) -> Reader:
+    """Open a database that exists, as `open_store` does, to read it. Nothing in it changes.
+
+    A SQLite file of an earlier version is copied to a temporary file, and the copy is brought up to date.
+    Raises StoreError if it holds no studies, or is in PostgreSQL and of an earlier version.
+    """
+    url = parse(where or os.environ.get("NAS_STORAGE") or "nas.db")
+    file = file_of(url)
+    _check_file(file)
+    database = Database(url, wait=wait, retry=retry, reads_only=True)
+    try:
+        version = database.at_once(version_of, writes=False)
+        if version == HEAD:
+            return Reader(database)
+        if version is None:
+            raise _not_ours(database)
+        refuse_newer(version, database.place)
+        if file is None:
+            raise StoreError(
+                f"{database.place} was made by an earlier Tessera. `nas search STUDY` brings it up to date; "
+                "earlier versions cannot use it afterwards."
+            )
+        return _current_copy(database, wait)
+    except BaseException:
+        database.close()
+        raise
+
+
+def _check_file(file: Path | None, *, may_be_new: bool = False) -> None:
+    if file is None:
+        return
+    if file.is_dir():
+        raise StoreError(f"{file} is a folder: name a file in it, such as {file / 'nas.db'}.")
+    if not may_be_new and not file.exists():
+        raise StoreError(f"There is no study database {file}: name another with --storage, or start a search.")
+
+
+def _tables(database: Database) -> list[str]:
+    def names(connection: Connection) -> list[str]:
+        return sorted(inspect(connection).get_table_names())
+
+    return database.at_once(names, writes=False)
+
+
+def _not_ours(database: Database) -> StoreError:
+    names = _tables(database)
+    if not names:
+        return StoreError(f"{database.place} is empty. `nas search FILE` starts a study.")
+    more = ", ..." if len(names) > SHOWN else ""
+    return StoreError(
+        f"{database.place} belongs to another program: it has tables named {', '.join(names[:SHOWN])}{more}, but no "
+        "studies of Tessera. Name another file or database."
+    )
+
+
+def _current_copy(database: Database, wait: float) -> Reader:
+    """A reader of a temporary copy of a SQLite database, brought up to date; it closes `database`."""
+    folder = tempfile.TemporaryDirectory(prefix="nas-read-")
+    path = Path(folder.name) / "study.db"
+    try:
+        with closing(sqlite3.connect(path)) as copy:
+            source = database.engine.raw_connection()
+            source.driver_connection.backup(copy)  # type: ignore[union-attr]
+            source.close()
+        database.close()
+        current = Database(parse(path), wait=wait)
+        current.place = database.place
+        current.migrate(lambda connection: migrate(connection, current.place))
+    except BaseException:
+        folder.cleanup()
+        raise
+    return Reader(current, folder)
