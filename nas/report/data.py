@@ -20,7 +20,7 @@ def data_lines(facts: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     parts = [f"{PARTS[part]} {counts[part]} ({short(sizes[part])} bytes)" for part in PARTS if part in counts]
     lines = [("documents", f"{', '.join(parts)}; a document is {facts['document']}")]
     if facts.get("left_out"):
-        lines.append(("left out", f"{short(facts['left_out'])} bytes at the ends of long held-out documents"))
+        lines.append(("left out", f"{short(facts['left_out'])} bytes of held-out documents: ends of long ones, and copies"))
     if "overlap" in facts:
         lines.append(("overlap", _overlap(facts)))
     long = {part: count for part, count in facts.get("too_long", {}).items() if count}
@@ -33,6 +33,9 @@ def data_lines(facts: Mapping[str, Any] | None) -> list[tuple[str, str]]:
 def _overlap(facts: Mapping[str, Any]) -> str:
     shares = " and ".join(f"{share:.1%} of the {part} text" for part, share in facts["overlap"].items())
     text = f"{shares} is in the training text too (strings of 32 bytes)"
+    if "repeated" in facts:
+        whole = " and ".join(f"{share:.1%} of the {part} pairs" for part, share in facts["repeated"].items())
+        text += f"; {whole} have a target sentence of the training part"
     if "removed" not in facts:
         return text
     removed = " and ".join(f"{share:.1%} of the {part} text" for part, share in facts["removed"].items())

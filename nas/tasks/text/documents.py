@@ -53,6 +53,8 @@ def rule(value: Any) -> Any:
         return value
     if not isinstance(value, Mapping) or set(value) != {"separator"} or not isinstance(value["separator"], str):
         raise ValueError(f"must be {', '.join(RULES)} or {{separator: a regular expression}}")
+    if not value["separator"]:
+        raise ValueError("must have a separator that is not empty")
     try:
         re.compile(value["separator"].encode(), re.MULTILINE)
     except re.error as error:

@@ -20,7 +20,7 @@ from nas.options import Positive
 from nas.tasks.contract import SPLITS, Metric, Split, Task, greedy
 from nas.tasks.own import TaskProblem
 from nas.tasks.registry import task
-from nas.tasks.text import facts, options, reading
+from nas.tasks.text import facts, options, parts, reading
 from nas.tasks.text.options import FRACTIONS, Data, Documents, Fractions, Level, SplitBy
 from nas.tasks.text.parts import Rules
 from nas.tasks.vocabulary import Vocabulary
@@ -81,8 +81,16 @@ class LanguageModel(Task):
                 raise TaskProblem(
                     f"The {part} part of the text has {high - low} {self.level}, but a window needs "
                     f"{self.length + 1} (length + 1). Give more text, a smaller length, or another split."
+                    + self._few_documents()
                 )
         self.counted = facts.counted(self.text, self.part, self.cache) if self.remove_overlap else None
+
+    def _few_documents(self) -> str:
+        """A hint if there are too few documents for three parts."""
+        count = len(self.text.names)
+        if self.split_by != "documents" or count >= parts.FEW:
+            return ""
+        return f" The text has {count} documents; {self.text.facts['document']} is one. `documents` may cut it finer."
 
     @property
     def vocabulary(self) -> Vocabulary:  # type: ignore[override]

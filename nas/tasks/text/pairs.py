@@ -56,6 +56,7 @@ def read(source: Any, target: Any, shares: Sequence[float]) -> Corpus:
     if not isinstance(source, Mapping):
         pairs, empty = _aligned(source, target, found)
         return Corpus(_divided(pairs, shares), found.hexdigest(), empty)
+    _check_once(source, target)
     read, empty = {}, 0
     for part in source:
         read[part], lacking = _aligned(source[part], target[part], found)
@@ -66,10 +67,25 @@ def read(source: Any, target: Any, shares: Sequence[float]) -> Corpus:
     return Corpus({split: read[split] for split in SPLITS}, found.hexdigest(), empty)
 
 
+def _check_once(*sides: Mapping[str, Sequence[str]]) -> None:
+    """Raise TaskProblem if a file is given for more than one part."""
+    for side in sides:
+        every = [path for patterns in side.values() for path in reading.files(patterns)]
+        several = next((path for path in every if every.count(path) > 1), None)
+        if several is not None:
+            raise TaskProblem(f"{several} is given for more than one part.")
+
+
 def _divided(pairs: Sequence[Pair], shares: Sequence[float]) -> dict[Split, list[Pair]]:
+    """The pairs of each part. A held-out part has only the first of equal pairs, because copies are not independent."""
     rank = parts.hashes([each.source.encode() for each in pairs])
-    place = parts.places(rank, shares)
-    return {split: [each for each, at in zip(pairs, place) if at == number] for number, split in enumerate(SPLITS)}
+    found: dict[Split, list[Pair]] = {split: [] for split in SPLITS}
+    seen: set[tuple[float, Pair]] = set()
+    for each, number, place in zip(pairs, rank.tolist(), parts.places(rank, shares)):
+        if place == parts.TRAIN or (number, each) not in seen:
+            found[SPLITS[place]].append(each)
+            seen.add((number, each))
+    return found
 
 
 def _aligned(source: Sequence[str], target: Sequence[str], found: Any) -> tuple[list[Pair], int]:
@@ -182,21 +198,26 @@ def ready(corpus: Corpus, level: str, words: int, length: int) -> Ready:
 
 
 def facts_of(corpus: Corpus) -> dict[str, Any]:
-    """The facts about the pairs, with sizes and overlap of the target sentences."""
+    """The facts about the pairs, with sizes and overlap of the target sentences. repeated: the share of the pairs whose
+    target is a target of the training part too; a sentence may be shorter than the strings that `overlap` counts."""
     texts = {split: [f"{each.target}\n".encode() for each in corpus.pairs[split]] for split in SPLITS}
     train = np.frombuffer(b"".join(texts["train"]), np.uint8)
-    shares = {}
+    known = {each.target for each in corpus.pairs["train"]}
+    shares, repeated = {}, {}
     for split in ("validation", "test"):
         starts = np.concatenate([[0], np.cumsum([len(each) for each in texts[split]])])[:-1].astype(np.int64)
         held = np.frombuffer(b"".join(texts[split]), np.uint8)
         complete = max(1, int(overlap.complete(len(held), starts).sum()))
         shares[split] = float(overlap.repeated(held, starts, train).sum() / complete)
+        targets = [each.target for each in corpus.pairs[split]]
+        repeated[split] = sum(each in known for each in targets) / max(1, len(targets))
     return {
         "sha256": corpus.sha256,
         "document": "a pair of sentences",
         "bytes": {split: sum(map(len, each)) for split, each in texts.items()},
         "documents": {split: len(each) for split, each in texts.items()},
         "overlap": shares,
+        "repeated": repeated,
         "empty": corpus.empty,
     }
 

@@ -1,7 +1,8 @@
 """Which documents of a text are trained on, validated on and tested on.
 
 The hash of a document's content decides, so it depends on neither the names nor the order of the files, and it is the
-same on every machine. Equal documents are in one part. The lowest hashes are the test part, the highest the validation
+same on every machine. Equal documents are in one part, and a held-out part
+has only the first of them, because copies are not independent. The lowest hashes are the test part, the highest the validation
 part. So a document keeps its part if others are added; only where `LEAST` documents are more than the share, a held-out
 document may become one to train on.
 
@@ -25,6 +26,7 @@ from nas.tasks.text.documents import Document, File
 
 By = Literal["documents", "position"]
 LEAST = 40  # documents in a held-out part, if it is at most every fifth
+FEW = 10  # different documents; a text of fewer repeats itself
 LARGEST = 0.1  # of a held-out part may be one document
 TRAIN, VALIDATION, TEST = range(3)  # places in SPLITS
 
@@ -41,7 +43,8 @@ class Rules:
 @dataclass(frozen=True)
 class Arranged:
     """A text in the order of its parts. starts: [D], where its documents begin. bounds: where training data end, and
-    validation data; None if positions divide the text. left_out: bytes of held-out documents that are too long."""
+    validation data; None if positions divide the text. left_out: bytes of held-out documents that are too long, and of
+    copies of held-out documents."""
 
     data: bytes
     names: tuple[str, ...]
@@ -59,10 +62,23 @@ def arrange(files: Sequence[File], rules: Rules) -> Arranged:
     given = any(each.part for each in files)
     if rules.by == "position" and not given:
         return _arranged(data, [found], chosen)
-    parts = _given(files, found, data, rules) if given else _by_hash(found, data, rules.shares)
-    divided = [[each for each, part in zip(found, parts) if part == place] for place in range(len(SPLITS))]
-    kept = divided if given else [divided[TRAIN], *(_shortened(each, data) for each in divided[1:])]
-    return _arranged(data, kept, chosen)
+    if given:
+        parts = _given(files, found, data, rules)
+        return _arranged(data, [_of(found, parts == place) for place in range(len(SPLITS))], chosen)
+    numbers = _numbers(found, data)
+    parts = places(numbers, rules.shares)
+    held = [_shortened(_of(found, (parts == place) & first(numbers)), data) for place in (VALIDATION, TEST)]
+    return _arranged(data, [_of(found, parts == TRAIN), *held], chosen)
+
+
+def _of(found: Sequence[Document], chosen: np.ndarray) -> list[Document]:
+    """The documents that are chosen, from bool [D]."""
+    return [found[place] for place in np.flatnonzero(chosen)]
+
+
+def first(numbers: np.ndarray) -> np.ndarray:
+    """Whether each number is the first of its value, bool [D]."""
+    return np.isin(np.arange(len(numbers)), np.unique(numbers, return_index=True)[1])
 
 
 def _arranged(data: bytes, parts: list[list[Document]], chosen: Any) -> Arranged:
@@ -77,32 +93,34 @@ def _arranged(data: bytes, parts: list[list[Document]], chosen: Any) -> Arranged
     return Arranged(joined, names, starts[:-1], bounds, documents.described(chosen), len(data) - len(joined))
 
 
-def _by_hash(found: Sequence[Document], data: bytes, shares: Sequence[float]) -> np.ndarray:
-    """The part of each document, [D]: places in SPLITS."""
-    return places(hashes([data[each.start : each.end] for each in found]), shares)
+def _numbers(found: Sequence[Document], data: bytes) -> np.ndarray:
+    """The number of each document, [D]; see `hashes`."""
+    return hashes([data[each.start : each.end] for each in found])
 
 
 def places(numbers: np.ndarray, shares: Sequence[float]) -> np.ndarray:
-    """The part of each document, [D]: places in SPLITS, from its number, [D]; equal numbers are in one part.
+    """The part of each document, [D]: places in SPLITS, from its number, [D]; equal numbers are in one part and count
+    as one document.
 
     A share of 0 to train on divides all documents between the other two parts.
     """
-    parts = np.full(len(numbers), TRAIN)
+    different, which = np.unique(numbers, return_inverse=True)
+    parts = np.full(len(different), TRAIN)
     if not shares[TRAIN]:
-        middle = np.sort(numbers)[(len(numbers) - 1) // 2] if len(numbers) else 0.0
-        return np.where(numbers <= middle, TEST, VALIDATION)
-    least = max(1, min(LEAST, len(numbers) // 5))
-    for part, rank in ((TEST, numbers), (VALIDATION, 1 - numbers)):
+        parts[:] = VALIDATION
+        parts[: (len(different) + 1) // 2] = TEST
+        return parts[which]
+    least = max(1, min(LEAST, len(different) // 5))
+    for part, rank in ((TEST, different), (VALIDATION, 1 - different[::-1])):
         count = max(int((rank < shares[part]).sum()), least)
-        last = np.sort(rank)[min(count, len(rank)) - 1] if len(rank) else 0.0
-        parts[rank <= last] = part
-    return parts
+        parts[slice(count) if part == TEST else slice(max(0, len(parts) - count), None)] = part
+    return parts[which]
 
 
 def hashes(pieces: Sequence[bytes]) -> np.ndarray:
-    """A number from 0 to 1 for each document, [D], from its content. Equal documents have equal numbers, unless there
-    are few others: then their occurrences are told apart, because one part would get them all."""
-    few = 4 * len(set(pieces)) < len(pieces)
+    """A number from 0 to 1 for each document, [D], from its content. Equal documents have equal numbers, unless fewer
+    than `FEW` are different: then their occurrences are told apart, so that every part has some."""
+    few = len(set(pieces)) < FEW
     seen: dict[bytes, int] = {}
     numbers = []
     for piece in pieces:
@@ -122,7 +140,7 @@ def _given(files: Sequence[File], found: Sequence[Document], data: bytes, rules:
         sizes = np.cumsum([each.size for each in both])
         parts[parts < 0] = np.where(sizes <= sizes[-1] / 2, VALIDATION, TEST)
     elif both:
-        parts[parts < 0] = _by_hash(both, data, (0.0, 0.5, 0.5))
+        parts[parts < 0] = places(_numbers(both, data), (0.0, 0.5, 0.5))
     return parts
 
 

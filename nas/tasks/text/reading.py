@@ -78,7 +78,7 @@ def read(patterns: Patterns, level: str, cache: Path | None, rules: Rules = PLAI
     if cache is None:
         return _made(sources, level, rules)
     key = _key(sources, level, rules)
-    return _open(prepared(cache, f"text3-{key}", lambda folder: _save(_made(sources, level, rules), folder)))
+    return _open(prepared(cache, f"text4-{key}", lambda folder: _save(_made(sources, level, rules), folder)))
 
 
 Sources = list[tuple[str | None, str | Path]]  # the part that it was given for, and a file or the name of a corpus

@@ -20,7 +20,7 @@ def test_the_lines_tell_sizes_overlap_and_what_to_doubt():
         "documents",
         "training 200 (2M bytes), validation 40 (350k bytes), test 12 (380k bytes); a document is a file",
     )
-    assert lines[1] == ("left out", "2000 bytes at the ends of long held-out documents")
+    assert lines[1] == ("left out", "2000 bytes of held-out documents: ends of long ones, and copies")
     assert lines[2][1].startswith("12.5% of the validation text and 0.0% of the test text is in the training text")
     assert [text for name, text in lines if name == "warning"] == [
         "the test part has only 12 documents, so an interval over documents is rough",

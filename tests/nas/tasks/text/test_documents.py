@@ -59,7 +59,7 @@ def test_auto_takes_files_only_if_enough_can_be_held_out():
     assert chosen([*made(1, "train"), *made(2 * held, "held_out")], "auto") == "files"
 
 
-@pytest.mark.parametrize("wrong", ["file", {"separator": "("}, {"seperator": "x"}, 3])
+@pytest.mark.parametrize("wrong", ["file", {"separator": "("}, {"separator": ""}, {"seperator": "x"}, 3])
 def test_a_wrong_rule_is_refused(wrong):
     with pytest.raises(UsageError, match=r"option 'documents': must (be auto, files or|have a separator)"):
         tasks.load({"language_model": {"documents": wrong}})

@@ -235,6 +235,13 @@ def test_says_which_file_is_not_utf_8(prose, tmp_path):
         prepared(tmp_path / "*.txt", level="characters")
 
 
+def test_says_that_two_documents_do_not_make_three_parts(tmp_path):
+    for name in "ab":
+        (tmp_path / f"{name}.txt").write_text(name * 1_000)
+    with pytest.raises(UsageError, match=r"The text has 2 documents; a file is one\. `documents` may cut it finer\."):
+        prepared(tmp_path / "*.txt", documents="files", split_by="documents")
+
+
 def test_says_which_part_of_a_short_text_has_no_window(tmp_path):
     path = tmp_path / "short.txt"
     path.write_text("x" * 1_000)

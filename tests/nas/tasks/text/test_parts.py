@@ -57,7 +57,21 @@ def test_equal_documents_are_in_one_part():
     files = corpus(250)
     copies = [File(f"copy-{each.name}", each.data) for each in files]
     found = divided([*files, *copies])
-    assert all(found[name] == found[f"copy-{name}"] for name in (each.name for each in files))
+    for each in files:
+        part, content = found[each.name]
+        assert content == each.data
+        # The copy of a held-out document would count as an independent one.
+        assert found.get(f"copy-{each.name}") == (None if part else (part, content))
+    assert {name: part for name, (part, _) in found.items() if name in {each.name for each in files}} == {
+        name: part for name, (part, _) in divided(files).items()
+    }
+
+
+def test_a_few_texts_that_are_there_many_times_are_not_on_both_sides():
+    files = [File(f"{copy}/{each.name}", each.data) for copy in range(30) for each in corpus(12)]
+    found = list(divided(files).values())
+    contents = [{content for part, content in found if part == place} for place in range(3)]
+    assert all(contents) and sum(map(len, contents)) == 12
 
 
 def test_a_text_of_equal_documents_still_has_three_parts():

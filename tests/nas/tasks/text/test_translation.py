@@ -15,6 +15,7 @@ from nas.config import factory, searchfile
 from nas.errors import UsageError
 from nas.tasks.contract import SPLITS
 from nas.tasks.text import pairs
+from nas.report.data import data_lines
 from nas.training.standalone import train
 from searchspace.contract import Context
 from searchspace.model.build import cost
@@ -140,6 +141,7 @@ def test_a_model_learns_to_translate_a_tiny_corpus(sentences):
         ({"target": "short"}, r"has 3 lines, but .*short has 2\. Line k of one must be"),
         ({"target": ["long", "short"]}, "source has 1 files, but target has 2"),
         ({"target": {"train": "long", "held_out": "short"}}, "must name the same parts"),
+        (dict.fromkeys(("source", "target"), {"train": "long", "held_out": "long"}), "is given for more than one part"),
         ({"length": 1}, "has no pair of at most 1 bytes a sentence"),
         ({"source": "broken.gz", "target": "long"}, r"broken\.gz cannot be read: Not a gzipped file"),
         ({"target": None}, "option 'target': must be a path"),
@@ -153,6 +155,23 @@ def test_what_cannot_be_read_is_refused(options, message, write, tmp_path):
             tasks.load({"translation": given})
         spec, _ = tasks.ship({"translation": given}, tmp_path)
         prepared(**spec["translation"])
+
+
+def test_copies_of_pairs_are_not_held_out_and_repeated_targets_are_reported(write):
+    source = [f"sentence {number}" for number in range(40)]
+    target = [f"Satz {number % 39}" for number in range(40)]
+    task = prepared(source=write("a.en", source * 10), target=write("a.de", target * 10))
+    sources = {split: [each.source for each in some] for split, some in task.corpus.pairs.items()}
+    assert sum(len(set(some)) for some in sources.values()) == 40
+    assert all(len(set(sources[split])) == len(sources[split]) for split in ("validation", "test"))
+    given = {
+        side: {split: write(f"{split}.{side}", lines) for split in SPLITS}
+        for side, lines in (("source", source), ("target", target))
+    }
+    facts = prepared(**given).data_facts()
+    assert facts["overlap"]["test"] == 0, "all sentences are shorter than its strings"
+    assert facts["repeated"] == {"validation": 1.0, "test": 1.0}
+    assert "100.0% of the test pairs have a target sentence of the training part" in dict(data_lines(facts))["overlap"]
 
 
 def test_pairs_are_the_same_from_the_cache(sentences, tmp_path):
