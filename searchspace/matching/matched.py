@@ -22,6 +22,7 @@ QUANTITIES: dict[str, tuple[str, Callable[[Cost], float]]] = {
 }
 LATENCY = "latency"
 MATCHES = (*QUANTITIES, LATENCY)
+LARGER = 50  # times the winner's parameters: the largest baseline that has the winner's state
 MEASURED = 8  # most models whose latency is measured
 LEAP = 8.0  # largest factor by which the FLOPs change from one measured model to the next
 
@@ -92,7 +93,19 @@ def _check(name: str, known: Collection[str], what: str) -> None:
 def _computed(given: str | Architecture, winner: Architecture, match: str, shape: str, at: Shape) -> Matched:
     target = _winner(winner, match, at)
     found = _closest(given, winner, match, shape, at, target)
+    if match == "state":
+        _check_trainable(found, winner, at)
     return Matched(found, target, _value(found, match, at), match)
+
+
+def _check_trainable(found: Architecture, winner: Architecture, at: Shape) -> None:
+    """Raise SpaceError if a model has the winner's state only because it is many times larger.
+
+    A recurrent model with the state of an attention model is such a model: training it would need all memory.
+    """
+    ratio = cost(found, at).parameters / cost(winner, at).parameters
+    if ratio > LARGER:
+        raise SpaceError(f"With the winner's state it would have {ratio:,.0f} times the winner's parameters.")
 
 
 def _winner(winner: Architecture, match: str, at: Shape) -> float:
@@ -112,7 +125,8 @@ def _value(architecture: Architecture, match: str, at: Shape) -> float:
 def _closest(
     given: str | Architecture, winner: Architecture, match: str, shape: str, at: Shape, target: float
 ) -> Architecture:
-    return Search(families.family(given, winner), lambda each: _value(each, match, at)).closest(target, shape)
+    search = Search(families.family(given, winner), lambda each: _value(each, match, at))
+    return search.closest(target, shape, former=match == "parameters")  # the only quantity that finals once had
 
 
 class _Measured:

@@ -31,7 +31,7 @@ SHAPES = {"deep": 1.0, "wide": 0.42, "usual": 1.0}
 """The depth of each shape in usual depths. At equal size, 0.42 of the usual depth is half the number of layers.
 
 `deep` and `wide` prefer their depth and take finer widths where they must. `usual` has widths that are multiples of 8
-and prefers the nearest size: it is the baseline of finals before there were shapes.
+and prefers the nearest size: it is the baseline of finals before there were shapes, which had equal parameters.
 """
 
 
@@ -66,10 +66,15 @@ class Search:
     value: Callable[[Architecture], float]
     _known: dict[int, tuple[float, float] | None] = field(default_factory=dict)
 
-    def closest(self, target: float, shape: str) -> Architecture:
-        """The model with a cost of about `target`. Raises SpaceError if no width fits the family."""
+    def closest(self, target: float, shape: str, *, former: bool = False) -> Architecture:
+        """The model with a cost of about `target`. Raises SpaceError if no width fits the family.
+
+        former: `usual` prefers the nearest size even if that has far too many layers, as earlier versions did.
+        """
         if shape == "usual":
             best = self._nearest(list(self._estimated(target, SHAPES[shape], STEP)), target, SHAPES[shape])
+            if not former and not best.within(BANDS[-1][0], math.inf):  # such as 12 layers of width 24
+                best = self._shaped(target, shape)
         elif shape == "wide":
             best = self._shaped(target, shape)
         else:

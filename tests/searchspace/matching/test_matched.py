@@ -193,6 +193,22 @@ def test_state_is_matched_where_the_winner_keeps_any() -> None:
         matched("transformer", model("encoder", 64, 2), match="state", length=LENGTH)
 
 
+def test_a_recurrent_model_with_the_state_of_attention_is_too_large() -> None:
+    winner = zoo.load("transformer_decoder", "tiny")
+    recurrent = Architecture.parse("kind: decoder\nwidth: 32\nvocabulary: 256\nbody: [residual: {of: gru}]")
+    with pytest.raises(SpaceError, match="With the winner's state it would have [0-9,]+ times the winner's parameters"):
+        matched(recurrent, winner, match="state", length=1024)
+
+
+def test_the_usual_shape_is_never_a_narrow_tower() -> None:
+    winner = Architecture.parse(
+        "kind: decoder\nwidth: 64\nvocabulary: 256\nbody: [repeat: {times: 3, of: [residual: {norm: rms_norm, of: "
+        "{attention: {heads: 4}}}, residual: {norm: rms_norm, of: {feed_forward: {expand: 2}}}]}]"
+    )
+    found = matched("transformer", winner, match="flops", shape="usual", length=128)
+    assert found.architecture.root.fields["width"] >= 40 and not found.note  # it was 12 layers of width 24
+
+
 @pytest.mark.parametrize(("shape", "factor"), [("deep", 0.5), ("wide", 1.0), ("deep", 3.0)])
 def test_latency_is_matched_with_few_measurements(shape: str, factor: float) -> None:
     winner, measured = model("decoder", 160, 4), []
