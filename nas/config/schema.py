@@ -103,6 +103,10 @@ def _several(value: Any) -> Any:
     return (value,) if isinstance(value, int | str) else value
 
 
+def _listed(value: Any) -> Any:
+    return value if isinstance(value, list | tuple) else (value,)
+
+
 Match = Literal["parameters", "flops", "state", "latency"]
 Proportions = Literal["deep", "wide", "usual"]
 Steps = Annotated[int, Field(ge=1)]
@@ -131,7 +135,7 @@ class Finals(_Section):
     baselines: Annotated[tuple[str | GivenBaseline, ...], BeforeValidator(_several)] | None = None
     match: Annotated[tuple[Match, ...], BeforeValidator(_several), Field(min_length=1)] = ("parameters", "flops")
     shapes: Annotated[tuple[Proportions, ...], BeforeValidator(_several), Field(min_length=1)] = ("deep", "wide")
-    tune: dict[str, Annotated[tuple[Any, ...], Field(min_length=1)]] | None = None
+    tune: dict[str, Annotated[tuple[Any, ...], BeforeValidator(_listed), Field(min_length=1)]] | None = None
 
     @field_validator("steps")
     @classmethod

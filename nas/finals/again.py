@@ -8,11 +8,13 @@ from pathlib import Path
 from nas import tasks
 from nas.config import factory
 from nas.config.checks import find_final_baseline
-from nas.config.schema import Budget, Named, SearchConfig
+from nas.config.schema import Budget, GivenBaseline, Named, SearchConfig
 from nas.errors import UsageError
 from nas.finals.expected import baselines, kind, lengths
 from nas.store import Store, Study, UnitState
+from nas.tasks.contract import Task
 from nas.tasks.fields import fitted
+from searchspace.errors import SpaceError
 from searchspace.model.architecture import Architecture
 
 
@@ -22,11 +24,11 @@ def extended(
     """The search with other finals. Runs that its study has already are used again.
 
     against: further baselines, each a name or a file. steps: lengths of training; none keeps those of the search.
-    seeds: None keeps them. Raises UsageError, SpaceError or ValueError for a baseline that cannot be used.
+    seeds: None keeps them. Raises UsageError or SpaceError for a baseline that cannot be used.
     """
     finals = config.finals
     task = factory.prepared_task(config)
-    added = tuple(find_final_baseline(name, Path(), task, kind(config)) for name in against)
+    added = tuple(_baseline(name, task, kind(config)) for name in against)
     changes = {
         "top": finals.top or 1,
         "steps": tuple(sorted(set(steps))) or lengths(config),
@@ -34,6 +36,15 @@ def extended(
         "baselines": tuple(dict.fromkeys((*baselines(config), *added))),
     }
     return config.model_copy(update={"finals": finals.model_copy(update=changes)})
+
+
+def _baseline(name: str, task: Task, kind: str) -> str | GivenBaseline:
+    try:
+        return find_final_baseline(name, Path(), task, kind)
+    except SpaceError:  # names the place in the file
+        raise
+    except ValueError as error:
+        raise UsageError(f"The baseline {name} cannot be used: {error}") from error
 
 
 def of_architecture(architecture: Architecture, search: SearchConfig) -> SearchConfig:

@@ -75,6 +75,7 @@ def _config(name: str, like: str | None, storage: str | None) -> SearchConfig:
     from nas.config.found import find_search
     from nas.errors import UsageError
     from nas.finals import again
+    from searchspace.errors import nearest
 
     trial = architectures.trial_reference(name)
     if like is None and trial is None and not Path(name).is_file() and name in location.known_studies():
@@ -88,7 +89,7 @@ def _config(name: str, like: str | None, storage: str | None) -> SearchConfig:
         if storage is not None:
             return find_search(name, storage)
         raise UsageError(
-            f"{name!r} is not a study here. For an architecture, name the search file or study whose task and recipe "
+            f"{name!r} is not a study here.{nearest(name, location.known_studies())} For an architecture, name the search file or study whose task and recipe "
             f"to use: nas verdict {name} --like FILE."
         )
     return again.of_architecture(architectures.find(name, storage), find_search(like, storage))

@@ -8,6 +8,7 @@ from nas.errors import UsageError
 from nas.finals import again
 from nas.runners.inline import InlineRunner
 from searchspace import zoo
+from searchspace.errors import SpaceError
 
 SMALL = "{top: 1, seeds: 2, steps: 20, baselines: transformer, match: parameters, shapes: usual, tune: {}}"
 
@@ -56,6 +57,16 @@ def test_a_search_that_has_not_ended_is_refused(describe, search, table):
         search(config, stop)
     with pytest.raises(UsageError, match=r"has not ended.*nas search tried"):
         run(again.extended(config), table)
+
+
+def test_a_baseline_that_does_not_fit_is_refused_by_name(describe, tmp_path):
+    (tmp_path / "other.yaml").write_text("kind: decoder\nwidth: 16\nvocabulary: 77\nbody: [residual: {of: gru}]\n")
+    name = str(tmp_path / "other.yaml")
+    with pytest.raises(UsageError, match=r"The baseline .*other\.yaml cannot be used: .*needs vocabulary: 256"):
+        again.extended(describe(), against=[name])
+    with pytest.raises(SpaceError, match="mistake"):
+        (tmp_path / "other.yaml").write_text("kind: decoder\nwidth: 16\nbody: [mistake]\n")
+        again.extended(describe(), against=[name])
 
 
 def test_one_architecture_is_compared_on_the_task_of_a_search(describe, table):
