@@ -82,6 +82,6 @@ def check_ended(store: Store, study: Study) -> None:
     finals = any(count.purpose == "final" for count in store.counts(study.id))
     if study.ending is None and not finals and left:
         raise UsageError(
-            f"The search of {study.name!r} has not ended: {left} units are left. "
+            f"The search of {study.name!r} has not ended: {left} {'unit is' if left == 1 else 'units are'} left. "
             f"`nas search {study.name}` continues it."
         )

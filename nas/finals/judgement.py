@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from statistics import fmean
 from typing import Any
 
 from nas.config import factory
@@ -15,7 +16,6 @@ from nas.finals.lengths import Lengths
 from nas.finals.result import Report, Result
 from nas.finals.sentence import sentence
 from nas.objectives.contract import Direction
-from nas.report.depth import at_trial_depth
 from nas.store import StoredVerdict
 from searchspace.cost import Shape
 from searchspace.model.build import cost
@@ -147,10 +147,12 @@ def _savings(report: Report, document: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _shape(finals: Finals, result: Result) -> Shape:
+    """The shape of a sequence, with halting blocks at the mean depth that the longest runs measured."""
     shape = factory.shape(finals.config)
-    if result.entrant.role == "baseline":
-        return shape
-    return at_trial_depth(finals.store, finals.study, result.number, shape)
+    runs = result.trials[finals.plan.longest]
+    depths = [shape.at_depth(finals.store.metrics(finals.study.id, number, 0)).halting_steps for number in runs]
+    known = [depth for depth in depths if depth is not None]
+    return replace(shape, halting_steps=fmean(known)) if known else shape
 
 
 def _entrant(result: Result, shape: Shape, is_winner: bool) -> dict[str, Any]:
@@ -170,7 +172,8 @@ def _entrant(result: Result, shape: Shape, is_winner: bool) -> dict[str, Any]:
         "failed": _by_length(result.failed),
         "parameters": found.parameters,
         "flops": found.expected_flops,
-        "training_flops": found.expected_training_flops,
+        # Training computes the steps of a halting block until the last position of the batch has halted: at most all.
+        "training_flops": found.training_flops,
         "state_bytes": found.state_bytes,
         "activation_bytes": found.activation_bytes,
     }

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from nas.config.schema import BARE, Named, SearchConfig
+from nas.config.schema import BARE, Finals, Named, SearchConfig
 
 LEAST = {
     "study": "one",
@@ -62,3 +62,7 @@ def test_what_makes_no_sense_is_refused(changes):
 def test_a_config_survives_the_database():
     config = SearchConfig(**LEAST | {"strategy": {"optuna": "TPESampler"}, "limits": {"unit_seconds": 2}})
     assert SearchConfig(**config.model_dump(mode="json")) == config
+
+
+def test_a_single_value_to_tune_is_a_list_of_one():
+    assert Finals(tune={"learning_rate": 1e-3}).tune == Finals(tune={"learning_rate": [1e-3]}).tune

@@ -4,6 +4,9 @@ import dataclasses
 
 from nas.report.finals import verdict
 from nas.work import Failure, FailureKind
+from searchspace.cost import Shape
+from searchspace.model.architecture import Architecture
+from searchspace.model.build import cost
 
 FINALS = "{top: 1, seeds: 2, steps: 20, baselines: [transformer], match: parameters, shapes: usual, tune: {}}"
 ARM = "{trials: TRIALS}\narms: {random: {strategy: random, share: SHARE}}"
@@ -92,3 +95,19 @@ def test_a_baseline_with_a_single_lucky_run_comes_behind_one_with_several(descri
     report, _ = ended(search(describe(space=TWO, budget="{trials: 2}", finals=finals), run))
     assert len(primers) == 2 and len(report.baselines) == 2
     assert report.against == {20: "transformer, same parameters, usual"}
+
+
+def test_a_halting_winner_counts_at_its_depth_in_use_and_with_every_step_in_training(describe, search, table):
+    space = "{kind: decoder, width: 16, vocabulary: 256, body: {halting: {times: 8, of: [feed_forward: {expand: 2}]}}}"
+
+    def run(work, progress=None):
+        outcome = table(work)
+        depth = {20: 2.5, 10: 1.5}[work.steps]  # in the finals, and in the search
+        return dataclasses.replace(outcome, metrics={**outcome.metrics, "halting_steps": depth})
+
+    _, found = ended(search(describe(space=space, budget="{trials: 1}", finals=FINALS), run))
+    winner = found.winner
+    whole = cost(Architecture.parse(winner.architecture), length=128)
+    at_depth = cost(Architecture.parse(winner.architecture), Shape(length=128, halting_steps=2.5))
+    assert (winner.flops, winner.training_flops) == (at_depth.expected_flops, whole.training_flops)
+    assert winner.training_flops > 3.5 * winner.flops
