@@ -20,7 +20,8 @@ def data_lines(facts: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     parts = [f"{PARTS[part]} {counts[part]} ({short(sizes[part])} bytes)" for part in PARTS if part in counts]
     lines = [("documents", f"{', '.join(parts)}; a document is {facts['document']}")]
     if facts.get("left_out"):
-        lines.append(("left out", f"{short(facts['left_out'])} bytes of held-out documents: ends of long ones, and copies"))
+        what = "bytes of held-out documents: ends of long ones, and copies"
+        lines.append(("left out", f"{short(facts['left_out'])} {what}"))
     if "overlap" in facts:
         lines.append(("overlap", _overlap(facts)))
     long = {part: count for part, count in facts.get("too_long", {}).items() if count}

@@ -26,8 +26,8 @@ class Entrant:
     objective by length (training steps), one value for each seed that ended well; seeds, trials: of these values.
     failed: runs that failed, by length. options: the recipe options that tuning chose. at_the_edge: those whose best
     value is the smallest or largest of at least three that were tried. note: how far a baseline is from its intended
-    size. Costs are those of a sequence: flops with halting blocks at the depth that the runs measured, training_flops with
-    every step, the most that training computes. tokens_per_second is None where it was not measured.
+    size. Costs are those of a sequence: flops with halting blocks at the depth that the runs measured, training_flops
+    with every step, the most that training computes. tokens_per_second is None where it was not measured.
     """
 
     name: str

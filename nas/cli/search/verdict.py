@@ -89,7 +89,7 @@ def _config(name: str, like: str | None, storage: str | None) -> SearchConfig:
         if storage is not None:
             return find_search(name, storage)
         raise UsageError(
-            f"{name!r} is not a study here.{nearest(name, location.known_studies())} For an architecture, name the search file or study whose task and recipe "
-            f"to use: nas verdict {name} --like FILE."
+            f"{name!r} is not a study here.{nearest(name, location.known_studies())} For an architecture, name the "
+            f"search file or study whose task and recipe to use: nas verdict {name} --like FILE."
         )
     return again.of_architecture(architectures.find(name, storage), find_search(like, storage))

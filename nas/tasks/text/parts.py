@@ -1,10 +1,10 @@
 """Which documents of a text are trained on, validated on and tested on.
 
 The hash of a document's content decides, so it depends on neither the names nor the order of the files, and it is the
-same on every machine. Equal documents are in one part, and a held-out part
-has only the first of them, because copies are not independent. The lowest hashes are the test part, the highest the validation
-part. So a document keeps its part if others are added; only where `LEAST` documents are more than the share, a held-out
-document may become one to train on.
+same on every machine. Equal documents are in one part, and a held-out part has only the first of them, because copies
+are not independent. The lowest hashes are the test part, the highest the validation part. So a document keeps its part
+if others are added; only where `LEAST` documents are more than the share, a held-out document may become one to train
+on.
 
 A part must not be the score of one long document. A held-out document that is longer than a tenth of its part is read
 only up to there. The rest is left out altogether: training on it would give away the document, and cutting it into more

@@ -13,13 +13,14 @@ from torch import Tensor, nn
 from nas import tasks
 from nas.config import factory, searchfile
 from nas.errors import UsageError
+from nas.report.data import data_lines
 from nas.tasks.contract import SPLITS
 from nas.tasks.text import pairs
-from nas.report.data import data_lines
 from nas.training.standalone import train
 from searchspace.contract import Context
 from searchspace.model.build import cost
 
+TWICE = {"train": "long", "held_out": "long"}
 ARCHITECTURE = """
 kind: encoder_decoder
 width: 32
@@ -141,7 +142,7 @@ def test_a_model_learns_to_translate_a_tiny_corpus(sentences):
         ({"target": "short"}, r"has 3 lines, but .*short has 2\. Line k of one must be"),
         ({"target": ["long", "short"]}, "source has 1 files, but target has 2"),
         ({"target": {"train": "long", "held_out": "short"}}, "must name the same parts"),
-        (dict.fromkeys(("source", "target"), {"train": "long", "held_out": "long"}), "is given for more than one part"),
+        ({"source": TWICE, "target": TWICE}, "is given for more than one part"),
         ({"length": 1}, "has no pair of at most 1 bytes a sentence"),
         ({"source": "broken.gz", "target": "long"}, r"broken\.gz cannot be read: Not a gzipped file"),
         ({"target": None}, "option 'target': must be a path"),
