@@ -73,7 +73,7 @@ def arrange(files: Sequence[File], rules: Rules) -> Arranged:
 
 def _of(found: Sequence[Document], chosen: np.ndarray) -> list[Document]:
     """The documents that are chosen, from bool [D]."""
-    return [found[place] for place in np.flatnonzero(chosen)]
+    return [each for each, taken in zip(found, chosen) if taken]
 
 
 def first(numbers: np.ndarray) -> np.ndarray:
