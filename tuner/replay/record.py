@@ -23,6 +23,7 @@ import torch
 from kernels.dispatch import registry
 from kernels.dispatch.registry import Choice, Implementation, Operation, Problem
 from kernels.dispatch.sources import valid
+from nas.files import write_whole
 from tuner import problems
 from tuner.device import Device, fingerprint
 from tuner.measure.children import Children
@@ -197,10 +198,7 @@ def _pack(folder: Path, space: Space) -> None:
         "tune_params": {name: list(values) for name, values in space.space.parameters.items()},
         "cache": {key: known[key] for key in space.choices()},
     }
-    partial = folder / f".{space.name}.part"
-    with gzip.open(partial, "wt", encoding="utf-8") as file:
-        json.dump(data, file)
-    partial.replace(_file(folder, space))
+    write_whole(_file(folder, space), gzip.compress(json.dumps(data).encode()))
     _journal(folder, space).unlink()
 
 

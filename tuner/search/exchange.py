@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+from nas.files import writing
 
 if TYPE_CHECKING:
     from nas.store import Store
@@ -20,16 +21,19 @@ FORMAT = "tessera measurements 1"
 
 
 def export(store: Store, path: Path, operation: str | None = None) -> int:
-    """Write the measurements of one operation to a file, or those of all operations. Returns how many there are."""
+    """Write the measurements of one operation to a file, or those of all operations. Returns how many there are.
+
+    Raises what `nas.files.writing` raises.
+    """
     rows = store.measurements(operation)
     used = {row.device for row in rows}
-    with _opened(path, "wt") as file:
+    with writing(path) as file, _packed(path, file) as packed:
         for line in (
             {"format": FORMAT},
             *({"device": value} for key, value in store.devices().items() if key in used),
             *(asdict(row) for row in rows),
         ):
-            file.write(json.dumps(line, separators=(",", ":")) + "\n")
+            packed.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
     return len(rows)
 
 
@@ -45,8 +49,8 @@ def import_(store: Store, path: Path) -> int:
     known = set(store.measurements())
     number = 0
     try:
-        with _opened(path, "rt") as file:
-            for number, line in enumerate(file, 1):
+        with path.open("rb") as file, _unpacked(path, file) as lines:
+            for number, line in enumerate(lines, 1):
                 row = json.loads(line)
                 if number == 1:
                     if row.get("format") != FORMAT:
@@ -70,11 +74,15 @@ def import_(store: Store, path: Path) -> int:
     return sum(map(len, new.values()))
 
 
-@contextmanager
-def _opened(path: Path, mode: str) -> Iterator[IO[Any]]:
-    if path.suffix == ".gz":
-        with gzip.open(path, mode, encoding="utf-8") as packed:
-            yield cast(IO[Any], packed)
-    else:
-        with path.open(mode, encoding="utf-8") as file:
-            yield file
+def _packed(path: Path, file: BinaryIO) -> AbstractContextManager[BinaryIO]:
+    """To write to `file`, gzipped if the name says so."""
+    if path.suffix != ".gz":
+        return nullcontext(file)
+    return cast(AbstractContextManager[BinaryIO], gzip.GzipFile(path.stem, "wb", fileobj=file, mtime=0))
+
+
+def _unpacked(path: Path, file: BinaryIO) -> AbstractContextManager[BinaryIO]:
+    """To read from `file`, unpacked if the name says so."""
+    if path.suffix != ".gz":
+        return nullcontext(file)
+    return cast(AbstractContextManager[BinaryIO], gzip.GzipFile(fileobj=file))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from kernels.dispatch import registry, table, tuned
 from kernels.dispatch.registry import Choice, Problem
 from kernels.dispatch.sources import valid
 from kernels.dispatch.table import Bucket, Entry, Table
+from nas.files import write_whole
 from tuner.device import fingerprint
 from tuner.measure.children import Children
 from tuner.measure.interval import Interval
@@ -53,17 +53,16 @@ def update(
     kinds = {table.kind(each.problems[0]) for each in buckets}
     others = [each for each in before.buckets if table.kind(each.problems[0]) not in kinds and _bucket_current(each)]
     some = sorted([*others, *buckets], key=lambda each: str((each.problems[0], each.choice)))
-    write(path, new, some, device=fingerprint(device).to_dict(), threads=threads)
+    # This file is not named by the user. A link in its place, from a manager of settings, is kept.
+    write(path.resolve(), new, some, device=fingerprint(device).to_dict(), threads=threads)
     tuned.use(device.partition(":")[0], None)
     return path, len(new)
 
 
 def write(path: Path, some: Iterable[Entry], buckets: Iterable[Bucket] = (), **about: object) -> None:
-    """Write a table file atomically."""
+    """Write a table file: whole or not at all. Raises what `nas.files.writing` raises."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(table.written(some, buckets, **about), encoding="utf-8")
-    partial.replace(path)
+    write_whole(path, table.written(some, buckets, **about).encode())
 
 
 def lock(device: str, path: Path, miss: str) -> int:

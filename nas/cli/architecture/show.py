@@ -30,7 +30,7 @@ def show(
     Example: nas show transformer_decoder:small --length 512 --svg transformer.svg
     """
     from nas import architectures
-    from nas.exports.files import write_whole
+    from nas.files import write_whole
     from nas.latency import evidence
     from nas.report import trials
     from searchspace.model import picture

@@ -59,11 +59,13 @@ def test_every_format_writes_files_that_load_again(winner, tmp_path):
 def test_a_file_is_written_whole_or_not_at_all(winner, tmp_path):
     (tmp_path / "taken.safetensors").mkdir()
 
-    with pytest.raises(NasError, match="Could not write"):
+    with pytest.raises(UsageError, match=r"taken.safetensors is a folder"):
         files.write(winner, tmp_path / "taken.yaml", ["yaml", "safetensors"])
+    with pytest.raises(NasError, match="Could not write"):
+        files.write(winner, tmp_path / "nowhere" / "a.yaml")
     with pytest.raises(UsageError, match="is a folder"):
         files.write(winner, tmp_path)
-    assert not [path for path in tmp_path.iterdir() if path.name.endswith(".part")]
+    assert [path.name for path in tmp_path.iterdir()] == ["taken.safetensors"]
 
 
 def test_nothing_is_written_if_one_format_fails(winner, tmp_path):
