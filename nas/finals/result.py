@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from nas import metrics
 from nas.finals.entrants import Entrant
 from nas.finals.finals import Finals
-from nas.finals.interval import Runs, Verdict, compare
+from nas.finals.interval import Runs, Verdict, compare, paired
 from nas.finals.lengths import Lengths, across_lengths
 from nas.finals.plan import Options
 from nas.finals.runs import Recorded, Run
@@ -188,7 +188,7 @@ class _Reading:
         """The winner against another entrant at each length, on test data; None if there is none."""
         if not others:
             return None
-        runs = {steps: (self._runs(candidate, steps), self._runs(other, steps)) for steps, other in others.items()}
+        runs = {steps: self._pair((candidate, steps), (other, steps)) for steps, other in others.items()}
         return across_lengths(runs, chosen_from=len(self.finals.finalists))
 
     def reach(self, winner: Result, baseline: Result | None) -> Reach | None:
@@ -196,9 +196,19 @@ class _Reading:
         lengths = [steps for steps in self.finals.plan.lengths if winner.test[steps]]
         if baseline is None or len(lengths) < 2:
             return None
-        theirs = self._runs(baseline, self.finals.plan.longest)
-        chosen_from = len(self.finals.finalists)
-        return reach({each: compare(self._runs(winner, each), theirs, chosen_from=chosen_from) for each in lengths})
+        chosen_from, longest = len(self.finals.finalists), self.finals.plan.longest
+        pairs = {each: self._pair((winner, each), (baseline, longest)) for each in lengths}
+        return reach({each: compare(*pair, chosen_from=chosen_from) for each, pair in pairs.items()})
+
+    def _pair(self, candidate: tuple[Result, int], baseline: tuple[Result, int]) -> tuple[Runs, Runs]:
+        """The runs of both, each a result and its length. Documents that are not the same in all runs are left out: a
+        task that draws other held-out data for every seed has none to pair."""
+        pair = self._runs(*candidate), self._runs(*baseline)
+        try:
+            paired(*pair)
+        except ValueError:
+            return replace(pair[0], documents=None), replace(pair[1], documents=None)
+        return pair
 
     def _runs(self, result: Result, steps: int) -> Runs:
         trials = result.trials[steps]

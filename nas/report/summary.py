@@ -39,7 +39,18 @@ def to_text(store: Reader, study: Study, finals: FinalsResult | None, draw: Call
         winner = finals.winner
         parts += [f"\nThe winner, trial {winner.trial} ({winner.hash[:12]})", draw(winner), ""]
         parts += of_finals(finals)
+    elif found := without_result(store, study):
+        parts += ["", found]
     return "\n".join(parts)
+
+
+def without_result(store: Store, study: Study) -> str:
+    """Why finals that were run have no result; "" if none were run."""
+    failures = header(store, study).final_failures
+    if not failures:
+        return ""
+    kinds = ", ".join(f"{len(numbers)} {kind}" for kind, numbers in failures.items())
+    return f"No finalist has a result at the longest length, so there is no verdict; failed runs: {kinds}."
 
 
 def of_finals(finals: FinalsResult) -> list[str]:

@@ -56,6 +56,7 @@ def verdict(
     Example: nas verdict quickstart --against my_baseline.yaml --lengths 360 --lengths 1080
     """
     from nas.engine import launch
+    from nas.errors import UsageError
     from nas.finals import again
     from nas.report import finals, summary
 
@@ -64,8 +65,8 @@ def verdict(
         note(f"Finals of {config.study}: {', '.join(map(str, config.finals.steps or ()))} steps")
     with launch.finals(config, quiet=quiet) as result:
         found = finals.verdict(result.store, result.study)
-        if found is None:
-            raise typer.Exit(1)
+        if found is None or result.report is None:
+            raise UsageError(summary.without_result(result.store, result.study) or "No trial can enter the finals.")
         print_json(found.to_dict()) if as_json else print("\n".join(summary.of_finals(found)))
 
 

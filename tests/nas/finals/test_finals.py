@@ -8,6 +8,7 @@ import pytest
 from nas import report
 from nas.errors import NasError, UsageError
 from nas.finals import entrants
+from nas.report import summary
 from nas.store import TrialState
 from nas.work import Failure, FailureKind, Outcome
 from searchspace.model.architecture import Architecture
@@ -195,7 +196,9 @@ def test_a_finalist_that_failed_on_one_seed_comes_behind_those_that_never_did(de
 
 def test_if_every_finalist_fails_there_is_no_report_and_no_second_attempt(describe, search, table):
     result = search(describe(finals=SMALL), lambda work, progress=None: broken(work) if work.seed else table(work))
-    assert result.report is None and len(finals_of(result)) == 6
+    assert result.report is None
+    assert "there is no verdict; failed runs: 6 not finite" in summary.to_text(result.store, result.study, None, str)
+    assert len(finals_of(result)) == 6
 
 
 def test_a_larger_budget_uses_the_finals_that_are_there(describe, search, table):
@@ -233,6 +236,20 @@ def test_scores_of_documents_are_kept_with_the_finals_alone(describe, search, do
         assert kept[number].value == pytest.approx(value)
     assert not store.documents(study.id, searched, "test")
     store.close()
+
+
+def test_documents_that_differ_between_runs_are_not_paired(describe, search, documented):
+    def run(work, progress=None):
+        outcome = documented(work)
+        renamed = {
+            split: dataclasses.replace(each, names=tuple(f"{work.seed} {name}" for name in each.names))
+            for split, each in outcome.documents.items()
+        }
+        return dataclasses.replace(outcome, documents=renamed)
+
+    result = search(describe(finals=SMALL, budget="{trials: 3}"), run)
+    finals_of(result)
+    assert result.report.verdict.runs == (3, 3) and result.report.verdict.documents == 0
 
 
 def test_the_default_lengths_are_the_last_rung_and_three_times_that(describe, search):
