@@ -44,7 +44,7 @@ def to_text(store: Reader, study: Study, finals: FinalsResult | None, draw: Call
     return "\n".join(parts)
 
 
-def without_result(store: Store, study: Study) -> str:
+def without_result(store: Reader, study: Study) -> str:
     """Why finals that were run have no result; "" if none were run."""
     failures = header(store, study).final_failures
     if not failures:
