@@ -104,5 +104,7 @@ def _forget_stdout() -> None:
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    print(f"error: {message}", file=sys.stderr)
+    from nas.cli.output import note
+
+    note(f"error: {message}")
     sys.exit(code)

@@ -9,16 +9,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nas.report.tables import rendered, table
+from nas.report.terminal import visible, visible_json
 
 
 def note(text: str) -> None:
     """Print a line for people on stderr."""
-    print(text, file=sys.stderr)
+    print(visible(text), file=sys.stderr)
+
+
+def say(text: str, end: str = "\n") -> None:
+    """Print a result for people on stdout."""
+    print(visible(text), end=end)
 
 
 def print_json(value: Any) -> None:
     """Print `value` as JSON: dates and paths as text, numbers that are not finite as null."""
-    print(json.dumps(_plain(value), indent=2, default=str, ensure_ascii=False, allow_nan=False))
+    text = json.dumps(_plain(value), indent=2, default=str, ensure_ascii=False, allow_nan=False)
+    print(visible_json(text))
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], as_json: bool, *, empty: str = "Nothing yet.") -> None:

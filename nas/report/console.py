@@ -17,6 +17,7 @@ from nas.report.forecasts import eta
 from nas.report.lines import Head, unit_text
 from nas.report.overview import eta_text
 from nas.report.tables import reason, short
+from nas.report.terminal import visible
 from nas.report.trials import best
 from nas.store import FINAL, TrialState, UnitKind
 from nas.work import Failure, Outcome, Progress
@@ -93,7 +94,7 @@ class Reporter:
     def say(self, text: str) -> None:
         """Print one line for people."""
         if not self.quiet:
-            self._console.print(text, markup=False)
+            self._console.print(visible(text), markup=False)
 
     def ended(self, unit: Unit, values: Mapping[str, float], failure: Failure | None, outcome: Outcome) -> None:
         """Report a unit that ended."""

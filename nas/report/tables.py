@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from nas.report.terminal import visible
+
 if TYPE_CHECKING:
     from rich.table import Table  # imported where a table is drawn: commands that print JSON do without it
 
@@ -53,7 +55,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Table:
     made = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         numeric = any(isinstance(row.get(column), int | float) for row in rows)
-        made.add_column(Text(column), justify="right" if numeric else "left", overflow="fold")
+        made.add_column(Text(visible(column)), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         made.add_row(*(Text(_cell(row.get(column))) for column in columns))
     return made
@@ -75,4 +77,4 @@ def _cell(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, float):
         return short(value)
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:,}" if isinstance(value, int) else visible(str(value))

@@ -13,6 +13,7 @@ import typer
 from nas.cli.app import app
 from nas.cli.options import AsJson, Length, Storage, architecture_argument, cost_shape
 from nas.cli.output import note, print_json
+from nas.report.terminal import visible
 
 if TYPE_CHECKING:
     from searchspace.cost import Shape
@@ -180,7 +181,7 @@ def _shared_out(columns: Sequence[Sequence[str]], total: int) -> list[int]:
 def _wrapped(text: str, width: int) -> str:
     """`text` in lines of at most `width`: broken at spaces; longer words after `_`, `=` or `:`."""
     lines = [""]
-    for word in text.split(" "):
+    for word in visible(text).split(" "):
         joined = f"{lines[-1]} {word}" if lines[-1] else word
         if len(joined) <= width:
             lines[-1] = joined

@@ -9,7 +9,7 @@ import typer
 
 from nas.cli.app import app
 from nas.cli.options import ArchitectureName, AsJson, Batch, Length, Storage, cost_shape
-from nas.cli.output import note, print_json
+from nas.cli.output import note, print_json, say
 from nas.report.tables import rendered
 
 
@@ -51,9 +51,9 @@ def show(
         costs["expected_flops"] = costs["flops"]  # the name that scripts may still read
         print_json({"hash": found.hash, "architecture": text, "cost": costs, "halting": halting, "trial": history})
         return
-    print(f"{found.short}\n{draw(found, shape, defaults=defaults)}")
+    say(f"{found.short}\n{draw(found, shape, defaults=defaults)}")
     if halting := halting_note(found, shape):
-        print(halting)
+        say(halting)
     if history:
         note("\n" + trials.story_text(history))
         if history["rungs"]:

@@ -257,6 +257,7 @@ def _sizes(problem: Problem) -> str:
 
 def _print_progress(progress: Progress) -> None:
     from nas.report.tables import duration, short
+    from nas.report.terminal import visible
 
     left = "" if progress.left is None else f", about {duration(progress.left)} left"
     where = f"{progress.number}/{progress.total}{left}"
@@ -264,10 +265,11 @@ def _print_progress(progress: Progress) -> None:
     if progress.default is not None:
         best += f", default {short(progress.default)} ms"
     if progress.decision is not None:
-        clear = "\r\033[K" if sys.stderr.isatty() else ""
-        note(f"{clear}{where}: {progress.problem}: {progress.decision.choice}: {progress.decision.why}")
+        if sys.stderr.isatty():
+            print("\r\033[K", end="", file=sys.stderr)
+        note(f"{where}: {progress.problem}: {progress.decision.choice}: {progress.decision.why}")
     elif sys.stderr.isatty():
-        print(f"\r\033[K{where}: {progress.problem}: {best}", end="", file=sys.stderr, flush=True)
+        print(f"\r\033[K{visible(f'{where}: {progress.problem}: {best}')}", end="", file=sys.stderr, flush=True)
 
 
 def _print_report(report: Report, path: Path, entries: int, as_json: bool) -> None:

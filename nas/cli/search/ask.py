@@ -8,7 +8,7 @@ import typer
 
 from nas.cli.app import app
 from nas.cli.options import AsJson, Storage, StudyName
-from nas.cli.output import note, print_json
+from nas.cli.output import note, print_json, say
 
 if TYPE_CHECKING:
     from nas.study import Ask
@@ -34,7 +34,7 @@ def ask(
     if as_json:
         print_json([each.as_dict() for each in asked])
     else:
-        print("---\n".join(_text(each, study, storage) for each in asked), end="")
+        say("---\n".join(_text(each, study, storage) for each in asked), end="")
     if not asked:
         note("There is nothing to do: the budget is spent, or other processes work on all open trials.")
         raise typer.Exit(1)

@@ -9,7 +9,7 @@ import typer
 
 from nas.cli.app import app
 from nas.cli.options import AsJson, SearchFile, Storage
-from nas.cli.output import note, print_json
+from nas.cli.output import note, print_json, say
 
 if TYPE_CHECKING:
     from nas.engine.launch import Result
@@ -46,7 +46,7 @@ def search(
         if as_json:
             print_json(summary.to_dict(result.store, result.study, verdict))
         else:
-            print(summary.to_text(result.store, result.study, verdict, partial(_drawn, result)))
+            say(summary.to_text(result.store, result.study, verdict, partial(_drawn, result)))
         found = trials.front(result.store, result.study)
     if not found:
         raise typer.Exit(1)

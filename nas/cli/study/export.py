@@ -9,7 +9,7 @@ import typer
 
 from nas.cli.app import app
 from nas.cli.options import AsJson, Storage, StudyName
-from nas.cli.output import note, print_json
+from nas.cli.output import note, print_json, say
 from nas.errors import UsageError
 
 
@@ -50,11 +50,11 @@ def export(
         path = out or Path(f"{study}-{number}.yaml")
         written = [] if printed else files.write(chosen, path, formats)
     if printed:
-        print_json({"trial": number, "text": text(chosen)}) if as_json else print(text(chosen), end="")
+        print_json({"trial": number, "text": text(chosen)}) if as_json else say(text(chosen), end="")
         return
     if as_json:
         print_json({"trial": number, "files": [str(each) for each in written]})
         return
     for each in written:
-        print(each)
+        say(str(each))
     note(f"Trial {number}. Look at it with `nas show {path}`, train it with `nas train {path}`.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nas.cli.app import app
 from nas.cli.options import AsJson, Storage, StudyName
-from nas.cli.output import print_json
+from nas.cli.output import print_json, say
 
 
 @app.command()
@@ -21,4 +21,4 @@ def status(study: StudyName, storage: Storage = None, as_json: AsJson = False) -
     store, found = location.open_existing(study, storage)
     with store:
         seen = report.status(store, found)
-    print_json(seen.to_dict()) if as_json else print(seen.to_text())
+    print_json(seen.to_dict()) if as_json else say(seen.to_text())

@@ -1,6 +1,7 @@
 """nas status, best, pareto, show and compare: what a study holds, from its database alone."""
 
 import shutil
+import sqlite3
 
 import pytest
 
@@ -34,6 +35,23 @@ def test_the_status_needs_no_write_to_the_database(finished, nas, tmp_path):
     nas("status", "tiny", "--storage", copy)
 
     assert (tmp_path / "copy.db").read_bytes() == before
+
+
+def test_nothing_in_a_database_steers_the_terminal(finished, nas, tmp_path):
+    copy = shutil.copy(finished.storage, tmp_path / "copy.db")
+    signs = "\x1b\x9b\u202e\x07"
+    steering = f"[2J{signs}"
+    with sqlite3.connect(copy) as connection:
+        failed = "state = 'failed', error_kind = 'task error', error_text = ?"
+        connection.execute(f"UPDATE trial SET {failed} WHERE number = 0", [steering])
+        connection.execute("UPDATE metric SET name = name || ?", [steering])
+    connection.close()
+
+    for words in (["status", "tiny"], ["best", "tiny"], ["show", "tiny:0"]):
+        for more in ([], ["--json"]):
+            ended = nas(*words, *more, "--storage", copy)
+            assert ended.code == 0
+            assert not {*signs} & {*ended.out, *ended.err}
 
 
 def test_the_best_of_the_highest_rung_come_first(study, nas):
