@@ -61,7 +61,7 @@ def _difference(verdict: Verdict, sign: float) -> str:
     """-0.07 (95 % interval -0.1 to -0.04)."""
     if math.isnan(verdict.difference):
         return "unknown"
-    ends = sorted((sign * verdict.low, sign * verdict.high))
+    ends = sorted((sign * verdict.low + 0.0, sign * verdict.high + 0.0))
     if math.isinf(ends[0]):
         return f"{sign * verdict.difference:+.3g} (no interval)"
     percent = f"{100 * verdict.confidence:.3g} %"
@@ -90,7 +90,7 @@ def _course(lengths: Lengths, steps: Sequence[int], sign: float) -> list[str]:
 
 
 def _change(trend: Trend, sign: float) -> str:
-    ends = sorted((sign * trend.low, sign * trend.high))
+    ends = sorted((sign * trend.low + 0.0, sign * trend.high + 0.0))
     return f"change of the difference {sign * trend.change + 0.0:+.3g}, {ends[0]:+.3g} to {ends[1]:+.3g}"
 
 

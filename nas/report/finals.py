@@ -72,8 +72,8 @@ class FinalsResult:
     """How the finals ended. Entrants come best first: finalists, then controls, then baselines.
 
     word, verdicts, trend: the comparison of the winner with the best baseline on test data, for all lengths together,
-    at each length, and how the difference changes from the shortest length to the longest; `against` names the baseline
-    at each length. savings: how much less training the winner needs to reach the best baseline, with two lengths or
+    at each length, and how the difference changes from the shortest length to the longest; differences are winner minus
+    baseline, in the metric's own sign. `against` names the baseline at each length. savings: how much less training the winner needs to reach the best baseline, with two lengths or
     more. controls: the comparison with the best of each control arm, by name. out: entrants whose runs all failed.
     missing: baselines that could not be made, one sentence each. left_out: what the defaults of the finals have and
     these do not. tries: what tuning tried. is_current: no unit of the study has ended since.
@@ -171,18 +171,36 @@ def verdict(store: Reader, study: Study) -> FinalsResult | None:
 
 def _read(document: Mapping[str, Any], created_at: datetime, is_current: bool) -> FinalsResult:
     plain: dict[str, Any] = {name: document[name] for name in PLAIN}
+    sign = -1 if document["direction"].startswith("max") else 1
     return FinalsResult(
-        **plain | {name: tuple(document[name]) for name in ("lengths", "tries", "out", "left_out")},
+        **plain
+        | _comparison(document, sign)
+        | {name: tuple(document[name]) for name in ("lengths", "tries", "out", "left_out")},
         missing=tuple(document.get("missing", ())),  # earlier documents do not tell
         entrants=tuple(_entrant(each) for each in document["entrants"]),
         against=_by_length(document["against"]),
-        verdicts=_by_length(document["verdicts"]),
-        controls={
-            name: {**found, "verdicts": _by_length(found["verdicts"])} for name, found in document["controls"].items()
-        },
+        controls={name: {**found, **_comparison(found, sign)} for name, found in document["controls"].items()},
         created_at=created_at,
         is_current=is_current,
     )
+
+
+def _comparison(found: Mapping[str, Any], sign: int) -> dict[str, Any]:
+    """The verdicts by length, and the trend, with the sign of the metric: they are stored as if it were minimised."""
+    trend = found["trend"]
+    return {
+        "verdicts": {steps: _turned(each, sign) for steps, each in _by_length(found["verdicts"]).items()},
+        "trend": trend and _turned(trend, sign),
+    }
+
+
+def _turned(found: Mapping[str, Any], sign: int) -> dict[str, Any]:
+    """`found` with its differences and their ends turned if `sign` is -1. Unknown numbers are None."""
+    if sign > 0:
+        return dict(found)
+    ends = {"low": found["high"], "high": found["low"]}
+    numbers = {**{name: found[name] for name in ("difference", "change") if name in found}, **ends}
+    return {**found, **{name: value if value is None else 0.0 - value for name, value in numbers.items()}}
 
 
 def _by_length(found: Mapping[str, Any]) -> dict[int, Any]:

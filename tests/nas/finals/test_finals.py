@@ -298,6 +298,8 @@ def test_a_metric_that_is_better_when_it_is_higher_is_compared_and_told_so(descr
     assert means == sorted(means, reverse=True)
     difference = (sum(found.winner.test[20]) - sum(found.baseline.test[20])) / 3
     assert f"{difference:+.3g}" in stored.sentence and "higher is better" in stored.sentence
+    assert stored.to_dict()["verdict"]["difference"] == pytest.approx(difference)
+    assert stored.verdict["low"] < difference < stored.verdict["high"]
 
 
 def test_a_baseline_matched_in_latency_stays_what_it_was_when_its_first_run_started(describe, search, monkeypatch):
