@@ -73,10 +73,11 @@ class FinalsResult:
 
     word, verdicts, trend: the comparison of the winner with the best baseline on test data, for all lengths together,
     at each length, and how the difference changes from the shortest length to the longest; differences are winner minus
-    baseline, in the metric's own sign. `against` names the baseline at each length. savings: how much less training the winner needs to reach the best baseline, with two lengths or
-    more. controls: the comparison with the best of each control arm, by name. out: entrants whose runs all failed.
-    missing: baselines that could not be made, one sentence each. left_out: what the defaults of the finals have and
-    these do not. tries: what tuning tried. is_current: no unit of the study has ended since.
+    baseline, in the metric's own sign. `against` names the baseline at each length. savings: how much less training the
+    winner needs to reach the best baseline, with two lengths or more. controls: the comparison with the best of each
+    control arm, by name. out: entrants whose runs all failed. missing: baselines that could not be made, one sentence
+    each. left_out: what the defaults of the finals have and these do not. tries: what tuning tried. is_current: no unit
+    of the study has ended since.
     """
 
     objective: str
