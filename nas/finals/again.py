@@ -23,19 +23,23 @@ def extended(
 ) -> SearchConfig:
     """The search with other finals. Runs that its study has already are used again.
 
-    against: further baselines, each a name or a file. steps: lengths of training; none keeps those of the search.
-    seeds: None keeps them. Raises UsageError or SpaceError for a baseline that cannot be used.
+    against: further baselines, each a name or a file; one of the same name is replaced. steps: lengths of training;
+    none keeps those of the search. seeds: None keeps them. Raises UsageError or SpaceError for a baseline that cannot be used.
     """
     finals = config.finals
     task = factory.prepared_task(config)
-    added = tuple(_baseline(name, task, kind(config)) for name in against)
+    added = tuple(_baseline(name, task, kind(config)) for name in dict.fromkeys(against))
     changes = {
         "top": finals.top or 1,
         "steps": tuple(sorted(set(steps))) or lengths(config),
         "seeds": finals.seeds if seeds is None else seeds,
-        "baselines": tuple(dict.fromkeys((*baselines(config), *added))),
+        "baselines": (*(each for each in baselines(config) if _name(each) not in map(_name, added)), *added),
     }
     return config.model_copy(update={"finals": finals.model_copy(update=changes)})
+
+
+def _name(baseline: str | GivenBaseline) -> str:
+    return baseline if isinstance(baseline, str) else baseline.name
 
 
 def _baseline(name: str, task: Task, kind: str) -> str | GivenBaseline:

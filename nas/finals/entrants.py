@@ -17,7 +17,7 @@ from searchspace.matching import matched
 from searchspace.model.architecture import Architecture
 
 Role = Literal["finalist", "control", "baseline"]
-MATCHED = "baseline"  # the key under which a run of the finals keeps the name of its baseline
+MATCHED, NOTE = "baseline", "note"  # the keys under which a run of the finals keeps the name and note of its baseline
 TRAINED = (TrialState.COMPLETE, TrialState.RUNNING, TrialState.STOPPED)  # the last two have the values of their rung
 
 
@@ -94,8 +94,8 @@ def baselines(config: SearchConfig, store: Store, study: Study, plan: Plan, winn
         family = Architecture.parse(given.text) if isinstance(given, GivenBaseline) else given
         for match in plan.match:
             for proportions in plan.shapes:
-                label, group, note = _name(name, match, proportions), _group(name, match), ""
-                architecture = started.get(label)
+                label, group = _name(name, match, proportions), _group(name, match)
+                architecture, note = started.get(label, (None, ""))
                 if architecture is None:
                     try:
                         like = matched(
@@ -129,9 +129,17 @@ def _latency(config: SearchConfig) -> Callable[[Architecture], float] | None:
     return next((each.evaluate for each in factory.objectives(config) if each.name == "latency"), None)
 
 
-def _started(store: Store, study: Study, winner: Entrant) -> dict[str, Architecture]:
-    """The baselines of `winner` that are matched in latency and have a run in the store, by name."""
+def _started(store: Store, study: Study, winner: Entrant) -> dict[str, tuple[Architecture, str]]:
+    """The baselines of `winner` that are matched in latency and have a run in the store, with their notes, by name."""
     trials = store.trials(study.id, purposes=("final",))
     own = [each for each in trials if each.parents == (winner.trial,) and isinstance(each.choices, dict)]
-    texts = {each.choices[MATCHED]: each.architecture for each in own if MATCHED in each.choices}
-    return {name: Architecture.parse(text) for name, text in texts.items() if SAME["latency"] in name}
+    found = {}
+    for each in own:
+        if SAME["latency"] in each.choices.get(MATCHED, ""):
+            found[each.choices[MATCHED]] = Architecture.parse(each.architecture), each.choices.get(NOTE, "")
+    return found
+
+
+def recorded(entrant: Entrant) -> dict[str, str]:
+    """What a run of `entrant` keeps of it."""
+    return {MATCHED: entrant.name, NOTE: entrant.note} if entrant.role == "baseline" else {}

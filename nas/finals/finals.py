@@ -52,7 +52,7 @@ class Finals:
                 purpose="final",
                 operator=run.operator,
                 parents=(run.entrant.trial,),
-                choices={entrants.MATCHED: run.entrant.name} if run.entrant.role == "baseline" else {},
+                choices=entrants.recorded(run.entrant),
                 known_results=0,
                 steps=run.steps,
                 owner=owner,

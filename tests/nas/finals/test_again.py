@@ -69,6 +69,15 @@ def test_a_baseline_that_does_not_fit_is_refused_by_name(describe, tmp_path):
         again.extended(describe(), against=[name])
 
 
+def test_a_baseline_whose_file_has_changed_replaces_the_former_one(describe, tmp_path):
+    file, config = tmp_path / "mine.yaml", describe(finals=SMALL)
+    for width in (16, 24):
+        file.write_text(f"{{kind: decoder, width: {width}, body: [residual: {{of: gru}}]}}")
+        config = again.extended(config, against=[str(file), str(file)])
+    plain, mine = config.finals.baselines
+    assert plain == "transformer" and "width: 24" in mine.text
+
+
 def test_one_architecture_is_compared_on_the_task_of_a_search(describe, table):
     model = zoo.load("linear_transformer", "tiny")
     config = again.extended(again.of_architecture(model, describe(finals=SMALL)))

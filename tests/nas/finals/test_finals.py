@@ -315,3 +315,4 @@ def test_a_baseline_matched_in_latency_stays_what_it_was_when_its_first_run_star
     (one,), (other,) = first.report.baselines, again.report.baselines
     assert one.entrant.name == "transformer, same latency, usual"
     assert one.architecture == other.architecture and one.trials == other.trials
+    assert one.entrant.note == other.entrant.note != ""
