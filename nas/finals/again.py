@@ -24,7 +24,8 @@ def extended(
     """The search with other finals. Runs that its study has already are used again.
 
     against: further baselines, each a name or a file; one of the same name is replaced. steps: lengths of training;
-    none keeps those of the search. seeds: None keeps them. Raises UsageError or SpaceError for a baseline that cannot be used.
+    none keeps those of the search. seeds: None keeps them. Raises UsageError or SpaceError for a baseline that cannot be
+    used.
     """
     finals = config.finals
     task = factory.prepared_task(config)
@@ -33,7 +34,7 @@ def extended(
         "top": finals.top or 1,
         "steps": tuple(sorted(set(steps))) or lengths(config),
         "seeds": finals.seeds if seeds is None else seeds,
-        "baselines": (*(each for each in baselines(config) if _name(each) not in map(_name, added)), *added),
+        "baselines": tuple({_name(each): each for each in (*baselines(config), *added)}.values()),
     }
     return config.model_copy(update={"finals": finals.model_copy(update=changes)})
 
