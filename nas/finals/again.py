@@ -24,8 +24,8 @@ def extended(
     """The search with other finals. Runs that its study has already are used again.
 
     against: further baselines, each a name or a file; one of the same name is replaced. steps: lengths of training;
-    none keeps those of the search. seeds: None keeps them. Raises UsageError or SpaceError for a baseline that cannot be
-    used.
+    none keeps those of the search. seeds: None keeps them. Raises UsageError or SpaceError for a baseline that cannot
+    be used.
     """
     finals = config.finals
     task = factory.prepared_task(config)
