@@ -126,18 +126,20 @@ class Finals(_Section):
     or YAML files; None is the plain Transformer, the modern one and Primer, as far as they fit the task. Each is
     matched to the winner in every way that `match` names, in the better one of `shapes`. tune: values of recipe options
     that every entrant tries, on one seed at the shortest length; None is a learning rate of half, once and twice that
-    of the recipe.
+    of the recipe. winner_steps: lengths below the longest one at which the winner alone is trained, to see how much
+    less training it needs.
     """
 
     top: Annotated[int, Field(ge=0)] = 0
     seeds: Annotated[int, Field(ge=1)] = 3
     steps: Annotated[tuple[Steps, ...], BeforeValidator(_several), Field(min_length=1)] | None = None
+    winner_steps: Annotated[tuple[Steps, ...], BeforeValidator(_several)] = ()
     baselines: Annotated[tuple[str | GivenBaseline, ...], BeforeValidator(_several)] | None = None
     match: Annotated[tuple[Match, ...], BeforeValidator(_several), Field(min_length=1)] = ("parameters", "flops")
     shapes: Annotated[tuple[Proportions, ...], BeforeValidator(_several), Field(min_length=1)] = ("deep", "wide")
     tune: dict[str, Annotated[tuple[Any, ...], BeforeValidator(_listed), Field(min_length=1)]] | None = None
 
-    @field_validator("steps")
+    @field_validator("steps", "winner_steps")
     @classmethod
     def _ascending(cls, steps: tuple[int, ...] | None) -> tuple[int, ...] | None:
         return steps and tuple(sorted(set(steps)))

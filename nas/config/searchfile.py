@@ -147,8 +147,9 @@ class _Reading:
 
     def finals(self, config: SearchConfig) -> SearchConfig:
         """Read the files of the baselines of the finals, and check the options to try."""
-        if "scheduler" not in self.wrong:  # it says how many steps the tries have
+        if "scheduler" not in self.wrong:  # it says how many steps the runs have
             self.attempt(("finals", "tune"), lambda: checks.check_tries(config), needs="recipe")
+            self.attempt(("finals", "winner_steps"), lambda: checks.check_winner_steps(config))
         self.attempt(("finals", "match"), lambda: checks.check_match(config), needs="objectives")
         if config.finals.baselines is None:
             return config

@@ -32,6 +32,11 @@ def lengths(config: SearchConfig) -> tuple[int, ...]:
     return top, LONGER * top
 
 
+def winner_lengths(config: SearchConfig) -> tuple[int, ...]:
+    """The training steps of further runs of the winner alone, ascending; none that every entrant is trained for."""
+    return tuple(steps for steps in config.finals.winner_steps if steps not in lengths(config))
+
+
 def kind(config: SearchConfig) -> str:
     """decoder, encoder or encoder_decoder, as the space says."""
     found = re.search(r"^kind: *(\w+)", config.space, re.MULTILINE)
@@ -58,6 +63,8 @@ def expected_runs(config: SearchConfig, trials: int) -> dict[int, int]:
     runs: Counter[int] = Counter()
     for steps in lengths(config):
         runs[steps] += (own + groups) * finals.seeds
+    for steps in winner_lengths(config):
+        runs[steps] += finals.seeds
     shortest = lengths(config)[0]
     runs[shortest] += own * tries if tries > 1 else 0
     runs[shortest] += groups * len(finals.shapes) * tries if len(finals.shapes) * tries > 1 else 0

@@ -16,7 +16,7 @@ from nas.config.schema import SearchConfig
 from nas.finals import entrants
 from nas.finals.entrants import Baselines, Entrant
 from nas.finals.plan import Options, plan
-from nas.finals.runs import Recorded, Run, final_runs, tuning_runs
+from nas.finals.runs import Recorded, Run, final_runs, tuning_runs, winner_runs
 from nas.objectives.contract import Objective
 from nas.store import Refusal, Store, Study, TrialAdded, Unit
 
@@ -85,6 +85,7 @@ class Finals:
         if winner is not None:
             for group in self.groups(winner):
                 yield from self.runs(recorded, group)
+            yield from self.runs_alone(recorded, winner)
 
     def runs(self, recorded: Recorded, group: Sequence[Entrant]) -> list[Run]:
         """The runs of a group as far as they are known: first all tries, then those of the entrant that did best."""
@@ -93,6 +94,11 @@ class Finals:
             return tries
         chosen = self.chosen(recorded, group)
         return tries if chosen is None else [*tries, *final_runs(self.plan, *chosen)]
+
+    def runs_alone(self, recorded: Recorded, winner: Entrant) -> list[Run]:
+        """The runs of the winner at lengths that no other entrant is trained for."""
+        chosen = self.chosen(recorded, [winner])
+        return [] if chosen is None else winner_runs(self.plan, *chosen)
 
     def has_ended(self, recorded: Recorded, group: Sequence[Entrant]) -> bool:
         """Whether every run of a group has ended."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nas.config.schema import GivenBaseline, SearchConfig
-from nas.finals.expected import RATES, baselines, lengths
+from nas.finals.expected import RATES, baselines, lengths, winner_lengths
 from nas.training.recipe import Recipe
 
 SEEDS_APART = 1000  # from the search's own seed to those of the finals
@@ -19,10 +19,12 @@ Options = Mapping[str, Any]  # options that replace those of the recipe
 class Plan:
     """lengths: training steps, ascending. tries: the options of a recipe that each entrant tries, at least one.
 
-    tuning_seed: of these tries. seeds: of the finals. Both differ from the search's own seed.
+    winner_lengths: those at which the winner alone is trained. tuning_seed: of these tries. seeds: of the finals. Both
+    differ from the search's own seed.
     """
 
     lengths: tuple[int, ...]
+    winner_lengths: tuple[int, ...]
     tries: tuple[Options, ...]
     tuning_seed: int
     seeds: tuple[int, ...]
@@ -46,6 +48,7 @@ def plan(config: SearchConfig) -> Plan:
         values = {"learning_rate": tuple(float(f"{rate * factor:.6g}") for factor in RATES)}
     return Plan(
         lengths=lengths(config),
+        winner_lengths=winner_lengths(config),
         tries=tuple(dict(zip(values, each)) for each in itertools.product(*values.values())),
         tuning_seed=first,
         seeds=tuple(range(first + 1, first + 1 + finals.seeds)),

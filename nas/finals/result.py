@@ -94,7 +94,7 @@ def report(finals: Finals) -> Report | None:
     finalists = [reading.result([each]) for each in finals.ranked(recorded, finals.finalists)]
     if not finalists:
         return None
-    winner = finalists[0]
+    winner = finalists[0] = reading.result([finalists[0].entrant], is_winner=True)
     groups = finals.groups(winner.entrant)
     tried = [reading.result(group) for group in groups if finals.chosen(recorded, group)]
     baselines = sorted((each for each in tried if each.validation[finals.plan.longest]), key=reading.rank)
@@ -131,17 +131,20 @@ class _Reading:
         self.finals, self.recorded = finals, recorded
         self.store, self.study, self.objective = finals.store, finals.study, finals.objective
 
-    def result(self, group: Sequence[Entrant]) -> Result:
-        """The entrant of a group that was trained to the end."""
+    def result(self, group: Sequence[Entrant], *, is_winner: bool = False) -> Result:
+        """The entrant of a group that was trained to the end; of the winner also the runs that only it has."""
         chosen = self.finals.chosen(self.recorded, group)
         assert chosen is not None  # a group has no result if all its tries failed
         entrant, options = chosen
+        name, lengths = self.objective.name, self.finals.plan.lengths
         runs = [each for each in self.finals.runs(self.recorded, group) if each.stage == "final"]
+        if is_winner:
+            runs += self.finals.runs_alone(self.recorded, entrant)
+            lengths = tuple(sorted({*lengths, *self.finals.plan.winner_lengths}))
         ended = {
             steps: [trial for run in runs if run.steps == steps and (trial := self.recorded.complete(run))]
-            for steps in self.finals.plan.lengths
+            for steps in lengths
         }
-        name, lengths = self.objective.name, self.finals.plan.lengths
         return Result(
             entrant=entrant,
             options=options,
@@ -193,7 +196,7 @@ class _Reading:
 
     def reach(self, winner: Result, baseline: Result | None) -> Reach | None:
         """When the winner reaches the longest runs of the best baseline; None without it or with one length."""
-        lengths = [steps for steps in self.finals.plan.lengths if winner.test[steps]]
+        lengths = [steps for steps, values in winner.test.items() if values]
         if baseline is None or len(lengths) < 2:
             return None
         chosen_from, longest = len(self.finals.finalists), self.finals.plan.longest

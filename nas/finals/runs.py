@@ -54,6 +54,11 @@ def final_runs(plan: Plan, entrant: Entrant, options: Options) -> list[Run]:
     return [Run(entrant, "final", steps, seed, options) for steps in reversed(plan.lengths) for seed in plan.seeds]
 
 
+def winner_runs(plan: Plan, winner: Entrant, options: Options) -> list[Run]:
+    """The runs of the winner alone, every seed at every length."""
+    return [Run(winner, "final", steps, seed, options) for steps in plan.winner_lengths for seed in plan.seeds]
+
+
 class Recorded:
     """The trials of the finals that the store has, by the key of their run."""
 

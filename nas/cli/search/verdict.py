@@ -10,7 +10,7 @@ import typer
 
 from nas.cli.app import app
 from nas.cli.options import AsJson, Storage
-from nas.cli.output import note, print_json
+from nas.cli.output import note, print_json, say
 
 if TYPE_CHECKING:
     from nas.config.schema import SearchConfig
@@ -67,7 +67,7 @@ def verdict(
         found = finals.verdict(result.store, result.study)
         if found is None or result.report is None:
             raise UsageError(summary.without_result(result.store, result.study) or "No trial can enter the finals.")
-        print_json(found.to_dict()) if as_json else print("\n".join(summary.of_finals(found)))
+        print_json(found.to_dict()) if as_json else say("\n".join(summary.of_finals(found)))
 
 
 def _config(name: str, like: str | None, storage: str | None) -> SearchConfig:

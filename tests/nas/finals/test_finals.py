@@ -57,6 +57,18 @@ def test_every_entrant_is_tuned_and_trained_with_every_seed_and_length(describe,
     assert 0 < found.tuning_share < 0.5
 
 
+def test_the_winner_alone_is_trained_at_further_lengths(describe, search, documented):
+    finals = "{top: 2, seeds: 3, steps: [10, 20], winner_steps: [5, 10, 15], tune: {}, shapes: usual}"
+    result = search(describe(finals=finals), documented)
+    found, seen = result.report, report.finals.verdict(result.store, result.study)
+    alone = [each for each in finals_of(result) if each.steps in (5, 15)]
+    assert {each.architecture_hash for each in alone} == {found.winner.architecture.hash}
+    assert {steps: len(values) for steps, values in found.winner.test.items()} == {5: 3, 10: 3, 15: 3, 20: 3}
+    assert set(found.finalists[1].test) == set(found.comparison.verdicts) == set(found.against) == {10, 20}
+    assert set(seen.winner.test) == {5, 10, 15, 20}
+    assert "test, 5 steps" in seen.rows()[0]
+
+
 def test_runs_that_choose_options_are_not_evaluated_on_test_data(describe, search, documented):
     works = []
 
@@ -277,6 +289,7 @@ def test_a_baseline_may_be_a_file_and_is_kept_with_the_study(describe, search, t
         ("{top: 1, tune: {learning_rate: []}}", "at least 1"),
         ("{top: 1, steps: [0]}", "greater than or equal to 1"),
         ("{top: 1, match: latency}", "has no latency"),
+        ("{top: 1, steps: [10, 20], winner_steps: [30]}", "below the longest length, 20 steps, but has 30"),
     ],
 )
 def test_mistakes_are_named_with_what_is_valid(describe, finals, message):
