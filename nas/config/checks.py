@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nas import architectures, metrics, tasks
 from nas.config.schema import GivenBaseline, SearchConfig
-from nas.finals.expected import STRONG, lengths, winner_lengths
+from nas.finals.expected import STRONG, lengths
 from nas.finals.plan import plan
 from nas.objectives.contract import Direction, MetricObjective, Objective
 from nas.tasks.contract import Task, reported
@@ -119,7 +119,7 @@ def check_tries(config: SearchConfig) -> None:
 
 def check_winner_steps(config: SearchConfig) -> None:
     """Raise ValueError if the winner alone would be trained longer than all entrants."""
-    longest, alone = lengths(config)[-1], winner_lengths(config)
+    longest, alone = lengths(config)[-1], config.finals.winner_steps
     if alone and alone[-1] > longest:
         raise ValueError(f"must be below the longest length, {longest:,} steps, but has {alone[-1]:,}")
 

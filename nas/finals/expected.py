@@ -33,8 +33,10 @@ def lengths(config: SearchConfig) -> tuple[int, ...]:
 
 
 def winner_lengths(config: SearchConfig) -> tuple[int, ...]:
-    """The training steps of further runs of the winner alone, ascending; none that every entrant is trained for."""
-    return tuple(steps for steps in config.finals.winner_steps if steps not in lengths(config))
+    """The training steps of further runs of the winner alone, ascending: below the longest length, which `nas verdict`
+    may have changed, and none that every entrant is trained for."""
+    every = lengths(config)
+    return tuple(steps for steps in config.finals.winner_steps if steps < every[-1] and steps not in every)
 
 
 def kind(config: SearchConfig) -> str:

@@ -136,7 +136,7 @@ def _savings(report: Report, document: dict[str, Any]) -> dict[str, Any] | None:
     winner, baseline = entrants[report.winner.entrant.name], entrants[report.baseline.entrant.name]
     found = savings.savings(
         report.reach,
-        shortest=min(report.winner.test),
+        shortest=min(steps for steps, values in report.winner.test.items() if values),
         longest=report.lengths[-1],
         flops=(winner["training_flops"], baseline["training_flops"]),
         speeds=(winner["tokens_per_second"], baseline["tokens_per_second"]),

@@ -6,6 +6,7 @@ from nas import report
 from nas.engine import launch
 from nas.errors import UsageError
 from nas.finals import again
+from nas.finals.plan import plan
 from nas.runners.inline import InlineRunner
 from searchspace import zoo
 from searchspace.errors import SpaceError
@@ -76,6 +77,12 @@ def test_a_baseline_whose_file_has_changed_replaces_the_former_one(describe, tmp
         config = again.extended(config, against=[str(file), str(file)])
     plain, mine = config.finals.baselines
     assert plain == "transformer" and "width: 24" in mine.text
+
+
+def test_the_winner_alone_is_never_trained_longer_than_its_baselines(describe):
+    config = describe(finals="{top: 1, steps: [10, 20], winner_steps: [5, 15]}")
+    assert plan(config).winner_lengths == (5, 15)
+    assert plan(again.extended(config, steps=[4, 10])).winner_lengths == (5,)
 
 
 def test_one_architecture_is_compared_on_the_task_of_a_search(describe, table):
