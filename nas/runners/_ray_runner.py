@@ -11,6 +11,7 @@ import logging
 import math
 import os
 import signal
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,8 @@ class RayRunner:
         self._run = run
         self._running: dict[Any, Work] = {}
         self._heard: tuple[float, dict[tuple[int, int], Progress]] = (0.0, {})
+        self._closing = threading.Lock()  # a thread may ask for the progress while another one closes the runner
+        self._closed = False
 
     def submit(self, work: Work) -> None:
         self._running[self._task.remote(work, self._board, self._run)] = work
@@ -68,12 +71,15 @@ class RayRunner:
         return [outcome for outcome in outcomes if outcome is not None]
 
     def progress(self) -> dict[tuple[int, int], Progress]:
-        """As the workers reported last; requested at most once a second."""
+        """As the workers reported last; requested at most once a second. Nothing after `close`."""
         asked, known = self._heard
-        if time.monotonic() - asked > HEAR_SECONDS:
-            with contextlib.suppress(ray.exceptions.RayError):
-                known = ray.get(self._board.read.remote(), timeout=1)
-            self._heard = (time.monotonic(), known)
+        with self._closing:
+            if self._closed:
+                return {}
+            if time.monotonic() - asked > HEAR_SECONDS:
+                with contextlib.suppress(ray.exceptions.RayError):
+                    known = ray.get(self._board.read.remote(), timeout=1)
+                self._heard = (time.monotonic(), known)
         running = {(work.trial, work.rung) for work in list(self._running.values())}  # another thread changes it
         return {key: progress for key, progress in known.items() if key in running}
 
@@ -93,6 +99,8 @@ class RayRunner:
         return outcomes
 
     def close(self) -> None:
+        with self._closing:
+            self._closed = True  # Ray would start again if it were asked for the progress
         if ray.is_initialized():
             for reference in self._running:
                 ray.cancel(reference, force=True)

@@ -163,6 +163,13 @@ def test_a_cluster_decides_how_many_run_unless_it_is_told(cluster):
         made.close()
 
 
+def test_a_closed_runner_does_not_wake_ray_again(cluster):
+    made = RayRunner(RayOptions(workers=1))
+    made.close()
+    made._board = None  # asking it would start a new Ray, if this one had been the runner's own
+    assert made.progress() == {}
+
+
 OWN_TASK = """
 import torch
 from torch.nn import functional as F
