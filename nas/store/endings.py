@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, bindparam, insert, select, type_coerce, update
 
-from nas.store.documents import add
+from nas.store.finals import add_documents
 from nas.store.leases import NO_PROGRESS
 from nas.store.models import metric, objective_value, trial, unit
 from nas.store.records import TrialState, UnitKind, UnitState
@@ -105,7 +105,7 @@ def finish(
             moved |= {"state": TrialState.COMPLETE, "finished_at": row.time}
         values = connection.execute(_ADVANCE, moved | {"trial_id": row.trial_id}).scalar_one() | dict(objectives)
     _insert_values(connection, unit_id, row.steps, values, metrics, curve)
-    add(connection, unit_id, documents)
+    add_documents(connection, unit_id, documents)
     return sequence
 
 

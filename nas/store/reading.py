@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from sqlalchemy import Connection
 
-from nas.store import changes, documents, leases, measurements, queries, ranking, verdicts
+from nas.store import changes, finals, leases, measurements, queries, ranking
 from nas.store.engine import Database
 from nas.store.measurements import Measurement
 from nas.store.records import (
@@ -74,7 +74,7 @@ class Reader:
 
     def documents(self, study_id: int, numbers: Collection[int], split: str) -> dict[int, Documents]:
         """The scores of single documents on a split, by the number of the trial; trials without them are missing."""
-        return self._read(documents.of_trials, study_id, numbers, split)
+        return self._read(finals.documents_of, study_id, numbers, split)
 
     def results_since(self, study_id: int, sequence: int = 0, limit: int | None = None) -> list[Unit]:
         """The units that ended after place `sequence` (which counts from 1), in order, without a gap."""
@@ -151,7 +151,7 @@ class Reader:
 
     def verdict(self, study_id: int) -> StoredVerdict | None:
         """How the finals ended, as stored last; None if no verdict was stored."""
-        return self._read(verdicts.newest, study_id)
+        return self._read(finals.newest_verdict, study_id)
 
     def trained_seconds(self, study_id: int, purpose: str | None = None) -> float:
         """The time spent in the units (of this purpose) that ended, summed over the workers."""

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from nas.store import endings, leases, measurements, studies, trials, verdicts
+from nas.store import endings, finals, leases, measurements, studies, trials
 from nas.store.endings import Ending
 from nas.store.measurements import Measurement
 from nas.store.reading import Reader
@@ -206,7 +206,7 @@ class Store(Reader):
     def add_verdict(self, study_id: int, document: dict[str, Any]) -> None:
         """Store how the finals ended, as plain data."""
         token = _token()
-        self.database.write(lambda connection: verdicts.add(connection, study_id, document, token))
+        self.database.write(lambda connection: finals.add_verdict(connection, study_id, document, token))
 
     def add_measurements(self, device: Mapping[str, Any], measured: Sequence[Measurement]) -> None:
         """Record what the tuner measured on `device` (a fingerprint with its `key`): all of it or nothing."""
