@@ -29,7 +29,10 @@ def check_position(position: Configured, blocks: Iterable[Configured]) -> None:
 
 @cache
 def _rotate(position: Configured, width: int) -> None:
-    """Rotates one head of `width` without data. Raises ValueError if the position does not support that width."""
-    heads = torch.empty(1, 1, 1, width, device="meta")
+    """Rotates one head of `width`. Raises ValueError if the position does not support that width.
+
+    On the device "meta", PyTorch would import its compiler for this, which takes 2 s of CPU time.
+    """
+    heads = torch.zeros(1, 1, 1, width)
     module: Any = position.build()
-    module.rotate(heads, torch.zeros(1, dtype=torch.int64, device="meta"))
+    module.rotate(heads, torch.zeros(1, dtype=torch.int64))

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import numpy as np
 from scipy.special import ndtri
-from scipy.stats import rankdata
 
 from tuner.space import TuningSpace
 from tuner.strategies.contract import Hints
-from tuner.strategies.surrogate import Surrogate, slowest_for_failed, standard
+from tuner.strategies.surrogate import Surrogate, ranked, slowest_for_failed, standard
 
 DOUBT = 0.25  # standard deviation of a weight before any measurement; the weights add up to one
 RESIDUAL = 0.5  # standard deviation of the residual before any measurement, relative to that of the hints ...
@@ -55,7 +54,7 @@ class Warm(Surrogate):
     def _values(self) -> np.ndarray:
         """Half logarithm, half rank in the unit of logarithms; [n], from zero."""
         logarithms = np.log(slowest_for_failed(list(self.results.values())))
-        ranks = ndtri(rankdata(logarithms) / (len(logarithms) + 1))
+        ranks = ndtri(ranked(logarithms) / (len(logarithms) + 1))
         mixed = (logarithms - logarithms.mean() + logarithms.std() * standard(ranks)) / 2
         return mixed - mixed.min()
 

@@ -45,7 +45,6 @@ class Surrogate(Strategy):
         self, space: TuningSpace, seed: int = 0, first: tuple[int, ...] = (), hints: Hints | None = None
     ) -> None:
         super().__init__(space, seed, first, hints)
-        import_module("scipy.stats")  # here, because it takes a second, which no proposal should take
         self.model = import_module("tuner.strategies._gaussian_process").GaussianProcess
         self.process: GaussianProcess | None = None
         self.candidates = np.arange(len(space))
@@ -109,11 +108,19 @@ class Surrogate(Strategy):
 def modelled(results: list[float | None], ranks: float) -> np.ndarray:
     """The values to model: normal scores of ranks and logarithms of times, mixed and standardised; [n]."""
     from scipy.special import ndtri
-    from scipy.stats import rankdata
 
     times = slowest_for_failed(results)
-    by_rank = standard(ndtri(rankdata(times) / (len(times) + 1)))
+    by_rank = standard(ndtri(ranked(times) / (len(times) + 1)))
     return standard(ranks * by_rank + (1 - ranks) * standard(np.log(times)))
+
+
+def ranked(values: np.ndarray) -> np.ndarray:
+    """values: [n] -> [n], their ranks from 1 on; equal values share the mean of their ranks.
+
+    `scipy.stats.rankdata` gives the same, but importing it takes longer than a short tuning run.
+    """
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[places]
 
 
 def slowest_for_failed(results: list[float | None]) -> np.ndarray:

@@ -315,8 +315,9 @@ def test_a_state_dict_carries_everything(configured):
 
 
 @pytest.mark.parametrize("configured", DEFAULTS)
-def test_a_compiled_copy_agrees(configured):
+def test_a_compiled_copy_agrees(configured, monkeypatch):
     """With its gradients traced; a block that was compiled causally so is traced forward only in both directions."""
+    monkeypatch.setattr(torch._dynamo.guards, "profile_guard_manager", lambda *_: 0.0)  # it times, and judges nothing
     torch.compiler.reset()
     block, x = _built(configured), _input(20)
     again = not getattr(configured.config, "causal", True) and configured.type.module.capabilities.causal

@@ -11,6 +11,7 @@ from tuner.replay.recorded import synthetic
 from tuner.replay.replay import expected_random, fraction_of_optimum, replay, score
 from tuner.space import TuningSpace
 from tuner.strategies.local_search import LocalSearch
+from tuner.strategies.surrogate import ranked
 
 NAMES = strategies.STRATEGIES.names()
 RECORDED = synthetic(0)
@@ -117,3 +118,9 @@ def test_listing_the_strategies_loads_none_of_their_libraries(root):
 
     assert "optuna" in names and "warm" not in names
     assert not {"scipy", "optuna", "torch", "pydantic"} & set(modules.split())
+
+
+@pytest.mark.parametrize("values", [[], [3.0], [2.0, 1.0, 2.0, 5.0, 2.0, 1.0], list(range(9, 0, -1))], ids=len)
+def test_ranks_are_those_of_scipy(values):
+    stats = pytest.importorskip("scipy.stats")
+    assert ranked(np.array(values, dtype=float)).tolist() == stats.rankdata(values).tolist()
