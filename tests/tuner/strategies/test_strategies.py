@@ -99,7 +99,9 @@ def test_an_unknown_strategy_is_answered_with_the_nearest():
 
 
 def test_without_scipy_another_strategy_takes_the_place_of_the_default(monkeypatch):
-    monkeypatch.setitem(sys.modules, "scipy.stats", None)
+    for name in ("scipy", "scipy.linalg", "scipy.optimize", "scipy.special"):
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.delitem(sys.modules, "tuner.strategies._gaussian_process", raising=False)  # it imported them before
 
     assert isinstance(strategies.make_or_fall_back(None, SMALL), LocalSearch)
     with pytest.raises(ImportError):
