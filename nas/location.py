@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from nas.errors import StoreError
-from nas.store import Reader, Store, Study, open_reader, open_store
+from nas.store import Reader, Store, Study, open_reader, open_store, secrets
 from nas.store.engine import file_of, parse
 from searchspace.errors import nearest
 
@@ -39,7 +39,7 @@ def url(storage: str | Path) -> str:
 
 def shown(storage: str | Path) -> str:
     """The URL without its password, for messages."""
-    return parse(storage).render_as_string(hide_password=True).replace("+psycopg", "")
+    return secrets.shown(parse(storage))
 
 
 def open_existing(study: str, storage: str | None = None) -> tuple[Reader, Study]:

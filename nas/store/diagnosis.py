@@ -8,6 +8,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from nas.errors import StoreError
+from nas.store.secrets import redacted
 
 # SQLSTATE classes and codes: https://www.postgresql.org/docs/current/errcodes-appendix.html
 CONFLICTS = {"40001", "40P01"}  # serialisation failure, deadlock
@@ -72,7 +73,7 @@ def may_pass(error: BaseException) -> bool:
 def explain(error: BaseException, place: str, wait: float) -> StoreError | None:
     """What a user can do about `error` at the database `place`; None if it is a bug of ours."""
     original = getattr(error, "orig", None) or error
-    words = " ".join(str(original).split())
+    words = redacted(" ".join(str(original).split()))
     module = type(original).__module__
     if module.startswith("sqlite3"):
         for sign, advice in _SQLITE:

@@ -21,6 +21,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from nas.errors import StoreError
 from nas.store.diagnosis import explain, may_pass
+from nas.store.secrets import redacted, shown
 
 T = TypeVar("T")
 WAIT_SECONDS = 30.0  # how long to wait for a lock on a SQLite file
@@ -97,8 +98,11 @@ def parse(where: str | Path) -> URL:
         return URL.create("sqlite", database=str(Path(where).expanduser()))
     try:
         url = make_url(where)
-    except (ArgumentError, ValueError) as error:
-        raise StoreError(f"{where!r} is not the URL of a database: write postgresql://user@host/name.") from error
+    except (ArgumentError, ValueError):
+        raise StoreError(
+            f"{redacted(where)!r} is not the URL of a database: write postgresql://user@host/name. The password "
+            "belongs into ~/.pgpass or $PGPASSWORD."
+        ) from None
     kind = url.drivername.partition("+")[0]
     if kind in ("postgresql", "postgres"):
         return url.set(drivername="postgresql+psycopg")
@@ -118,7 +122,7 @@ def file_of(url: URL) -> Path | None:
 def _place(url: URL) -> str:
     if url.drivername.startswith("sqlite"):
         return f"The study database {url.database}"
-    return f"PostgreSQL at {url.render_as_string(hide_password=True).replace('+psycopg', '')}"
+    return f"PostgreSQL at {shown(url)}"
 
 
 def _engine(url: URL, wait: float, reads_only: bool) -> Engine:

@@ -42,8 +42,10 @@ def ask(
 
 def _text(asked: Ask, study: str, storage: str | None) -> str:
     """The architecture as YAML; comments say what to do and how to report the result."""
+    from nas.store.secrets import redacted
+
     continues = f" (it continues from {asked.checkpoint})" if asked.checkpoint else ""
-    where = f" --storage {storage}" if storage else ""
+    where = f" --storage {redacted(storage)}" if storage else ""
     return (
         f"# trial {asked.trial} {_task(asked)}{continues}\n"
         f"# answer: nas tell {study} {asked.unit}{where} --owner {asked.owner} METRIC=VALUE ...\n"

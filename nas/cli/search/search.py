@@ -36,6 +36,7 @@ def search(
     from nas.config.found import find_search
     from nas.engine import launch
     from nas.report import finals, summary, trials
+    from nas.store.secrets import redacted
 
     if not quiet:
         note(f"Reading {file} and preparing its data")
@@ -51,7 +52,7 @@ def search(
     if not found:
         raise typer.Exit(1)
     if not quiet:
-        where = f" --storage {storage}" if storage else ""
+        where = f" --storage {redacted(storage)}" if storage else ""
         note(
             f"Every trial is in {location.shown(config.storage)}; `nas best {config.study}{where}` and "
             f"`nas export {config.study} --best{where}` read it."

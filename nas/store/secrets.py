@@ -1,0 +1,22 @@
+"""Shows where a database is without its password."""
+
+from __future__ import annotations
+
+import re
+
+from sqlalchemy.engine import URL
+
+HIDDEN = "***"
+
+_AFTER_USER = re.compile(r"(?<=://)([^/@\s:]*):\S*@")
+_PARAMETER = re.compile(r"(?i)\b((?:ssl)?password\s*=\s*)('[^']*'|[^&\s]*)")
+
+
+def shown(url: URL) -> str:
+    """The URL without its password, wherever that is, and without our name of the driver."""
+    return redacted(url.render_as_string(hide_password=False)).replace("+psycopg", "")
+
+
+def redacted(text: str) -> str:
+    """`text` with the password of every URL and connection string in it hidden, also of those that are malformed."""
+    return _PARAMETER.sub(rf"\1{HIDDEN}", _AFTER_USER.sub(rf"\1:{HIDDEN}@", text))
