@@ -129,7 +129,8 @@ def test_numbers_of_a_budget_may_have_units(describe):
 
 
 def test_a_plan_says_how_many_trials_the_budget_buys(describe):
-    config = describe(scheduler=HALVING, budget=f"{{tokens: {100 * STEP}, trials: 900}}")
+    quick = "{language_model: {evaluation: 1024}}"  # the plan evaluates what it trained
+    config = describe(task=quick, scheduler=HALVING, budget=f"{{tokens: {100 * STEP}, trials: 900}}")
     made = planning.plan(config)
     ahead = forecast(config, made.forecast.units[0])
     assert ahead.total_steps <= 100 < forecast(config, made.forecast.units[0] + 1).total_steps

@@ -59,7 +59,10 @@ def test_more_workers_take_less_time_and_minutes_cut_it_off(describe):
 
 def test_a_plan_says_at_which_depth_the_flops_of_halting_models_count(describe):
     halting = "{kind: decoder, width: !choice [8, 16], body: {halting: {times: 3, of: [feed_forward]}}}"
-    assert "halting blocks count at the depth of an untrained model" in planning.plan(describe(space=halting)).as_text()
+    assert (
+        "halting blocks count at the depth of an untrained model"
+        in planning.plan(describe(task=QUICK, space=halting)).as_text()
+    )
 
 
 def test_a_sample_that_cannot_be_trained_is_told(describe, monkeypatch):
@@ -80,7 +83,7 @@ def test_one_sample_that_cannot_be_trained_is_a_warning(describe, monkeypatch):
         return train(work)
 
     monkeypatch.setattr(unit, "run", run)
-    made = planning.plan(describe())
+    made = planning.plan(describe(task=QUICK))
     assert len(made.warnings) == 1 and "(out of memory: too large)" in made.as_text()
     assert made.milliseconds_a_step > 0
 
