@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nas.errors import StoreError
+from nas.errors import NasError, StoreError
 
 if TYPE_CHECKING:
     from nas.store import Store
@@ -73,8 +73,10 @@ def _started(pid: int) -> str:
         if process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
             return ""
         return str(round(seconds * os.sysconf("SC_CLK_TCK")))
-    except psutil.NoSuchProcess:
+    except psutil.ZombieProcess:
         return ""
+    except psutil.NoSuchProcess:  # or /proc hides the processes of other users (hidepid)
+        return UNKNOWN_START if _exists(pid) else ""
     except psutil.AccessDenied:
         return UNKNOWN_START
 
@@ -92,6 +94,7 @@ def _exists(pid: int) -> bool:
 class Heartbeat:
     """A thread that renews the leases of the held units, every third of a lease, and reports their progress.
 
+    A database that does not answer is tried again. Any other error ends the thread; `check` raises it.
     progress: how far the units are that report it, by id. It is called in the thread.
     """
 
@@ -108,6 +111,7 @@ class Heartbeat:
         self._held: set[int] = set()
         self._lock = threading.Lock()
         self._closed = threading.Event()
+        self._error: Exception | None = None
         self._thread = threading.Thread(target=self._renew, name="leases", daemon=True)
         self._thread.start()
 
@@ -126,6 +130,12 @@ class Heartbeat:
         with self._lock:
             return sorted(self._held)
 
+    def check(self) -> None:
+        """Raise NasError if the thread has ended, because then other processes take over what runs here."""
+        if self._error is not None:
+            kind = type(self._error).__name__
+            raise NasError(f"The leases of this process could not be renewed: {kind}: {self._error}") from self._error
+
     def _renew(self) -> None:
         while not self._closed.wait(self.seconds / 3):
             units = self.held()
@@ -135,6 +145,9 @@ class Heartbeat:
                 self._store.renew(units, self.owner, self.seconds, self._progress())
             except StoreError:
                 continue  # the main thread meets it where it can be reported, and sees a lost lease at `finish`
+            except Exception as error:
+                self._error = error
+                return
 
     def close(self) -> None:
         """Stop renewing; the leases run out by themselves."""

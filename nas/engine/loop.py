@@ -124,6 +124,8 @@ class Search:
         next_units: up to this many units to run now; none if there is nothing.
         """
         while True:
+            if self.units.heartbeat:
+                self.units.heartbeat.check()
             self._fill(next_units)
             if self._stopping:
                 raise KeyboardInterrupt

@@ -12,6 +12,7 @@ from nas.store.secrets import redacted
 
 # SQLSTATE classes and codes: https://www.postgresql.org/docs/current/errcodes-appendix.html
 CONFLICTS = {"40001", "40P01"}  # serialisation failure, deadlock
+TIMEOUTS = {"55P03", "57014"}  # the server's lock_timeout, its statement_timeout
 GOING_OR_COMING = {"57P01", "57P02", "57P03", "53300"}  # shut down, crashed, starting up, too many clients
 
 _SQLITE = (
@@ -35,6 +36,9 @@ _POSTGRESQL_CODES = {
     "42501": "does not allow this user to do that. Grant it CREATE on the schema, and privileges on the tables.",
     "25006": "is read-only (a standby?). Name the primary server in the URL.",
     "53100": "has no disk space left. Free some and run the same command again; everything recorded is kept.",
+    "55P03": "waited longer for a lock than its lock_timeout. Find who holds it (pg_locks), or raise the limit.",
+    "57014": "ended a statement that took longer than its statement_timeout. Raise it for this user, or find out what "
+    "slows the server down.",
     "53300": "has no free connection. Raise max_connections, or run fewer searches at once.",
 }
 
@@ -67,7 +71,7 @@ def may_pass(error: BaseException) -> bool:
     code = sqlstate(error)
     if code is None:  # no server answered: the connection failed or broke
         return error.connection_invalidated or type(error.orig).__name__ == "OperationalError"
-    return code in CONFLICTS | GOING_OR_COMING or code.startswith("08")
+    return code in CONFLICTS | TIMEOUTS | GOING_OR_COMING or code.startswith("08")
 
 
 def explain(error: BaseException, place: str, wait: float) -> StoreError | None:

@@ -8,8 +8,11 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
+
 from nas.engine import launch, leases
 from nas.engine.loop import Search
+from nas.errors import NasError
 from nas.report.console import Reporter
 from nas.runners.inline import InlineRunner
 from nas.store import TrialState
@@ -104,6 +107,23 @@ def test_owners_are_understood_without_psutil(monkeypatch):
     assert not leases.is_dead(bare)  # and an owner that was named without it is understood with it
 
 
+def test_a_process_of_another_user_that_is_hidden_is_alive(monkeypatch):
+    """As /proc with hidepid shows it: psutil finds no such process, but a signal could be sent, were it permitted."""
+    import psutil
+
+    host, boot, _, started, mark = parts(leases.owner_name())
+    child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+    owner = "/".join((host, boot, str(child.pid), started, mark))
+
+    def hidden(pid):
+        raise psutil.NoSuchProcess(pid)
+
+    monkeypatch.setattr(psutil, "Process", hidden)
+    assert not leases.is_dead(owner)
+    child.communicate()
+    assert leases.is_dead(owner)
+
+
 def test_the_start_of_a_process_is_the_one_that_earlier_versions_wrote():
     """Field 22 of /proc/PID/stat: names in old databases have it."""
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
@@ -132,6 +152,26 @@ def test_the_leases_of_another_host_are_taken_over_when_they_run_out(describe, s
     assert record(search(again))[:3] == whole
     assert store.trial(study.id, 3).state is TrialState.COMPLETE
     store.close()
+
+
+def test_a_heartbeat_that_ends_stops_the_search(describe, table):
+    config = describe(budget="{trials: 2}")
+    with launch.open_for(config) as store:
+        study = launch.enter(store, config)
+
+        class Broken(InlineRunner):
+            def progress(self):
+                if threading.current_thread().name == "leases":
+                    raise ZeroDivisionError("what no one expected")
+                return super().progress()
+
+        def slow(work, progress=None):
+            time.sleep(0.5)
+            return table(work)
+
+        reporter = Reporter(store, study, budget=2, objective="loss", quiet=True)
+        with pytest.raises(NasError, match="could not be renewed: ZeroDivisionError: what no one expected"):
+            Search(config, store, study, Broken(slow), reporter, lease_seconds=0.3).run()
 
 
 def test_the_heartbeat_renews_what_is_held_and_ends_when_it_is_closed(describe):

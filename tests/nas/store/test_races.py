@@ -203,6 +203,22 @@ def test_a_deadlock_is_tried_again(remote, study_of):
     assert [trial.known_results for trial in remote.trials(study_of.id)] == [2, 2]
 
 
+@pytest.mark.parametrize("limit", ["lock_timeout", "statement_timeout"])
+def test_what_the_server_ends_because_it_takes_too_long_is_tried_again(remote, study_of, limit):
+    unit = propose(remote, study_of.id, 0, owner="a").unit
+    with remote.database.engine.connect() as holder:
+        holder.exec_driver_sql(f"ALTER DATABASE {remote.database.engine.url.database} SET {limit} = 100")
+        holder.commit()
+        remote.database.engine.pool.dispose()  # the limit is that of new connections
+        holder.exec_driver_sql("SELECT * FROM unit FOR UPDATE")
+        with ThreadPoolExecutor(1) as pool:
+            renewed = pool.submit(remote.renew, [unit.id], "a")
+            with pytest.raises(TimeoutError):
+                renewed.result(timeout=0.5)
+            holder.rollback()
+            assert renewed.result(timeout=30) == [unit.id]
+
+
 def test_a_server_that_stays_away_is_an_error_in_the_end(server, postgresql):
     with open_store(postgresql, retry=0.2) as store:
         server.execute("SELECT 1")
