@@ -15,7 +15,7 @@ from pathlib import Path
 from nas import kernels_folder, location
 from nas.errors import NasError
 from nas.store import open_reader, open_store
-from nas.store.engine import file_of, parse
+from nas.store.database.engine import file_of, parse
 
 NEEDED = (
     *("torch", "ray", "optuna", "sqlalchemy", "alembic", "pydantic", "typer", "rich", "safetensors", "scikit-learn"),

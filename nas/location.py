@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from nas.errors import StoreError
-from nas.store import Reader, Store, Study, open_reader, open_store, secrets
-from nas.store.engine import file_of, parse
+from nas.store import Reader, Store, Study, open_reader, open_store
+from nas.store.database import secrets
+from nas.store.database.engine import file_of, parse
 from searchspace.errors import nearest
 
 if TYPE_CHECKING:

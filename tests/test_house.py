@@ -18,7 +18,7 @@ PACKAGES = ("nas", "searchspace", "kernels", "tuner", "benchmarks")
 # Which of our own modules each package may import.
 ALLOWED_IMPORTS = {
     "nas/store": ("nas.store", "nas.documents", "nas.errors", "nas.pareto", "nas.work"),
-    "tuner": ("tuner", "kernels", "nas.store", "nas.errors", "nas.registry"),
+    "tuner": ("tuner", "kernels", "nas.store", "nas.errors", "nas.files", "nas.registry"),
     "kernels": ("kernels",),
     "searchspace": ("searchspace", "kernels"),
 }

@@ -16,7 +16,7 @@ from nas.finals.expected import kind
 from nas.objectives import registry as objectives
 from nas.objectives.contract import Objective
 from nas.registry import plain_message
-from nas.store.engine import parse as parse_url
+from nas.store.database.engine import parse as parse_url
 from nas.tasks.fields import BYTES, decided
 from nas.training.recipe import Recipe
 from searchspace.cost import Shape

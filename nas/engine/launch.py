@@ -19,7 +19,7 @@ from nas.report.console import Reporter
 from nas.report.header import Header, header
 from nas.runners.contract import Runner
 from nas.store import Reader, Store, Study, Trial, open_store
-from nas.store.engine import file_of, parse
+from nas.store.database.engine import file_of, parse
 from searchspace.errors import SpaceError
 from searchspace.model.architecture import Architecture
 from searchspace.space.space import Space

@@ -24,7 +24,7 @@ from nas.report.data import data_lines
 from nas.report.spending import LABELS, amount
 from nas.report.tables import duration, short
 from nas.store import open_reader
-from nas.store.engine import file_of, parse
+from nas.store.database.engine import file_of, parse
 from nas.work import Outcome, Work
 from searchspace.model.architecture import Architecture
 from searchspace.model.build import cost

@@ -11,7 +11,7 @@ from pathlib import Path
 from sqlalchemy import Connection, inspect
 
 from nas.errors import StoreError
-from nas.store.engine import RETRY_SECONDS, WAIT_SECONDS, Database, file_of, parse
+from nas.store.database.engine import RETRY_SECONDS, WAIT_SECONDS, Database, file_of, parse
 from nas.store.migrate import HEAD, migrate, refuse_newer, version_of
 from nas.store.reading import Reader
 from nas.store.store import Store

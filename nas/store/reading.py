@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from sqlalchemy import Connection
 
 from nas.store import changes, finals, leases, measurements, queries, ranking
-from nas.store.engine import Database
+from nas.store.database.engine import Database
 from nas.store.measurements import Measurement
 from nas.store.records import (
     Mark,

@@ -185,7 +185,7 @@ class ValueErrors:
 def opened(storage: str | None) -> Store:
     from nas.location import storage_of
     from nas.store import open_store
-    from nas.store.engine import file_of, parse
+    from nas.store.database.engine import file_of, parse
 
     where = storage_of("tuning", storage)
     file = file_of(parse(where))

@@ -42,7 +42,7 @@ def ask(
 
 def _text(asked: Ask, study: str, storage: str | None) -> str:
     """The architecture as YAML; comments say what to do and how to report the result."""
-    from nas.store.secrets import redacted
+    from nas.store.database.secrets import redacted
 
     continues = f" (it continues from {asked.checkpoint})" if asked.checkpoint else ""
     where = f" --storage {redacted(storage)}" if storage else ""

@@ -36,7 +36,7 @@ def search(
     from nas.config.found import find_search
     from nas.engine import launch
     from nas.report import finals, summary, trials
-    from nas.store.secrets import redacted
+    from nas.store.database.secrets import redacted
 
     if not quiet:
         note(f"Reading {file} and preparing its data")

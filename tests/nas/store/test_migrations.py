@@ -12,8 +12,8 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import CheckConstraint, func, inspect, select, text
 
 from nas.store import TrialState, UnitState, open_store
+from nas.store.database.engine import Database, parse
 from nas.store.device_models import metadata
-from nas.store.engine import Database, parse
 from nas.store.migrate import HEAD, SCRIPTS, VERSION_TABLE, upgrade, version_of
 
 FIRST = Path(__file__).parent / "study-v1.db"

@@ -8,7 +8,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from nas.errors import StoreError
-from nas.store.secrets import redacted
+from nas.store.database.secrets import redacted
 
 # SQLSTATE classes and codes: https://www.postgresql.org/docs/current/errcodes-appendix.html
 CONFLICTS = {"40001", "40P01"}  # serialisation failure, deadlock

@@ -6,7 +6,7 @@ from sqlalchemy.engine import make_url
 from nas import location
 from nas.errors import StoreError
 from nas.store import open_store
-from nas.store.secrets import redacted, shown
+from nas.store.database.secrets import redacted, shown
 
 WRITTEN = [
     "postgresql://me:hushhush@host/name",

@@ -20,8 +20,8 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from nas.errors import StoreError
-from nas.store.diagnosis import explain, may_pass
-from nas.store.secrets import redacted, shown
+from nas.store.database.diagnosis import explain, may_pass
+from nas.store.database.secrets import redacted, shown
 
 T = TypeVar("T")
 WAIT_SECONDS = 30.0  # how long to wait for a lock on a SQLite file
