@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from nas.errors import NasError
-from nas.runners.contract import Run, guarded
+from nas.runners.contract import Run, guarded, interrupted_itself
 from nas.work import Failure, FailureKind, Outcome, Progress, Work
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class RayRunner:
         self._running: dict[Any, Work] = {}
         self._heard: tuple[float, dict[tuple[int, int], Progress]] = (0.0, {})
         self._closing = threading.Lock()  # a thread may ask for the progress while another one closes the runner
-        self._closed = False
+        self._closed = self._interrupting = False
 
     def submit(self, work: Work) -> None:
         self._running[self._task.remote(work, self._board, self._run)] = work
@@ -67,8 +67,14 @@ class RayRunner:
         ready, _ = ray.wait(list(self._running), num_returns=1, timeout=timeout)
         if ready:  # and all others that have ended meanwhile
             ready, _ = ray.wait(list(self._running), num_returns=len(self._running), timeout=0)
-        outcomes = [_outcome(reference, self._running.pop(reference)) for reference in ready]
-        return [outcome for outcome in outcomes if outcome is not None]
+        outcomes = []
+        for reference in ready:
+            work = self._running.pop(reference)
+            outcome = _outcome(reference, work)
+            if outcome is None and not self._interrupting:
+                outcome = interrupted_itself(work)
+            outcomes += [] if outcome is None else [outcome]
+        return outcomes
 
     def progress(self) -> dict[tuple[int, int], Progress]:
         """As the workers reported last; requested at most once a second. Nothing after `close`."""
@@ -88,6 +94,7 @@ class RayRunner:
 
     def interrupt(self, seconds: float) -> list[Outcome]:
         """Cancel the running units: Ray raises KeyboardInterrupt in the worker, and the unit saves its state."""
+        self._interrupting = True
         for reference in self._running:
             ray.cancel(reference, force=False)
         outcomes, end = [], time.monotonic() + seconds

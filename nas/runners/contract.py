@@ -43,17 +43,29 @@ class Runner(Protocol):
 
 
 def guarded(run: Run | None, work: Work, heard: Heard) -> Outcome:
-    """Run a unit. An exception is a failure of the unit; only NasError, which the user has to fix, is raised."""
+    """Run a unit. An exception is a failure of the unit, whatever its type.
+
+    Only NasError, which the user has to fix, and KeyboardInterrupt are raised. The runner knows whether it interrupted
+    the unit, or whether the unit raised KeyboardInterrupt by itself (see `interrupted_itself`).
+    """
     began = time.monotonic()
     try:
         return (run or _train)(work, progress=heard)
     except NasError:
         raise
+    except KeyboardInterrupt:
+        raise
     except MemoryError as error:
         failure = Failure(FailureKind.OUT_OF_MEMORY, str(error) or "no memory is left")
-    except (Exception, SystemExit):  # a task's own sys.exit would end the search otherwise
+    except BaseException:  # SystemExit, GeneratorExit and the like, which would end the search otherwise
         failure = Failure(FailureKind.TASK_ERROR, traceback.format_exc().rstrip())
     return Outcome(trial=work.trial, rung=work.rung, kind=work.kind, seconds=time.monotonic() - began, failure=failure)
+
+
+def interrupted_itself(work: Work) -> Outcome:
+    """The outcome of a unit that raised KeyboardInterrupt although nobody had interrupted it."""
+    failure = Failure(FailureKind.TASK_ERROR, "KeyboardInterrupt, raised by the task itself")
+    return Outcome(trial=work.trial, rung=work.rung, kind=work.kind, seconds=0.0, failure=failure)
 
 
 def _train(work: Work, progress: Heard) -> Outcome:

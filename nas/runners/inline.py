@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass
 from types import FrameType
 
-from nas.runners.contract import Run, Runner, guarded
+from nas.runners.contract import Run, Runner, guarded, interrupted_itself
 from nas.runners.registry import runner
 from nas.work import Outcome, Progress, Work
 
@@ -36,6 +36,10 @@ class InlineRunner:
         self._busy = True
         try:
             outcome = guarded(self._run, work, lambda progress: self._heard(work, progress))
+        except KeyboardInterrupt:
+            if self._stopping or _may_come_from_outside():
+                raise
+            outcome = interrupted_itself(work)
         finally:
             self._busy = False
             self._progress.clear()
@@ -76,6 +80,12 @@ class InlineRunner:
 
     def close(self) -> None:
         self._queue.clear()
+
+
+def _may_come_from_outside() -> bool:
+    """Whether Ctrl-C raises KeyboardInterrupt here, as it does unless a search handles the signal."""
+    is_main = threading.current_thread() is threading.main_thread()
+    return is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 @runner("inline")

@@ -21,10 +21,15 @@ PLACE = ("threads", "device", "cache", "checkpoint", "seconds", "metric", "teste
 
 
 def save(training: Training, work: Work) -> None:
-    """Save the state of `training`, which is in the middle of the unit `work`."""
-    if work.checkpoint is not None:
-        clear(work)
-        checkpoints.write(training.state(), work.checkpoint, _name(work))
+    """Save the state of `training`, which is in the middle of the unit `work`. An earlier one stays until then."""
+    if work.checkpoint is None:
+        return
+    earlier = _paths(work)
+    new = checkpoints.write(training.state(), work.checkpoint, _name(work))
+    system, path = fsspec.core.url_to_fs(new.uri)
+    for each in earlier:
+        if PurePosixPath(each).name != PurePosixPath(path).name:
+            system.rm_file(each)
 
 
 def find(work: Work) -> Checkpoint | None:

@@ -64,6 +64,14 @@ def run(work: Work, progress: Report | None = None) -> Outcome:
     return Outcome(seconds=seconds, **made_by, **unit.result)
 
 
+def _save(training: Training, work: Work) -> None:
+    """Save the state of an interrupted unit. If that fails, as on a full disk, the unit starts from its rung again."""
+    try:
+        partial.save(training, work)
+    except Exception as error:
+        log.warning("Could not save trial %d, so its rung starts again: %s", work.trial, error)
+
+
 def _device(name: str) -> torch.device:
     try:
         device = torch.device(name)
@@ -104,7 +112,7 @@ class Unit:
         try:
             curve = training.run(work.steps, deadline, self.progress)
         except KeyboardInterrupt:
-            partial.save(training, work)
+            _save(training, work)
             raise
         seconds = time.monotonic() - began
         found = evaluate(training, "validation", deadline)

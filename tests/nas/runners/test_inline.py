@@ -8,7 +8,7 @@ import pytest
 
 from nas.runners import inline
 from nas.runners.inline import InlineRunner
-from nas.work import Outcome, Progress, Work
+from nas.work import FailureKind, Outcome, Progress, Work
 
 
 def work(trial=0):
@@ -56,6 +56,24 @@ def test_a_unit_that_never_reports_is_broken_off(monkeypatch):
     runner.submit(work())
     with pytest.raises(KeyboardInterrupt):
         runner.wait(0)
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, GeneratorExit, SystemExit])
+def test_what_a_task_raises_by_itself_is_its_failure(monkeypatch, raised):
+    """In a search, where Ctrl-C has a handler of its own."""
+
+    def run(work, progress):
+        raise raised
+
+    runner = InlineRunner(run)
+    runner.submit(work())
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        (outcome,) = runner.wait(0)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert outcome.failure.kind is FailureKind.TASK_ERROR and raised.__name__ in outcome.failure.message
+    assert runner.wait(0) == []
 
 
 def test_progress_is_known_while_a_unit_runs():

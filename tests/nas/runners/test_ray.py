@@ -104,16 +104,22 @@ def test_whatever_a_unit_raises_is_a_typed_failure(runner):
             raise MemoryError("too much")
         if work.trial == 2:
             raise SystemExit(3)
+        if work.trial == 3:
+            raise KeyboardInterrupt
+        if work.trial == 4:
+            raise GeneratorExit
         os._exit(1)
 
     one = runner(run)
-    for trial in range(4):
+    for trial in range(6):
         one.submit(work(trial))
-    outcomes = gathered(one, 4)
-    kinds = [outcomes[trial].failure.kind for trial in range(4)]
+    outcomes = gathered(one, 6)
+    kinds = [outcomes[trial].failure.kind for trial in range(6)]
     assert kinds == [
         FailureKind.TASK_ERROR,
         FailureKind.OUT_OF_MEMORY,
+        FailureKind.TASK_ERROR,
+        FailureKind.TASK_ERROR,
         FailureKind.TASK_ERROR,
         FailureKind.WORKER_LOST,
     ]

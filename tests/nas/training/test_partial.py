@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,21 @@ def test_an_interrupted_unit_goes_on_where_it_stopped_and_ends_as_if_nothing_had
     assert _result(resumed) == _result(whole)
     one, other = checkpoints.weights(resumed.checkpoint), checkpoints.weights(whole.checkpoint)
     assert all(torch.equal(one[name], other[name]) for name in one.keys() | other.keys())
+
+
+def test_an_interrupt_passes_on_a_full_disk_and_keeps_the_earlier_state(work: Work, monkeypatch: pytest.MonkeyPatch):
+    stopped = interrupted(work)
+    before = partial.find(work)
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpoints.os, "fsync", full)
+    later = Interrupter(interrupts=True)
+    with pytest.raises(KeyboardInterrupt):  # not a failure of the trial
+        run(work, later)
+    assert later.steps[0] > stopped
+    assert partial.find(work) == before
 
 
 def test_a_unit_that_has_ended_leaves_only_its_checkpoint(work: Work):
