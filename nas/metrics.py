@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 RUN, TEST = "run/", "test/"
+LONGEST = 100  # characters of a name
 FORMER_TEST = "test_"
 Value = TypeVar("Value", float, float | None)  # a store gives None for what is not finite
 

@@ -18,7 +18,7 @@ from nas.store.leases import NO_PROGRESS
 from nas.store.models import metric, objective_value, trial, unit
 from nas.store.records import TrialState, UnitKind, UnitState
 from nas.store.studies import next_in_sequence
-from nas.store.types import Moment, now, storable
+from nas.store.types import MOST_NAME, Moment, now, storable
 
 if TYPE_CHECKING:
     from nas.documents import Documents
@@ -173,7 +173,7 @@ def _insert_values(
         rows = [{"unit_id": unit_id, "name": name, "value": value} for name, value in values.items()]
         connection.execute(_INSERT_OBJECTIVES, rows)
     measured = {(CURVE, step): value for step, value in curve}
-    measured |= {(name, steps): value for name, value in metrics.items()}
+    measured |= {(storable(name, MOST_NAME), steps): value for name, value in metrics.items()}
     if measured:
         rows = [
             {"unit_id": unit_id, "name": name, "step": step, "value": None if math.isnan(value) else value}

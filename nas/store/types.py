@@ -55,8 +55,20 @@ def _now_on_postgresql(element: now, compiler: Any, **options: Any) -> str:
     return "(extract(epoch from clock_timestamp())::double precision)"
 
 
-def storable(text: str) -> str:
-    """Text that both databases accept: NUL and invalid UTF-8 are written as escapes."""
+MOST_TEXT = 64 * 1024  # characters of a message; a traceback of a task that prints its data may have millions
+MOST_NAME = 200  # characters of the name of a metric
+
+
+def storable(text: str, most: int = MOST_TEXT) -> str:
+    """Text that both databases accept: NUL and invalid UTF-8 are written as escapes.
+
+    The middle of a text of more than `most` characters is left out, and a note says how much it was.
+    """
+    if len(text) > most:
+        note = f" ... {len(text) - most:,} characters are left out ... "
+        first = max((most - len(note)) // 2, 0)
+        last = max(most - len(note) - first, 0)
+        text = text[:first] + note + text[len(text) - last :]
     return text.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
 
 

@@ -220,9 +220,13 @@ def _check_documents(documents: Documents, metrics: Mapping[str, float]) -> None
 
 def _numbers(metrics: Any) -> dict[str, float]:
     try:
-        return {str(name): float(value) for name, value in metrics.items()}
+        numbers = {str(name): float(value) for name, value in metrics.items()}
     except (AttributeError, TypeError, ValueError, RuntimeError):
         raise WrongReturn(f"metrics must return a dict of numbers, but it returned {metrics!r}.") from None
+    for name in numbers:
+        if not name.isprintable() or not 0 < len(name) <= names.LONGEST:
+            raise WrongReturn(f"A metric needs a name of 1 to {names.LONGEST} printable characters, not {name[:40]!r}.")
+    return numbers
 
 
 def _check_reported(task: Task, metrics: Mapping[str, float]) -> None:

@@ -4,9 +4,12 @@ import math
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nas.errors import UsageError
 from nas.store import Ending, Refusal, TrialAdded, TrialRefused, TrialState, UnitState
+from nas.store.types import storable
 
 OWNER = "host:1:a"
 OBJECTIVES = [{"name": "bits", "direction": "minimize"}]
@@ -262,3 +265,20 @@ def test_how_a_search_ended_is_kept_until_it_goes_on(store, study):
     assert store.study(study.name).ending == {"limit": "minutes"}
     store.update_study(study.id, config=study.config, ending=None)
     assert store.study(study.name).ending is None
+
+
+@given(st.text(st.characters(), max_size=60), st.integers(1, 60))
+def test_a_text_of_any_length_is_stored_within_a_limit(text, most):
+    stored = storable(text, most)
+    stored.encode()  # valid UTF-8
+    assert "\0" not in stored
+    if len(text) <= most:
+        assert stored == storable(text)
+
+
+def test_the_middle_of_a_long_message_is_left_out(store, study, add):
+    unit = add(store, study, 0, owner=OWNER).unit
+    store.fail(unit.id, OWNER, 1, "task error", "begin" + "x" * 5_000_000 + "end")
+    text = store.trial(study.id, 0).error_text
+    assert len(text) <= 64 * 1024
+    assert text.startswith("begin") and text.endswith("end") and "characters are left out" in text
