@@ -120,8 +120,8 @@ def files() -> dict[str, tuple[bytes, Reader]]:
         path.name: (path.read_bytes(), read_model) for path in models
     }
     for path in sorted(EXAMPLES.glob("*.yaml")):
-        if path.stem == "own_text" or path.stem.startswith("everything"):
-            continue  # the first needs a text file of the user; the spaces of the others take a second to read
+        if path.stem in ("own_text", "translation") or path.stem.startswith("everything"):
+            continue  # the first two need text files of the user; the spaces of the others take a second to read
         found[f"examples/{path.name}"] = (path.read_bytes(), searchfile.load)
     found["every part of the language"] = (SPACE.encode(), read_model)
     found["every part of a search"] = (SEARCH.encode(), searchfile.load)
