@@ -72,7 +72,7 @@ class Finals:
 
     def recorded(self) -> Recorded:
         """The trials of the finals as the store has them now."""
-        return Recorded(self.store.trials(self.study.id, purposes=("final",)))
+        return Recorded(self.store.trials(self.study.id, purposes=("final",), light=True))
 
     def _ready(self, recorded: Recorded) -> Iterator[Run]:
         """The runs whose options are known: of finalists and controls, then of baselines once the winner is known."""

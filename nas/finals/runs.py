@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from nas.finals.entrants import Entrant
 from nas.finals.plan import Options, Plan
@@ -86,8 +86,3 @@ class Recorded:
         """The trials of the runs that failed."""
         found = map(self.trial, runs)
         return [each for each in found if each is not None and each.state is TrialState.FAILED]
-
-
-def recipe_of(trial: Trial) -> Mapping[str, Any]:
-    """The options that a trial of the finals was trained with."""
-    return trial.recipe or {}

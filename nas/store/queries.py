@@ -18,7 +18,7 @@ _STUDY = select(*study.c[*Study.__dataclass_fields__])
 MOST_IDS = 500  # in one statement
 LIGHT = (  # the columns of a trial that are read for lists; the architecture, the point and long texts are left out
     *("id", "number", "place", "arm", "purpose", "operator", "seed", "state", "rung", "steps", "architecture_hash"),
-    *("created_at", "started_at", "finished_at", "error_kind", "parameters", "step_flops"),
+    *("created_at", "started_at", "finished_at", "error_kind", "parameters", "step_flops", "variant"),
 )
 _OWN_COLUMNS = [name for name in Trial.__dataclass_fields__ if name not in ("architecture", "values")]
 _WITH_UNIT = trial.outerjoin(  # the last finished training unit, if there is one

@@ -108,6 +108,7 @@ class Trial:
     error_kind: str | None = None
     parameters: int | None = None  # None: an older version added the trial
     step_flops: float | None = None  # FLOPs of one training step, None as above
+    variant: str = ""  # how a trial of the finals differs: its length and tuned options
     architecture: str = ""  # the text; heavy, as is all that follows
     parents: tuple[int, ...] = ()
     choices: Any = None
@@ -116,7 +117,6 @@ class Trial:
     known_trials: int | None = None  # trials below this number were known to it; None: it knew of none
     cheap_values: Mapping[str, float] = field(default_factory=dict)  # known before training, by objective
     evidence: Mapping[str, Any] | None = None  # how measured costs were found: interval, method, implementations
-    variant: str = ""  # how a trial of the finals differs: its length and tuned options
     recipe: Mapping[str, Any] | None = None  # options that replace those of the study's recipe
     error_text: str | None = None
 
