@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from nas.engine.arm import Arm, next_arm
@@ -141,7 +141,7 @@ class Proposer:
     def architecture(self, unit: Unit) -> Architecture:
         """The unit's architecture, parsed only if it was not proposed here."""
         known = self.arms[unit.arm].architecture(unit.number) if unit.arm in self.arms else None
-        return known or Architecture.parse(unit.architecture)
+        return known or _parsed(unit.architecture)
 
     def _arm(self, unit: Unit) -> Arm:
         return self.arms[unit.arm]
@@ -244,6 +244,11 @@ class Proposer:
             costs=self._costs(architecture),
             space_version=self._space_version,
         )
+
+
+@lru_cache(maxsize=64)  # the finals train few architectures many times
+def _parsed(text: str) -> Architecture:
+    return Architecture.parse(text)
 
 
 def evidence(store: Reader, study: Study, name: str) -> Iterator[Mapping[str, Any]]:
