@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+MOST = 2**31 - 1  # of a count: what both databases store
+
 
 @dataclass(frozen=True)
 class Check:
@@ -27,11 +29,13 @@ class Check:
 
 
 def whole(low: int = 0) -> Check:
-    """Accept whole numbers of at least `low`; neither True nor 3.0 is one."""
+    """Accept whole numbers from `low` to `MOST`; neither True nor 3.0 is one."""
 
     def function(value: Any) -> int:
         if type(value) is not int or value < low:
             raise ValueError(f"must be a whole number of at least {low}")
+        if value > MOST:
+            raise ValueError(f"must be a whole number of at most {MOST}")
         return value
 
     return Check(function)

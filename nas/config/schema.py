@@ -19,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 
+from nas.options import MOST
 from searchspace.language import documents
 
 BARE = ""  # the name of an option that was written without one: `optuna: TPESampler`
@@ -86,8 +87,8 @@ class Budget(_Section):
     the time, for how long each worker trains.
     """
 
-    trials: Annotated[int, Field(ge=1), BeforeValidator(_size)] | None = None
-    tokens: Annotated[int, Field(ge=1), BeforeValidator(_size)] | None = None
+    trials: Annotated[int, Field(ge=1, le=MOST), BeforeValidator(_size)] | None = None
+    tokens: Annotated[int, Field(ge=1, le=2**53), BeforeValidator(_size)] | None = None
     flops: Amount | None = None
     device_seconds: Amount | None = None
     minutes: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
@@ -109,7 +110,7 @@ def _listed(value: Any) -> Any:
 
 Match = Literal["parameters", "flops", "state", "latency"]
 Proportions = Literal["deep", "wide", "usual"]
-Steps = Annotated[int, Field(ge=1)]
+Steps = Annotated[int, Field(ge=1, le=MOST)]
 
 
 class GivenBaseline(_Section):
@@ -130,8 +131,8 @@ class Finals(_Section):
     less training it needs.
     """
 
-    top: Annotated[int, Field(ge=0)] = 0
-    seeds: Annotated[int, Field(ge=1)] = 3
+    top: Annotated[int, Field(ge=0, le=MOST)] = 0
+    seeds: Annotated[int, Field(ge=1, le=MOST)] = 3
     steps: Annotated[tuple[Steps, ...], BeforeValidator(_several), Field(min_length=1)] | None = None
     winner_steps: Annotated[tuple[Steps, ...], BeforeValidator(_several)] = ()
     baselines: Annotated[tuple[str | GivenBaseline, ...], BeforeValidator(_several)] | None = None
@@ -160,7 +161,7 @@ class Limits(_Section):
     """The time limit of a unit, and how many times to try a unit whose worker died."""
 
     unit_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    attempts: Annotated[int, Field(ge=1)] = 4
+    attempts: Annotated[int, Field(ge=1, le=MOST)] = 4
 
 
 class Built:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from nas.options import MOST
 from nas.schedulers.contract import Level, Promotion
 from nas.schedulers.registry import scheduler
 
@@ -14,7 +15,7 @@ from nas.schedulers.registry import scheduler
 class Full:
     """steps: training steps of a trial."""
 
-    def __init__(self, *, steps: Annotated[int, Field(ge=1)]) -> None:
+    def __init__(self, *, steps: Annotated[int, Field(ge=1, le=MOST)]) -> None:
         self.steps = steps
 
     def start(self, number: int) -> int:

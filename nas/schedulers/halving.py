@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from nas.options import MOST
 from nas.schedulers.contract import Level, Promotion
 from nas.schedulers.order import Order
 from nas.schedulers.rank import QUALITY, CostLimits, Rank, Ranking
@@ -72,7 +73,7 @@ class Halving:
     def __init__(
         self,
         *,
-        rungs: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)],
+        rungs: Annotated[tuple[Annotated[int, Field(ge=1, le=MOST)], ...], Field(min_length=1)],
         factor: Annotated[float, Field(gt=1)] = 3,
         rank: Rank = QUALITY,
         cost_limits: CostLimits | None = None,

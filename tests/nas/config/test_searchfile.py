@@ -78,6 +78,11 @@ MISTAKES = {  # what is written instead, and what is said of it
         "has no option 'workers'. It takes no options",
     ),
     "trals: 8": ("trials: 8", "13: budget", "Did you mean 'trials'?"),
+    "trials: 100000000000": (
+        "trials: 8",
+        "13: budget.trials",
+        "less than or equal to 2147483647, but found 100000000000",
+    ),
     "trials: 0": ("trials: 8", "13: budget.trials", "greater than or equal to 1, but found 0"),
     "minutes: .inf": ("minutes: 1", "13: budget.minutes", "finite"),
     "budgt: {trials: 8, minutes: 1}": ("budget: {trials: 8, minutes: 1}", "13: budgt", "Did you mean 'budget'?"),
