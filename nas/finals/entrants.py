@@ -43,8 +43,8 @@ def best_of_search(
 ) -> tuple[list[Entrant], list[Entrant]]:
     """(finalists, controls): the best of arm `main` that trained longest, and the best of each other arm.
 
-    An arm of which no trial trained as long takes part with the best of those that trained longest in it. entered:
-    trials that are finalists already.
+    If no trial of an arm trained as long, the arm takes part with the best of those that trained longest in it.
+    entered: trials that are finalists already.
     """
     every = store.best(study.id, objective.name, None, states=TRAINED, purposes=("search",), longest=True)
     longest = every[0].steps if every else 0

@@ -63,7 +63,7 @@ def guarded(run: Run | None, work: Work, heard: Heard) -> Outcome:
 
 
 def interrupted_itself(work: Work) -> Outcome:
-    """The outcome of a unit that raised KeyboardInterrupt although nobody had interrupted it."""
+    """The outcome of a unit that raised KeyboardInterrupt by itself, without an interrupt from outside."""
     failure = Failure(FailureKind.TASK_ERROR, "KeyboardInterrupt, raised by the task itself")
     return Outcome(trial=work.trial, rung=work.rung, kind=work.kind, seconds=0.0, failure=failure)
 

@@ -35,7 +35,7 @@ def migrate(connection: Connection, place: str) -> None:
     """Make or upgrade the tables in the transaction of `connection`.
 
     A new SQLite file gets the newest tables at once, without Alembic, which is slow to import and to run. A new
-    PostgreSQL database, of which there are few, gets them from the migrations.
+    PostgreSQL database gets them from the migrations; these databases are few.
 
     Raises StoreError, and changes nothing, for a database of a newer version or of another program.
     """

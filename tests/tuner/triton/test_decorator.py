@@ -111,7 +111,7 @@ def test_the_fastest_configuration_serves_and_computes_the_right_thing(tmp_path)
     assert LAUNCHED == [32]
 
 
-def test_another_key_or_dtype_is_tuned_anew_and_another_argument_is_not(tmp_path):
+def test_another_key_or_dtype_is_tuned_again_and_another_argument_is_not(tmp_path):
     clock = Pretended()
     kernel = tuned(tmp_path, clock=clock)
     call(kernel)
@@ -321,7 +321,7 @@ def test_a_search_that_lacked_time_goes_on_in_the_next_process(tmp_path):
     assert clock.calls.count(16) < clock.calls.count(32)  # the default was known
 
 
-def test_more_effort_than_before_tunes_anew_and_less_does_not(tmp_path):
+def test_more_effort_than_before_tunes_again_and_less_does_not(tmp_path):
     call(tuned(tmp_path))
     clocks = Pretended(), Pretended()
 
