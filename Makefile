@@ -38,7 +38,7 @@ setup:  ## install what is missing, tests and linters included
 
 gpu:  ## on a machine with a GPU: tests, comparisons with other libraries, records of tuning spaces; resumes
 	@status=0; \
-	timeout 600 $(GPU_PYTHON) -m pytest -m cuda tests/kernels tests/tuner || status=1; \
+	timeout 600 $(GPU_PYTHON) -m pytest -p no:benchmark -m cuda tests/kernels tests/tuner || status=1; \
 	timeout 600 $(GPU_PYTHON) -m benchmarks.gpu || status=1; \
 	timeout 600 $(GPU_PYTHON) -m tuner.replay.record --folder runs/gpu/records || status=1; \
 	exit $$status

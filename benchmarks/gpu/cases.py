@@ -236,7 +236,8 @@ def _linear_peers(arguments: Arguments) -> Mapping[str, Callable[..., Any]]:
     fla = optional("fla.ops.linear_attn:chunk_linear_attn")
 
     def call(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-        return fla(*(x.transpose(1, 2) for x in (q, k, v)), scale=1.0, normalize=True)  # type: ignore[misc]
+        out, _ = fla(*(x.transpose(1, 2) for x in (q, k, v)), scale=1.0, normalize=True)  # type: ignore[misc]
+        return out.transpose(1, 2)
 
     return _found(**{"sdpa flash": SDPA["sdpa flash"]}, fla=call if fla else None)
 

@@ -25,6 +25,7 @@ import torch
 from kernels.dispatch.mode import is_plain
 from kernels.dispatch.registry import THREADS, Choice, Operation, Problem, registered
 from kernels.dispatch.table import Served, Table, read
+from kernels.dispatch.traced import hint
 
 TABLES = "NAS_KERNEL_TABLES"
 LOCK = "NAS_KERNEL_LOCK"
@@ -158,10 +159,8 @@ def _traced(
     operation: Operation, device: str, dtype: str, sizes: Pairs, flags: Pairs, config: Choice | None
 ) -> Callable[..., Any]:
     """The same inside a trace. The lookup must stay out of the trace, or it would guard on the whole table."""
-    from torch.fx.experimental.symbolic_shapes import optimization_hint
-
     # A size that depends on data is unknown here: any number will do, because the choice must serve all sizes.
-    known = tuple([(name, optimization_hint(size, fallback=1)) for name, size in sizes])
+    known = tuple([(name, hint(size)) for name, size in sizes])
     named = None if config is None else (config.implementation, config.configuration)
     return bound(operation, _choice_of_trace(operation.name, device, dtype, known, flags, named))
 

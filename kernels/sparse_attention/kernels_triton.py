@@ -44,13 +44,17 @@ def _listed(blocks, first, K, Tk, keys, S: tl.constexpr, BLOCK_K: tl.constexpr):
 
 
 @triton.jit
-def _scores(products, there, allowed, bias, allowed_at, bias_at, place, scale):
-    """Products as powers of two, -inf where nothing may be read; names with `_at` are offsets of the queries' masks."""
+def _scores(products, there, inside, allowed, bias, allowed_at, bias_at, place, scale):
+    """Products as powers of two, -inf where nothing may be read; names with `_at` are offsets of the queries' masks.
+
+    inside: where the masks have numbers. It must not depend on loaded numbers: Triton 3.6 would plan wider copies of
+    the masks than it can then make.
+    """
     s = products * (scale * LOG2E)
     if bias is not None:
-        s += tl.load(bias + bias_at + place, mask=there, other=0.0).to(tl.float32) * LOG2E
+        s += tl.load(bias + bias_at + place, mask=inside, other=0.0).to(tl.float32) * LOG2E
     if allowed is not None:
-        there = there & (tl.load(allowed + allowed_at + place, mask=there, other=0) != 0)
+        there = there & (tl.load(allowed + allowed_at + place, mask=inside, other=0) != 0)
     return tl.where(there, s, float("-inf"))
 
 
@@ -82,8 +86,9 @@ def _forward(q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, blocks, allowed, keys, bias,
     for first in tl.range(0, K, BLOCK_K):
         p, j, there = _listed(blocks, first, K, Tk, keys, S, BLOCK_K)
         k = _picked(k_ptr, j, there, k_by[2], WIDTH, BLOCK_D)
-        s = _scores(_product(q, tl.trans(k), PRECISION), real[:, None] & there[None, :], allowed, bias,
-                    allowed_at[:, None], bias_at[:, None], p[None, :], scale)  # fmt: skip
+        s = _scores(_product(q, tl.trans(k), PRECISION), real[:, None] & there[None, :],
+                    real[:, None] & (p < K)[None, :], allowed, bias, allowed_at[:, None], bias_at[:, None],
+                    p[None, :], scale)  # fmt: skip
         higher = tl.maximum(top, tl.max(s, 1))
         origin = tl.where(higher == float("-inf"), 0.0, higher)  # -inf - -inf would be NaN
         share = tl.exp2(s - origin[:, None])
@@ -134,8 +139,9 @@ def _backward_queries(q_ptr, k_ptr, v_ptr, out_ptr, d_out_ptr, lse_ptr, delta_pt
         p, j, there = _listed(blocks, first, K, Tk, keys, S, BLOCK_K)
         k = _picked(k_ptr, j, there, k_by[2], WIDTH, BLOCK_D)
         v = _picked(v_ptr, j, there, v_by[2], WIDTH, BLOCK_D)
-        s = _scores(_product(q, tl.trans(k), PRECISION), real[:, None] & there[None, :], allowed, bias,
-                    allowed_at[:, None], bias_at[:, None], p[None, :], scale)  # fmt: skip
+        s = _scores(_product(q, tl.trans(k), PRECISION), real[:, None] & there[None, :],
+                    real[:, None] & (p < K)[None, :], allowed, bias, allowed_at[:, None], bias_at[:, None],
+                    p[None, :], scale)  # fmt: skip
         ds = _weights(s, lse[:, None]) * (_product(d_out, tl.trans(v), PRECISION) - delta[:, None])
         grads += _product(ds.to(k.dtype), k, PRECISION)
     _put(d_q_ptr + b * d_q_by[0] + h * d_q_by[1], grads * scale, i, real, d_q_by[2], WIDTH, BLOCK_D)
@@ -184,8 +190,9 @@ def _backward_keys(q_ptr, k_ptr, v_ptr, d_out_ptr, lse_ptr, delta_ptr, d_k_ptr, 
             allowed_at = n * allowed_by[2] + r * allowed_by[3] + e * S
             bias_at = n * bias_by[2] + r * bias_by[3] + e * S
             # Keys by queries, so that the weights are the left factor of a product without transposition.
-            s = _scores(_product(k, tl.trans(q), PRECISION), may[:, None] & there[None, :], mask, table,
-                        allowed_at[None, :], bias_at[None, :], c[:, None], scale)  # fmt: skip
+            s = _scores(_product(k, tl.trans(q), PRECISION), may[:, None] & there[None, :],
+                        real[:, None] & (u < high)[None, :], mask, table, allowed_at[None, :], bias_at[None, :],
+                        c[:, None], scale)  # fmt: skip
             share = _weights(s, lse[None, :])
             d_v += _product(share.to(d_out.dtype), d_out, PRECISION)
             ds = share * (_product(v, tl.trans(d_out), PRECISION) - delta[None, :])
@@ -230,8 +237,9 @@ def _backward_bias(q_ptr, k_ptr, v_ptr, d_out_ptr, lse_ptr, delta_ptr, d_bias_pt
         v = _picked(v_ptr + b * v_by[0] + g * v_by[1], j, there, v_by[2], WIDTH, BLOCK_D)
         d_out = _picked(d_out_ptr + b * d_out_by[0] + h * d_out_by[1], i, real, d_out_by[2], WIDTH, BLOCK_D)
         allowed_at, bias_at = r.to(tl.int64) * allowed_by[3], r.to(tl.int64) * bias_by[3]
-        s = _scores(_product(q, tl.trans(k), PRECISION), real[:, None] & there[None, :], mask, table,
-                    allowed_at[:, None], bias_at[:, None], p[None, :], scale)  # fmt: skip
+        s = _scores(_product(q, tl.trans(k), PRECISION), real[:, None] & there[None, :],
+                    real[:, None] & (p < K)[None, :], mask, table, allowed_at[:, None], bias_at[:, None],
+                    p[None, :], scale)  # fmt: skip
         lse = tl.load(lse_ptr + (b * H + h) * Tq + i, mask=real, other=float("-inf"))
         delta = tl.load(delta_ptr + (b * H + h) * Tq + i, mask=real, other=0.0)
         grads += _weights(s, lse[:, None]) * (_product(d_out, tl.trans(v), PRECISION) - delta[:, None])

@@ -76,8 +76,10 @@ class ThreadTime:
 
 
 def clock(setting: Setting) -> Clock:
-    """CPU time if one thread does all the work, else the clock of the device."""
-    return ThreadTime() if setting.device == "cpu" and setting.threads == 1 else clock_of(setting.device)
+    """CPU time if one thread does all the work, else wall-clock time."""
+    if setting.device == "cpu" and setting.threads == 1:
+        return ThreadTime()
+    return clock_of(setting.device, launching=True)
 
 
 def latency(

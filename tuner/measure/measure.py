@@ -26,6 +26,9 @@ Call = Callable[[], object]
 
 NANOSECOND = 1e-6  # in milliseconds; replaces a measured time of zero
 FLUSH_BYTES = 256 * 2**20  # more than the largest level-2 cache (126 MB on a B200)
+SPINS = 2_000_000  # cycles of a GPU in a millisecond, at about 2 GHz
+LONGEST_SPIN = 20.0  # milliseconds: a first call may compile for minutes
+ATTEMPTS = 3  # of one sample; a call that waits for the GPU itself can never be launched in advance
 
 
 @dataclass(frozen=True)
@@ -62,34 +65,71 @@ class ProcessorClock:
 
 
 class CudaClock:
-    """Time on the GPU between two events, with a cold cache.
+    """Time on the GPU between two events, with a cold cache and without the time of launching.
 
-    Before each call a buffer larger than the level-2 cache is overwritten. This clears the cache, and it keeps the GPU
-    busy while the processor launches the call, so that the launch is not timed.
+    Before each call a buffer larger than the level-2 cache is overwritten. The GPU then spins for as long as the
+    processor needs to launch everything, so that it never waits for the processor inside the call. If it did wait, the
+    sample is taken again with a longer spin.
     """
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.buffer = torch.empty(FLUSH_BYTES, dtype=torch.int8, device=device)
+        self.spin = 0.0  # milliseconds
 
     def now(self) -> float:
         return time.monotonic()
 
     def time(self, call: Call) -> float:
+        for _ in range(ATTEMPTS):
+            milliseconds, in_advance = self._once(call)
+            if in_advance:
+                break
+        return milliseconds
+
+    def _once(self, call: Call) -> tuple[float, bool]:
+        """(milliseconds, whether everything was launched before the GPU began)."""
         with torch.cuda.device(self.device):
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             self.buffer.zero_()
+            torch.cuda._sleep(int(self.spin * SPINS))
             start.record()
+            before = time.perf_counter()
             call()
+            in_advance = not start.query()
             end.record()
+            self.spin = min(1.5 * (time.perf_counter() - before) * 1e3, LONGEST_SPIN)
             end.synchronize()
-        return start.elapsed_time(end)
+        return start.elapsed_time(end), in_advance
 
 
-def clock_of(device: str) -> Clock:
-    """The clock for `device`. Raises ValueError if this machine does not have the device."""
+class CudaWallClock:
+    """Wall-clock time of a call on a GPU from its launch to its end: what somebody who waits for the result waits."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def time(self, call: Call) -> float:
+        torch.cuda.synchronize(self.device)
+        start = time.perf_counter_ns()
+        call()
+        torch.cuda.synchronize(self.device)
+        return (time.perf_counter_ns() - start) / 1e6
+
+
+def clock_of(device: str, *, launching: bool = False) -> Clock:
+    """The clock for `device`; launching: on a GPU, include the time that the processor needs to launch a call.
+
+    Kernels are compared without it, latencies of models are measured with it. Raises ValueError if this machine does
+    not have the device.
+    """
     found = resolve(device)
-    return ProcessorClock() if found.type == "cpu" else CudaClock(found)
+    if found.type == "cpu":
+        return ProcessorClock()
+    return CudaWallClock(found) if launching else CudaClock(found)
 
 
 def measure(

@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from kernels.dispatch.traced import hint
+
 
 def usual_device() -> str:
     """The device of a kernel that has no tensors among its arguments."""
@@ -20,15 +22,13 @@ def usual_device() -> str:
 def described(arguments: Mapping[str, Any]) -> tuple[tuple, ...]:
     """The arguments of a traced call as constants: a tensor as its shape, dtype and device; a symbolic size as its
     value in this trace."""
-    from torch.fx.experimental.symbolic_shapes import optimization_hint
-
     found: list[tuple] = []
     for name, value in arguments.items():
         if isinstance(value, torch.Tensor):
-            shape = tuple([optimization_hint(size, fallback=1) for size in value.shape])
+            shape = tuple([hint(size) for size in value.shape])
             found.append((name, shape, value.dtype, str(value.device)))
         elif isinstance(value, int) and not isinstance(value, bool):
-            found.append((name, optimization_hint(value, fallback=1)))
+            found.append((name, hint(value)))
         else:
             found.append((name, value))
     return tuple(found)

@@ -4,7 +4,6 @@ import pytest
 
 from kernels.dispatch import sources, table, tuned
 from kernels.dispatch.registry import THREADS, Choice, Implementation, register
-from nas.store import open_store
 from tuner.measure.children import Children, TimeIsUp
 from tuner.measure.roofline import Rates
 from tuner.outcome import Kind, Outcome
@@ -55,6 +54,9 @@ def pretended(monkeypatch):
 
 @pytest.fixture
 def store(tmp_path):
+    pytest.importorskip("sqlalchemy")
+    from nas.store import open_store
+
     with open_store(tmp_path / "tuning.db") as found:
         yield found
 
@@ -362,6 +364,9 @@ def test_measurements_travel_as_a_file_and_arrive_once(pretended, store, faulty,
     run(store, faulty)
     path = tmp_path / "measurements.jsonl.gz"
     count = exchange.export(store, path)
+    pytest.importorskip("sqlalchemy")
+    from nas.store import open_store
+
     with open_store(tmp_path / "other.db") as other:
         assert exchange.import_(other, path) == count
         assert exchange.import_(other, path) == 0

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 import tuner
-from nas.store import open_store
 from tuner.search.backends import STORAGE, backend
 
 triton = pytest.importorskip("triton")
@@ -53,6 +52,9 @@ def test_every_configuration_is_recorded_in_the_study_database(tmp_path, silent)
         kernel()  # known by now
         kernel(48)
     kernel(56)
+
+    pytest.importorskip("sqlalchemy")
+    from nas.store import open_store
 
     with open_store(tmp_path / "study.db") as store:
         rows = store.measurements(f"{negate.fn.__module__}.negate")
