@@ -19,6 +19,7 @@ from kernels.dispatch import tuned
 from kernels.dispatch.compiled import compiled
 from kernels.dispatch.registry import Choice, Implementation, Operation, Problem, register
 from kernels.rowwise import rows as by_rows
+from kernels.rowwise import steps
 
 EPS = 1e-5
 
@@ -43,7 +44,7 @@ def layer_norm_reference(
 @torch.library.custom_op("tessera::layer_norm", mutates_args=())
 def _forward(
     x: Tensor, residual: Tensor | None, weight: Tensor | None, bias: Tensor | None, eps: float,
-    how: str, rows: int, num_warps: int, programs: int,
+    how: str, rows: int, num_warps: int, programs: int, step: int = 0,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """(y, total, m, r). y: the shape of x. total: that of x, or empty without a residual. m, r: [N]."""
     y, total, mean, scale = _results(x, residual)
@@ -52,7 +53,9 @@ def _forward(
         from kernels.rowwise import layer_norm_triton
 
         sums = None if residual is None else by_rows.flat(total)
-        layer_norm_triton.forward(x2, added, weight, bias, by_rows.flat(y), sums, mean, scale, eps, rows, num_warps)
+        layer_norm_triton.forward(
+            x2, added, weight, bias, by_rows.flat(y), sums, mean, scale, eps, rows, num_warps, step
+        )
     elif x.numel():
         for part in by_rows.parts(len(x2), rows):
             if added is not None:
@@ -78,7 +81,7 @@ def _as(parameter: Tensor | None, x: Tensor) -> Tensor | None:
 @_forward.register_fake
 def _(
     x: Tensor, residual: Tensor | None, weight: Tensor | None, bias: Tensor | None, eps: float,
-    how: str, rows: int, num_warps: int, programs: int,
+    how: str, rows: int, num_warps: int, programs: int, step: int = 0,
 ) -> Any:  # fmt: skip
     return _results(x, residual)
 
@@ -86,7 +89,7 @@ def _(
 @torch.library.custom_op("tessera::layer_norm_backward", mutates_args=())
 def _backward(
     dy: Tensor, dtotal: Tensor | None, x: Tensor, weight: Tensor | None, biased: bool, mean: Tensor, scale: Tensor,
-    how: str, rows: int, num_warps: int, programs: int,
+    how: str, rows: int, num_warps: int, programs: int, step: int = 0,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """(dx, dw, db). x is the tensor that was normalised. The gradient of a missing parameter is empty."""
     dx = torch.empty_like(x, memory_format=torch.contiguous_format)
@@ -97,7 +100,7 @@ def _backward(
         from kernels.rowwise import layer_norm_triton
 
         found = layer_norm_triton.backward(
-            dy2, more, x2, weight, biased, mean, scale, by_rows.flat(dx), rows, num_warps, programs
+            dy2, more, x2, weight, biased, mean, scale, by_rows.flat(dx), rows, num_warps, programs, step
         )
         dw, db = (old if new is None else new for old, new in zip((dw, db), found))
     elif x.numel():
@@ -116,7 +119,7 @@ def _backward(
 @_backward.register_fake
 def _(
     dy: Tensor, dtotal: Tensor | None, x: Tensor, weight: Tensor | None, biased: bool, mean: Tensor, scale: Tensor,
-    how: str, rows: int, num_warps: int, programs: int,
+    how: str, rows: int, num_warps: int, programs: int, step: int = 0,
 ) -> Any:  # fmt: skip
     dtype = x.dtype if weight is None else weight.dtype
     dw = torch.empty(0 if weight is None else x.shape[-1], dtype=dtype, device=x.device)
@@ -137,7 +140,7 @@ def _gradients(ctx: Any, dy: Tensor | None, dtotal: Tensor | None, *_: Any) -> t
     dy = torch.zeros_like(x) if dy is None else dy
     dx, dw, db = _backward(dy, dtotal if ctx.added else None, x, weight, ctx.biased, mean, scale, *ctx.settings)
     added, dw, db = dx if ctx.added else None, None if weight is None else dw, db if ctx.biased else None
-    return dx, added, dw, db, None, None, None, None, None
+    return dx, added, dw, db, None, None, None, None, None, None
 
 
 _forward.register_autograd(_gradients, setup_context=_setup)
@@ -160,9 +163,9 @@ def _torch(
 
 def _fused(
     how: str, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, residual: Tensor | None,
-    rows: int, num_warps: int = 0, programs: int = 0,
+    rows: int, num_warps: int = 0, programs: int = 0, step: int = 0,
 ) -> Any:  # fmt: skip
-    y, total, *_ = _forward(x, residual, weight, bias, eps, how, rows, num_warps, programs)
+    y, total, *_ = _forward(x, residual, weight, bias, eps, how, rows, num_warps, programs, step)
     return y if residual is None else (y, total)
 
 
@@ -233,12 +236,12 @@ OPERATION = register(
             "triton": Implementation(
                 "triton",
                 _triton,
-                {**by_rows.TILES, "programs": (128, 256, 512, 1024)},
-                (by_rows.fits,),
-                default={"rows": 1, "num_warps": 8, "programs": 512},
-                suited=by_rows.suited,
-                refuses=by_rows.needs_gpu_and_narrow_rows,
-                files=("kernels.rowwise.layer_norm_triton", "kernels.rowwise.rows"),
+                {**steps.TILES, "programs": (128, 256, 512, 1024)},
+                (steps.fits,),
+                default={"rows": 1, "num_warps": 8, "step": 0, "programs": 512},
+                suited=steps.suited,
+                refuses=steps.needs_gpu_and_a_backward_pass_that_fits,
+                files=("kernels.rowwise.layer_norm_triton", "kernels.rowwise.rows_triton", "kernels.rowwise.rows"),
             ),
         },
         inputs=_inputs,

@@ -17,6 +17,7 @@ from kernels.dispatch import tuned
 from kernels.dispatch.compiled import compiled
 from kernels.dispatch.registry import Choice, Implementation, Operation, Problem, register
 from kernels.rowwise import rows as by_rows
+from kernels.rowwise import steps
 
 EPS = 1e-6
 
@@ -30,7 +31,7 @@ def rms_norm_reference(x: Tensor, weight: Tensor | None = None, eps: float = EPS
 
 @torch.library.custom_op("tessera::rms_norm", mutates_args=())
 def _forward(
-    x: Tensor, weight: Tensor | None, eps: float, how: str, rows: int, num_warps: int, programs: int
+    x: Tensor, weight: Tensor | None, eps: float, how: str, rows: int, num_warps: int, programs: int, step: int = 0
 ) -> tuple[Tensor, Tensor]:
     """(y, r); r: [N]."""
     x2, y = by_rows.flat(x), torch.empty_like(x, memory_format=torch.contiguous_format)
@@ -39,22 +40,25 @@ def _forward(
         if how == "triton":
             from kernels.rowwise import rms_norm_triton
 
-            rms_norm_triton.forward(x2, weight, by_rows.flat(y), scale, eps, rows, num_warps)
+            rms_norm_triton.forward(x2, weight, by_rows.flat(y), scale, eps, rows, num_warps, step)
         else:
             _blocked_forward(x2, weight, by_rows.flat(y), scale, eps, rows)
     return y, scale
 
 
 @_forward.register_fake
-def _(x: Tensor, weight: Tensor | None, eps: float, how: str, rows: int, num_warps: int, programs: int) -> Any:
+def _(
+    x: Tensor, weight: Tensor | None, eps: float, how: str, rows: int, num_warps: int, programs: int, step: int = 0
+) -> Any:
     y = torch.empty_like(x, memory_format=torch.contiguous_format)
     return y, torch.empty(by_rows.count(x), dtype=by_rows.wide(x), device=x.device)
 
 
 @torch.library.custom_op("tessera::rms_norm_backward", mutates_args=())
 def _backward(
-    dy: Tensor, x: Tensor, weight: Tensor | None, scale: Tensor, how: str, rows: int, num_warps: int, programs: int
-) -> tuple[Tensor, Tensor]:
+    dy: Tensor, x: Tensor, weight: Tensor | None, scale: Tensor, how: str, rows: int, num_warps: int, programs: int,
+    step: int = 0,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """(dx, dw); dw is empty if there is no gain."""
     dy2, x2, dx = by_rows.flat(dy), by_rows.flat(x), torch.empty_like(x, memory_format=torch.contiguous_format)
     dw = None if weight is None else torch.zeros(weight.shape, dtype=scale.dtype, device=x.device)
@@ -62,7 +66,7 @@ def _backward(
         if how == "triton":
             from kernels.rowwise import rms_norm_triton
 
-            dw = rms_norm_triton.backward(dy2, x2, weight, scale, by_rows.flat(dx), rows, num_warps, programs)
+            dw = rms_norm_triton.backward(dy2, x2, weight, scale, by_rows.flat(dx), rows, num_warps, programs, step)
         else:
             _blocked_backward(dy2, x2, weight, scale, by_rows.flat(dx), dw, rows)
     return dx, x.new_empty(0) if weight is None or dw is None else dw.to(weight.dtype)
@@ -70,8 +74,9 @@ def _backward(
 
 @_backward.register_fake
 def _(
-    dy: Tensor, x: Tensor, weight: Tensor | None, scale: Tensor, how: str, rows: int, num_warps: int, programs: int
-) -> Any:
+    dy: Tensor, x: Tensor, weight: Tensor | None, scale: Tensor, how: str, rows: int, num_warps: int, programs: int,
+    step: int = 0,
+) -> Any:  # fmt: skip
     dx = torch.empty_like(x, memory_format=torch.contiguous_format)
     return dx, x.new_empty(0) if weight is None else torch.empty_like(weight)
 
@@ -85,7 +90,7 @@ def _setup(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
 def _gradients(ctx: Any, dy: Tensor, _: Tensor | None) -> tuple:
     x, weight, scale = ctx.saved_tensors
     dx, dw = _backward(dy, x, weight, scale, *ctx.settings)
-    return dx, None if weight is None else dw, None, None, None, None, None
+    return dx, None if weight is None else dw, None, None, None, None, None, None
 
 
 _forward.register_autograd(_gradients, setup_context=_setup)
@@ -127,9 +132,9 @@ def _blocked(x: Tensor, weight: Tensor | None = None, eps: float = EPS, *, rows:
 
 
 def _triton(
-    x: Tensor, weight: Tensor | None = None, eps: float = EPS, *, rows: int, num_warps: int, programs: int
+    x: Tensor, weight: Tensor | None = None, eps: float = EPS, *, rows: int, num_warps: int, programs: int, step: int
 ) -> Tensor:
-    return _forward(x, weight, eps, "triton", rows, num_warps, programs)[0]
+    return _forward(x, weight, eps, "triton", rows, num_warps, programs, step)[0]
 
 
 def rms_norm(x: Tensor, weight: Tensor | None = None, eps: float = EPS, *, config: Choice | None = None) -> Tensor:
@@ -156,12 +161,12 @@ OPERATION = register(
             "triton": Implementation(
                 "triton",
                 _triton,
-                {**by_rows.TILES, "programs": (128, 256, 512, 1024)},
-                (by_rows.fits,),
-                default={"rows": 1, "num_warps": 8, "programs": 512},
-                suited=by_rows.suited,
-                refuses=by_rows.needs_gpu_and_narrow_rows,
-                files=("kernels.rowwise.rms_norm_triton", "kernels.rowwise.rows"),
+                {**steps.TILES, "programs": (128, 256, 512, 1024)},
+                (steps.fits,),
+                default={"rows": 1, "num_warps": 8, "step": 0, "programs": 512},
+                suited=steps.suited,
+                refuses=steps.needs_gpu_and_a_backward_pass_that_fits,
+                files=("kernels.rowwise.rms_norm_triton", "kernels.rowwise.rows_triton", "kernels.rowwise.rows"),
             ),
         },
         inputs=_inputs,

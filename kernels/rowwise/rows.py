@@ -1,7 +1,8 @@
 """Shared by operations on rows: [N, C] views of any tensor, tiles of rows, and the tiles that fit a processor.
 
-Each program of a Triton kernel holds `rows` whole rows in registers, so each number is read and written once. On a CPU,
-a block of rows goes through all steps of a formula while it is in the cache. N rows, C columns.
+Each program of a Triton kernel holds `rows` whole rows in registers, so each number is read and written once; wide rows
+may be read in steps (`kernels.rowwise.steps`). On a CPU, a block of rows goes through all steps of a formula while it
+is in the cache. N rows, C columns.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from kernels.dispatch import tuned
 from kernels.dispatch.compiled import compiled
 from kernels.dispatch.registry import Choice, Implementation, Operation, Problem, register
 from kernels.rowwise import rows as by_rows
+from kernels.rowwise import steps
 
 
 def softmax_reference(x: Tensor) -> Tensor:
@@ -24,13 +25,13 @@ def softmax_reference(x: Tensor) -> Tensor:
 
 
 @torch.library.custom_op("tessera::softmax", mutates_args=())
-def _forward(x: Tensor, how: str, rows: int, num_warps: int) -> Tensor:
+def _forward(x: Tensor, how: str, rows: int, num_warps: int, step: int = 0) -> Tensor:
     x2, y = by_rows.flat(x), torch.empty_like(x, memory_format=torch.contiguous_format)
     y2 = by_rows.flat(y)
     if x.numel() and how == "triton":
         from kernels.rowwise import softmax_triton
 
-        softmax_triton.forward(x2, y2, rows, num_warps)
+        softmax_triton.forward(x2, y2, rows, num_warps, step)
     elif x.numel():
         for part in by_rows.parts(len(x2), rows):
             wide = x2[part].to(by_rows.wide(x))
@@ -41,18 +42,18 @@ def _forward(x: Tensor, how: str, rows: int, num_warps: int) -> Tensor:
 
 
 @_forward.register_fake
-def _(x: Tensor, how: str, rows: int, num_warps: int) -> Tensor:
+def _(x: Tensor, how: str, rows: int, num_warps: int, step: int = 0) -> Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
 @torch.library.custom_op("tessera::softmax_backward", mutates_args=())
-def _backward(dy: Tensor, y: Tensor, how: str, rows: int, num_warps: int) -> Tensor:
+def _backward(dy: Tensor, y: Tensor, how: str, rows: int, num_warps: int, step: int = 0) -> Tensor:
     dx = torch.empty_like(y, memory_format=torch.contiguous_format)
     dy2, y2, dx2 = by_rows.flat(dy), by_rows.flat(y.contiguous()), by_rows.flat(dx)
     if y.numel() and how == "triton":
         from kernels.rowwise import softmax_triton
 
-        softmax_triton.backward(dy2, y2, dx2, rows, num_warps)
+        softmax_triton.backward(dy2, y2, dx2, rows, num_warps, step)
     elif y.numel():
         for part in by_rows.parts(len(y2), rows):
             wide = y2[part].to(by_rows.wide(y))
@@ -62,7 +63,7 @@ def _backward(dy: Tensor, y: Tensor, how: str, rows: int, num_warps: int) -> Ten
 
 
 @_backward.register_fake
-def _(dy: Tensor, y: Tensor, how: str, rows: int, num_warps: int) -> Tensor:
+def _(dy: Tensor, y: Tensor, how: str, rows: int, num_warps: int, step: int = 0) -> Tensor:
     return torch.empty_like(y, memory_format=torch.contiguous_format)
 
 
@@ -72,7 +73,7 @@ def _setup(ctx: Any, inputs: tuple, output: Tensor) -> None:
 
 
 def _gradients(ctx: Any, dy: Tensor) -> tuple:
-    return _backward(dy, *ctx.saved_tensors, *ctx.settings), None, None, None
+    return _backward(dy, *ctx.saved_tensors, *ctx.settings), None, None, None, None
 
 
 _forward.register_autograd(_gradients, setup_context=_setup)
@@ -87,8 +88,8 @@ def _blocked(x: Tensor, *, rows: int) -> Tensor:
     return _forward(x, "blocked", rows, 0)
 
 
-def _triton(x: Tensor, *, rows: int, num_warps: int) -> Tensor:
-    return _forward(x, "triton", rows, num_warps)
+def _triton(x: Tensor, *, rows: int, num_warps: int, step: int) -> Tensor:
+    return _forward(x, "triton", rows, num_warps, step)
 
 
 def softmax(x: Tensor, *, config: Choice | None = None) -> Tensor:
@@ -112,12 +113,12 @@ OPERATION = register(
             "triton": Implementation(
                 "triton",
                 _triton,
-                by_rows.TILES,
-                (by_rows.fits,),
-                default={"rows": 1, "num_warps": 8},
-                suited=by_rows.suited,
-                refuses=by_rows.needs_gpu_and_narrow_rows,
-                files=("kernels.rowwise.softmax_triton", "kernels.rowwise.rows"),
+                steps.TILES,
+                (steps.fits,),
+                default={"rows": 1, "num_warps": 8, "step": 0},
+                suited=steps.suited,
+                refuses=by_rows.needs_gpu,
+                files=("kernels.rowwise.softmax_triton", "kernels.rowwise.rows_triton", "kernels.rowwise.rows"),
             ),
         },
         inputs=_inputs,

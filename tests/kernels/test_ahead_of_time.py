@@ -46,6 +46,12 @@ build("rowwise.layer_norm._backward", 4, tiles, **norm)
 build("rowwise.layer_norm._backward", 4, {**tiles, **none(("dtotal_ptr", "w_ptr", "dw_ptr", "db_ptr"))}, **norm)
 build("rowwise.softmax._forward", 4, tiles, **norm)
 build("rowwise.softmax._backward", 4, tiles, **norm)
+stepped = {"WIDE": tl.float32, "STEP": 4096}
+build("rowwise.rms_norm._forward_in_steps", 8, {**stepped, "EPS": 1e-6}, **norm)
+build("rowwise.layer_norm._forward_in_steps", 8, {**stepped, "EPS": 1e-5}, **norm)
+build("rowwise.layer_norm._forward_in_steps", 8, {**stepped, "EPS": 1e-5, **plain}, **norm)
+build("rowwise.softmax._forward_in_steps", 8, stepped, **norm)
+build("rowwise.softmax._backward_in_steps", 8, stepped, **norm)
 for gate in ("silu", "gelu", "gelu_tanh", "identity"):
     gated = {"GATE": gate, "WIDE": tl.float32, "BLOCK": 1024}
     build("rowwise.gated_activation._forward", 4, gated, h_ptr=half, y_ptr=half)
@@ -79,7 +85,7 @@ def test_every_row_wise_kernel_compiles_for_an_h100(root, tmp_path):
     environment |= {"TRITON_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(root)}
     done = subprocess.run([sys.executable, "-c", CODE], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert len(set(done.stdout.split())) == 17
+    assert len(set(done.stdout.split())) == 21
 
 
 TILES = """

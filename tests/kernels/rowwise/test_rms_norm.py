@@ -69,6 +69,6 @@ def test_a_configuration_at_the_call_is_checked():
 
 
 def test_a_row_too_wide_for_a_program_is_left_to_others():
-    wide = OPERATION.problem("cuda", "bfloat16", (4, 2**17), (False,))
+    wide = OPERATION.problem("cuda", "bfloat16", (4, 2**17), (True,))
     assert OPERATION.implementations["triton"].refuses(wide) == "a program holds at most 65536 columns"
     assert OPERATION.default_choice(wide) == Choice.of("torch")
