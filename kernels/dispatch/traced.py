@@ -9,4 +9,4 @@ def hint(size: int) -> int:
 
     if hasattr(symbolic_shapes, "optimization_hint"):  # since torch 2.12
         return symbolic_shapes.optimization_hint(size, fallback=1)
-    return symbolic_shapes.hint_int(size, fallback=1)  # type: ignore[attr-defined]
+    return symbolic_shapes.size_hint(size, fallback=1)  # type: ignore[attr-defined]

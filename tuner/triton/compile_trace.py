@@ -8,10 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 
 from kernels.dispatch.traced import hint
+
+_kernels: WeakValueDictionary[int, Any] = WeakValueDictionary()  # by number: torch 2.11 takes no object as a constant
+
+
+def numbered(kernel: Any) -> int:
+    """The number under which a trace finds `kernel`."""
+    number = id(kernel)
+    _kernels[number] = kernel
+    return number
 
 
 def usual_device() -> str:
@@ -34,15 +44,17 @@ def described(arguments: Mapping[str, Any]) -> tuple[tuple, ...]:
     return tuple(found)
 
 
-def settings_of_trace(kernel: Any, described: tuple[tuple, ...]) -> tuple[tuple[str, Any], ...]:
-    """The settings that the call uses. They are looked up outside of the trace, which would otherwise guard on
-    everything that the look-up reads."""
+def settings_of_trace(number: int, described: tuple[tuple, ...]) -> tuple[tuple[str, Any], ...]:
+    """The settings that the call of the kernel with this number uses.
+
+    They are looked up outside of the trace, which would otherwise guard on everything that the look-up reads.
+    """
     arguments = {
         name: torch.empty(more[0], dtype=more[1], device="meta") if len(more) > 1 else more[0]
         for name, *more in described
     }
     devices = [each[3] for each in described if len(each) > 2]
-    settings = kernel.of_trace(arguments, devices[0] if devices else usual_device()).config.all_kwargs()
+    settings = _kernels[number].of_trace(arguments, devices[0] if devices else usual_device()).config.all_kwargs()
     if settings.get("num_ctas") == 1:  # the default; torch.compile accepts no other value
         del settings["num_ctas"]
     return tuple(settings.items())

@@ -37,7 +37,7 @@ from tuner.space import TuningSpace
 from tuner.triton import case as cases
 from tuner.triton.buffers import Buffers
 from tuner.triton.case import Case, Launch
-from tuner.triton.compile_trace import described, settings_of_trace, usual_device
+from tuner.triton.compile_trace import described, numbered, settings_of_trace, usual_device
 from tuner.triton.enabled import reason_not_to_tune
 from tuner.triton.jit_source import function_of, source
 from tuner.triton.kernel_bench import Clocked, Injected, KernelBench, Timer
@@ -164,6 +164,7 @@ class TunedKernel:
         self.best_config: Any = None
         self._untuned: dict[tuple, Served] = {}  # what keys use while tuning is disabled
         self._lock = threading.RLock()
+        self._number = numbered(self)
 
     def _check(self, what: str, names: Iterable[str], known: Sequence[str]) -> None:
         for name in names:
@@ -181,7 +182,7 @@ class TunedKernel:
         Raises RuntimeError if no configuration runs.
         """
         if torch.compiler.is_compiling():
-            settings = settings_of_trace(self, described({**dict(zip(self.arg_names, args)), **kwargs}))
+            settings = settings_of_trace(self._number, described({**dict(zip(self.arg_names, args)), **kwargs}))
             return self.fn[grid](*args, **kwargs, **dict(settings))
         arguments = {**dict(zip(self.arg_names, args)), **kwargs}
         key = self._key(arguments)

@@ -130,12 +130,12 @@ def test_steps_are_tried_for_wide_rows_only(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("columns", [1, 100, 4096, 8192, 8193, 16384, 32768, 65536])
+@pytest.mark.parametrize("columns", [1, 100, 4096, 8192, 8193, 16384, 32768, 65536, 65537])
 def test_the_configuration_for_a_width_is_legal(name, columns):
     for gradients in (False, True):
         chosen = operation(name).implementations["triton"].default_for(problem(name, columns, gradients))
         assert chosen in legal(name, columns, gradients)
-        assert bool(chosen["step"]) == (columns > 8192)
+        assert bool(chosen["step"]) == (columns > rows.WIDEST)
 
 
 def test_a_backward_pass_over_whole_rows_has_the_warps_for_them():

@@ -1,11 +1,24 @@
 import gc
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.measure.measure import ProcessorClock, Timing, clock_of, compare, measure, timing
+from tuner.measure import measure as clocks
+from tuner.measure.measure import (
+    SPINS,
+    CudaClock,
+    CudaWallClock,
+    ProcessorClock,
+    Timing,
+    clock_of,
+    compare,
+    measure,
+    timing,
+)
 
 
 class Machine:
@@ -174,3 +187,91 @@ def test_twice_the_work_takes_longer_on_the_gpu():
     timings = measure({"one": lambda: x @ x, "eight": lambda: [x @ x for _ in range(8)]}, device="cuda")
 
     assert compare(timings["eight"], timings["one"]).low > 1
+
+
+class Gpu:
+    """A pretended GPU: the processor launches work, and the GPU does it in order, later. Times in milliseconds."""
+
+    def __init__(self):
+        self.host = self.free = 0.0  # the time of the processor; when the GPU has done everything launched so far
+
+    def launch(self, busy: float, host: float = 0.0) -> None:
+        """The processor needs `host` to launch work of `busy`."""
+        self.host += host
+        self.free = max(self.free, self.host) + busy
+
+    def patch(self, monkeypatch) -> CudaClock:
+        gpu = self
+
+        class Event:
+            def __init__(self, enable_timing):
+                pass
+
+            def record(self):
+                self.at = max(gpu.free, gpu.host)
+
+            def query(self):
+                return gpu.host >= self.at
+
+            def synchronize(self):
+                gpu.host = max(gpu.host, self.at)
+
+            def elapsed_time(self, end):
+                return end.at - self.at
+
+        class Buffer:
+            def zero_(self):
+                gpu.launch(0.08)
+
+        monkeypatch.setattr(torch, "empty", lambda *_, **__: Buffer())
+        monkeypatch.setattr(torch.cuda, "Event", Event)
+        monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
+        monkeypatch.setattr(torch.cuda, "synchronize", lambda _: setattr(gpu, "host", max(gpu.host, gpu.free)))
+        monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: gpu.launch(cycles / SPINS), raising=False)
+        seconds = SimpleNamespace(
+            perf_counter=lambda: gpu.host / 1e3,
+            perf_counter_ns=lambda: gpu.host * 1e6,
+            monotonic=lambda: gpu.host / 1e3,
+        )
+        monkeypatch.setattr(clocks, "time", seconds)
+        return CudaClock(torch.device("cuda"))
+
+
+@pytest.mark.parametrize("launches", [1, 3])
+@pytest.mark.parametrize("host", [0.01, 0.3, 4.0])
+def test_the_time_on_a_gpu_leaves_out_the_launch(monkeypatch, host, launches):
+    gpu = Gpu()
+    clock = gpu.patch(monkeypatch)
+
+    def call():
+        for _ in range(launches):
+            gpu.launch(0.05, host)
+
+    for _ in range(3):
+        assert clock.time(call) == pytest.approx(launches * 0.05)
+
+
+def test_a_call_that_waits_for_the_gpu_is_timed_nevertheless(monkeypatch):
+    gpu = Gpu()
+    clock = gpu.patch(monkeypatch)
+
+    def call():
+        gpu.launch(1.0)
+        torch.cuda.synchronize(None)  # as `.item()` does
+        gpu.launch(1.0, host=0.5)
+
+    assert clock.time(call) == pytest.approx(2.5)
+
+
+def test_a_first_call_that_compiles_for_minutes_makes_no_long_spin(monkeypatch):
+    gpu = Gpu()
+    clock = gpu.patch(monkeypatch)
+    hosts = iter([60_000.0, *[0.1] * 99])
+    assert clock.time(lambda: gpu.launch(0.05, next(hosts))) == pytest.approx(0.05)
+    assert gpu.host < 60_100
+
+
+def test_latency_on_a_gpu_includes_the_launch(monkeypatch):
+    gpu = Gpu()
+    gpu.patch(monkeypatch)
+    assert CudaWallClock(torch.device("cuda")).time(lambda: gpu.launch(0.05, 0.3)) == pytest.approx(0.35)
