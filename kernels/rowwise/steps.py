@@ -1,9 +1,9 @@
 """The columns that a program of a Triton kernel holds at a time: a whole row, or a step of it.
 
-A program that holds a whole row reads it once. But the registers of a wide row fill a multiprocessor, so the next row is
-not loaded while it computes: on an H100 softmax keeps 99% of the copy bandwidth at 16,384 columns, and 75% at 32,768. A
-program that goes over one row in steps reads it twice, the second time from the level-2 cache, and the row may be of any
-width. Steps were not measured on a GPU yet, so the default uses them only for rows that no program can hold.
+A program that holds a whole row reads it once. But the registers of a wide row fill a multiprocessor, so the next row
+is not loaded while it computes: on an H100 softmax keeps 99% of the copy bandwidth at 16,384 columns, and 75% at
+32,768. A program that goes over one row in steps reads it twice, the second time from the level-2 cache, and the row
+may be of any width. Steps were not measured on a GPU yet, so the default uses them only for rows that no program holds.
 """
 
 from __future__ import annotations
