@@ -19,7 +19,7 @@ Kind = Literal["train", "probe"]
 
 
 class FailureKind(StrEnum):
-    """Why a unit gave no result. Only a unit whose worker was lost is tried again: others would fail the same way."""
+    """Why a unit gave no result. Only a unit whose process ended is tried again: others would fail the same way."""
 
     OUT_OF_MEMORY = "out of memory"
     NOT_FINITE = "not finite"
@@ -29,10 +29,12 @@ class FailureKind(StrEnum):
     PROBE_ERROR = "probe error"  # an objective that scores the untrained model raised an error
     TASK_ERROR = "task error"
     WORKER_LOST = "worker lost"
+    CRASHED = "crashed"  # the process that ran it ended by itself, as often as `limits.attempts` allows
 
     @property
     def retried(self) -> bool:
-        return self is FailureKind.WORKER_LOST
+        """Whether the unit is tried again, as often as `limits.attempts` allows."""
+        return self in (FailureKind.WORKER_LOST, FailureKind.CRASHED)
 
 
 @dataclass(frozen=True)

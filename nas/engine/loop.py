@@ -65,7 +65,7 @@ class Search:
         self.objectives = factory.objectives(self.config)
         self.proposer = session.proposer(self.config, self.store, self.study, self.objectives, self.reporter.say)
         attempts = self.config.limits.attempts
-        self.units = Units(self.store, self.study, self.proposer, attempts=attempts)
+        self.units = Units(self.store, self.study, self.proposer, attempts=attempts, crashed=self._crashed)
         self._running: dict[tuple[int, int, str], Unit] = {}
         self._recovered = -math.inf
         self._stopping = False
@@ -167,6 +167,9 @@ class Search:
             return [unit]
         self._recovered = now
         return []
+
+    def _crashed(self, unit: Unit, outcome: Outcome) -> None:
+        self.reporter.ended(unit, {}, outcome.failure, outcome)
 
     def _time_is_up(self) -> bool:
         minutes = self.config.budget.minutes

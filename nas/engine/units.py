@@ -6,7 +6,7 @@ The search loop, `nas ask`, `nas tell` and the Python study all use it.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from nas.engine import leases
@@ -14,7 +14,7 @@ from nas.engine.leases import Heartbeat
 from nas.engine.proposer import Proposer
 from nas.errors import StoreError
 from nas.store import Ending, Store, Study, Unit, UnitKind
-from nas.work import Failure, Outcome
+from nas.work import Failure, FailureKind, Outcome
 
 
 @dataclass(frozen=True)
@@ -34,21 +34,38 @@ class Ended:
 class Units:
     """The units of one study that this process works on.
 
-    attempts: how often a unit may be tried whose worker is lost. heartbeat: renews the leases of held units; without it
-    the holder renews them itself.
+    attempts: how often a unit may be tried whose worker is lost or whose process ends. heartbeat: renews the leases of
+    held units; without it the holder renews them itself. crashed: called with each unit that was tried that often.
     """
 
     def __init__(
-        self, store: Store, study: Study, proposer: Proposer, *, attempts: int, heartbeat: Heartbeat | None = None
+        self,
+        store: Store,
+        study: Study,
+        proposer: Proposer,
+        *,
+        attempts: int,
+        heartbeat: Heartbeat | None = None,
+        crashed: Callable[[Unit, Outcome], None] = lambda unit, outcome: None,
     ) -> None:
         self.store, self.study, self.proposer = store, study, proposer
-        self.attempts, self.heartbeat = attempts, heartbeat
+        self.attempts, self.heartbeat, self.crashed = attempts, heartbeat, crashed
 
     def abandoned(self, owner: str, seconds: float) -> Unit | None:
-        """A unit that is queued, or whose lease ran out, or whose process has ended, now leased to `owner`."""
+        """A unit that is queued, or whose lease ran out, or whose process has ended, now leased to `owner`.
+
+        A unit that was tried as often as it may be has ended the processes that ran it: it fails as crashed.
+        """
         gone = leases.dead(holder.name for holder in self.store.owners(self.study.id))
-        found = self.store.lease(self.study.id, owner, 1, seconds, dead_owners=gone)
-        return found[0] if found else None
+        while found := self.store.lease(self.study.id, owner, 1, seconds, dead_owners=gone):
+            (unit,) = found
+            if unit.attempt - unit.released <= self.attempts:
+                return unit
+            failure = Failure(FailureKind.CRASHED, _why_crashed(self.attempts))
+            outcome = Outcome(trial=unit.number, rung=unit.rung, kind=unit.kind.value, seconds=0.0, failure=failure)
+            if self._fail(unit, outcome, failure, {}).recorded:
+                self.crashed(unit, outcome)
+        return None
 
     def hold(self, unit: Unit) -> None:
         """Keep the lease of `unit` alive until it ends."""
@@ -109,3 +126,11 @@ class Units:
     def _drop(self, unit: Unit) -> None:
         if self.heartbeat:
             self.heartbeat.drop(unit.id)
+
+
+def _why_crashed(attempts: int) -> str:
+    times = "once" if attempts == 1 else f"{attempts} times"
+    return (
+        f"The unit was started {times}, and each time the process that ran it ended without a result or let its lease "
+        "run out (`limits.attempts`)."
+    )

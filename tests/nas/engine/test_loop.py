@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -252,6 +253,35 @@ def test_a_lost_worker_is_replaced_up_to_the_limit(describe, search, table):
     assert tried[2] == tried[5] == 3 and tried.total() == 12 + 4
     assert [trial.number for trial in trials if trial.state is TrialState.FAILED] == [5]
     assert trials[5].error_kind == "worker lost"
+
+
+@pytest.mark.parametrize("ended", [2, 3, 7])
+def test_a_unit_that_ends_each_process_that_runs_it_fails_as_crashed(ended, describe, search, table):
+    config = describe(budget="{trials: 4}")  # with three attempts
+    with pytest.raises(Breakdown):
+        search(config, breaking(table, 2))
+    with launch.open_for(config) as store:
+        study = store.study("tried")
+        for number in range(ended):  # processes that took the unit and ended: their leases ran out
+            assert [each.number for each in store.lease(study.id, f"gone {number}", 1, 0.0)] == [1]
+            time.sleep(0.01)
+    tried = Counter()
+
+    def counted(work, progress=None):
+        tried[work.trial] += 1
+        return table(work)
+
+    result = search(config, counted)
+    trials = result.store.trials(result.study.id)
+    units = result.store.units(result.study.id, 1)
+    result.store.close()
+    states = [trial.state for trial in trials]
+    if ended < 3:
+        assert states == [TrialState.COMPLETE] * 4 and tried[1] == 1
+        return
+    assert states == [TrialState.COMPLETE, TrialState.FAILED, TrialState.COMPLETE, TrialState.COMPLETE]
+    assert tried[1] == 0 and trials[1].error_kind == units[0].error_kind == "crashed"
+    assert "started 3 times" in trials[1].error_text and "limits.attempts" in trials[1].error_text
 
 
 def test_a_loss_that_is_no_number_is_a_failure(describe, search, table):
