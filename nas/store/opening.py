@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sqlite3
 import tempfile
@@ -17,6 +18,8 @@ from nas.store.reading import Reader
 from nas.store.store import Store
 
 SHOWN = 5  # names of tables in a message
+LARGEST_KEPT = 64 * 2**20  # bytes of a migrated copy that are kept in memory
+_last_migrated: dict[bytes, bytes] = {}  # the hash of a file before its migration -> the file afterwards
 
 
 def open_store(
@@ -118,8 +121,21 @@ def _current_copy(database: Database, wait: float) -> Reader:
         database.close()
         current = Database(parse(path), wait=wait)
         current.place = database.place
-        current.migrate(lambda connection: migrate(connection, current.place))
+        _bring_up_to_date(current, path)
     except BaseException:
         folder.cleanup()
         raise
     return Reader(current, folder)
+
+
+def _bring_up_to_date(database: Database, path: Path) -> None:
+    """Migrate the SQLite file at `path`. A command opens its study several times, so the last result is used again."""
+    before = hashlib.sha256(path.read_bytes()).digest()
+    after = _last_migrated.get(before)
+    if after is not None:
+        path.write_bytes(after)
+        return
+    database.migrate(lambda connection: migrate(connection, database.place))
+    _last_migrated.clear()
+    if path.stat().st_size <= LARGEST_KEPT:
+        _last_migrated[before] = path.read_bytes()

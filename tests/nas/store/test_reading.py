@@ -112,3 +112,16 @@ def test_a_name_with_signs_of_a_url_is_a_file(file):
     path = file.rename(file.with_name("a ?b=1#c%20.db"))
     with open_reader(path) as reader:
         assert reader.study("quick").name == "quick"
+
+
+def test_an_upgraded_copy_shows_what_was_changed_since_the_last_one(tmp_path):
+    path = tmp_path / "finished.db"
+    path.write_bytes(gzip.decompress(KEPT.read_bytes()))
+    for name in ("finished", "finished", "renamed"):
+        with sqlite3.connect(path) as connection:
+            connection.execute("UPDATE study SET name = ?", [name])
+        connection.close()
+        with open_reader(path) as reader:
+            (study,) = reader.studies()
+            assert study.name == name
+            assert reader.trials(study.id)
