@@ -18,7 +18,7 @@ from nas.finals.entrants import Baselines, Entrant
 from nas.finals.plan import Options, plan
 from nas.finals.runs import Recorded, Run, final_runs, tuning_runs, winner_runs
 from nas.objectives.contract import Objective
-from nas.store import Refusal, Store, Study, TrialAdded, Unit
+from nas.store import Refusal, Store, Study, Trial, TrialAdded, TrialState, Unit
 
 
 class Finals:
@@ -32,6 +32,8 @@ class Finals:
         self.config, self.store, self.study = config, store, study
         self.objective = objectives[0]
         self.plan = plan(config)
+        self._trials: dict[int, Trial] = {}  # by number, as read last
+        self._first = 0  # all final trials before this number are complete, so they are not read again
 
     def next_units(self, owner: str, seconds: float) -> list[Unit]:
         """The next unit of the finals that no process has started, leased; none if all were started."""
@@ -72,7 +74,11 @@ class Finals:
 
     def recorded(self) -> Recorded:
         """The trials of the finals as the store has them now."""
-        return Recorded(self.store.trials(self.study.id, purposes=("final",), light=True))
+        read = self.store.trials(self.study.id, purposes=("final",), first=self._first, light=True)
+        self._trials |= {each.number: each for each in read}
+        open_or_failed = (each.number for each in read if each.state is not TrialState.COMPLETE)
+        self._first = min(open_or_failed, default=max(self._trials, default=-1) + 1)
+        return Recorded(self._trials.values())
 
     def _ready(self, recorded: Recorded) -> Iterator[Run]:
         """The runs whose options are known: of finalists and controls, then of baselines once the winner is known."""

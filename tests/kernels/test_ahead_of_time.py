@@ -93,10 +93,13 @@ import re, subprocess, tempfile, warnings
 warnings.simplefilter("ignore")
 import triton
 from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.compiler import CUDABackend
 from triton.compiler import ASTSource
 from kernels.attention import kernels_triton as kernels
 from kernels.attention.attention import OPERATION
 from kernels.attention.problems import suited
+
+CUDABackend.make_cubin = lambda *given: b""  # ptxas runs below, where it says what it spills
 
 GIVEN = {"seed": "*i64", "packing": "*i32", "bias": "*bf16", "scale": "fp32", "bias_by": ("i64", "i32")}
 GIVEN |= {"lse_ptr": "*fp32", "delta_ptr": "*fp32"}

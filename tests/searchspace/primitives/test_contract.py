@@ -1,6 +1,7 @@
 """What every primitive promises, held against every registered one; a new primitive is tested with no line added."""
 
 import copy
+import functools
 import math
 import pickle
 from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
@@ -40,7 +41,40 @@ DEFAULTS = [case for case in CAUSAL + BOTH_WAYS if "-defaults-" in case.id]
 HIDING_PADDING = [case for case in CAUSAL + BOTH_WAYS if getattr(case.values[0].config, "hides_padding", True)]
 # `aot_eager` without its decisions what to compute again in the backward pass, which take a third of its time.
 TRACED = aot_autograd(fw_compiler=nop, partition_fn=default_partition)
+# Compiled and exported in groups: what a call of the compiler takes, whatever it compiles, is a third of the time.
+GROUPS = [DEFAULTS[start : start + 8] for start in range(0, len(DEFAULTS), 8)]
 KINDS = [kind for role in ("block", "norm", "position") for kind in primitives(role)]
+
+
+def _every(cases):
+    """Run a test with every configuration of a block, one after the other: one test a block, not one a configuration.
+
+    pytest's own work for a test takes longer than most checks here. A failure names the configuration.
+    """
+    blocks = {}
+    for case in cases:
+        kind, ways = case.values[0].type, case.id.rpartition("-")[2]
+        blocks.setdefault(f"{kind.role}-{kind.name}-{ways}", []).append(case)
+
+    def decorate(test):
+        @functools.wraps(test)
+        def test_of_a_block(cases):
+            for case in cases:
+                torch.default_generator.manual_seed(0)
+                try:
+                    test(case.values[0])
+                except BaseException as error:
+                    error.add_note(f"in {case.id}")
+                    raise
+
+        del test_of_a_block.__wrapped__  # pytest would ask for its parameters
+        return pytest.mark.parametrize("cases", blocks.values(), ids=blocks)(test_of_a_block)
+
+    return decorate
+
+
+def _named(cases):
+    return "+".join(case.id.replace("-defaults", "") for case in cases)  # so that -k finds the group of a block
 
 
 @pytest.fixture(autouse=True)
@@ -90,7 +124,7 @@ def _stream(block, x, pieces, streams=None, position=None):
     return torch.cat(outs, dim=1), streams
 
 
-@pytest.mark.parametrize("configured", CAUSAL + BOTH_WAYS)
+@_every(CAUSAL + BOTH_WAYS)
 def test_keeps_shape_and_dtype_at_any_length(configured):
     block = _built(configured)
     for dtype in (torch.float64, torch.float32):
@@ -102,7 +136,7 @@ def test_keeps_shape_and_dtype_at_any_length(configured):
             assert y.isfinite().all()
 
 
-@pytest.mark.parametrize("configured", CAUSAL)
+@_every(CAUSAL)
 def test_nothing_of_the_future_reaches_the_past(configured):
     block = _built(configured)
     for length, cut in ((7, 3), (131, 70)):
@@ -118,7 +152,7 @@ def test_nothing_of_the_future_reaches_the_past(configured):
             assert gradient[:, cut:].abs().max() == 0
 
 
-@pytest.mark.parametrize("configured", BOTH_WAYS)
+@_every(BOTH_WAYS)
 def test_what_may_look_both_ways_sees_as_much_ahead_as_behind(configured):
     block, x = _built(configured), _input(9).requires_grad_()
     middle = block(x, _context(x))[:, 4]
@@ -130,7 +164,7 @@ def test_what_may_look_both_ways_sees_as_much_ahead_as_behind(configured):
         assert seen.tolist() == seen.flip(0).tolist()
 
 
-@pytest.mark.parametrize("configured", HIDING_PADDING)
+@_every(HIDING_PADDING)
 def test_padded_values_change_nothing_at_real_positions(configured):
     block, x = _built(configured), _input(11)
     padding = torch.ones(B, 11, dtype=torch.bool)
@@ -146,7 +180,7 @@ def test_padded_values_change_nothing_at_real_positions(configured):
     torch.testing.assert_close(expected[:1, :8], alone, atol=1e-12, rtol=1e-12)
 
 
-@pytest.mark.parametrize("configured", CAUSAL + BOTH_WAYS)
+@_every(CAUSAL + BOTH_WAYS)
 def test_a_wholly_padded_sequence_and_memory_give_no_nan(configured):
     block, x = _built(configured), _input(5).requires_grad_()
     context = replace(_context(x, padding=torch.zeros(B, 5, dtype=torch.bool)))
@@ -157,7 +191,7 @@ def test_a_wholly_padded_sequence_and_memory_give_no_nan(configured):
     assert all(value.grad is None or value.grad.isfinite().all() for value in (x, *block.parameters()))
 
 
-@pytest.mark.parametrize("configured", CAUSAL + BOTH_WAYS)
+@_every(CAUSAL + BOTH_WAYS)
 def test_gradients_reach_every_parameter_and_the_input(configured):
     # Long enough for what begins late, and with the losses of parameters that learn from nothing else.
     block, x = _built(configured), _input(131).requires_grad_()
@@ -170,7 +204,7 @@ def test_gradients_reach_every_parameter_and_the_input(configured):
         assert value.grad.abs().max() > 0, name
 
 
-@pytest.mark.parametrize("configured", STREAMING)
+@_every(STREAMING)
 def test_reading_in_pieces_equals_reading_at_once(configured):
     block = _built(configured)
     for pieces in ([1] * 9, [4, 1, 1, 3], [90, 1, 2, 38], [131]):
@@ -179,11 +213,11 @@ def test_reading_in_pieces_equals_reading_at_once(configured):
         torch.testing.assert_close(found, block(x, _context(x)), atol=1e-9, rtol=1e-9)
 
 
-@pytest.mark.parametrize("configured", [case for case in STREAMING if case.id.startswith("block")])
-def test_reading_in_pieces_equals_reading_at_once_with_every_position(configured, request):
+@_every([case for case in STREAMING if case.id.startswith("block")])
+def test_reading_in_pieces_equals_reading_at_once_with_every_position(configured):
     """A block at its defaults with every position however configured, a varied block with each position's defaults."""
     block, pieces, x = _built(configured), [5, 1, 70, 3], _input(79)
-    every = "-defaults-" in request.node.callspec.id
+    every = any(configured is case.values[0] for case in DEFAULTS)
     for case in (case for case in POSITIONS if every or "-defaults-" in case.id):
         position = _built(case.values[0])
         found, _ = _stream(block, x, pieces, position=position)
@@ -191,7 +225,7 @@ def test_reading_in_pieces_equals_reading_at_once_with_every_position(configured
         torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-9, msg=lambda text, id=case.id: f"{id}: {text}")
 
 
-@pytest.mark.parametrize("configured", STREAMING)
+@_every(STREAMING)
 def test_state_takes_the_bytes_that_were_declared(configured):
     for dtype, every in ((torch.float32, ([1], [4, 3], [60, 5, 40], [131])), (torch.bfloat16, ([4, 3], [131]))):
         block = _built(configured, dtype)
@@ -204,7 +238,7 @@ def test_state_takes_the_bytes_that_were_declared(configured):
             assert held == streams.nbytes(), "a slice holds on to more than it shows"
 
 
-@pytest.mark.parametrize("configured", STREAMING)
+@_every(STREAMING)
 def test_beam_search_may_reorder_the_batch_of_the_state(configured):
     block, x, index = _built(configured), _input(9, batch=3), torch.tensor([2, 0, 0])
     _, streams = _stream(block, x[:, :6], [4, 2])
@@ -214,7 +248,7 @@ def test_beam_search_may_reorder_the_batch_of_the_state(configured):
     torch.testing.assert_close(found, block(x, _context(x))[index, 6:], atol=1e-9, rtol=1e-9)
 
 
-@pytest.mark.parametrize("configured", BOTH_WAYS)
+@_every(BOTH_WAYS)
 def test_what_sees_the_future_refuses_to_read_in_pieces(configured):
     block, x = _built(configured), _input(5).requires_grad_()  # a dilated window sees every third position
     block(x, _context(x))[:, 0].sum().backward()
@@ -226,7 +260,7 @@ def test_what_sees_the_future_refuses_to_read_in_pieces(configured):
         torch.testing.assert_close(found, block(x, _context(x)), atol=1e-9, rtol=1e-9)
 
 
-@pytest.mark.parametrize("configured", CAUSAL + BOTH_WAYS)
+@_every(CAUSAL + BOTH_WAYS)
 def test_declared_parameters_and_flops_are_those_of_the_built_module(configured):
     block = _built(configured, torch.float32)
     for length in LENGTHS:
@@ -245,7 +279,7 @@ def test_declared_parameters_and_flops_are_those_of_the_built_module(configured)
         assert cost.expected_flops == cost.flops
 
 
-@pytest.mark.parametrize("configured", CAUSAL + BOTH_WAYS)
+@_every(CAUSAL + BOTH_WAYS)
 def test_declared_activations_are_within_a_quarter_of_what_autograd_keeps(configured):
     block = _built(configured, torch.float32)
     for length in (1, 20, 131):
@@ -274,7 +308,7 @@ def test_memory_grows_no_faster_than_the_declared_work(configured):
         assert peaks[1] <= n_log_n * peaks[0]
 
 
-@pytest.mark.parametrize("configured", CAUSAL + BOTH_WAYS)
+@_every(CAUSAL + BOTH_WAYS)
 def test_bfloat16_is_near_float64(configured):
     block, choices = _built(configured, torch.bfloat16), _choices(configured)
     x = _input(131, torch.bfloat16)
@@ -286,7 +320,7 @@ def test_bfloat16_is_near_float64(configured):
     assert (y.double() - expected).abs().max() <= 8 * 2**-8 * expected.abs().max()
 
 
-@pytest.mark.parametrize("configured", CAUSAL + BOTH_WAYS)
+@_every(CAUSAL + BOTH_WAYS)
 def test_trains_in_mixed_precision(configured):
     block, x = _built(configured, torch.float32), _input(70, torch.float32).requires_grad_()
     padding, choices = torch.rand(B, 70) < 0.8, _choices(configured)
@@ -299,7 +333,7 @@ def test_trains_in_mixed_precision(configured):
     assert all(value.grad.isfinite().all() for value in (x, *block.parameters()))
 
 
-@pytest.mark.parametrize("configured", STREAMING)
+@_every(STREAMING)
 def test_reads_in_pieces_in_mixed_precision(configured):
     block, x = _built(configured, torch.float32), _input(70, torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
@@ -307,41 +341,58 @@ def test_reads_in_pieces_in_mixed_precision(configured):
     assert (streamed - whole).abs().max() <= 8 * 2**-8 * whole.abs().max()
 
 
-@pytest.mark.parametrize("configured", CAUSAL + BOTH_WAYS)
+@_every(CAUSAL + BOTH_WAYS)
 def test_a_state_dict_carries_everything(configured):
     first, second, x = _built(configured), _built(configured), _input(7)
     second.load_state_dict(first.state_dict())
     assert second(x, _context(x)).equal(first(x, _context(x)))
 
 
-@pytest.mark.parametrize("configured", DEFAULTS)
-def test_a_compiled_copy_agrees(configured, monkeypatch):
-    """With its gradients traced; a block that was compiled causally so is traced forward only in both directions."""
+class _Together(torch.nn.Module):
+    """The blocks of several cases, each called on its own."""
+
+    def __init__(self, cases):
+        super().__init__()
+        self.blocks = torch.nn.ModuleList(_built(case.values[0]) for case in cases)
+
+    def forward(self, x, contexts=None):
+        contexts = [_context(x) for _ in self.blocks] if contexts is None else contexts
+        return [block(x, context) for block, context in zip(self.blocks, contexts)]
+
+
+def _agree(cases, found, expected):
+    for case, found_of_case, expected_of_case in zip(cases, found, expected, strict=True):
+        torch.testing.assert_close(
+            found_of_case, expected_of_case, atol=1e-12, rtol=1e-12, msg=lambda text, id=case.id: f"{id}: {text}"
+        )
+
+
+@pytest.mark.parametrize("cases", GROUPS, ids=_named)
+def test_compiled_copies_agree(cases, monkeypatch):
+    """With their gradients traced; a block that was compiled causally so is traced forward only in both directions."""
     monkeypatch.setattr(torch._dynamo.guards, "profile_guard_manager", lambda *_: 0.0)  # it times, and judges nothing
-    torch.compiler.reset()
-    block, x = _built(configured), _input(20)
-    again = not getattr(configured.config, "causal", True) and configured.type.module.capabilities.causal
-    compiled = torch.compile(block, backend="eager" if again else TRACED, fullgraph=True)
-    torch.testing.assert_close(compiled(x, _context(x)), block(x, _context(x)), atol=1e-12, rtol=1e-12)
+    for again in (False, True):
+        of_kind = [case for case in cases if _traced_causally(case.values[0]) == again]
+        if of_kind:
+            torch.compiler.reset()
+            together, x = _Together(of_kind), _input(20)
+            compiled = torch.compile(together, backend="eager" if again else TRACED, fullgraph=True)
+            contexts = [[_context(x) for _ in of_kind] for _ in range(2)]
+            _agree(of_kind, compiled(x, contexts[0]), together(x, contexts[1]))
 
 
-@pytest.mark.parametrize("configured", DEFAULTS)
-def test_an_exported_program_agrees(configured):
-    class Alone(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.block = _built(configured)
-
-        def forward(self, x):
-            return self.block(x, _context(x))
-
-    x = _input(20)
-    module = Alone()
-    exported = torch.export.export(module, (x,)).module()
-    torch.testing.assert_close(exported(x), module(x), atol=1e-12, rtol=1e-12)
+def _traced_causally(configured):
+    return not getattr(configured.config, "causal", True) and configured.type.module.capabilities.causal
 
 
-@pytest.mark.parametrize("configured", CAUSAL + BOTH_WAYS)
+@pytest.mark.parametrize("cases", GROUPS, ids=_named)
+def test_exported_programs_agree(cases):
+    x, together = _input(20), _Together(cases)
+    exported = torch.export.export(together, (x,)).module()
+    _agree(cases, exported(x), together(x))
+
+
+@_every(CAUSAL + BOTH_WAYS)
 def test_is_the_same_again_under_a_seed(configured):
     config, x = configured.config, _input(7)
     if hasattr(config, "dropout"):
@@ -357,7 +408,7 @@ def test_is_the_same_again_under_a_seed(configured):
         assert not quiet.train()(x, _context(x)).equal(quiet(x, _context(x)))
 
 
-@pytest.mark.parametrize("configured", CAUSAL + BOTH_WAYS)
+@_every(CAUSAL + BOTH_WAYS)
 def test_a_configuration_crosses_process_boundaries(configured):
     assert pickle.loads(pickle.dumps(configured.config)) == configured.config
 
