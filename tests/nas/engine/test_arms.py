@@ -1,8 +1,6 @@
 """Arms: each has its own strategy, which learns from its own trials alone; shares hold; and all of it replays."""
 
 import signal
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -99,7 +97,7 @@ launch.search(SearchConfig.model_validate_json(sys.argv[2]), quiet=True, runner=
 """
 
 
-def test_a_killed_search_with_arms_resumes_as_if_nothing_had_happened(describe, search, record, tmp_path):
+def test_a_killed_search_with_arms_resumes_as_if_nothing_had_happened(describe, search, record, tmp_path, exit_code_of):
     def two_arms(folder):
         folder.mkdir()
         return with_arms(describe(folder, strategy=NSGA2, budget="{trials: 20}"), control=("random", 0.3))
@@ -107,8 +105,7 @@ def test_a_killed_search_with_arms_resumes_as_if_nothing_had_happened(describe, 
     whole = record(search(two_arms(tmp_path / "whole")))
     config = two_arms(tmp_path / "killed")
     tables = str(Path(__file__).parents[1] / "conftest.py")
-    killed = subprocess.run([sys.executable, "-c", KILLED, tables, config.model_dump_json()], check=False)
-    assert killed.returncode == -signal.SIGKILL
+    assert exit_code_of(KILLED, tables, config.model_dump_json()) == -signal.SIGKILL
     assert record(search(config)) == whole
     with launch.open_for(config) as store:
         report = replay(store, store.study("tried"))

@@ -1,7 +1,6 @@
 """The loop of a search: the same trials again, nothing lost and nothing twice, whatever happens on the way."""
 
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -91,13 +90,12 @@ launch.search(SearchConfig.model_validate_json(sys.argv[2]), quiet=True, runner=
 """
 
 
-def test_a_killed_search_is_taken_up_at_once_by_the_next_one(describe, search, record, tmp_path):
+def test_a_killed_search_is_taken_up_at_once_by_the_next_one(describe, search, record, tmp_path, exit_code_of):
     whole = record(search(describe(scheduler=HALVING)))
     (tmp_path / "killed").mkdir()
     config = describe(tmp_path / "killed", scheduler=HALVING)
     tables = str(Path(__file__).parents[1] / "conftest.py")
-    killed = subprocess.run([sys.executable, "-c", KILLED, tables, config.model_dump_json()], check=False)
-    assert killed.returncode == -signal.SIGKILL
+    assert exit_code_of(KILLED, tables, config.model_dump_json()) == -signal.SIGKILL
     assert record(search(config)) == whole
 
 

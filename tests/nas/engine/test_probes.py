@@ -2,8 +2,6 @@
 
 import math
 import signal
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -190,9 +188,8 @@ launch.search(SearchConfig.model_validate_json(sys.argv[1]), quiet=True)
 """
 
 
-def test_a_process_killed_right_after_a_probe_loses_nothing(probed):
-    killed = subprocess.run([sys.executable, "-c", KILLED, probed().model_dump_json()], check=False)
-    assert killed.returncode == -signal.SIGKILL
+def test_a_process_killed_right_after_a_probe_loses_nothing(probed, exit_code_of):
+    assert exit_code_of(KILLED, probed().model_dump_json()) == -signal.SIGKILL
     units, trials = units_of(launch.search(probed(), quiet=True))
     assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 2
     assert [[unit.attempt for unit in each] for each in units.values()] == [[1, 1], [1, 1]]
