@@ -159,6 +159,7 @@ class Context:
     source: the sequence that x was pooled from; the next attention takes it and reads its keys from it.
     finals: the last states of the encoder's recurrent blocks, in order; those of the decoder may start from them.
     choices: the selections of blocks, if a block calls others twice.
+    callers: the blocks that asked `first_time` in this pass.
     """
 
     padding: Tensor | None = None
@@ -173,6 +174,7 @@ class Context:
     source: Source | None = None
     finals: list[dict[str, Tensor]] = field(default_factory=list)
     choices: Choices | None = None
+    callers: set[int] = field(default_factory=set)
 
     def take_source(self) -> Source | None:
         """The longer sequence to read keys from, or None. After this call, blocks read their own input again."""
@@ -193,6 +195,12 @@ class Context:
     def choose(self, choose: Callable[[], Tensor]) -> Tensor:
         """The result of `choose`, a tensor without a gradient; in a second pass the result of the first pass."""
         return choose() if self.choices is None else self.choices.of(choose)
+
+    def first_time(self, block: nn.Module) -> bool:
+        """Whether `block` asks this for the first time in this pass through the model."""
+        asked = id(block) in self.callers
+        self.callers.add(id(block))
+        return not asked
 
     def report(self, name: str, value: Tensor) -> None:
         """Adds the scalar `value` to the statistics called `name`."""

@@ -5,6 +5,10 @@ m_i(x) e_ij / sum_j m_i(x) e_ij with e_ij = exp(q_i (k_j + p_x) / sqrt(D)) and m
 x = i - j - 1 = 0, 1, .., S - 1 is the distance, 0 for the previous position. A query does not read itself. B batch, H
 heads, Tq queries, Tk keys, D width of one head, S distances, R ramp.
 
+Computed is a softmax over the positions that the mask leaves, times the mask, divided by its sum plus 1e-8. The
+released code (facebookresearch/adaptive-span) takes the softmax over all S positions: `reach`. The difference matters
+only if nearly all of that softmax is beyond the span, so that the sum of the rest is as small as 1e-8.
+
 Queries are cut into tiles, and their scores are arranged by distance, because mask, vectors p and softmax depend only
 on distances.
 """
@@ -21,7 +25,7 @@ from torch.nn import functional as F
 from kernels.attention.diagonals import by_distance, by_key
 from kernels.sparse_attention.sliding_window_attention import SMALLEST_TILE
 
-EPSILON = 1e-8  # added to the sum of the masked weights, which are a softmax over what the mask leaves
+EPSILON = 1e-8  # added to the sum of the masked weights
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,16 @@ def span_tiling(queries: int, keys: int, span: int, *, zeros: bool) -> SpanTilin
 
 
 def span_attention_reference(
-    q: Tensor, k: Tensor, v: Tensor, places: Tensor, z: Tensor, *, ramp: int, zeros: bool, keys: Tensor | None = None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    places: Tensor,
+    z: Tensor,
+    *,
+    ramp: int,
+    zeros: bool,
+    reach: bool = False,
+    keys: Tensor | None = None,
 ) -> Tensor:
     """The definition, one query after the other; arguments as for `span_attention`."""
     B, H, Tq, D = q.shape
@@ -53,7 +66,7 @@ def span_attention_reference(
     rows = []
     for i in range(Tq):
         summed, total = 0 * q[:, :, i], 0 * q[:, :, i, :1]
-        scale = torch.zeros_like(total)  # of the softmax over what the mask leaves
+        scale = torch.zeros_like(total)  # of the softmax: over all positions, or over what the mask leaves
         for x in range(S):
             j = past + i - x - 1
             if j < 0 and not zeros:
@@ -63,7 +76,7 @@ def span_attention_reference(
             if keys is not None and j >= 0:
                 e = e * keys[:, None, j, None]
             m = mask[:, :, i, x, None]
-            summed, total, scale = summed + m * e * value, total + m * e, scale + (m > 0) * e
+            summed, total, scale = summed + m * e * value, total + m * e, scale + (e if reach else (m > 0) * e)
         rows.append(summed / torch.where(scale > 0, total + EPSILON * scale, 1))
     return torch.stack(rows, dim=2)
 
@@ -77,14 +90,16 @@ def span_attention(
     *,
     ramp: int,
     zeros: bool,
+    reach: bool = False,
     keys: Tensor | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
     """q: [B, H, Tq, D], k and v: [B, H, Tk, D], places: [S, D] -> [B, H, Tq, D]; the last query is at the last key.
 
     z: the spans, [H, 1] or [B, H, Tq], in positions. ramp: R. zeros: whether positions before the first key are read as
-    keys and values of zeros, or not at all. keys: [B, Tk], True where a key may be read. dropout: the share of weights
-    set to zero. A query that reads nothing gives zeros.
+    keys and values of zeros, or not at all. reach: whether the softmax is over all S positions, as in the released
+    code. keys: [B, Tk], True where a key may be read. dropout: the share of weights set to zero. A query that reads
+    nothing gives zeros.
     """
     Tq, D, Tk = q.shape[2], q.shape[3], k.shape[2]
     tiles = span_tiling(Tq, Tk, len(places), zeros=zeros)
@@ -105,7 +120,8 @@ def span_attention(
     mask = span_mask(tiled(z[..., None]) if z.dim() == 3 else z[:, :, None, None], W, ramp)
     # finite, so that a row without any key is not NaN; its result is dropped below
     nothing = torch.finfo(scores.dtype).min
-    scores = scores.masked_fill(mask == 0, nothing)
+    if not reach:
+        scores = scores.masked_fill(mask == 0, nothing)
     real = _real(keys, Tk, before, zeros=zeros, device=q.device).unfold(1, W, 1)[:, :Tq]  # [B or 1, Tq, W]
     real = F.pad(real, (0, 0, 0, N * R - Tq)).unflatten(1, (N, R))[:, None]
     scores = scores.masked_fill(~real, nothing)

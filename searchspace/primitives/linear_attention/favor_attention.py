@@ -3,11 +3,16 @@
 Formula: exp(q k / sqrt(D)) = E[phi(q) phi(k)], phi(x) = M^-1/2 exp(W x' - |x'|^2 / 2), x' = x / D^(1/4)
 
 Choromanski et al. 2021, "Rethinking Attention with Performers", https://arxiv.org/abs/2009.14794, sections 2.2-2.4. The
-sums are those of linear attention, and M^-1/2 cancels. As in the released code, phi(x) = exp(.. - c) + epsilon. For a
-query, c is its largest exponent. For keys, c is the largest exponent of all keys that the query may read. If causal,
-this is a running maximum. The released code takes the maximum of the whole sequence instead and so looks ahead. With
-the kernel "relu", phi(x) = relu(W x') + 1e-3 (generalised attention). Rotary positions and ALiBi have no effect,
-because there are no scores. B batch, T time, H heads, D width of one head, M random features, C = H * D model width.
+sums are those of linear attention, and M^-1/2 cancels. Computed is phi(x) = exp(W x' - |x'|^2 / 2 - c) + epsilon. For a
+query, c is its largest exponent. For keys, c is the largest exponent of all keys that the query may read; if causal,
+this is a running maximum.
+
+The released code (google-research/performer, also lucidrains/performer-pytorch) takes c before |x'|^2 / 2 is
+subtracted: the largest of W x'. Features are then smaller, and epsilon weighs more: `stabiliser: products`. Weights trained there give the same results with it if the block is bidirectional. If causal, the released code takes
+the maximum of the whole sequence and so looks ahead; here it is the running maximum in both forms.
+
+With the kernel "relu", phi(x) = relu(W x') + relu_epsilon (generalised attention). Rotary positions and ALiBi have no
+effect, because there are no scores. B batch, T time, H heads, D width of one head, M random features, C = H * D.
 """
 
 from __future__ import annotations
@@ -34,6 +39,8 @@ from searchspace.sharing import numbered
 
 # The maximum if there is no key: smaller than every exponent, but finite.
 NOTHING = -1e30
+# Stands for an epsilon of 0: features that all vanish would leave 0 / 0, and its square is still a number of float32.
+SMALLEST = 1e-15
 # exp(-200) is zero in float32 and negligible next to 1 in float64; a larger jump would lose digits.
 FORGOTTEN = -200.0
 
@@ -43,11 +50,15 @@ class FavorAttentionConfig:
     """`features`: M, number of random features.
     `kernel`: the kernel that the features approximate.
     `orthogonal`: whether the random vectors are orthogonal.
-    `epsilon`: number that is added to every feature.
-    `redraw_every`: number of training steps between new random features; 0 never draws new ones.
+    `epsilon`: number that is added to every feature of the kernel softmax; 0 means 1e-15.
+    `relu_epsilon`: number that is added to every feature of the kernel relu.
+    `stabiliser`: c is the largest exponent, or the largest of the products W x' alone as in the released code.
+    `redraw_every`: number of training steps between new random features; 0 never draws new ones. A step is noticed by a
+    change of the block's weights; if they are frozen, each pass through the model in training counts as one.
     `seed`: seed of the random features; each layer of a model draws its own from it.
 
-    Raises ValueError if heads does not divide dim, features is below 1, or another number is negative.
+    Raises ValueError if heads does not divide dim, features is below 1, another number is negative, or an option of the
+    other kernel is set.
     """
 
     dim: int = given()
@@ -57,6 +68,8 @@ class FavorAttentionConfig:
     kernel: Literal["softmax", "relu"] = "softmax"
     orthogonal: bool = True
     epsilon: float = 1e-4
+    relu_epsilon: float = 1e-3
+    stabiliser: Literal["exponents", "products"] = "exponents"
     redraw_every: int = 0
     seed: int = 0
     bias: bool = False
@@ -65,8 +78,12 @@ class FavorAttentionConfig:
         check_heads(self.dim, self.heads)
         at_least(1, features=self.features)
         at_least(0, redraw_every=self.redraw_every, seed=self.seed)
-        if not self.epsilon >= 0:
-            raise ValueError(f"epsilon must be at least 0, but got {self.epsilon}.")
+        for name, of in (("epsilon", "softmax"), ("relu_epsilon", "relu"), ("stabiliser", "softmax")):
+            value, usual = getattr(self, name), type(self).__dataclass_fields__[name].default
+            if name != "stabiliser" and not value >= 0:
+                raise ValueError(f"{name} must be at least 0, but got {value}.")
+            if value != usual and self.kernel != of:
+                raise ValueError(f"{name} belongs to the kernel {of}, but the kernel is {self.kernel}.")
 
 
 @primitive("favor_attention", FavorAttentionConfig)
@@ -96,7 +113,7 @@ class FavorAttention(Primitive):
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """x: [B, T, C] -> [B, T, C]. Raises ValueError if it is not causal and the context is streaming."""
         if self.training and self.config.redraw_every:
-            torch.compiler.disable(self._count)()  # a decorator would import the compiler with this module
+            torch.compiler.disable(self._count)(context)  # a decorator would import the compiler with this module
         slot = context.slot(causal=self.config.causal)
         q, k, v = (split(part, self.config.heads) for part in self.query_key_value(x).chunk(3, dim=2))
         wide = torch.promote_types(q.dtype, torch.float32)
@@ -105,16 +122,20 @@ class FavorAttention(Primitive):
             out = self._attend(q, k, F.pad(v.to(wide), (0, 1), value=1.0), context.padding, slot)
         return self.output(merge(out.to(v.dtype)))
 
-    def _count(self) -> None:
+    def _count(self, context: Context) -> None:
         """Count a training step if the weights have changed since the last call, and draw a new matrix if it is due.
 
         Within one step the block may run several times: because it is used twice in the model, is recomputed for the
-        backward pass, or gradients are accumulated. The weights are then unchanged, so it uses the same matrix.
+        backward pass, or gradients are accumulated. The weights are then unchanged, so it uses the same matrix. Frozen
+        weights never change: then each pass through the model counts.
         """
-        weights = self.query_key_value.weight.detach()[0]
-        if not bool((weights != self.seen).any()):
+        if self.query_key_value.weight.requires_grad:
+            weights = self.query_key_value.weight.detach()[0]
+            if not bool((weights != self.seen).any()):
+                return
+            self.seen = weights.clone()
+        elif not context.first_time(self):
             return
-        self.seen = weights.clone()
         self.steps += 1
         number, served = divmod(int(self.steps) - 1, self.config.redraw_every)
         if number and not served:
@@ -134,9 +155,9 @@ class FavorAttention(Primitive):
         return out[..., :-1] / torch.where(total > 0, total, 1)
 
     def _rectified(self, x: Tensor, v: Tensor) -> Tensor:
-        """x: [B, H, T, D] -> [B, H, T, M], relu(W x') + 1e-3 in the dtype of v."""
+        """x: [B, H, T, D] -> [B, H, T, M], relu(W x') + relu_epsilon in the dtype of v."""
         x = x.to(v.dtype) * x.shape[3] ** -0.25
-        return F.relu(F.linear(x, self.projection.to(x.dtype))) + 1e-3
+        return F.relu(F.linear(x, self.projection.to(x.dtype))) + self.config.relu_epsilon
 
     def _stabilised(
         self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, slot: dict[str, Tensor] | None
@@ -147,10 +168,13 @@ class FavorAttention(Primitive):
         multiplies each key by a factor of at most one. The factor is applied to the values, which are smaller than the
         features.
         """
-        epsilon, scale = self.config.epsilon, q.shape[3] ** -0.25
+        epsilon, scale = max(self.config.epsilon, SMALLEST), q.shape[3] ** -0.25
         Q, _ = favor_features(q, self.projection, scale=scale)
         K, own = favor_features(k, self.projection, scale=scale)
         own = largest = own[..., 0]  # [B, H, T]
+        if self.config.stabiliser == "products":
+            Q = Q * (-_half_square(q, scale, v.dtype)).exp()[..., None]
+            largest = own + _half_square(k, scale, v.dtype)
         if padding is not None:
             largest = largest.masked_fill(~padding[:, None, :], NOTHING)
         decay = None
@@ -168,8 +192,6 @@ class FavorAttention(Primitive):
         if not self.config.causal:
             whole = K.transpose(2, 3) @ V + epsilon * self._values(v, slot)  # [B, H, M, D + 1]
             return Q @ whole + epsilon * whole.sum(2, keepdim=True)
-        if not epsilon:
-            return self._sums(Q, K, V, decay, slot)
         Q = Q + epsilon if torch.is_grad_enabled() else Q.add_(epsilon)
         return self._sums(Q, K, V, decay, slot) + Q.sum(3, keepdim=True) * (epsilon * self._values(v, slot))
 
@@ -197,7 +219,7 @@ class FavorAttention(Primitive):
         states = shape.batch * config.heads
         numbers = M * (D + 1)
         if config.kernel == "softmax":
-            numbers += 1 + (D + 1 if config.epsilon else 0)
+            numbers += 1 + D + 1
         held = states * numbers * max(4, shape.element_bytes) if config.causal else 0
         return (
             linear(shape, C, 3 * C, bias=config.bias)
@@ -208,12 +230,19 @@ class FavorAttention(Primitive):
         )
 
 
+def _half_square(x: Tensor, scale: float, wide: torch.dtype) -> Tensor:
+    """|x'|^2 / 2: [B, H, T, D] -> [B, H, T], a constant for gradients as the maximum is."""
+    return (x.detach().to(wide) * scale).square().sum(3) / 2
+
+
 def _products(config: FavorAttentionConfig, shape: Shape) -> Cost:
     """The features of queries and keys, a factor per key, and their sums; the values have one more column."""
     M, D, states = config.features, config.dim // config.heads, shape.batch * config.heads
     rows = states * shape.length
     softmax = config.kernel == "softmax"
     mapped = kept(shape, M * D + rows * (2 * M + (2 * D + 1 if softmax else 0)) + rows * (D + 2))
+    if config.stabiliser == "products":  # the smaller features of queries, and their factors
+        mapped += kept(shape, rows * (M + 1))
     if not config.causal:
         sums = matmul(M, shape.length, D + 1, count=states) + matmul(shape.length, M, D + 1, count=states)
         return mapped + sums + kept(shape, rows * ((0 if softmax else 2 * M) + D + 1) + states * M * (D + 1))

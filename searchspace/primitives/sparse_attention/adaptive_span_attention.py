@@ -6,9 +6,12 @@ Formula: a_ij = m(x) e_ij / sum_j m(x) e_ij, e_ij = exp(q_i (k_j + p_x) / sqrt(D
 Sukhbaatar et al. 2019, "Adaptive Attention Span in Transformers", https://arxiv.org/abs/1905.07799, section 2.2.
 Position i reads the positions x = i - j - 1 = 0, .., S - 1, but not itself. p is one table [S, D] for all heads and
 layers. The loss gets lambda times the mean of z. The span z is S times a learned ratio per head, or, if dynamic, S
-sigmoid(v x_i + b). As in the released code, the softmax over the positions within reach is multiplied by the mask and
-divided by its sum plus 1e-8. The block reads only the past, in an encoder too. p are its positions: rotary positions
-and ALiBi have no effect.
+sigmoid(v x_i + b). The block reads only the past, in an encoder too. p are its positions: rotary positions and ALiBi
+have no effect.
+
+The softmax over the positions within the span is multiplied by the mask and divided by its sum plus 1e-8. The released
+code (facebookresearch/adaptive-span) takes the softmax over all S positions first: `softmax: reach`. The difference
+matters only if nearly all of its weight is beyond the span.
 
 A ratio must be in [0, 1]. The paper clamps it after every optimiser step; here it is clamped at the start of the next
 forward pass in training. The gradient is not changed, so a gradient that points back inside takes effect immediately.
@@ -45,6 +48,7 @@ class AdaptiveSpanAttentionConfig:
     `span_weight`: lambda, the weight of the mean span in the loss.
     `initial`: the initial ratio of a span to S; dynamic spans start no closer to 0 or 1 than sigmoid(-4).
     `dynamic`: whether the span depends on the position: S sigmoid(v x_i + b).
+    `softmax`: over the positions within the span, or over all S as in the released code.
     `before`: what precedes the first position: nothing, or S states of zeros as in the released code.
 
     Raises ValueError if heads does not divide dim, the span or ramp is below 1, the weight is negative, or a
@@ -59,6 +63,7 @@ class AdaptiveSpanAttentionConfig:
     span_weight: float = 2e-6
     initial: float = 0.0
     dynamic: bool = False
+    softmax: Literal["span", "reach"] = "span"
     before: Literal["nothing", "zeros"] = "nothing"
     dropout: float = 0.0
 
@@ -118,6 +123,7 @@ class AdaptiveSpanAttention(Primitive):
             z,
             ramp=config.ramp,
             zeros=config.before == "zeros",
+            reach=config.softmax == "reach",
             keys=context.padding,
             dropout=config.dropout if self.training else 0.0,
         )
@@ -146,6 +152,8 @@ class AdaptiveSpanAttention(Primitive):
         """The number of distances that any head may read. It is S unless a smaller number is known without
         extra cost.
         """
+        if self.config.softmax == "reach":
+            return self.config.span
         if self.config.dynamic or self.training or torch.is_grad_enabled() or torch.compiler.is_compiling():
             return self.config.span
         return min(self.config.span, math.ceil(float(z.max())) + self.config.ramp)

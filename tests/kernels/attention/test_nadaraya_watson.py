@@ -35,6 +35,23 @@ def test_equals_its_definition_whatever_the_chunks(monkeypatch, kernel, queries,
     torch.testing.assert_close(gradients[0], gradients[1], atol=1e-9, rtol=1e-9)
 
 
+@pytest.mark.parametrize("shift", [300.0, 3000.0])
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_gaussian_keeps_its_digits_far_from_the_origin(shift, masked):
+    exact = _problem(6, 9)
+    q, k, v = ((each.detach() + (shift if each.shape[3] == 3 else 0)).float() for each in exact)
+    exact = [each.double().requires_grad_() for each in (q, k, v)]  # the same numbers, rounded by the shift
+    single = [each.requires_grad_() for each in (q, k, v)]
+    real = torch.rand(2, 9) < 0.6 if masked else None
+    found = nadaraya_watson(*single, "gaussian", real)
+    expected = nadaraya_watson_reference(*exact, "gaussian", real)
+    torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=1e-5)
+    scale = torch.randn_like(found)
+    gradients = torch.autograd.grad((found * scale).sum(), single)
+    for one, other in zip(gradients, torch.autograd.grad((expected * scale).sum(), exact), strict=True):
+        torch.testing.assert_close(one.double(), other, atol=1e-5, rtol=1e-4)
+
+
 @KERNELS
 def test_nothing_near_reads_zeros_and_passes_no_gradient(kernel):
     q, k, v = _problem(3, 4)

@@ -14,15 +14,15 @@ from kernels.sparse_attention.span_attention import span_attention, span_attenti
 @settings(max_examples=40)
 @given(
     st.integers(1, 40), st.integers(0, 20), st.integers(1, 25), st.integers(1, 9), st.booleans(), st.booleans(),
-    st.booleans(), st.integers(0, 99),
+    st.booleans(), st.booleans(), st.integers(0, 99),
 )  # fmt: skip
-def test_equals_its_definition(queries, past, span, ramp, zeros, each, masked, seed):
+def test_equals_its_definition(queries, past, span, ramp, zeros, reach, each, masked, seed):
     torch.default_generator.manual_seed(seed)
     length = queries + past
     shapes = (2, 2, queries, 3), (2, 2, length, 3), (2, 2, length, 3), (span, 3)
     inputs = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
     z = torch.rand((2, 2, queries) if each else (2, 1), dtype=torch.float64).mul(span).requires_grad_()
-    options = {"ramp": ramp, "zeros": zeros, "keys": torch.rand(2, length) < 0.6 if masked else None}
+    options = {"ramp": ramp, "zeros": zeros, "reach": reach, "keys": torch.rand(2, length) < 0.6 if masked else None}
     found, expected = (form(*inputs, z, **options) for form in (span_attention, span_attention_reference))
     torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-9)
     weights = torch.randn_like(found)
@@ -51,6 +51,17 @@ def test_the_sum_of_the_weights_lacks_the_published_epsilon():
     found = span_attention(q, k, ones, torch.zeros(S, 2, dtype=torch.float64), z, ramp=ramp, zeros=False)[0, 0, -1, 0]
     left = sum((ramp - x) / ramp for x in range(ramp)) / ramp
     assert found.item() == pytest.approx(left / (left + 1e-8), abs=1e-12)
+
+
+def test_the_released_form_adds_its_number_to_what_the_mask_leaves_of_all_positions():
+    """Nearly all of the softmax is beyond the span."""
+    q = torch.ones(1, 1, 1, 1, dtype=torch.float64)
+    k = torch.tensor([20.0, 0.0, 0.0, 0.0], dtype=torch.float64).view(1, 1, 4, 1)
+    v = torch.ones_like(k)
+    near = {"places": torch.zeros(3, 1).double(), "z": torch.zeros(1, 1).double(), "ramp": 1, "zeros": False}
+    left = 1 / (2 + math.exp(20))
+    assert span_attention(q, k, v, **near).item() == pytest.approx(1 / (1 + 1e-8), rel=1e-12)
+    assert span_attention(q, k, v, **near, reach=True).item() == pytest.approx(left / (left + 1e-8), rel=1e-12)
 
 
 @pytest.mark.parametrize("zeros", [False, True])

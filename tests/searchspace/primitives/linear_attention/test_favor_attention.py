@@ -27,8 +27,15 @@ def _weights(config, W, q, keys):
     D = q.shape[0]
     q, keys = q / D**0.25, keys / D**0.25
     if config.kernel == "relu":
-        return (torch.clamp(keys @ W.T, min=0) + 1e-3) @ (torch.clamp(W @ q, min=0) + 1e-3)
-    one, many = W @ q - q @ q / 2, keys @ W.T - (keys * keys).sum(1, keepdim=True) / 2
+        return (torch.clamp(keys @ W.T, min=0) + config.relu_epsilon) @ (
+            torch.clamp(W @ q, min=0) + config.relu_epsilon
+        )
+    one, many = W @ q, keys @ W.T
+    if config.stabiliser == "products":  # the released code: the maximum does not know the squares
+        phi_q = (one - q @ q / 2 - one.max().detach()).exp() + config.epsilon
+        squares = (keys * keys).sum(1, keepdim=True) / 2
+        return ((many - squares - many.max().detach()).exp() + config.epsilon) @ phi_q
+    one, many = one - q @ q / 2, many - (keys * keys).sum(1, keepdim=True) / 2
     phi_q = (one - one.max().detach()).exp() + config.epsilon
     return ((many - many.max().detach()).exp() + config.epsilon) @ phi_q
 
@@ -51,8 +58,18 @@ def _plain(block, x, padding=None):
     return F.linear(torch.stack(rows).view(x.shape), block.output.weight, block.output.bias)
 
 
+FORMS = [
+    {},
+    {"epsilon": 0.0},
+    {"kernel": "relu"},
+    {"kernel": "relu", "relu_epsilon": 0.1},
+    {"orthogonal": False},
+    {"stabiliser": "products"},
+]
+
+
 @pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("options", [{}, {"epsilon": 0.0}, {"kernel": "relu"}, {"orthogonal": False}], ids=str)
+@pytest.mark.parametrize("options", FORMS, ids=str)
 def test_equals_its_definition(agrees, options, causal):
     config = FavorAttentionConfig(dim=8, causal=causal, heads=2, features=7, bias=True, **options)
     block = FavorAttention(config).double()
@@ -129,6 +146,20 @@ def test_a_giant_key_later_on_leaves_the_past_to_the_bit(epsilon):
     assert expected[:, :40].abs().min() > 0
 
 
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("stabiliser", ["exponents", "products"])
+def test_no_epsilon_gives_neither_zeros_nor_infinite_gradients(causal, stabiliser):
+    """With large queries and keys all features of a pair may vanish in float32."""
+    options = {"epsilon": 0.0, "stabiliser": stabiliser, "causal": causal}
+    block = FavorAttention(FavorAttentionConfig(dim=8, heads=1, features=4, **options))
+    x = (300 * torch.randn(2, 9, 8)).requires_grad_()
+    out = block(x, Context())
+    out.sum().backward()
+    assert (out != 0).all()
+    for each in (x, *block.parameters()):
+        assert each.grad.isfinite().all()
+
+
 def _step(block):
     """What an optimiser does, to this test."""
     with torch.no_grad():
@@ -175,6 +206,17 @@ def test_a_step_counts_once_however_often_a_block_runs_in_it(fused):
     assert not any(used[i].equal(used[j]) for i in range(3) for j in range(i))
 
 
+def test_frozen_weights_draw_again_once_for_each_pass_through_the_model():
+    block, x = FavorAttention(FavorAttentionConfig(dim=8, heads=2, redraw_every=2)).train(), torch.randn(1, 4, 8)
+    block.requires_grad_(False)
+    used = []
+    for _ in range(5):
+        context = Context()
+        block(block(x, context), context)  # twice in the model
+        used.append(block.projection.clone())
+    assert [not after.equal(before) for before, after in itertools.pairwise(used)] == [False, True, False, True]
+
+
 def test_layers_of_one_seed_draw_matrices_of_their_own_and_models_the_same_ones():
     body = "{repeat: {times: 3, of: {favor_attention: {heads: 2, features: 4}}}}"
     text = f"kind: decoder\nwidth: 8\nvocabulary: 5\nbody: {body}\n"
@@ -197,5 +239,16 @@ def test_memory_grows_with_the_length_and_not_with_its_square():
 def test_says_what_does_not_fit():
     with pytest.raises(ValueError, match="features must be at least 1, but got 0"):
         FavorAttentionConfig(dim=8, features=0)
-    with pytest.raises(ValueError, match=r"epsilon must be at least 0, but got -1\.0"):
+    with pytest.raises(ValueError, match=r"^epsilon must be at least 0, but got -1\.0"):
         FavorAttentionConfig(dim=8, epsilon=-1.0)
+    with pytest.raises(ValueError, match=r"relu_epsilon must be at least 0, but got -1\.0"):
+        FavorAttentionConfig(dim=8, kernel="relu", relu_epsilon=-1.0)
+    for kernel, options in (
+        ("relu", {"epsilon": 0.1}),
+        ("softmax", {"relu_epsilon": 0.1}),
+        ("relu", {"stabiliser": "products"}),
+    ):
+        with pytest.raises(
+            ValueError, match=f"{next(iter(options))} belongs to the kernel .*, but the kernel is {kernel}"
+        ):
+            FavorAttentionConfig(dim=8, kernel=kernel, **options)

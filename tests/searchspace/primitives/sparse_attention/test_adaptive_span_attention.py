@@ -42,7 +42,7 @@ def _plain(block, x, padding=None):
                 for distance in range(config.span):
                     j, mask = i - 1 - distance, torch.clamp((config.ramp + z - distance) / config.ramp, 0, 1)
                     real = config.before == "zeros" if j < 0 else padding is None or padding[b, j]
-                    if real and mask > 0:
+                    if real and (mask > 0 or config.softmax == "reach"):
                         key, value = (k[b, j, h], v[b, j, h]) if j >= 0 else (nothing, nothing)
                         masks.append(mask)
                         scores.append(q[b, i, h] @ (key + block.places[distance]) / D**0.5)
@@ -54,9 +54,11 @@ def _plain(block, x, padding=None):
 
 @pytest.mark.parametrize("before", ["nothing", "zeros"])
 @pytest.mark.parametrize("dynamic", [False, True])
-@pytest.mark.parametrize(("span", "ramp"), [(1, 1), (5, 3), (20, 4)])
-def test_equals_its_definition(agrees, span, ramp, dynamic, before):
-    block = _block(span=span, ramp=ramp, dynamic=dynamic, before=before)
+@pytest.mark.parametrize(
+    ("span", "ramp", "softmax"), [(1, 1, "span"), (5, 3, "span"), (5, 3, "reach"), (20, 4, "span"), (20, 4, "reach")]
+)
+def test_equals_its_definition(agrees, span, ramp, softmax, dynamic, before):
+    block = _block(span=span, ramp=ramp, dynamic=dynamic, softmax=softmax, before=before)
     if not dynamic:
         with torch.no_grad():
             block.ratios.copy_(torch.tensor([[0.3], [0.55]]))
