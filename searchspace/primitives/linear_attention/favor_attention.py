@@ -8,8 +8,9 @@ query, c is its largest exponent. For keys, c is the largest exponent of all key
 this is a running maximum.
 
 The released code (google-research/performer, also lucidrains/performer-pytorch) takes c before |x'|^2 / 2 is
-subtracted: the largest of W x'. Features are then smaller, and epsilon weighs more: `stabiliser: products`. Weights trained there give the same results with it if the block is bidirectional. If causal, the released code takes
-the maximum of the whole sequence and so looks ahead; here it is the running maximum in both forms.
+subtracted: the largest of W x'. Features are then smaller, and epsilon weighs more: `stabiliser: products`. Weights
+trained there give the same results with it if the block is bidirectional. If causal, the released code takes the
+maximum of the whole sequence and so looks ahead; here it is the running maximum in both forms.
 
 With the kernel "relu", phi(x) = relu(W x') + relu_epsilon (generalised attention). Rotary positions and ALiBi have no
 effect, because there are no scores. B batch, T time, H heads, D width of one head, M random features, C = H * D.
@@ -241,8 +242,8 @@ def _products(config: FavorAttentionConfig, shape: Shape) -> Cost:
     rows = states * shape.length
     softmax = config.kernel == "softmax"
     mapped = kept(shape, M * D + rows * (2 * M + (2 * D + 1 if softmax else 0)) + rows * (D + 2))
-    if config.stabiliser == "products":  # the smaller features of queries, and their factors
-        mapped += kept(shape, rows * (M + 1))
+    if config.stabiliser == "products":  # the factors of queries; epsilon makes a copy of their features if causal
+        mapped += kept(shape, rows * (1 if config.causal else M + 1))
     if not config.causal:
         sums = matmul(M, shape.length, D + 1, count=states) + matmul(shape.length, M, D + 1, count=states)
         return mapped + sums + kept(shape, rows * ((0 if softmax else 2 * M) + D + 1) + states * M * (D + 1))

@@ -8,10 +8,13 @@ depthwise convolution of V is added to the result.
 
 If M does not divide the length, "balanced" makes the segments as equal as possible. "padded" gives all segments except
 the last one the same length, as if the end were padded to a multiple of M, and drops empty landmarks. Only real
-positions count, so padding has no effect. The released code (`released: true`) starts the iteration from one maximum
-over the batch and all heads, which couples samples, and masks padding only in the softmax of B. Rotary positions and
-ALiBi have no effect, because there are no scores of pairs. B batch, T time, H heads, D width of one head, M landmarks,
-C = H * D model width.
+positions count, so padding has no effect. A sequence of at most M positions, each its own landmark, gets exact
+attention, softmax(Q K^T s) V, which the formula then stands for: F A^+ B = A A^+ A = A.
+
+The released code (mlpen/Nystromformer, transformers) differs in two ways: it starts the iteration from one maximum over
+the batch and all heads, which couples samples (`coupled: true`), and it masks padding only in the softmax of B, so that
+padding counts for landmarks (`padding_counts: true`). `released: true` is both. Rotary positions and ALiBi have no
+effect, because there are no scores of pairs. B batch, T time, H heads, D width of one head, M landmarks, C = H * D.
 """
 
 from __future__ import annotations
@@ -39,7 +42,9 @@ class NystromAttentionConfig:
     `iterations`: number of iterations for the pseudoinverse.
     `kernel`: taps of the depthwise convolution of the values, odd; 0 for none.
     `segments`: how segments are formed if M does not divide the length.
-    `released`: whether it follows the released code, which couples the samples of a batch.
+    `coupled`: whether the iteration starts from one maximum over the batch and all heads, as in the released code.
+    `padding_counts`: whether landmarks are means over padding too, as in the released code.
+    `released`: both.
 
     Raises ValueError if heads does not divide dim, there are no landmarks or iterations, or the kernel is even and not
     0.
@@ -52,6 +57,8 @@ class NystromAttentionConfig:
     iterations: int = 6
     kernel: int = 33
     segments: Literal["balanced", "padded"] = "balanced"
+    coupled: bool = False
+    padding_counts: bool = False
     released: bool = False
     bias: bool = False
 
@@ -65,7 +72,7 @@ class NystromAttentionConfig:
     @property
     def hides_padding(self) -> bool:
         """Whether padding after the end leaves the results of real positions unchanged."""
-        return not self.released
+        return not (self.released or self.coupled or self.padding_counts)
 
     def used(self, length: int) -> int:
         """The number of landmarks of a sequence with `length` positions."""
@@ -100,26 +107,36 @@ class NystromAttention(Primitive):
 
     def _attend(self, projected: Tensor, padding: Tensor | None) -> Tensor:
         """projected: [B, T, 3 C], queries, keys and values -> [B, H, T, D]."""
-        C, H, released = self.config.dim, self.config.heads, self.config.released
-        means, real = self._segments(projected, None if released else padding)
+        C, H, T = self.config.dim, self.config.heads, projected.shape[1]
+        counts = self.config.released or self.config.padding_counts
+        q, k, v = (split(part, H) for part in projected.chunk(3, dim=2))
+        if padding is not None and not counts:
+            v = v.masked_fill(~padding[:, None, :, None], 0)
+        scale = q.shape[3] ** -0.5
+        if self.config.used(T) == T:  # each position is its own landmark
+            return self._with_neighbours(_softmax(q @ (k * scale).transpose(2, 3), padding) @ v, v)
+        means, real = self._segments(projected, None if counts else padding)
         landmarks = means @ projected[:, :, : 2 * C]  # [B, M, 2 C]
         Ql, Kl = (split(part, H) for part in landmarks.chunk(2, dim=2))
-        q, k, v = (split(part, H) for part in projected.chunk(3, dim=2))
-        scale = q.shape[3] ** -0.5
-        if padding is not None and not released:
-            v = v.masked_fill(~padding[:, None, :, None], 0)
         Ql, Kl = Ql * scale, Kl.transpose(2, 3)  # landmarks are scaled, not positions: there are fewer
         F = _softmax(q @ (Kl * scale), real)
         A = _softmax(Ql @ Kl, real)
         if real is not None:
             A = A * real[:, None, :, None]
         B = _softmax(Ql @ k.transpose(2, 3), padding)
-        out = F @ (pseudo_inverse(A, self.config.iterations, coupled=released) @ (B @ v))
+        read = pseudo_inverse(A, self.config.iterations, coupled=self.config.released or self.config.coupled) @ (B @ v)
+        if padding is not None and not counts:
+            short = padding.sum(1) <= means.shape[1]
+            read = torch.where(short[:, None, None, None], means[:, None] @ v, read)
+        return self._with_neighbours(F @ read, v)
+
+    def _with_neighbours(self, out: Tensor, v: Tensor) -> Tensor:
+        """out plus the depthwise convolution of the values; all [B, H, T, D]."""
         if self.taps is None:
             return out
         # Padded explicitly: with `padding` of conv2d, gradients write out of bounds if the taps are longer than x.
         around = functional.pad(merge(v), (0, 0, self.config.kernel // 2, self.config.kernel // 2))
-        return out + split(lightweight_convolution(around, self.taps.to(v.dtype).flatten(1)), H)
+        return out + split(lightweight_convolution(around, self.taps.to(v.dtype).flatten(1)), self.config.heads)
 
     def _segments(self, x: Tensor, padding: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """The matrices that average the segments, [B or 1, M, T], and a mask of the segments that are not empty, [B,
@@ -148,19 +165,24 @@ class NystromAttention(Primitive):
     def cost(cls, config: NystromAttentionConfig, shape: Shape) -> Cost:
         C, D, T = config.dim, config.dim // config.heads, shape.length
         M, states = config.used(T), shape.batch * config.heads
-        numbers = states * (T * (2 * M + 4 * D) + M * (4 * D + M * (6 * config.iterations + 2))) + M * T
-        if config.kernel:
-            numbers += shape.batch * (T + config.kernel - 1) * C + C * config.kernel  # for the gradient of the taps
-        return (
+        around = shape.batch * (T + config.kernel - 1) * C + C * config.kernel if config.kernel else 0  # for the taps
+        outside = (
             linear(shape, C, 3 * C, bias=config.bias)
+            + matmul(shape.rows, config.kernel, C)
+            + kept(shape, around)
+            + linear(shape, C, C, bias=config.bias)
+            + Cost(parameters=config.heads * config.kernel)
+        )
+        if M == T:
+            return outside + matmul(T, D, 2 * T, count=states) + kept(shape, states * T * (T + 4 * D))
+        numbers = states * (T * (2 * M + 4 * D) + M * (4 * D + M * (6 * config.iterations + 2))) + M * T
+        return (
+            outside
             + matmul(M, T, 2 * C, count=shape.batch, backward=1)
             + matmul(T, D, 4 * M, count=states)
             + matmul(M, D, 2 * M, count=states)
             + matmul(M, M, M, count=4 * config.iterations * states)
-            + matmul(shape.rows, config.kernel, C)
             + kept(shape, numbers)
-            + linear(shape, C, C, bias=config.bias)
-            + Cost(parameters=config.heads * config.kernel)
         )
 
 

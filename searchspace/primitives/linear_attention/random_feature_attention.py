@@ -5,7 +5,12 @@ Formula: out_i = phi(q_i) sum_j phi(k_j)^T v_j / (phi(q_i) sum_j phi(k_j)), phi(
 Peng et al. 2021, "Random Feature Attention", https://arxiv.org/abs/2103.02143, sections 3.1, 3.3. In each head, q and k
 are normalised to length one, so exp(q k / tau^2) equals exp(-|q - k|^2 / 2 tau^2) up to a constant. This equals
 E[phi(q) phi(k)] with w = sigma * w' / tau, w' from N(0, I) and sigma learned. With the kernel "arc_cosine", phi(x) =
-M^-1/2 relu(w_m x). The estimated normaliser may be close to zero or negative; its absolute value is kept above 1e-3.
+M^-1/2 relu(w_m x). The estimated normaliser may be close to zero or negative; its absolute value is kept above 1e-3. So
+is the length by which q and k are divided: the gradient of a row of zeros would be infinite.
+
+The released code (Noahs-ARK/RFA) divides by the length plus 1e-3, has features 0.1 [sin, cos] instead of M^-1/2 [sin,
+cos], and keeps the normaliser above 1, so that the first positions give less than a mean: `form: released`.
+
 Rotary positions and ALiBi have no effect, because there are no scores. B batch, T time, H heads, D width of one head, M
 random vectors, F features (2 M or M), C = H * D model width.
 """
@@ -31,9 +36,13 @@ from searchspace.primitives.linear_attention.random_features import gaussian_row
 from searchspace.registry import primitive
 from searchspace.sharing import numbered
 
-SMALLEST = 1e-3
+SMALLEST = 1e-3  # of lengths and normalisers
 # With fewer vectors the normaliser is near zero so often that the output is mostly noise.
 FEWEST = 8
+RELEASED_FEATURES, RELEASED_SMALLEST = (
+    0.1,
+    1.0,
+)  # the factor of features and the smallest normaliser of the released code
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +53,8 @@ class RandomFeatureAttentionConfig:
     `pool`: number of random matrices; training picks one per head and step, evaluation uses the first.
     `seed`: seed of the random matrices; each layer of a model draws its own from it.
 
-    Raises ValueError if heads does not divide dim, there are fewer than 8 features, the pool is empty, the seed is
-    negative, or the temperature is not above 0.
+    Raises ValueError if heads does not divide dim, there are too few features, the pool is empty, the seed is negative,
+    the temperature is not above 0, or another kernel has the released form.
     """
 
     dim: int = given()
@@ -53,6 +62,7 @@ class RandomFeatureAttentionConfig:
     heads: int = 4
     features: int = 64
     kernel: Literal["gaussian", "arc_cosine"] = "gaussian"
+    form: Literal["paper", "released"] = "paper"
     temperature: float = 1.0
     pool: int = 1
     seed: int = 0
@@ -60,11 +70,13 @@ class RandomFeatureAttentionConfig:
 
     def __post_init__(self) -> None:
         check_heads(self.dim, self.heads)
-        at_least(FEWEST, features=self.features)
+        at_least(FEWEST if self.form == "paper" else 1, features=self.features)
         at_least(1, pool=self.pool)
         at_least(0, seed=self.seed)
         if not self.temperature > 0:
             raise ValueError(f"temperature must be above 0, but got {self.temperature}.")
+        if self.form == "released" and self.kernel != "gaussian":
+            raise ValueError(f"The released form has the kernel gaussian, but the kernel is {self.kernel}.")
 
     @property
     def mapped(self) -> int:
@@ -109,10 +121,14 @@ class RandomFeatureBlock(Primitive):
             if context.padding is not None:
                 V = V * context.padding[:, None, :, None]  # the ones too: the key enters neither sum nor normaliser
             summed = self.summed(self._features(q.to(wide), W), self._features(k.to(wide), W), V, x, context, slot)
-            total = summed[..., -1:]
-            bounded = torch.where(total < 0, total.clamp(max=-SMALLEST), total.clamp(min=SMALLEST))
-            out = summed[..., :-1] / bounded
+            out = summed[..., :-1] / self._bounded(summed[..., -1:])
         return self.output(merge(out.to(v.dtype)))
+
+    def _bounded(self, total: Tensor) -> Tensor:
+        """The normalisers [B, H, T, 1] without those near zero."""
+        if self.config.form == "released":
+            return total.clamp(min=RELEASED_SMALLEST)
+        return torch.where(total < 0, total.clamp(max=-SMALLEST), total.clamp(min=SMALLEST))
 
     def _projection(self) -> Tensor:
         """[H, M, D]: in training a random matrix of the pool for each head, otherwise the first.
@@ -126,7 +142,11 @@ class RandomFeatureBlock(Primitive):
 
     def _features(self, heads: Tensor, W: Tensor) -> Tensor:
         """heads: [B, H, T, D] -> [B, H, T, F]."""
-        x = F.normalize(heads, dim=3) * (self.scale.to(heads.dtype) / self.config.temperature)
+        released, scale = self.config.form == "released", self.scale.to(heads.dtype) / self.config.temperature
+        if released:
+            x = heads / (heads.norm(dim=3, keepdim=True) + SMALLEST) * scale
+            return favor_features(x, W, kind="periodic")[0] * (RELEASED_FEATURES * self.config.features**0.5)
+        x = F.normalize(heads, dim=3, eps=SMALLEST) * scale
         if self.config.kernel == "gaussian":
             return favor_features(x, W, kind="periodic")[0]
         return F.relu(torch.einsum("bhtd,hmd->bhtm", x, W)) * self.config.features**-0.5

@@ -3,9 +3,10 @@
 Formula: softmax(Q K^T / sqrt(D)) V within a bucket, k = q / |q|, bucket = argmax [q R, -q R]
 
 Kitaev, Kaiser, Levskaya 2020, "Reformer", https://arxiv.org/abs/2001.04451, section 2. Queries are their own keys: k =
-q / |q|. Scores are q k / sqrt(D). The released code does not divide (`scale: false`), and its |q| is sqrt(D (mean(q^2)
-+ key_eps)) with `key_eps` 1e-6. R is a fixed Gaussian matrix, drawn from `seed` for each round and layer.
-`kernels.sparse_attention.lsh_attention` documents how positions are sorted and read.
+q / |q|, where |q| is at least 1e-3, because the gradient of a row of zeros would be infinite. Scores are q k / sqrt(D).
+The released code does not divide (`scale: false`), and its |q| is sqrt(D (mean(q^2) + key_eps)) with `key_eps` 1e-6. R
+is a fixed Gaussian matrix, drawn from `seed` for each round and layer. `kernels.sparse_attention.lsh_attention`
+documents how positions are sorted and read.
 
 The content decides what is read. Where a chunk starts and ends depends on how many positions have smaller hashes,
 future positions included. The masks are causal, and no value or gradient of the future reaches the past. But which part
@@ -32,6 +33,8 @@ from searchspace.cost import Cost, Shape, kept, linear, matmul
 from searchspace.primitives.attention.heads import check_heads, merge, places, split
 from searchspace.registry import primitive
 from searchspace.sharing import numbered
+
+SHORTEST = 1e-3  # the length by which a shorter query is divided
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +122,7 @@ class LshAttention(Primitive):
         config = self.config
         if context.position is not None:
             q = context.position.rotate(q, places(x, context))
-        k = F.normalize(q, dim=3) if config.key_eps == 0 else _nearly_normalised(q, config.key_eps)
+        k = F.normalize(q, dim=3, eps=SHORTEST) if config.key_eps == 0 else _nearly_normalised(q, config.key_eps)
         long = x.shape[1] > config.chunk
         return lsh_attention(
             q,

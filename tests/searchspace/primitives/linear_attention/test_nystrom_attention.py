@@ -50,6 +50,8 @@ def _plain(block, x, padding=None):
             Ql, Kl = (torch.stack([part[group].mean(0) for group in groups]) for part in (q, k))
             left, middle = _softmax(q @ Kl.T / D**0.5), _softmax(Ql @ Kl.T / D**0.5)
             rows = left @ _inverse(middle, config.iterations) @ _softmax(Ql @ k.T / D**0.5) @ v
+            if count <= landmarks:
+                rows = _softmax(q @ k.T / D**0.5) @ v
             for n, t in enumerate(places):
                 beside = torch.zeros(D, dtype=x.dtype)
                 for tap in range(config.kernel):
@@ -108,6 +110,24 @@ def test_as_released_one_sample_starts_the_iteration_of_all_and_padding_is_hidde
     agrees(block, lambda x: _released(block, x, padding), x, Context(padding=padding))
 
 
+@pytest.mark.parametrize("options", [{"coupled": True}, {"padding_counts": True}])
+def test_each_half_of_the_released_form_can_be_had_alone(options):
+    """Together they are the released form; without padding, and for one matrix, each alone is the paper's."""
+    torch.default_generator.manual_seed(0)
+    blocks = {}
+    for name, more in {"paper": {}, "half": options, "released": {"released": True}}.items():
+        torch.default_generator.manual_seed(0)
+        config = NystromAttentionConfig(dim=8, heads=2, landmarks=4, iterations=2, **more)
+        blocks[name] = NystromAttention(config).double()
+    x, padding = torch.randn(3, 12, 8, dtype=torch.float64), torch.rand(3, 12) < 0.6
+    padding[:, 0] = True
+    outs = {name: (block(x, Context()), block(x, Context(padding=padding))) for name, block in blocks.items()}
+    like = "released" if "coupled" in options else "paper"
+    assert outs["half"][0].equal(outs[like][0])
+    assert not any(outs["half"][1].equal(outs[name][1]) for name in ("paper", "released"))
+    assert not blocks["half"].config.hides_padding
+
+
 def test_both_kinds_of_segments_are_the_same_where_the_landmarks_divide_the_length():
     blocks, x = [], torch.randn(2, 12, 8, dtype=torch.float64)
     for segments in ("balanced", "padded"):
@@ -119,7 +139,7 @@ def test_both_kinds_of_segments_are_the_same_where_the_landmarks_divide_the_leng
 
 def test_a_landmark_for_every_position_is_full_attention():
     torch.default_generator.manual_seed(0)
-    block = NystromAttention(NystromAttentionConfig(dim=8, heads=2, landmarks=10, kernel=0, iterations=40)).double()
+    block = NystromAttention(NystromAttentionConfig(dim=8, heads=2, landmarks=10, kernel=0, iterations=1)).double()
     x = 2 * torch.randn(2, 10, 8, dtype=torch.float64)
     q, k, v = F.linear(x, block.query_key_value.weight).view(2, 10, 3, 2, 4).permute(2, 0, 3, 1, 4)
     full = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)

@@ -24,8 +24,11 @@ def _phi(block, x, h):
     """The features of one head's queries or keys, [n, D] -> [n, F]."""
     config = block.config
     W = block.projections[0, h].to(x.dtype) * block.scale[h] / config.temperature  # [M, D], one sigma a coordinate
-    unit = x / x.square().sum(1, keepdim=True).sqrt()
-    angles = unit @ W.T
+    length = x.square().sum(1, keepdim=True).sqrt()
+    released = config.form == "released"
+    angles = (x / (length + 1e-3 if released else length)) @ W.T
+    if released:
+        return 0.1 * torch.cat([angles.sin(), angles.cos()], dim=1)
     if config.kernel == "arc_cosine":
         return torch.clamp(angles, min=0) / math.sqrt(config.features)
     return torch.cat([angles.sin(), angles.cos()], dim=1) / math.sqrt(config.features)
@@ -52,7 +55,9 @@ def _plain(block, x, causal, padding=None):
                         weight = weight * (1 - gates[b, j, h]) * passed
                         passed = passed * gates[b, j, h]
                     total, summed = total + weight, summed + weight * v[b, j, h]
-                if abs(total.item()) < 1e-3:
+                if config.form == "released":
+                    total = torch.clamp(total, min=1.0)
+                elif abs(total.item()) < 1e-3:
                     total = torch.full_like(total, -1e-3 if total < 0 else 1e-3)
                 out.append(summed / total)
     heads = torch.stack(out).view(B, config.heads, T, D).transpose(1, 2)
@@ -72,7 +77,9 @@ def _compare(agrees, block, causal, lengths):
 
 
 @pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("options", [{}, {"kernel": "arc_cosine", "features": 40}, {"temperature": 0.5}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"kernel": "arc_cosine", "features": 40}, {"temperature": 0.5}, {"form": "released"}], ids=str
+)
 def test_equals_its_definition(agrees, options, causal):
     options = {"features": 30, "bias": True, **options}
     config = RandomFeatureAttentionConfig(dim=8, causal=causal, heads=2, **options)
@@ -111,6 +118,17 @@ def test_features_are_an_unbiased_estimate_of_the_kernel(kernel):
     estimates = _estimates(kernel, q, k, 1500)
     assert abs(estimates.mean().item() - exact[kernel]) < 4 * estimates.std().item() / math.sqrt(1500)
     assert estimates.std().item() / math.sqrt(1500) < 0.01
+
+
+@pytest.mark.parametrize("form", ["paper", "released"])
+def test_a_row_of_zeros_has_no_giant_gradient(form):
+    block = RandomFeatureAttention(RandomFeatureAttentionConfig(dim=4, heads=1, features=64, form=form)).double()
+    x = torch.randn(1, 6, 4, dtype=torch.float64)
+    x[0, 2] = 0
+    x.requires_grad_()
+    block(x, Context()).square().sum().backward()
+    lengths = x.grad[0].norm(dim=1)
+    assert lengths[2] < 1e4 * lengths[[0, 1, 3, 4, 5]].mean()
 
 
 def test_a_normaliser_near_zero_is_kept_away_from_it():
@@ -181,7 +199,10 @@ def test_memory_grows_with_the_length_and_not_with_its_square(gated):
 def test_says_what_does_not_fit():
     with pytest.raises(ValueError, match=r"temperature must be above 0, but got 0\.0"):
         RandomFeatureAttentionConfig(dim=8, temperature=0.0)
-    with pytest.raises(ValueError, match="features must be at least 8, but got 3"):
-        RandomFeatureAttentionConfig(dim=8, features=3)
+    for form, least in (("paper", 8), ("released", 1)):
+        with pytest.raises(ValueError, match=f"features must be at least {least}, but got {least - 1}"):
+            RandomFeatureAttentionConfig(dim=8, features=least - 1, form=form)
+    with pytest.raises(ValueError, match="The released form has the kernel gaussian, but the kernel is arc_cosine"):
+        RandomFeatureAttentionConfig(dim=8, kernel="arc_cosine", form="released")
     with pytest.raises(ValueError, match="pool must be at least 1, but got 0"):
         GatedRandomFeatureAttentionConfig(dim=8, pool=0)

@@ -169,6 +169,16 @@ def test_the_number_of_buckets_of_a_sequence_is_that_of_what_is_real_in_it() -> 
         torch.testing.assert_close(padded[:1, :21], module(x[:1, :21], Context()), atol=1e-12, rtol=1e-12)
 
 
+@pytest.mark.parametrize("fields", [{}, {"key_eps": 1e-6}], ids=str)
+def test_a_row_of_zeros_has_no_giant_gradient(fields) -> None:
+    x = torch.randn(1, 5, DIM, dtype=torch.float64)
+    x[0, 2] = 0
+    x.requires_grad_()
+    block(**fields)(x, Context()).square().sum().backward()
+    lengths = x.grad[0].norm(dim=1)
+    assert lengths[2] < 1e4 * lengths[[0, 1, 3, 4]].mean()
+
+
 def test_the_first_position_has_nothing_but_itself() -> None:
     module, x = block(causal=True), torch.randn(2, 23, DIM, dtype=torch.float64)
     expected = module.output(module.query_value(x[:, 0]).chunk(2, dim=1)[1])
