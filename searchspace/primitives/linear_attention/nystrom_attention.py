@@ -8,13 +8,15 @@ depthwise convolution of V is added to the result.
 
 If M does not divide the length, "balanced" makes the segments as equal as possible. "padded" gives all segments except
 the last one the same length, as if the end were padded to a multiple of M, and drops empty landmarks. Only real
-positions count, so padding has no effect. A sequence of at most M positions, each its own landmark, gets exact
-attention, softmax(Q K^T s) V, which the formula then stands for: F A^+ B = A A^+ A = A.
+positions count, so padding has no effect. In a sequence of at most M positions each is its own landmark, and the
+formula stands for full attention, F A^+ B = A A^+ A = A. The iteration comes near it; `exact: true` computes it.
 
-The released code (mlpen/Nystromformer, transformers) differs in two ways: it starts the iteration from one maximum over
-the batch and all heads, which couples samples (`coupled: true`), and it masks padding only in the softmax of B, so that
-padding counts for landmarks (`padding_counts: true`). `released: true` is both. Rotary positions and ALiBi have no
-effect, because there are no scores of pairs. B batch, T time, H heads, D width of one head, M landmarks, C = H * D.
+The released code (mlpen/Nystromformer, transformers) starts the iteration from one maximum over the batch and all
+heads, which couples samples (`coupled: true`), and masks padding only in the softmax of B, so that padding counts for
+landmarks (`padding_counts: true`). `released: true` is both. It is exact if the length is M.
+
+Rotary positions and ALiBi have no effect, because there are no scores of pairs. B batch, T time, H heads, D width of
+one head, M landmarks, C = H * D.
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ class NystromAttentionConfig:
     `coupled`: whether the iteration starts from one maximum over the batch and all heads, as in the released code.
     `padding_counts`: whether landmarks are means over padding too, as in the released code.
     `released`: both.
+    `exact`: whether sequences of at most M positions get full attention.
 
     Raises ValueError if heads does not divide dim, there are no landmarks or iterations, or the kernel is even and not
     0.
@@ -60,6 +63,7 @@ class NystromAttentionConfig:
     coupled: bool = False
     padding_counts: bool = False
     released: bool = False
+    exact: bool = False
     bias: bool = False
 
     def __post_init__(self) -> None:
@@ -113,7 +117,7 @@ class NystromAttention(Primitive):
         if padding is not None and not counts:
             v = v.masked_fill(~padding[:, None, :, None], 0)
         scale = q.shape[3] ** -0.5
-        if self.config.used(T) == T:  # each position is its own landmark
+        if self.config.exact and self.config.used(T) == T:  # each position is its own landmark
             return self._with_neighbours(_softmax(q @ (k * scale).transpose(2, 3), padding) @ v, v)
         means, real = self._segments(projected, None if counts else padding)
         landmarks = means @ projected[:, :, : 2 * C]  # [B, M, 2 C]
@@ -125,7 +129,7 @@ class NystromAttention(Primitive):
             A = A * real[:, None, :, None]
         B = _softmax(Ql @ k.transpose(2, 3), padding)
         read = pseudo_inverse(A, self.config.iterations, coupled=self.config.released or self.config.coupled) @ (B @ v)
-        if padding is not None and not counts:
+        if self.config.exact and padding is not None and not counts:
             short = padding.sum(1) <= means.shape[1]
             read = torch.where(short[:, None, None, None], means[:, None] @ v, read)
         return self._with_neighbours(F @ read, v)
@@ -173,7 +177,7 @@ class NystromAttention(Primitive):
             + linear(shape, C, C, bias=config.bias)
             + Cost(parameters=config.heads * config.kernel)
         )
-        if M == T:
+        if config.exact and M == T:
             return outside + matmul(T, D, 2 * T, count=states) + kept(shape, states * T * (T + 4 * D))
         numbers = states * (T * (2 * M + 4 * D) + M * (4 * D + M * (6 * config.iterations + 2))) + M * T
         return (

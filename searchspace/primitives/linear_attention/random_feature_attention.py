@@ -47,8 +47,9 @@ RELEASED_FEATURES, RELEASED_SMALLEST = (
 
 @dataclass(frozen=True, kw_only=True)
 class RandomFeatureAttentionConfig:
-    """`features`: M, number of random vectors.
+    """`features`: M, number of random vectors; at least 8 in the form of the paper, or the output is mostly noise.
     `kernel`: the kernel that the features approximate.
+    `form`: whether lengths, features and normalisers are those of the paper or of the released code.
     `temperature`: tau, the temperature of the softmax.
     `pool`: number of random matrices; training picks one per head and step, evaluation uses the first.
     `seed`: seed of the random matrices; each layer of a model draws its own from it.

@@ -50,7 +50,7 @@ def _plain(block, x, padding=None):
             Ql, Kl = (torch.stack([part[group].mean(0) for group in groups]) for part in (q, k))
             left, middle = _softmax(q @ Kl.T / D**0.5), _softmax(Ql @ Kl.T / D**0.5)
             rows = left @ _inverse(middle, config.iterations) @ _softmax(Ql @ k.T / D**0.5) @ v
-            if count <= landmarks:
+            if config.exact and count <= landmarks:
                 rows = _softmax(q @ k.T / D**0.5) @ v
             for n, t in enumerate(places):
                 beside = torch.zeros(D, dtype=x.dtype)
@@ -64,9 +64,13 @@ def _plain(block, x, padding=None):
 
 @pytest.mark.parametrize("segments", ["balanced", "padded"])
 @pytest.mark.parametrize("kernel", [0, 5])
-@pytest.mark.parametrize(("length", "landmarks"), [(1, 4), (3, 4), (12, 4), (14, 4), (9, 1)])
-def test_equals_its_formula(agrees, length, landmarks, kernel, segments):
-    config = NystromAttentionConfig(dim=8, heads=2, landmarks=landmarks, kernel=kernel, segments=segments, bias=True)
+@pytest.mark.parametrize(
+    ("length", "landmarks", "exact"),
+    [(1, 4, False), (3, 4, False), (3, 4, True), (12, 4, False), (14, 4, False), (14, 4, True), (9, 1, False)],
+)
+def test_equals_its_formula(agrees, length, landmarks, exact, kernel, segments):
+    sizes = {"dim": 8, "heads": 2, "landmarks": landmarks, "kernel": kernel}
+    config = NystromAttentionConfig(**sizes, segments=segments, exact=exact, bias=True)
     block = NystromAttention(config).double()
     x = torch.randn(2, length, 8, dtype=torch.float64)
     agrees(block, lambda x: _plain(block, x), x)
@@ -139,7 +143,9 @@ def test_both_kinds_of_segments_are_the_same_where_the_landmarks_divide_the_leng
 
 def test_a_landmark_for_every_position_is_full_attention():
     torch.default_generator.manual_seed(0)
-    block = NystromAttention(NystromAttentionConfig(dim=8, heads=2, landmarks=10, kernel=0, iterations=1)).double()
+    block = NystromAttention(
+        NystromAttentionConfig(dim=8, heads=2, landmarks=10, kernel=0, iterations=1, exact=True)
+    ).double()
     x = 2 * torch.randn(2, 10, 8, dtype=torch.float64)
     q, k, v = F.linear(x, block.query_key_value.weight).view(2, 10, 3, 2, 4).permute(2, 0, 3, 1, 4)
     full = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
