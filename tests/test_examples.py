@@ -49,7 +49,7 @@ def smaller(config: SearchConfig, folder: Path) -> SearchConfig:
             "task": task,
             "scheduler": Named(name="full", options={"steps": 1}),
             "strategy": Named(name="random"),
-            "runner": Named(name="inline"),
+            "runner": Named(name="inline", options={"process": False}),
             "budget": Budget(trials=2),
             "baselines": (),
             "finals": Finals(),

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 import traceback
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 from nas import metrics, tasks
+from nas.config.own import own
 from nas.config.schema import Named, SearchConfig
 from nas.errors import NasError, UsageError
 from nas.objectives import registry as objective_registry
 from nas.objectives.contract import Objective, cost_of
 from nas.runners import registry as runner_registry
 from nas.runners.contract import Runner
+from nas.runners.inline import InlineOptions
 from nas.schedulers import registry as scheduler_registry
 from nas.schedulers.contract import Scheduler
 from nas.store import Unit, UnitKind
@@ -205,9 +208,22 @@ def runner_options(config: SearchConfig) -> runner_registry.Options:
     return runner_registry.options(config.runner.name, config.runner.options)
 
 
-def runner(config: SearchConfig) -> Runner:
-    """The runner, started; Ray is imported only if it is asked for. Raises NasError if it cannot be started."""
-    return runner_options(config).start()
+def runner(config: SearchConfig, say: Callable[[str], None] = lambda text: None) -> Runner:
+    """The runner, started; Ray is imported only if it is asked for. Raises NasError if it cannot be started.
+
+    say: called with a note if units cannot run in a child process, because it could not import what they use.
+    """
+    options = runner_options(config)
+    if not isinstance(options, InlineOptions) or not options.process:
+        return options.start()
+    found = own(config)
+    if not found.local:
+        return options.start(found.modules)
+    say(
+        f"Units run in this process, because another one cannot import {', '.join(found.local)}. If the definition is "
+        "in a module of its own, not in a script or notebook, then a crash of a unit does not end the search."
+    )
+    return InlineOptions(process=False).start()
 
 
 def threads(config: SearchConfig) -> int:

@@ -136,7 +136,7 @@ def _search(
         if runner is None and config.runner.name == "ray":
             address = config.runner.options.get("address")
             reporter.say(f"Connecting to the Ray cluster at {address}" if address else "Starting Ray on this machine")
-        chosen = runner or factory.runner(config)
+        chosen = runner or factory.runner(config, reporter.say)
         reporter.say("Building the space, the objectives and the baselines")
         running = Search(config, store, study, chosen, reporter, finals_only=finals_only)
         if any(each.name == "latency" for each in config.objectives):

@@ -10,7 +10,9 @@ from typing import Protocol
 from nas.errors import NasError
 from nas.work import Failure, FailureKind, Outcome, Progress, Work
 
+LATE_SECONDS = 3.0  # how long a unit beyond its time limit may take to notice it, before the runner ends it
 Heard = Callable[[Progress], None]
+Started = Callable[[], None]  # the clock of a unit's time limit starts, or starts again
 Run = Callable[..., Outcome]  # run(work, progress=Heard); by default `nas.training.unit.run`
 
 
@@ -42,15 +44,20 @@ class Runner(Protocol):
         """Free all resources; units that still run are lost."""
 
 
-def guarded(run: Run | None, work: Work, heard: Heard) -> Outcome:
+def guarded(run: Run | None, work: Work, heard: Heard, started: Started = lambda: None) -> Outcome:
     """Run a unit. An exception is a failure of the unit, whatever its type.
+
+    started: called when the clock of its time limit starts, for a runner that ends a unit which does not notice it.
 
     Only NasError, which the user has to fix, and KeyboardInterrupt are raised. The runner knows whether it interrupted
     the unit, or whether the unit raised KeyboardInterrupt by itself (see `interrupted_itself`).
     """
     began = time.monotonic()
     try:
-        return (run or _train)(work, progress=heard)
+        if run is None:
+            return _train(work, heard, started)
+        started()
+        return run(work, progress=heard)
     except NasError:
         raise
     except KeyboardInterrupt:
@@ -68,7 +75,17 @@ def interrupted_itself(work: Work) -> Outcome:
     return Outcome(trial=work.trial, rung=work.rung, kind=work.kind, seconds=0.0, failure=failure)
 
 
-def _train(work: Work, progress: Heard) -> Outcome:
+def too_slow(work: Work, seconds: float) -> Outcome:
+    """The outcome of a unit that the runner ended after `seconds`, because it did not notice its time limit."""
+    text = (
+        f"The limit of {work.seconds:g} seconds was over for more than {LATE_SECONDS:g} seconds. The unit did not "
+        "notice it, as in a long call outside Python, so its process was ended."
+    )
+    failure = Failure(FailureKind.TOO_SLOW, text)
+    return Outcome(trial=work.trial, rung=work.rung, kind=work.kind, seconds=seconds, failure=failure)
+
+
+def _train(work: Work, progress: Heard, started: Started) -> Outcome:
     from nas.training.unit import run  # torch is imported when a unit runs, not when a search is planned
 
-    return run(work, progress=progress)
+    return run(work, progress, started)

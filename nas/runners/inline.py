@@ -1,10 +1,13 @@
-"""The inline runner: units run in this process, one at a time. For small searches and debugging; it needs no Ray."""
+"""The inline runner: units run one at a time, in a child process or in this one. It needs no Ray."""
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import FrameType
 
@@ -35,7 +38,7 @@ class InlineRunner:
         work = self._queue[0]
         self._busy = True
         try:
-            outcome = guarded(self._run, work, lambda progress: self._heard(work, progress))
+            outcome = guarded(self._run, work, lambda progress: self._heard(work, progress), self._started)
         except KeyboardInterrupt:
             if self._stopping or _may_come_from_outside():
                 raise
@@ -52,6 +55,9 @@ class InlineRunner:
         if self._stopping:
             self._be_patient()  # saving may take as long as it needs
             raise KeyboardInterrupt
+
+    def _started(self) -> None:
+        """Nothing to do: in this process nothing can end a unit that does not notice its time limit."""
 
     def progress(self) -> dict[tuple[int, int], Progress]:
         return dict(self._progress)
@@ -91,8 +97,17 @@ def _may_come_from_outside() -> bool:
 @runner("inline")
 @dataclass(frozen=True)
 class InlineOptions:
-    """None: units run in this process, one at a time."""
+    """Units run one at a time: in a child process, or in the process of the search with `process: false`.
 
-    def start(self) -> Runner:
-        """A runner in this process."""
-        return InlineRunner()
+    A child contains a unit that crashes, hangs or exhausts the memory.
+    """
+
+    process: bool = True
+
+    def start(self, modules: Sequence[str] = ()) -> Runner:
+        """A runner. modules: what its child imports first, because it registers what the units need."""
+        if not self.process or os.name != "posix" or not sys.executable:
+            return InlineRunner()
+        from nas.runners._process_runner import ProcessRunner
+
+        return ProcessRunner(modules=modules)

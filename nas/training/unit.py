@@ -10,7 +10,7 @@ import inspect
 import logging
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,14 +40,16 @@ log = logging.getLogger(__name__)
 SAME = 1e-4  # relative difference between a metric and its documents together: the task may have added in float32
 
 
-def run(work: Work, progress: Report | None = None) -> Outcome:
+def run(work: Work, progress: Report | None = None, started: Callable[[], None] = lambda: None) -> Outcome:
     """Train and evaluate `work`, or score its untrained model if it is a probe; call `progress` about once a second.
+
+    started: called when the data is read, and again when the time limit of the unit begins to count.
 
     If KeyboardInterrupt is raised, the unit saves its state next to its checkpoints, and the next run of the same unit
     continues from there. Raises NasError if the device does not exist or a checkpoint cannot be written.
     """
     began = time.monotonic()
-    unit = Unit(work, progress, _device(work.device))
+    unit = Unit(work, progress, started, _device(work.device))
     with deterministic(work.threads, unit.device):
         try:
             training = unit.run()
@@ -88,6 +90,7 @@ class Unit:
 
     work: Work
     progress: Report | None
+    clock: Callable[[], None]  # see `run`
     device: torch.device
     phase: Phase = Phase.TASK
     task_file: str = ""
@@ -105,9 +108,11 @@ class Unit:
         work = self.work
         task = self._task()
         self.phase = Phase.BUILD
+        self.clock()
         training, restarted = self._started(task)
         self.phase = Phase.TRAIN
         deadline = Deadline(work.seconds)
+        self.clock()
         start, began = training.step, time.monotonic()
         try:
             curve = training.run(work.steps, deadline, self.progress)
@@ -137,9 +142,11 @@ class Unit:
         """Score the untrained model; any exception is a failure of the unit."""
         task = self._task()
         self.phase = Phase.BUILD
+        self.clock()
         model = self._model(task)
         self.phase = Phase.PROBE
         deadline = Deadline(self.work.seconds)
+        self.clock()
         self.result = {"metrics": scores(self.work.probes, model, task, self.work.seed, self.device, deadline)}
 
     def _task(self) -> Task:

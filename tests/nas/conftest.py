@@ -21,7 +21,7 @@ task: {task}
 objectives: {objectives}
 strategy: {strategy}
 scheduler: {scheduler}
-runner: inline
+runner: {{inline: {{process: false}}}}
 budget: {budget}
 baselines: {baselines}
 finals: {finals}

@@ -17,6 +17,7 @@ task: {language_model: {length: 8, batch: 2, evaluation: 64}}
 objectives: [bits_per_byte, flops]
 strategy: random
 scheduler: {full: {steps: 1}}
+runner: {inline: {process: false}}
 budget: {trials: 2}
 checkpoints: null
 """

@@ -33,6 +33,7 @@ recipe: {learning_rate: 1e-3}
 budget: {trials: 4}
 baselines: [baseline.yaml]
 finals: {top: 1, seeds: 2, steps: 2, baselines: transformer, match: parameters, shapes: usual, tune: {}}
+runner: {inline: {process: false}}
 """
 BASELINE = """\
 kind: decoder

@@ -19,6 +19,7 @@ task: {copy: {symbols: 4, length: 4, batch: 2}}
 objectives: [loss, flops]
 strategy: nsga2
 scheduler: {halving: {rungs: [1, 2], factor: 2}}
+runner: {inline: {process: false}}
 budget: {trials: 2}
 finals: {top: 1, seeds: 1, steps: 1}
 storage: sqlite:///FOLDER/counted.db

@@ -56,7 +56,7 @@ def probed(tmp_path):
     """`probed(trials=2)`: a search with a probe, of a task that takes milliseconds."""
     (tmp_path / "task.py").write_text(TASK)
 
-    def made(trials=2, scheduler="{full: {steps: 2}}", runner="inline"):
+    def made(trials=2, scheduler="{full: {steps: 2}}", runner="{inline: {process: false}}"):
         text = SEARCH.format(folder=tmp_path, trials=trials, scheduler=scheduler, runner=runner)
         return searchfile.parse(text, folder=tmp_path)
 

@@ -1,0 +1,122 @@
+"""The process that runs the units of an inline search: it reads units from its parent and sends their outcomes back.
+
+Each message to the parent is a pair: a `Said` and what belongs to it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import os
+import pickle
+import signal
+import sys
+from enum import Enum
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from nas.errors import NasError
+from nas.runners.inline import InlineRunner
+from nas.work import Progress, Work
+
+STOP = signal.SIGUSR1  # from the parent: save the state of the unit and end
+_PARENT_DEATH = 1  # PR_SET_PDEATHSIG of prctl
+
+
+class Said(Enum):
+    """What a message to the parent says."""
+
+    READY = "the process can run units"
+    STARTED = "the time limit of the unit begins to count"
+    PROGRESS = "how far the unit is"
+    SAVING = "the unit was asked to stop, and saves its state"
+    INTERRUPTED = "the unit has stopped, and this process ends"
+    OUTCOME = "the unit has ended"
+    ERROR = "an error that the user has to correct"
+
+
+def main(connection: Connection, parent: int) -> None:
+    """Run units until the parent closes the connection. parent: its process id."""
+    _end_with(parent)
+    run, modules = connection.recv()
+    for module in modules:
+        importlib.import_module(module)  # it registers a task, an objective or a block of the user
+    if run is None:
+        import nas.training.unit  # noqa: F401  # takes seconds, which should not count as the unit's
+    units = _Units(connection, run)
+    signal.signal(signal.SIGINT, lambda *_: None)  # the parent says when to stop
+    for number in (STOP, signal.SIGTERM):
+        signal.signal(number, units.asked)
+    units.say(Said.READY)
+    try:
+        while True:
+            units.submit(connection.recv())
+            units.say(*_answer(units))
+    except KeyboardInterrupt:
+        units.say(Said.INTERRUPTED)
+    except (EOFError, ConnectionError):  # the parent has ended, or needs this process no longer
+        pass
+
+
+def _answer(units: _Units) -> tuple[Said, Any]:
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name).closed:  # by an earlier unit
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
+    try:
+        return Said.OUTCOME, units.wait(0)[0]
+    except NasError as error:
+        return Said.ERROR, _sendable(error)
+
+
+def _sendable(error: NasError) -> NasError:
+    """The error, or one with the same text if its type cannot be sent."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return NasError(str(error))
+    return error
+
+
+class _Units(InlineRunner):
+    """Runs units in this process, and tells the parent about them."""
+
+    def __init__(self, connection: Connection, run: Any) -> None:
+        super().__init__(run)
+        self._connection = connection
+        self._saying = False
+
+    def say(self, what: Said, content: Any = None) -> None:
+        """Send a message to the parent."""
+        self._saying = True
+        try:
+            self._connection.send((what, content))
+        finally:
+            self._saying = False
+
+    def asked(self, number: int, frame: FrameType | None) -> None:
+        """A signal handler: the running unit saves its state. Without one the process ends."""
+        self.stop_soon()
+        if not self._busy and not self._saying:
+            raise KeyboardInterrupt
+
+    def _heard(self, work: Work, progress: Progress) -> None:
+        self.say(Said.SAVING if self._stopping else Said.PROGRESS, progress)
+        super()._heard(work, progress)
+
+    def _started(self) -> None:
+        self.say(Said.STARTED)
+
+    def _break_off(self, number: int, frame: FrameType | None) -> None:
+        if self._busy and not self._saying:  # the handler of a signal: the other message must not be cut in two
+            self.say(Said.SAVING)
+        super()._break_off(number, frame)
+
+
+def _end_with(parent: int) -> None:
+    """Let the system kill this process when its parent ends; Linux can, elsewhere the next message fails."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PARENT_DEATH, signal.SIGKILL)
+        if os.getppid() != parent:  # it ended before
+            os._exit(1)
