@@ -30,11 +30,12 @@ class FailureKind(StrEnum):
     TASK_ERROR = "task error"
     WORKER_LOST = "worker lost"
     CRASHED = "crashed"  # the process that ran it ended by itself, as often as `limits.attempts` allows
+    INFRASTRUCTURE = "infrastructure"  # Ray or a node failed: the attempt does not count, so no unit ends with this
 
     @property
     def retried(self) -> bool:
-        """Whether the unit is tried again, as often as `limits.attempts` allows."""
-        return self in (FailureKind.WORKER_LOST, FailureKind.CRASHED)
+        """Whether the unit is tried again, mostly as often as `limits.attempts` allows."""
+        return self in (FailureKind.WORKER_LOST, FailureKind.CRASHED, FailureKind.INFRASTRUCTURE)
 
 
 @dataclass(frozen=True)

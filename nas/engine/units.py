@@ -79,7 +79,12 @@ class Units:
     def end(self, unit: Unit, outcome: Outcome) -> Ended:
         """Score and record what a unit gave. Raises UsageError if a metric that an objective needs is missing."""
         values, failure = self.proposer.scores.after(unit, self.proposer.architecture(unit), outcome)
-        ended = self._fail(unit, outcome, failure, values) if failure else self._finish(unit, outcome, values)
+        if failure is None:
+            ended = self._finish(unit, outcome, values)
+        elif failure.kind is FailureKind.INFRASTRUCTURE:
+            ended = self._put_back(unit, failure)
+        else:
+            ended = self._fail(unit, outcome, failure, values)
         self._drop(unit)
         return ended
 
@@ -115,6 +120,12 @@ class Units:
             max_attempts=self.attempts,
         )
         return Ended(ending is not Ending.LOST, values, failure, queued=ending is Ending.REQUEUED)
+
+    def _put_back(self, unit: Unit, failure: Failure) -> Ended:
+        """Queue the unit again. The attempt does not count."""
+        assert unit.owner is not None  # it is leased
+        held = bool(self.store.release([unit.id], unit.owner))
+        return Ended(held, {}, failure, queued=held)
 
     def release(self, units: Collection[Unit], owner: str) -> None:
         """Put units back in the queue, so that the next process begins with them at once."""

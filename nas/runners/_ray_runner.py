@@ -2,30 +2,44 @@
 
 A task takes a unit and returns an outcome; a worker keeps nothing else. So if a worker or a node dies, only the current
 rung of its units is lost, and the search repeats it elsewhere. Ray's own retries are off: the store counts attempts.
+If Ray itself fails, no attempt is counted; the runner submits nothing until Ray works again.
 """
 
 from __future__ import annotations
 
 import contextlib
-import logging
-import math
+import itertools
 import os
 import signal
 import threading
 import time
+from dataclasses import dataclass, field
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import ray
 
 from nas.errors import NasError
-from nas.runners.contract import Run, guarded, interrupted_itself
+from nas.runners import _ray_errors
+from nas.runners._ray_cluster import RayCluster
+from nas.runners.contract import LATE_SECONDS, Run, guarded, interrupted_itself, too_slow
 from nas.work import Failure, FailureKind, Outcome, Progress, Work
 
 if TYPE_CHECKING:
     from nas.runners.ray import RayOptions
 
-OBJECT_STORE_BYTES = 128 * 2**20  # units and outcomes are a few kilobytes; Ray's default takes 30% of the memory
 HEAR_SECONDS = 1.0  # between two reports of a unit, and between two requests for them
+SEVERAL = 3  # failures of Ray itself in a row, after which the runner stops submitting
+BROKEN = (ray.exceptions.RayError, ConnectionError)  # what a call of Ray raises if its processes are gone
+
+
+@dataclass(frozen=True)
+class _Submitted:
+    """A unit that Ray has. number: counts all that were submitted. at: when, in seconds of the monotonic clock."""
+
+    work: Work
+    number: int
+    at: float = field(default_factory=time.monotonic)
 
 
 class RayRunner:
@@ -35,59 +49,140 @@ class RayRunner:
     """
 
     def __init__(self, options: RayOptions, run: Run | None = None):
-        self._own_ray = not ray.is_initialized()
-        if self._own_ray:
-            _connect(options)
-        try:
-            most = _units_at_once(options)
-        except NasError:
-            self._disconnect()
-            raise
-        self.workers = options.workers or most
-        self.capacity = self.workers + (self.workers == most)
-        self._board: Any = ray.remote(num_cpus=0, max_restarts=-1)(_Board).remote()
-        self._task = _unit.options(
-            num_cpus=options.cpus,
-            num_gpus=options.gpus,
-            memory=options.memory,
-            resources=options.resources or None,
-        )
-        self._run = run
-        self._running: dict[Any, Work] = {}
-        self._heard: tuple[float, dict[tuple[int, int], Progress]] = (0.0, {})
+        self._options, self._run = options, run
+        self._needs = {
+            "num_cpus": options.cpus,
+            "num_gpus": options.gpus,
+            "memory": options.memory,
+            "resources": options.resources or None,
+        }
+        self._cluster = RayCluster(options)
+        self._running: dict[Any, _Submitted] = {}
+        self._waiting: list[Work] = []  # submitted while Ray does not work
+        self._numbers = itertools.count()
+        self._failed = 0  # how often Ray failed since a unit last gave an outcome
+        self._failed_at, self._why = 0.0, ""
+        self._down = False
+        self._heard: tuple[float, _Heard] = (0.0, _Heard())
         self._closing = threading.Lock()  # a thread may ask for the progress while another one closes the runner
         self._closed = self._interrupting = False
+        try:
+            self._attach()
+        except NasError:
+            self._cluster.close()
+            raise
+
+    def _attach(self) -> None:
+        """Set up what the runner needs in the connected Ray. Raises NasError if no node can hold a unit."""
+        most = self._cluster.units_at_once()
+        self.workers = self._options.workers or most
+        self.capacity = self.workers + (self.workers == most)
+        self._board: Any = ray.remote(num_cpus=0, max_restarts=-1)(_Board).remote()
 
     def submit(self, work: Work) -> None:
-        self._running[self._task.remote(work, self._board, self._run)] = work
+        if not self._down:
+            try:
+                submitted = _Submitted(work, next(self._numbers))
+                task = _unit.options(**self._needs, name=_ray_errors.name(work))
+                self._running[task.remote(work, self._board, self._run, submitted.number)] = submitted
+                return
+            except BROKEN as error:
+                self._note_failure(time.monotonic(), _ray_errors.text(error))
+        self._waiting.append(work)
 
     def wait(self, timeout: float) -> list[Outcome]:
+        if self._down and not self._running:
+            self._recover(timeout)
+            return []
+        if not self._down:
+            self._submit_waiting()
         if not self._running:
             return []
-        ready, _ = ray.wait(list(self._running), num_returns=1, timeout=timeout)
-        if ready:  # and all others that have ended meanwhile
-            ready, _ = ray.wait(list(self._running), num_returns=len(self._running), timeout=0)
+        try:
+            ready, _ = ray.wait(list(self._running), num_returns=1, timeout=timeout)
+            if ready:  # and all others that have ended meanwhile
+                ready, _ = ray.wait(list(self._running), num_returns=len(self._running), timeout=0)
+        except BROKEN as error:
+            return self._lost_all(error)
+        return [outcome for reference in ready for outcome in self._ended(reference)] + self._overdue()
+
+    def _ended(self, reference: Any) -> list[Outcome]:
+        """The outcome of a task that has ended, if it has one. Raises the NasError that a unit raised."""
+        submitted = self._running.pop(reference)
+        outcome = _outcome(reference, submitted.work)
+        if outcome is None:
+            return [] if self._interrupting else [interrupted_itself(submitted.work)]
+        if outcome.failure is not None and outcome.failure.kind is FailureKind.INFRASTRUCTURE:
+            self._note_failure(submitted.at, outcome.failure.message)
+        else:
+            self._failed, self._down = 0, False
+            self._cluster.works()
+        return [outcome]
+
+    def _note_failure(self, submitted_at: float, why: str) -> None:
+        """Count a failure of Ray. The units that it had at an earlier failure are lost by that one."""
+        if submitted_at >= self._failed_at:
+            self._failed, self._failed_at, self._why = self._failed + 1, time.monotonic(), why
+        self._down = self._failed >= SEVERAL
+
+    def _lost_all(self, error: Exception) -> list[Outcome]:
+        """Ray does not answer: all running units are lost."""
+        lost, self._running = self._running, {}
+        self._why, self._failed, self._down = _ray_errors.text(error), SEVERAL, True
+        failure = Failure(FailureKind.INFRASTRUCTURE, self._why)
+        return [_failed(each.work, failure) for each in lost.values()]
+
+    def _recover(self, timeout: float) -> None:
+        """Connect again and submit what waits, if it is time to. Raises NasError after several times in vain."""
+        with self._closing:
+            if not self._cluster.again(timeout, f"{self._why.rstrip('.')}."):
+                return
+            try:
+                self._attach()
+            except (NasError, *BROKEN) as error:
+                self._why = str(error)
+                return
+            self._heard = (0.0, _Heard())
+        self._failed, self._down = 0, False
+        self._submit_waiting()
+
+    def _submit_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for work in waiting:
+            self.submit(work)
+
+    def _overdue(self) -> list[Outcome]:
+        """End the units that run longer than they may and do not notice it themselves, as in a long call of C."""
+        if not any(each.work.seconds for each in self._running.values()):
+            return []
+        running = self._hear().running
         outcomes = []
-        for reference in ready:
-            work = self._running.pop(reference)
-            outcome = _outcome(reference, work)
-            if outcome is None and not self._interrupting:
-                outcome = interrupted_itself(work)
-            outcomes += [] if outcome is None else [outcome]
+        for reference, each in list(self._running.items()):
+            seconds = running.get(each.number, 0.0)
+            if each.work.seconds and seconds > each.work.seconds + LATE_SECONDS:
+                self._running.pop(reference)
+                ray.cancel(reference, force=True)
+                outcomes.append(too_slow(each.work, seconds))
         return outcomes
 
     def progress(self) -> dict[tuple[int, int], Progress]:
         """As the workers reported last; requested at most once a second. Nothing after `close`."""
+        known = self._hear().progress
+        running = {(each.work.trial, each.work.rung) for each in list(self._running.values())}  # a thread changes it
+        return {key: progress for key, progress in known.items() if key in running}
+
+    def _hear(self) -> _Heard:
+        if self._down:
+            return _Heard()
         asked, known = self._heard
         with self._closing:
             if self._closed:
-                return {}
+                return _Heard()
             if time.monotonic() - asked > HEAR_SECONDS:
-                with contextlib.suppress(ray.exceptions.RayError):
+                with contextlib.suppress(*BROKEN):
                     known = ray.get(self._board.read.remote(), timeout=1)
                 self._heard = (time.monotonic(), known)
-        running = {(work.trial, work.rung) for work in list(self._running.values())}  # another thread changes it
-        return {key: progress for key, progress in known.items() if key in running}
+        return known
 
     def stop_soon(self) -> None:
         """Nothing to do: the search calls `interrupt` soon."""
@@ -95,6 +190,7 @@ class RayRunner:
     def interrupt(self, seconds: float) -> list[Outcome]:
         """Cancel the running units: Ray raises KeyboardInterrupt in the worker, and the unit saves its state."""
         self._interrupting = True
+        self._waiting.clear()
         for reference in self._running:
             ray.cancel(reference, force=False)
         outcomes, end = [], time.monotonic() + seconds
@@ -109,83 +205,13 @@ class RayRunner:
         with self._closing:
             self._closed = True  # Ray would start again if it were asked for the progress
         if ray.is_initialized():
-            for reference in self._running:
-                ray.cancel(reference, force=True)
-            ray.kill(self._board)
+            with contextlib.suppress(*BROKEN):
+                for reference in self._running:
+                    ray.cancel(reference, force=True)
+                ray.kill(self._board)
         self._running.clear()
-        self._disconnect()
-
-    def _disconnect(self) -> None:
-        if self._own_ray:
-            ray.shutdown()
-
-
-def _is_new(record: logging.LogRecord) -> bool:
-    """Whether a message of Ray tells something that a search in a thread does not know."""
-    return "SIGTERM handler is not set" not in record.getMessage()
-
-
-logging.getLogger("ray._private.worker").addFilter(_is_new)
-
-
-def _connect(options: RayOptions) -> None:
-    try:
-        if options.address:
-            ray.init(address=options.address, log_to_driver=False, logging_level=logging.ERROR)
-        else:
-            _start(options)
-    except (ConnectionError, TimeoutError, RuntimeError, ValueError) as error:
-        where = f"the Ray cluster at {options.address!r}" if options.address else "Ray on this machine"
-        raise NasError(f"Could not reach {where}: {str(error).rstrip('.')}. {_advice(options)}") from None
-
-
-def _advice(options: RayOptions) -> str:
-    if not options.address:
-        return "Look at the limits of this machine, or use `runner: inline`."
-    return (
-        "Start a cluster with `ray start --head`, or use `runner: inline`. A cluster that asks for a token (Ray says "
-        "so above) wants RAY_AUTH_MODE=token here, and the head's ~/.ray/auth_token in its place."
-    )
-
-
-def _start(options: RayOptions) -> None:
-    """Start a Ray of our own on this machine, with resources for exactly the requested workers."""
-    workers = options.workers or max(1, int((os.cpu_count() or 1) / options.cpus))
-    ray.init(
-        address="local",  # not a cluster that already runs on this machine
-        num_cpus=math.ceil(options.cpus * workers),
-        resources={name: amount * workers for name, amount in (options.resources or {}).items()},
-        object_store_memory=OBJECT_STORE_BYTES,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-    )
-
-
-def _units_at_once(options: RayOptions) -> int:
-    """How many units fit on the nodes at once. If `workers` are given, a cluster may have no space yet: it may grow.
-
-    Raises NasError if no node can hold a unit.
-    """
-    need = options.needs()
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    most = sum(min(int(node.get(name, 0) // amount) for name, amount in need.items()) for node in nodes)
-    if most or (options.workers and options.address):
-        return most
-    raise NasError(
-        f"No node of the Ray cluster can hold a unit: it needs {_listed(need)}; the nodes have up to "
-        f"{_listed(_largest(nodes))}."
-    )
-
-
-def _listed(resources: dict[str, float]) -> str:
-    return ", ".join(f"{name} {amount:g}" for name, amount in resources.items())
-
-
-def _largest(nodes: list[dict[str, float]]) -> dict[str, float]:
-    """The largest amount of each resource on one node, without Ray's own, whose names have a colon."""
-    names = sorted({name for node in nodes for name in node if ":" not in name})
-    return {name: max(node.get(name, 0) for node in nodes) for name in names}
+        self._waiting.clear()
+        self._cluster.close()
 
 
 def _outcome(reference: Any, work: Work) -> Outcome | None:
@@ -194,19 +220,24 @@ def _outcome(reference: Any, work: Work) -> Outcome | None:
         return ray.get(reference)
     except ray.exceptions.TaskCancelledError:
         return None
-    except ray.exceptions.OutOfMemoryError as error:
-        failure = Failure(FailureKind.OUT_OF_MEMORY, str(error))
-    except ray.exceptions.RayTaskError as error:
-        if isinstance(error.cause, NasError):
-            raise error.cause from None
-        failure = Failure(FailureKind.TASK_ERROR, str(error))
-    except ray.exceptions.RayError as error:  # its worker, its node or its result is gone
-        failure = Failure(FailureKind.WORKER_LOST, f"{type(error).__name__}: {error}")
+    except ray.exceptions.RayError as error:
+        return _failed(work, _ray_errors.failure(error, work))
+
+
+def _failed(work: Work, failure: Failure) -> Outcome:
     return Outcome(trial=work.trial, rung=work.rung, kind=work.kind, seconds=0.0, failure=failure)
 
 
+class _Terminated(KeyboardInterrupt):
+    """The worker received SIGTERM: the unit saves its state, as it does at an interrupt."""
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise _Terminated
+
+
 @ray.remote(max_retries=0)
-def _unit(work: Work, board: Any, run: Run | None) -> Outcome:
+def _unit(work: Work, board: Any, run: Run | None, number: int) -> Outcome:
     last = 0.0
 
     def heard(progress: Progress) -> None:
@@ -217,19 +248,45 @@ def _unit(work: Work, board: Any, run: Run | None) -> Outcome:
 
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a search that a script started in the background
         signal.signal(signal.SIGINT, signal.default_int_handler)  # or `ray.cancel` would not reach the unit
-    return guarded(run, work, heard)
+    before = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        return guarded(run, work, heard, lambda: board.start.remote(number))
+    except _Terminated:
+        os._exit(1)  # Ray tells the search why, as far as it knows: the memory monitor, the end of the node, ...
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@dataclass
+class _Heard:
+    """What the workers have reported. running: for how many seconds the units run, by the number of the submission."""
+
+    progress: dict[tuple[int, int], Progress] = field(default_factory=dict)
+    running: dict[int, float] = field(default_factory=dict)
 
 
 class _Board:
-    """An actor that collects the progress of running units."""
+    """An actor that collects what running units report: that they have started, and how far they are."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, int], Progress] = {}
+        self._progress: dict[tuple[int, int], Progress] = {}
+        self._started: dict[int, float] = {}
 
     def write(self, key: tuple[int, int], progress: Progress) -> None:
-        self._known[key] = progress
-        while len(self._known) > 256:
-            self._known.pop(next(iter(self._known)))
+        self._progress[key] = progress
+        _shorten(self._progress)
 
-    def read(self) -> dict[tuple[int, int], Progress]:
-        return self._known
+    def start(self, number: int) -> None:
+        """Note that the clock of a unit starts, or starts again."""
+        self._started[number] = time.monotonic()
+        _shorten(self._started)
+
+    def read(self) -> _Heard:
+        now = time.monotonic()
+        return _Heard(self._progress, {number: now - began for number, began in self._started.items()})
+
+
+def _shorten(known: dict[Any, Any]) -> None:
+    """Forget the oldest entries."""
+    while len(known) > 256:
+        known.pop(next(iter(known)))

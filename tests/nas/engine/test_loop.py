@@ -253,6 +253,21 @@ def test_a_lost_worker_is_replaced_up_to_the_limit(describe, search, table):
     assert trials[5].error_kind == "worker lost"
 
 
+def test_failures_of_the_infrastructure_do_not_count_as_attempts(describe, search, table):
+    tried = Counter()
+
+    def lost(work):
+        tried[work.trial] += 1
+        return work.trial == 2 and tried[2] < 10
+
+    result = search(describe(budget="{trials: 4}"), failing(table, FailureKind.INFRASTRUCTURE, lost))
+    trials = result.store.trials(result.study.id)
+    (unit,) = result.store.units(result.study.id, 2)
+    result.store.close()
+    assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 4
+    assert tried[2] == unit.attempt == 10 and unit.released == 9
+
+
 @pytest.mark.parametrize("ended", [2, 3, 7])
 def test_a_unit_that_ends_each_process_that_runs_it_fails_as_crashed(ended, describe, search, table):
     config = describe(budget="{trials: 4}")  # with three attempts

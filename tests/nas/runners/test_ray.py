@@ -1,5 +1,6 @@
 """Units on a real Ray cluster of two nodes, in which things die."""
 
+import ctypes
 import os
 import signal
 import time
@@ -15,6 +16,7 @@ from nas.config import searchfile  # noqa: E402
 from nas.documents import Documents  # noqa: E402
 from nas.engine import launch  # noqa: E402
 from nas.errors import NasError  # noqa: E402
+from nas.runners import _ray_runner  # noqa: E402
 from nas.runners._ray_runner import RayRunner  # noqa: E402
 from nas.runners.ray import RayOptions  # noqa: E402
 from nas.store import TrialState, UnitKind  # noqa: E402
@@ -124,6 +126,33 @@ def test_whatever_a_unit_raises_is_a_typed_failure(runner):
         FailureKind.WORKER_LOST,
     ]
     assert "ZeroDivisionError: in the task" in outcomes[0].failure.message
+
+
+def test_a_worker_that_is_told_to_end_saves_its_unit_and_is_lost(runner, tmp_path):
+    def run(work, progress):
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(60)
+        except KeyboardInterrupt:
+            (tmp_path / "saved").touch()
+            raise
+
+    one = runner(run)
+    one.submit(work())
+    assert gathered(one, 1)[0].failure.kind is FailureKind.WORKER_LOST
+    assert (tmp_path / "saved").exists()
+
+
+def test_a_unit_that_does_not_notice_its_time_limit_is_ended(runner, monkeypatch):
+    monkeypatch.setattr(_ray_runner, "LATE_SECONDS", 0.2)
+
+    def run(work, progress):
+        ctypes.PyDLL(None).sleep(300)  # which keeps the interpreter's lock
+
+    one = runner(run)
+    one.submit(work(seconds=0.1))
+    failure = gathered(one, 1)[0].failure
+    assert failure.kind is FailureKind.TOO_SLOW and "limit of 0.1 seconds" in failure.message
 
 
 def test_what_no_unit_is_to_blame_for_ends_the_search(runner):
