@@ -1,13 +1,16 @@
 """Ctrl-C: what runs is saved and given back, the search says how to go on, and the next one does."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import time
+import warnings
 
 import pytest
 
+from nas import cli
 from nas.config import searchfile
 from nas.engine import launch
 from nas.store import TrialState, UnitState, open_store
@@ -54,6 +57,51 @@ checkpoints: {folder}/checkpoints
 """
 
 
+class Forked:
+    """`nas ARGUMENTS` in a fork of this process, with the methods of Popen: to import all again takes seconds."""
+
+    def __init__(self, arguments, folder):
+        read, write = os.pipe()
+        self.stderr = os.fdopen(read)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of threads
+            self.process = multiprocessing.get_context("fork").Process(target=self.run, args=(arguments, folder, write))
+            self.process.start()
+        os.close(write)
+
+    @staticmethod
+    def run(arguments, folder, write):
+        os.dup2(write, 2)
+        sys.stderr = os.fdopen(2, "w", buffering=1)
+        os.chdir(folder)
+        sys.argv = ["nas", *arguments]
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        cli.main()
+
+    @property
+    def returncode(self):
+        return self.process.exitcode
+
+    def poll(self):
+        return self.process.exitcode
+
+    def send_signal(self, number):
+        os.kill(self.process.pid, number)
+
+    def kill(self):
+        self.process.kill()
+
+    def wait(self, timeout=None):
+        self.process.join(timeout)
+        return self.process.exitcode
+
+    def communicate(self, timeout=None):
+        errors = "" if self.stderr.closed else self.stderr.read()
+        self.stderr.close()
+        self.wait(timeout)
+        return None, errors
+
+
 @pytest.fixture
 def started(tmp_path):
     """`started(runner, ...)`: `nas search` in a process of its own, once its first unit runs."""
@@ -64,9 +112,14 @@ def started(tmp_path):
         (tmp_path / "mark.slow").touch()
         text = SEARCH.format(folder=tmp_path, runner=runner, seconds=seconds, steps=steps)
         (tmp_path / "search.yaml").write_text(text)
-        command = [sys.executable, "-m", "nas", "search", str(tmp_path / "search.yaml")]
-        environment = os.environ | {"PYTHONUNBUFFERED": "1"}
-        process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environment, **options)
+        arguments = ["search", str(tmp_path / "search.yaml")]
+        if runner == "inline":
+            process = Forked(arguments, tmp_path)
+        else:
+            command, environment = [sys.executable, "-m", "nas", *arguments], os.environ | {"PYTHONUNBUFFERED": "1"}
+            process = subprocess.Popen(
+                command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environment, **options
+            )
         processes.append(process)
         await_running(tmp_path, process)
         return process
