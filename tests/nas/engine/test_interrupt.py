@@ -167,7 +167,8 @@ def test_ctrl_c_saves_what_runs_and_the_next_search_goes_on(runner, sent, option
         first = store.trial(study.id, 0)
     for name in ("mark.slow", "mark.checked"):
         (tmp_path / name).unlink()
-    text = (tmp_path / "search.yaml").read_text().replace("runner: {ray: {workers: 1}}", "runner: inline")
+    text = (tmp_path / "search.yaml").read_text()
+    text = text.replace(f"runner: {runner}\n", "runner: {inline: {process: false}}\n")  # a child takes seconds
     config = searchfile.parse(text.replace("budget: {trials: 2}", "budget: {trials: 1}"), folder=tmp_path)
     launch.search(config, quiet=True).store.close()
     with open_store(tmp_path / "slow.db") as store:
