@@ -1,8 +1,8 @@
 """The cost of a trial besides its training: `python -m benchmarks.overhead [--trials 1000] [--long 0] [--json]`.
 
 A task that takes no time, a point of 25 choices, one objective, random search. Compared in one run, in milliseconds per
-trial: ours inline on SQLite and on Ray; Optuna's random and TPE samplers on its SQLite storage; Ray Tune with reused
-actors.
+trial: ours inline on SQLite, in a child process and in that of the search, and on Ray; Optuna's random and TPE
+samplers on its SQLite storage; Ray Tune with reused actors.
 
 Also the CPU time of the scheduler `halving` alone: 16,000 results with two and with three objectives, each followed by
 a request for a promotion. The values are uniformly random, or all on one Pareto front, or each widens one front.
@@ -11,6 +11,7 @@ a request for a promotion. The values are uniformly random, or all on one Pareto
 from __future__ import annotations
 
 import argparse
+import importlib
 import itertools
 import logging
 import random
@@ -22,6 +23,7 @@ from pathlib import Path
 from benchmarks.support.report import report
 from nas.config import searchfile
 from nas.engine import launch
+from nas.runners._process_runner import ProcessRunner
 from nas.runners.inline import InlineRunner
 from nas.schedulers import registry as schedulers
 from nas.work import Outcome, Work
@@ -60,10 +62,17 @@ def free(work: Work, progress=None) -> Outcome:
 def ours(folder: Path, trials: int, runner: str) -> list[float]:
     """Seconds from the end of one trial to the end of the next."""
     name = runner.strip("{}").partition(":")[0]
-    text = HEAD.format(study=f"{name}{trials}", layers=LAYER * LAYERS, runner=runner, trials=trials, folder=folder)
+    text = HEAD.format(
+        study=f"{name}{trials}", layers=LAYER * LAYERS, runner=_written(runner), trials=trials, folder=folder
+    )
     config = searchfile.parse(text)
     made = InlineRunner(free)
-    if name == "ray":
+    if name == "inline":
+        made = ProcessRunner(importlib.import_module("benchmarks.overhead").free)  # the child cannot import `__main__`
+        made.submit(_warm_up(config))  # the child starts once per search; this is not a cost of a trial
+        while not made.wait(5):
+            pass
+    elif name == "ray":
         from nas.runners._ray_runner import RayRunner
         from nas.runners.ray import RayOptions
 
@@ -75,6 +84,11 @@ def ours(folder: Path, trials: int, runner: str) -> list[float]:
     clock = Clock(made)
     launch.search(config, quiet=True, runner=clock)
     return clock.laps
+
+
+def _written(runner: str) -> str:
+    """The runner as a search file has it."""
+    return "{inline: {process: false}}" if runner == "in_process" else runner
 
 
 def _warm_up(config) -> Work:
@@ -177,6 +191,7 @@ def rows(trials: int, long: int) -> Iterator[dict]:
         folder = Path(name)
         base = ours(folder, trials, "inline")
         yield _row("Tessera inline, SQLite", base, base, "5 ms")
+        yield _row("  in the process of the search", ours(folder, trials, "in_process"), base, "5 ms")
         if long:
             laps = ours(folder, long, "inline")
             yield _row(f"  {long} trials, first thousand", laps[:1000], base, "")

@@ -52,7 +52,7 @@ def main(connection: Connection, parent: int) -> None:
     units.say(Said.READY)
     try:
         while True:
-            units.submit(connection.recv())
+            units.take(connection.recv())
             units.say(*_answer(units))
     except KeyboardInterrupt:
         units.say(Said.INTERRUPTED)
@@ -85,7 +85,12 @@ class _Units(InlineRunner):
     def __init__(self, connection: Connection, run: Any) -> None:
         super().__init__(run)
         self._connection = connection
-        self._saying = False
+        self._saying = self._timed = False
+
+    def take(self, work: Work) -> None:
+        """Take the next unit."""
+        self._timed = work.seconds is not None
+        self.submit(work)
 
     def say(self, what: Said, content: Any = None) -> None:
         """Send a message to the parent."""
@@ -106,7 +111,8 @@ class _Units(InlineRunner):
         super()._heard(work, progress)
 
     def _started(self) -> None:
-        self.say(Said.STARTED)
+        if self._timed:  # a message costs the search a tenth of a millisecond
+            self.say(Said.STARTED)
 
     def _break_off(self, number: int, frame: FrameType | None) -> None:
         if self._busy and not self._saying:  # the handler of a signal: the other message must not be cut in two

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -65,7 +66,7 @@ class ProcessRunner:
                 limit = (
                     math.inf if self._began is None or not work.seconds else self._began + work.seconds + LATE_SECONDS
                 )
-                if child.connection.poll(max(0.0, min(end, limit) - time.monotonic())):
+                if child.has_said(min(end, limit)):
                     if outcome := self._understand(*child.connection.recv()):
                         return [self._done(outcome)]
                 elif time.monotonic() >= limit:
@@ -146,7 +147,7 @@ class ProcessRunner:
             self.stop_soon()
             end = time.monotonic() + max(seconds, PATIENCE_SECONDS + 1)
             with contextlib.suppress(EOFError, OSError):
-                while not outcomes and self._child.connection.poll(max(0.0, end - time.monotonic())):
+                while not outcomes and self._child.has_said(end):
                     said, content = self._child.connection.recv()
                     if said is Said.SAVING:
                         end = time.monotonic() + SAVE_SECONDS
@@ -183,6 +184,8 @@ class _Child:
                 process_group=0,  # Ctrl-C is for the search, which asks its child to stop
             )
         self.connection = Connection(ours.detach())
+        self._poll = select.poll()  # Connection.poll makes a new one for each call, which takes as long as the rest
+        self._poll.register(self.connection.fileno(), select.POLLIN)
         self.ready = self.stopped = False
         self._killed_before = _killed_for_memory()
 
@@ -190,6 +193,11 @@ class _Child:
         """Tell the process where modules are found, what runs a unit, and which modules to import."""
         self.connection.send(sys.path)
         self.connection.send(hello)
+
+    def has_said(self, until: float) -> bool:
+        """Whether there is a message, or the connection is closed; waits for it until this time."""
+        left = until - time.monotonic()
+        return bool(self._poll.poll(max(0, math.ceil(left * 1000))))
 
     def signal(self, number: int) -> None:
         """Send a signal, unless the process has ended."""
