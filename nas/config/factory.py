@@ -74,12 +74,15 @@ class Parts:
 
     def __init__(self, config: SearchConfig) -> None:
         self.config = config
+        self._read: Space | None = None  # the space of another config with the same text, perhaps of another length
 
     def adopt(self, other: Parts) -> None:
         """Take the parts of another config that are built from the same keys."""
         for name, keys in self.INPUTS.items():
             if name in vars(other) and all(getattr(self.config, key) == getattr(other.config, key) for key in keys):
                 vars(self)[name] = vars(other)[name]
+        if self.config.space == other.config.space:
+            self._read = vars(other).get("space", other._read)
 
     @cached_property
     def task(self) -> Task:
@@ -98,7 +101,8 @@ class Parts:
 
     @cached_property
     def space(self) -> Space:
-        return Space.parse(self.config.space, "the space").with_length(self.shape.length)
+        read = Space.parse(self.config.space, "the space") if self._read is None else self._read
+        return read.with_length(self.shape.length)
 
     @cached_property
     def objectives(self) -> list[Objective]:

@@ -81,3 +81,16 @@ def test_copies_of_a_config_share_the_parts_whose_keys_are_the_same(search_file)
     assert factory.space(other) is factory.space(config)
     assert [len(factory.objectives(each)) for each in (other, config)] == [1, 2]
     assert config == searchfile.load(search_file)  # what was built is no part of its value
+
+
+def test_a_copy_with_another_task_does_not_read_the_same_space_again(search_file, monkeypatch):
+    config = searchfile.load(search_file)
+    longer = config.task.model_copy(update={"options": config.task.options | {"length": 6}})
+    other = config.model_copy(update={"task": longer})
+    another = other.model_copy(update={"space": "{kind: decoder, width: 8, vocabulary: 5, body: [gru]}"})
+    assert factory.space(another).size().points == 1
+
+    monkeypatch.setattr(Space, "parse", None)  # it would fail
+
+    assert factory.space(other).length == factory.shape(other).length > factory.space(config).length
+    assert factory.space(other).size() == factory.space(config).size() != factory.space(another).size()
