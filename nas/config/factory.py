@@ -17,7 +17,7 @@ from nas.objectives import registry as objective_registry
 from nas.objectives.contract import Objective, cost_of
 from nas.runners import registry as runner_registry
 from nas.runners.contract import Runner
-from nas.runners.inline import InlineOptions
+from nas.runners.inline_options import InlineOptions
 from nas.schedulers import registry as scheduler_registry
 from nas.schedulers.contract import Scheduler
 from nas.store import Unit, UnitKind

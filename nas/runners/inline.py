@@ -1,18 +1,13 @@
-"""The inline runner: units run one at a time, in a child process or in this one. It needs no Ray."""
+"""The inline runner in this process: units run one at a time. For searches that take seconds, and for debugging."""
 
 from __future__ import annotations
 
-import os
 import signal
-import sys
 import threading
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
 from types import FrameType
 
-from nas.runners.contract import Run, Runner, guarded, interrupted_itself
-from nas.runners.registry import runner
+from nas.runners.contract import Run, guarded, interrupted_itself
 from nas.work import Outcome, Progress, Work
 
 PATIENCE_SECONDS = 5  # to wait for the next report of a unit that was asked to stop
@@ -92,22 +87,3 @@ def _may_come_from_outside() -> bool:
     """Whether Ctrl-C raises KeyboardInterrupt here, as it does unless a search handles the signal."""
     is_main = threading.current_thread() is threading.main_thread()
     return is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-@runner("inline")
-@dataclass(frozen=True)
-class InlineOptions:
-    """Units run one at a time: in a child process, or in the process of the search with `process: false`.
-
-    A child contains a unit that crashes, hangs or exhausts the memory.
-    """
-
-    process: bool = True
-
-    def start(self, modules: Sequence[str] = ()) -> Runner:
-        """A runner. modules: what its child imports first, because it registers what the units need."""
-        if not self.process or os.name != "posix" or not sys.executable:
-            return InlineRunner()
-        from nas.runners._process_runner import ProcessRunner
-
-        return ProcessRunner(modules=modules)

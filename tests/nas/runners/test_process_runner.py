@@ -12,7 +12,8 @@ import pytest
 from nas.errors import NasError
 from nas.runners import _process_runner
 from nas.runners._process_runner import ProcessRunner
-from nas.runners.inline import InlineOptions, InlineRunner
+from nas.runners.inline import InlineRunner
+from nas.runners.inline_options import InlineOptions
 from nas.work import FailureKind, Progress, Work
 
 UNITS = """
