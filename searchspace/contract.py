@@ -92,6 +92,15 @@ class Streams:
             for name, state in slot.items():
                 slot[name] = state.index_select(0, index)
 
+    def detach(self) -> None:
+        """Cuts every state off from the graph of what was read, between the pieces of truncated backpropagation.
+
+        The next piece still reads the states, and its gradients end there.
+        """
+        for slot in self.slots:
+            for name, state in slot.items():
+                slot[name] = state.detach()
+
     def nbytes(self) -> int:
         """The memory of all states in bytes."""
         return sum(state.nbytes for slot in self.slots for state in slot.values())

@@ -65,6 +65,9 @@ class Task(ABC):
     length: int = 128  # positions of a sequence that the model reads
     source_length: int | None = None  # positions that an encoder reads before a decoder; None: as many as `length`
     target_length: int | None = None  # positions that the decoder then reads; None: as many as `length`
+    segments: int = (
+        1  # consecutive training batches that continue the same sequences; the model keeps its state in between
+    )
     evaluation_batches: int = 16  # how many batches `held_out` draws, unless a task overrides it
 
     reports: tuple[Metric, ...] | None = None  # what `metrics` returns; None: the task does not say

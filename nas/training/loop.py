@@ -18,7 +18,7 @@ from nas.tasks.contract import Batch, Task
 from nas.training.determinism import set_seed
 from nas.training.recipe import Recipe
 from nas.work import Progress
-from searchspace.contract import Context
+from searchspace.contract import Context, Streams
 
 REPORT_SECONDS = 1.0  # between two reports of a running unit
 POINTS = 50  # of a learning curve, at most
@@ -60,6 +60,7 @@ class Training:
     seed: int
     device: torch.device
     step: int = 0
+    streams: Streams | None = None  # what the model keeps between the segments of a sequence
 
     def __post_init__(self) -> None:
         self.recipe.check(self.task)
@@ -75,6 +76,7 @@ class Training:
             "optimiser": self.optimiser.state_dict(),
             "scaler": self.scaler.state_dict(),
             "step": self.step,
+            **({} if self.streams is None else {"slots": self.streams.slots, "read": self.streams.length}),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -83,6 +85,9 @@ class Training:
         self.optimiser.load_state_dict(state["optimiser"])
         self.scaler.load_state_dict(state["scaler"])
         self.step = state["step"]
+        if "slots" in state:
+            self.streams = Streams()
+            self.streams.slots, self.streams.length = place(state["slots"], self.device), state["read"]
 
     def autocast(self) -> torch.autocast:
         return torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32)
@@ -116,7 +121,7 @@ class Training:
         """One step -> its loss, detached."""
         for group, peak in zip(self.optimiser.param_groups, self.peaks, strict=True):
             group["lr"] = self.recipe.rate(peak, self.step, self.horizon)
-        context = Context()
+        context = self._context()
         with self.autocast():
             loss = self.recipe.loss(self.task, self.model, batch, context)
             check_loss(loss)
@@ -130,6 +135,15 @@ class Training:
         self.scaler.update()
         self.step += 1
         return loss.detach()
+
+    def _context(self) -> Context:
+        """Within a sequence of several segments the model goes on from its state, and gradients end there."""
+        if self.task.segments == 1:
+            return Context()
+        if self.streams is None or self.step % self.task.segments == 0:
+            self.streams = Streams()
+        self.streams.detach()
+        return Context(streams=self.streams)
 
 
 class WrongReturn(TypeError):

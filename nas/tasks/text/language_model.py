@@ -37,7 +37,8 @@ class LanguageModel(Task):
     """data: glob patterns of text files; None is the embedded corpus. level: bytes or characters. documents: where
     documents begin. split_by, split: whether documents or positions are divided, and the shares to train on, to
     validate on and to test on. remove_overlap: score no byte in a string of 32 bytes that the training part has too.
-    evaluation: positions to evaluate on, spread over the held-out part; None is all of it."""
+    evaluation: positions to evaluate on, spread over the held-out part; None is all of it. segments: windows of
+    `length` that are read one after the other in training, a step each, by a model that keeps its state in between."""
 
     reports = (Metric("bits_per_byte", unit="bits"), Metric("loss", unit="nats"))
     settled = options.SETTLED
@@ -54,13 +55,14 @@ class LanguageModel(Task):
         split_by: SplitBy = "documents",
         documents: Documents = "auto",
         remove_overlap: bool = False,
+        segments: Positive = 1,
     ) -> None:
         if evaluation is not None and evaluation < length:
             raise ValueError(f"evaluation must be at least length, {length}, but got {evaluation}.")
         self.data, self.level, self.length, self.batch = options.patterns(data), level, length, batch
         self.split, self.split_by, self.evaluation = options.fractions(split), split_by, evaluation
         self.rules = Rules(split_by, self.split, documents)
-        self.remove_overlap = remove_overlap
+        self.remove_overlap, self.segments = remove_overlap, segments
 
     @classmethod
     def resolve(cls, given: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -77,10 +79,12 @@ class LanguageModel(Task):
         self.cache = cache
         for part in SPLITS:
             low, high = self.part(part)
-            if high - low <= self.length:
+            needed = self.length * (self.segments if part == "train" else 1) + 1
+            if high - low < needed:
+                segments = " * segments" if needed > self.length + 1 else ""
                 raise TaskProblem(
                     f"The {part} part of the text has {high - low} {self.level}, but a window needs "
-                    f"{self.length + 1} (length + 1). Give more text, a smaller length, or another split."
+                    f"{needed} (length{segments} + 1). Give more text, a smaller length, or another split."
                     + self._few_documents()
                 )
         self.counted = facts.counted(self.text, self.part, self.cache) if self.remove_overlap else None
@@ -118,8 +122,11 @@ class LanguageModel(Task):
 
     def draw(self, split: Split, seed: int, index: int) -> Windows:
         low, high = self.part(split)
-        random = np.random.default_rng([seed, index])
-        return self._windows(random.integers(low, high - self.length, self.batch)[:, None] + self._places())
+        sequence, segment = divmod(index, self.segments if split == "train" else 1)
+        random = np.random.default_rng([seed, sequence])
+        last = high - self.length * (self.segments if split == "train" else 1)
+        starts = random.integers(low, last, self.batch) + segment * self.length
+        return self._windows(starts[:, None] + self._places())
 
     def held_out(self, split: Split) -> Iterator[Windows]:
         """Adjacent windows; with a smaller `evaluation`, windows spread evenly over the part.

@@ -15,6 +15,8 @@ from nas.training.loop import Deadline, NotFinite, TooSlow, Training, WrongRetur
 from nas.training.recipe import Recipe
 from nas.work import Progress
 from searchspace.contract import Context
+from searchspace.model.architecture import Architecture
+from searchspace.model.build import build
 
 CPU = torch.device("cpu")
 
@@ -82,6 +84,52 @@ def test_stopping_and_going_on_gives_the_same_weights_to_the_bit(precision, stop
         part.restore(checkpoints.read(written))
     part.run(25, Deadline(None))
     assert same(whole, part)
+
+
+class Continued(Task):
+    """Say at every position what the first symbol was, four segments of two positions ago: a state must carry it."""
+
+    batch, length, segments = 16, 2, 4
+
+    def draw(self, split, seed, index):
+        sequence, segment = divmod(index, self.segments)
+        told = torch.randint(0, 4, (self.batch,), generator=torch.Generator().manual_seed(seed * 1000 + sequence))
+        inputs = torch.zeros(self.batch, self.length, dtype=torch.int64)
+        if segment == 0:
+            inputs[:, 0] = told
+        return inputs, told
+
+    def requires(self):
+        return {"kind": "decoder", "vocabulary": 4}
+
+    def loss(self, model, batch, context):
+        inputs, told = batch
+        logits = model(inputs, context)
+        return F.cross_entropy(logits.flatten(0, 1), told[:, None].expand(-1, self.length).flatten())
+
+
+def continued(seed: int = 0) -> Training:
+    torch.manual_seed(0)
+    model = Architecture.parse("{kind: decoder, width: 16, vocabulary: 4, body: [residual: {norm: rms_norm, of: gru}]}")
+    recipe = Recipe.read({"learning_rate": 1e-2})
+    return Training(build(model), Continued(), recipe, 400, seed, torch.device("cpu"))
+
+
+def test_segments_of_a_sequence_are_trained_one_after_the_other_with_the_state_in_between():
+    """One segment alone cannot know the answer: the loss would stay at log(4) in three of four steps."""
+    run = continued()
+    curve = run.run(400, Deadline(None))
+    assert curve[-1][1] < 0.1
+    assert run.streams.length == Continued.segments * Continued.length
+
+
+def test_stopping_within_a_sequence_goes_on_with_its_state(tmp_path):
+    whole, part, later = continued(), continued(), continued()
+    whole.run(11, Deadline(None))
+    part.run(6, Deadline(None))
+    later.restore(checkpoints.read(checkpoints.write(part.state(), str(tmp_path), "part")))
+    later.run(11, Deadline(None))
+    assert same(whole, later)
 
 
 def test_another_seed_gives_other_weights():

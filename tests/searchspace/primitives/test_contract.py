@@ -229,6 +229,31 @@ def test_reading_in_pieces_equals_reading_at_once_with_every_position(configured
         torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-9, msg=lambda text, id=case.id: f"{id}: {text}")
 
 
+@_every(STREAMING)
+def test_trains_in_pieces_whose_gradients_end_at_what_was_read_before(configured):
+    """Truncated backpropagation: the second piece has the gradients that it has after a first piece without any."""
+    x = _input(11)
+    gradients = []
+    for first_learns in (True, False):
+        torch.default_generator.manual_seed(0)
+        block, streams = _built(configured).train(), Streams()
+        with torch.set_grad_enabled(first_learns):
+            first = block(x[:, :7], _context(x[:, :7], streams=streams))
+        if first_learns and first.requires_grad:
+            first.square().sum().backward()
+            block.zero_grad()
+        streams.detach()
+        streams.length += 7
+        streams.rewind()
+        piece = x[:, 7:].clone().requires_grad_()
+        block(piece, _context(piece, streams=streams)).square().sum().backward()
+        gradients.append([each.grad for each in (piece, *block.parameters())])
+    for found, expected in zip(*gradients, strict=True):
+        assert (found is None) == (expected is None)
+        if found is not None:
+            torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-9)
+
+
 @torch.no_grad()
 def _asks_for_a_position(block, x):
     asked = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 import os
 from multiprocessing import get_context
@@ -153,6 +154,25 @@ def test_a_batch_is_the_same_whenever_it_is_asked_for(prose):
     assert torch.equal(next(stream)[0], next(again.batches("train", 3, start=5))[0])
     assert not torch.equal(task.draw("train", 3, 5)[0], task.draw("train", 4, 5)[0])
     assert not torch.equal(task.draw("train", 3, 5)[0], task.draw("train", 3, 6)[0])
+
+
+def test_segments_are_consecutive_windows_in_training_alone(prose):
+    task = prepared(prose, length=8, batch=3, segments=4)
+    low, high = task.part("train")
+    for sequence in range(20):
+        batches = [task.draw("train", 0, 4 * sequence + segment) for segment in range(4)]
+        for (_, targets, _), (inputs, _, _) in itertools.pairwise(batches):
+            assert inputs[:, 0].equal(targets[:, -1])  # a segment begins with the last target of the one before
+        whole = torch.cat([inputs for inputs, _, _ in batches], dim=1)
+        text = bytes(task.text.symbols[low:high].astype(np.uint8))
+        assert all(bytes(row.to(torch.uint8).tolist()) in text for row in whole)
+    single = prepared(prose, length=8, batch=3)
+    assert task.draw("validation", 0, 3)[0].equal(single.draw("validation", 0, 3)[0])
+
+
+def test_a_text_too_short_for_its_segments_is_refused(prose):
+    with pytest.raises(UsageError, match=r"a window needs 8193 \(length \* segments \+ 1\)"):
+        prepared(prose, length=8, segments=1024)
 
 
 def test_files_are_read_in_the_order_of_their_paths_once_each(tmp_path):
