@@ -18,12 +18,14 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from nas.errors import UsageError
+from searchspace.errors import several, shortened
 
 if TYPE_CHECKING:
     import pydantic
 
 Thing = TypeVar("Thing", bound=Callable[..., Any])
 
+MOST_MISTAKES = 20  # that one message lists: a file may hold any number of them
 UNNAMED = ""  # the key of an option written without its name: `optuna: TPESampler`
 
 
@@ -137,6 +139,8 @@ def checked(
     values: dict[str, Any] = {}
     mistakes: list[str] = []  # each continues the sentence that begins with `what`
     for key, value in written.items():
+        if len(mistakes) == MOST_MISTAKES:
+            raise UsageError(all_mistakes(what, mistakes))
         name = next(iter(accepted), UNNAMED) if key == UNNAMED else key
         if name in accepted:
             try:
@@ -159,11 +163,15 @@ def checked(
 
 
 def all_mistakes(what: str, mistakes: Sequence[str]) -> str:
-    """One mistake as the end of a sentence that begins with `what`; several as a list, one a line."""
+    """One mistake as the end of a sentence that begins with `what`; several as a list, one a line.
+
+    A long list or a long value is cut, see `searchspace.errors.several`.
+    """
     if len(mistakes) == 1:
-        return f"{what}{mistakes[0]}"
-    listed = "".join(f"\n  - {each.lstrip(' ,:')}" for each in mistakes)
-    return f"{what} has {len(mistakes)} mistakes:{listed}"
+        return shortened(f"{what}{mistakes[0]}")
+    listed = "".join(f"\n  - {each}" for each in several([each.lstrip(" ,:") for each in mistakes]))
+    more = "at least " if len(mistakes) >= MOST_MISTAKES else ""
+    return f"{what} has {more}{len(mistakes)} mistakes:{listed}"
 
 
 def plain_message(message: str) -> str:

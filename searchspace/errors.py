@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from searchspace.tree import Mark
+
+LONGEST = 2_000  # characters of one problem in a message
+LONGEST_OF_ALL = 12_000  # characters of a message with many problems
+MOST_KNOWN = 500  # names to compare with: a file may define any number of them
 
 
 @dataclass(frozen=True)
@@ -24,17 +29,48 @@ class Problem:
 
 
 class SpaceError(ValueError):
-    """Raised for a file, space or architecture that is invalid. `problems` lists all mistakes."""
+    """Raised for a file, space or architecture that is invalid. `problems` lists all mistakes.
+
+    The message stays short: it names the first problems, and the number of the others.
+    """
 
     def __init__(self, problems: Iterable[Problem] | str):
         self.problems = [Problem(problems)] if isinstance(problems, str) else list(problems)
-        super().__init__("\n".join(str(problem) for problem in self.problems))
+        super().__init__("\n".join(several([str(problem) for problem in self.problems])))
 
     def __reduce__(self):  # exceptions cross process boundaries
         return type(self), (self.problems,)
 
 
+def several(messages: Sequence[str]) -> list[str]:
+    """The first of `messages`, each cut to `LONGEST` characters, and how many more there are.
+
+    All together have little more than `LONGEST_OF_ALL` characters.
+    """
+    shown: list[str] = []
+    room = LONGEST_OF_ALL
+    for message in messages:
+        if shown and room < len(message[:LONGEST]):
+            return [*shown, f"... and {len(messages) - len(shown):,} more problems."]
+        shown.append(shortened(message))
+        room -= len(shown[-1])
+    return shown
+
+
+def shortened(message: str, longest: int = LONGEST) -> str:
+    """`message`, with its middle left out if it has more than `longest` characters."""
+    if len(message) <= longest:
+        return message
+    return f"{message[: longest * 2 // 3]} ... {message[-longest // 3 + 5 :]}"
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
-    """ " Did you mean 'x'?" for the known name nearest to `name`, or "" if none is near."""
-    close = difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.5)
+    """ " Did you mean 'x'?" for the known name nearest to `name`, or "" if none is near.
+
+    A very long name, or one among very many known names, gets no answer: to compare them takes too long.
+    """
+    known = list(islice(known, MOST_KNOWN + 1))
+    if len(known) > MOST_KNOWN or len(str(name)) > LONGEST:
+        return ""
+    close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
     return f" Did you mean {close[0]!r}?" if close else ""

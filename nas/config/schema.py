@@ -22,6 +22,7 @@ from pydantic import (
 from nas.options import MOST
 from searchspace.language import documents
 
+MOST_PARTS = 100  # objectives, arms or baselines: each is built or read from a file when the search file is checked
 BARE = ""  # the name of an option that was written without one: `optuna: TPESampler`
 
 
@@ -72,6 +73,7 @@ AnObjective = Annotated[Named, BeforeValidator(_objective)]
 Count = Annotated[int, BeforeValidator(_size)]  # a number that may be written 5M or 2GiB
 
 
+Few = Field(max_length=MOST_PARTS)
 Amount = Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(_size)]
 TRAINING = ("tokens", "flops", "device_seconds")  # limits of a budget on how much is trained
 
@@ -135,7 +137,7 @@ class Finals(_Section):
     seeds: Annotated[int, Field(ge=1, le=MOST)] = 3
     steps: Annotated[tuple[Steps, ...], BeforeValidator(_several), Field(min_length=1)] | None = None
     winner_steps: Annotated[tuple[Steps, ...], BeforeValidator(_several)] = ()
-    baselines: Annotated[tuple[str | GivenBaseline, ...], BeforeValidator(_several)] | None = None
+    baselines: Annotated[tuple[str | GivenBaseline, ...], BeforeValidator(_several), Few] | None = None
     match: Annotated[tuple[Match, ...], BeforeValidator(_several), Field(min_length=1)] = ("parameters", "flops")
     shapes: Annotated[tuple[Proportions, ...], BeforeValidator(_several), Field(min_length=1)] = ("deep", "wide")
     tune: dict[str, Annotated[tuple[Any, ...], BeforeValidator(_listed), Field(min_length=1)]] | None = None
@@ -186,14 +188,14 @@ class SearchConfig(_Section):
     study: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
     space: str
     task: AName
-    objectives: Annotated[tuple[AnObjective, ...], Field(min_length=1)]
+    objectives: Annotated[tuple[AnObjective, ...], Field(min_length=1, max_length=MOST_PARTS)]
     strategy: AName = Named(name="nsga2")
     scheduler: AName
-    arms: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")], Arm] = {}
+    arms: Annotated[dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")], Arm], Few] = {}
     runner: AName = Named(name="inline")
     recipe: dict[str, Any] = {}
     budget: Budget
-    baselines: tuple[str, ...] = ()
+    baselines: Annotated[tuple[str, ...], Few] = ()
     finals: Finals = Finals()
     limits: Limits = Limits()
     storage: str = "sqlite:///runs/{study}.db"

@@ -100,8 +100,11 @@ class _Reading:
         self.wrong: set[str] = set()
 
     def problem(self, message: str, path: documents.Path_) -> None:
+        """Note a problem. Raises SpaceError with all of them after `MAX_PROBLEMS`."""
         self.problems.append(Problem(message, self.document.mark(path), documents.path_text(path)))
         self.wrong.add(str(path[0]))
+        if len(self.problems) >= documents.MAX_PROBLEMS:
+            raise SpaceError(self.problems)
 
     def schema(self) -> SearchConfig:
         """The file as its types want it, with stand-ins for keys that are missing or wrong."""
@@ -114,7 +117,7 @@ class _Reading:
         try:
             return SearchConfig(**values)
         except ValidationError as error:
-            for item in error.errors():
+            for item in error.errors(include_url=False, include_context=False):
                 self.invalid(item, SearchConfig)
         sound = {key: value for key, value in values.items() if key not in self.wrong}
         return SearchConfig(**STAND_INS | sound)
@@ -224,7 +227,7 @@ class _Reading:
         try:
             return action()
         except ValidationError as error:
-            for item in error.errors():
+            for item in error.errors(include_url=False, include_context=False):
                 self.invalid(item, model, path)
         except SpaceError as error:
             self.wrong.add(str(path[0]))
@@ -264,7 +267,7 @@ def _holes(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[str | int,
 
 
 def _short(value: Any) -> str:
-    text = repr(value)
+    text = repr(value[:100] if isinstance(value, str | list) else value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 

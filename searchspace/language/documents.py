@@ -20,7 +20,7 @@ from searchspace.errors import Problem, SpaceError, nearest
 from searchspace.tree import Mark
 
 MAX_BYTES = 4 * 2**20
-MAX_NODES = 100_000  # with aliases expanded
+MAX_NODES = 20_000  # with aliases expanded; readers of spaces take about 0.1 ms for each
 MAX_DEPTH = 64  # with aliases expanded; readers recurse, so this also protects them from Python's limit
 MAX_DIGITS = 100
 MAX_PROBLEMS = 100  # further problems are reported after these are fixed
@@ -206,8 +206,6 @@ class _Composer:
         node = self.content(event, depth)
         if event.tag is not None:
             node.data = self.tagged(event, node.data)
-        if node.size > MAX_NODES:
-            self.stop(f"More than {MAX_NODES} values, with aliases expanded.", event)
         if anchor is not None:
             self.anchors[anchor] = node
         return node
@@ -259,17 +257,18 @@ class _Composer:
         while not isinstance(event := next(self.events), yaml.SequenceEndEvent):
             node = self.node(event, depth + 1)
             children[len(children)] = (self.mark(event), node)
-            size += node.size
-            if size > MAX_NODES:
-                self.stop(f"More than {MAX_NODES} values, with aliases expanded.", event)
+            size = self.counted(size + node.size, event)
         return _Node([node.data for _, node in children.values()], self.mark(start), children)
 
     def mapping(self, start: Any, depth: int) -> _Node:
         children: dict[Any, tuple[Mark, _Node]] = {}
         merges: list[_Node] = []
+        size = 0
         while not isinstance(event := next(self.events), yaml.MappingEndEvent):
             key, mark = self.key(event), self.mark(event)
             node = self.node(next(self.events), depth + 1)
+            # A merge counts its whole source, even if every key is overridden, so that merges cannot multiply the work.
+            size = self.counted(size + node.size, event)
             if key == "<<" and not event.style:
                 merges += self.merged(node, event)
             elif key in children:
@@ -277,13 +276,17 @@ class _Composer:
                 self.problem(f"{key!r} is written twice, first in line {first}.", mark)
             else:
                 children[key] = (mark, node)
-            if len(children) > MAX_NODES:
-                self.stop(f"More than {MAX_NODES} values.", event)
         for node in merges:
-            children = children | {key: child for key, child in node.children.items() if key not in children}
-        # A merge counts its whole source, even if every key is overridden, so that merges cannot multiply the work.
+            for key, child in node.children.items():
+                children.setdefault(key, child)
         extra = sum(node.size for node in merges)
         return _Node({key: node.data for key, (_, node) in children.items()}, self.mark(start), children, extra)
+
+    def counted(self, size: int, event: Any) -> int:
+        """`size`, the number of values that a list or mapping has so far. Raises SpaceError if that is too many."""
+        if size >= MAX_NODES:
+            self.stop(f"More than {MAX_NODES} values, with aliases expanded.", event)
+        return size
 
     def key(self, event: Any) -> str:
         if not isinstance(event, yaml.ScalarEvent):

@@ -22,6 +22,7 @@ from searchspace.rotation import check_position
 from searchspace.tree import Block, Choice, Floats, Hole, Integers, Value, has_holes
 
 GivenBy = Mapping[str, Given | None]
+EFFORT = 50_000  # combinations to try in one description; after them, what is not yet known counts as valid
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class _Reading:
     sound: set[Any] = field(
         default_factory=set
     )  # blocks without problems, because a space often has the same block in many places
+    spent: int = 0  # combinations that were tried
 
     def block(self, block: Block, role: Role, around: _Around) -> list[Problem]:
         kind, given = registry.block_type(block.name, role), around.given
@@ -107,6 +109,9 @@ class _Reading:
         parts: list[Sequence[Filling]] = [*fields.values(), [Filling(way.value) for way in widths or [Filling(OPEN)]]]
 
         def attempt(values: tuple[Any, ...]) -> str | None:
+            self.spent += 1
+            if self.spent > EFFORT:
+                raise support.Undecided
             *inner, width = values
             given = replace(around.given, dim=width) if around.given else None
             filled = Block(block.name, dict(zip(fields, inner, strict=True)), block.mark)

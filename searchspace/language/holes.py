@@ -52,7 +52,7 @@ class Grid(Sequence[float]):
 
 def labels(choice: Choice) -> tuple[Scalar, ...]:
     """The labels of the options, in order. All are different."""
-    taken = {option for option in choice.options if isinstance(option, str)}
+    taken = {option: 1 for option in choice.options if isinstance(option, str)}
     return tuple(
         option if option is None or isinstance(option, bool | int | float | str) else _unused(_word(option), taken)
         for option in choice.options
@@ -166,10 +166,12 @@ def _word(value: Value) -> str:
     return str(value)
 
 
-def _unused(word: str, taken: set[str]) -> str:
-    name, count = word, 1
+def _unused(word: str, taken: dict[str, int]) -> str:
+    """`word`, with the next number if it is taken. The numbers are kept in `taken`, so that no search repeats."""
+    name, count = word, taken.get(word, 1)
     while name in taken:
         count += 1
         name = f"{word}#{count}"
-    taken.add(name)
+    taken[word] = count
+    taken[name] = 1
     return name

@@ -11,18 +11,19 @@ from searchspace.language import canonical
 from searchspace.tree import Block, Choice, Floats, Integers, Same, Value, has_holes
 
 EFFORT = 200_000  # comparisons for one space; after them, options with holes count as different
+EXPANDED = 60_000  # blocks to expand for one space; after them, options are compared as they are written
 MAX_NESTING = 50  # the deepest nesting of lists, or sequence of choices between lists, that is compared
 
 
 def first(options: tuple[Value, ...], search: Search) -> tuple[int, int] | None:
     """The indices of the first two options that overlap, or None. All choices of a space share one `search`.
 
-    The result is exact for options without holes. Holes count as independent, and options with a `!same` are compared
-    as they are written.
+    The result is exact for options without holes, unless a space is so large that `EXPANDED` ends this. Holes count as
+    independent, and options with a `!same` are compared as they are written.
     """
     seen: dict[str, int] = {}
     for index, option in enumerate(options):
-        key = _key(option)
+        key = search.key(option)
         if key in seen:
             return seen[key], index
         seen[key] = index
@@ -35,25 +36,28 @@ def first(options: tuple[Value, ...], search: Search) -> tuple[int, int] | None:
     return None
 
 
-def _key(option: Value) -> str:
-    if has_holes(option):
-        return repr(option)
-    items = option if isinstance(option, tuple) else (option,)
-    if items and all(isinstance(item, Block) for item in items):
-        try:
-            of = canonical.canonical(Block("sequence", {"of": items})).fields["of"]
-        except SpaceError:  # too large to expand
-            return repr(option)
-        return json.dumps(canonical.encoded(of))
-    return f"{type(option).__name__} {option!r}"
-
-
 class Search:
     """Compares trees and counts the comparisons."""
 
     def __init__(self) -> None:
         self.spent = 0
         self.nesting = 0
+        self.expanded = 0
+
+    def key(self, option: Value) -> str:
+        """Equal for options that are written differently and mean the same."""
+        items = option if isinstance(option, tuple) else (option,)
+        if has_holes(option) or not items or not all(isinstance(item, Block) for item in items):
+            return f"{type(option).__name__} {option!r}"
+        if self.expanded > EXPANDED:
+            return repr(option)
+        try:
+            of: Any = canonical.canonical(Block("sequence", {"of": items})).fields["of"]
+        except SpaceError:  # too large to expand
+            self.expanded += canonical.MAX_BLOCKS
+            return repr(option)
+        self.expanded += len(of)
+        return json.dumps(canonical.encoded(of))
 
     def values(self, first: Value, second: Value) -> bool:
         """Whether `first` and `second` can become equal."""

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
+from itertools import islice
 from typing import Any
 
 from searchspace import registry
-from searchspace.errors import Problem, nearest
+from searchspace.errors import Problem, SpaceError, nearest
 from searchspace.language import overlap, schema
+from searchspace.language.documents import MAX_PROBLEMS
 from searchspace.tree import Block, Choice, Floats, Hole, Integers, Same, Value
 
 PathOf = Callable[[object], str]
+MOST_NAMES = 20  # of holes, in one message
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,12 @@ class _Walk:
     sames: list[tuple[Same, _Scope, schema.Accepts]] = field(default_factory=list)
 
     def problem(self, message: str, node: Hole | Same) -> None:
-        self.problems.append(Problem(message, node.mark, self.path_of(node)))
+        self.add(Problem(message, node.mark, self.path_of(node)))
+
+    def add(self, problem: Problem) -> None:
+        self.problems.append(problem)
+        if len(self.problems) == MAX_PROBLEMS:
+            raise SpaceError(self.problems)
 
     def value(self, value: Value, scope: _Scope, place: schema.Accepts | None) -> None:
         match value:
@@ -101,11 +109,13 @@ class _Walk:
         lines = f" (lines {marks[0].line} and {marks[1].line})" if all(marks) else ""
         how = "are equal" if schema.same(first, second) else "can become the same"
         message = f"Options {i + 1} and {j + 1}{lines} {how}; the options of a choice must never overlap."
-        self.problems.append(Problem(message, marks[1] or choice.mark, self.path_of(choice)))
+        self.add(Problem(message, marks[1] or choice.mark, self.path_of(choice)))
 
     def same(self, same: Same, scope: _Scope, place: schema.Accepts) -> None:
         if same.name not in self.named:
-            known = f" Known: {', '.join(map(repr, self.named))}." if self.named else " No hole here has a name."
+            few = ", ".join(map(repr, islice(self.named, MOST_NAMES)))
+            more = f" and {len(self.named) - MOST_NAMES:,} more" if len(self.named) > MOST_NAMES else ""
+            known = f" Known: {few}{more}." if self.named else " No hole here has a name."
             self.problem(f"No hole is called {same.name!r}.{nearest(same.name, self.named)}{known}", same)
             return
         hole, defined = self.named[same.name]
@@ -144,14 +154,18 @@ class _Walk:
 def check(root: Block, path_of: PathOf = lambda _: "", *, complete: bool = True) -> list[Problem]:
     """All problems with the holes of `root`. `path_of` returns the path of a node.
 
-    complete: whether the whole tree could be read. If not, checks that need all of it are skipped.
+    complete: whether the whole tree could be read. If not, checks that need all of it are skipped. After
+    `MAX_PROBLEMS` problems the rest is not checked.
     """
     walk = _Walk(path_of, complete)
-    walk.value(root, _Scope(), None)
-    if complete:
-        for same, scope, place in walk.sames:
-            walk.same(same, scope, place)
-        walk.cycles()
+    try:
+        walk.value(root, _Scope(), None)
+        if complete:
+            for same, scope, place in walk.sames:
+                walk.same(same, scope, place)
+            walk.cycles()
+    except SpaceError as too_many:
+        return too_many.problems
     return walk.problems
 
 

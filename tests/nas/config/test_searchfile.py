@@ -315,3 +315,31 @@ def test_a_study_keeps_the_vocabulary_of_its_task():
         "kind": "bytes",
         "size": 256,
     }
+
+
+def test_a_file_of_unknown_keys_gets_a_short_answer():
+    """90,000 unknown keys printed 20 MB."""
+    with pytest.raises(UsageError) as caught:
+        searchfile.parse(GOOD + "".join(f"unknown{index}: 1\n" for index in range(3000)))
+    assert len(str(caught.value)) < 16_000 and "there is no 'unknown0' here" in str(caught.value)
+
+
+def test_a_part_with_very_many_unknown_options_gets_a_short_answer():
+    options = ", ".join(f"unknown{index}: 1" for index in range(3000))
+    with pytest.raises(UsageError, match="has at least 20 mistakes") as caught:
+        searchfile.parse(GOOD.replace("{length: 64}", f"{{{options}}}"))
+    assert len(str(caught.value)) < 16_000
+
+
+@pytest.mark.parametrize("part", ["baselines", "objectives", "arms"])
+def test_parts_that_take_time_to_check_are_limited(part):
+    """A file could name 80,000 baselines, each built when the file was checked."""
+    rows = ", ".join(f"a{index}: {{strategy: random, share: 0.001}}" for index in range(101))
+    written = f"{{{rows}}}" if part == "arms" else f"[{', '.join(['flops'] * 101)}]"
+    with pytest.raises(UsageError, match=f"{part}.*at most 100 items"):
+        searchfile.parse(_with(part, written))
+
+
+def _with(part: str, written: str) -> str:
+    lines = [line for line in GOOD.splitlines() if not line.startswith(f"{part}:")]
+    return "\n".join([*lines, f"{part}: {written}\n"])

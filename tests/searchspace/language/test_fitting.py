@@ -196,3 +196,11 @@ def test_the_length_that_counts_is_what_a_block_reads(body: str, most: int) -> N
     architecture = Space.parse(text).sample(random.Random(0)).architecture
     assert not Space.parse(text).with_length(most).violations(architecture)
     assert Space.parse(text).with_length(most + 1).violations(architecture)
+
+
+def test_combinations_are_limited_for_the_whole_description(monkeypatch):
+    """After `EFFORT` combinations, what is not yet known counts as valid."""
+    with pytest.raises(SpaceError, match="No combination"):
+        space("{attention: {heads: !choice [7, 3]}}")
+    monkeypatch.setattr(fitting, "EFFORT", 0)
+    assert space("{attention: {heads: !choice [7, 3]}}").size().points == 4

@@ -72,3 +72,10 @@ def test_an_unknown_label_is_refused_with_the_nearest_one():
 @pytest.mark.parametrize("value", [True, 2.0, 0, 5, "2", None])
 def test_an_integer_hole_takes_whole_numbers_on_its_grid_alone(value):
     assert not admits(Integers(2, 6, step=2), value)
+
+
+def test_labels_of_very_many_equal_words_are_numbered_in_order():
+    """Each label searched for its number from the start: 9,000 options took 15 s."""
+    options = tuple(Block("convolution", {"kernel": index}) for index in range(20_000))
+    assert labels(Choice(options))[-1] == "convolution#20000"
+    assert labels(Choice(("convolution#2", *options[:2]))) == ("convolution#2", "convolution", "convolution#3")
