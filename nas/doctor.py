@@ -43,6 +43,8 @@ def examine(storage: str | None = None) -> Iterator[Finding]:
         yield _tried(name, check)
     storage = storage or os.environ.get(location.VARIABLE)
     yield _tried("database", lambda: _database(storage))
+    if storage is not None:
+        yield from _damage(storage)
 
 
 def _tried(name: str, check: Callable[[], tuple[bool, str]]) -> Finding:
@@ -139,6 +141,27 @@ def _database(storage: str | None) -> tuple[bool, str]:
     if storage is None:
         return True, "a SQLite study database can be made"
     return True, f"{location.shown(storage)} holds {', '.join(names) or 'no study yet'}"
+
+
+def _damage(storage: str) -> Iterator[Finding]:
+    """One finding for each damaged row, or one that says that there is none."""
+    from nas.store.upkeep.damage import MOST, damage
+
+    found: list[str] = []
+
+    def check() -> tuple[bool, str]:
+        with open_reader(storage) as store:
+            found.extend(str(each) for each in damage(store.database))
+        return not found, "the file, its values, checksums and references are in order"
+
+    finding = _tried("damage", check)
+    if finding.ok or not found:
+        yield finding
+    for each in found[:MOST]:
+        yield Finding("damage", False, each)
+    if found:
+        advice = "keep a copy; take your last backup, or go on with the rows that can still be read"
+        yield Finding("damage", False, f"{len(found)} findings: {advice}")
 
 
 CHECKS: dict[str, Callable[[], tuple[bool, str]]] = {

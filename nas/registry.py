@@ -18,7 +18,6 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from nas.errors import UsageError
-from searchspace.errors import several, shortened
 
 if TYPE_CHECKING:
     import pydantic
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 Thing = TypeVar("Thing", bound=Callable[..., Any])
 
 MOST_MISTAKES = 20  # that one message lists: a file may hold any number of them
+LONGEST = 500  # characters of one of several mistakes
 UNNAMED = ""  # the key of an option written without its name: `optuna: TPESampler`
 
 
@@ -165,13 +165,17 @@ def checked(
 def all_mistakes(what: str, mistakes: Sequence[str]) -> str:
     """One mistake as the end of a sentence that begins with `what`; several as a list, one a line.
 
-    A long list or a long value is cut, see `searchspace.errors.several`.
+    The middle of a long mistake is left out.
     """
     if len(mistakes) == 1:
-        return shortened(f"{what}{mistakes[0]}")
-    listed = "".join(f"\n  - {each}" for each in several([each.lstrip(" ,:") for each in mistakes]))
+        return f"{what}{_shortened(mistakes[0], 2 * LONGEST)}"
+    listed = "".join(f"\n  - {_shortened(each.lstrip(' ,:'))}" for each in mistakes)
     more = "at least " if len(mistakes) >= MOST_MISTAKES else ""
     return f"{what} has {more}{len(mistakes)} mistakes:{listed}"
+
+
+def _shortened(message: str, longest: int = LONGEST) -> str:
+    return message if len(message) <= longest else f"{message[: longest // 2]} ... {message[-longest // 2 :]}"
 
 
 def plain_message(message: str) -> str:

@@ -83,7 +83,21 @@ def run(arguments: list[str] | None = None) -> NoReturn:
         _fail(f"{error.filename}: {error.strerror}.", 1)
     except KeyboardInterrupt:
         _fail("Interrupted.", 130)
+    except Exception:
+        if (damaged := _damage()) is None:
+            raise
+        _fail(damaged, 3)
     sys.exit(0)
+
+
+def _damage() -> str | None:
+    """The damage of the database that the command read; None if it read none, or nothing is wrong with it."""
+    opening = sys.modules.get("nas.store.opening")
+    try:
+        found = None if opening is None else opening.damage_of_opened()
+    except Exception:  # the check itself failed: the first error says more
+        return None
+    return None if found is None else str(found)
 
 
 def _check_kernels(words: list[str]) -> None:

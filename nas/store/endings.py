@@ -19,6 +19,7 @@ from nas.store.models import metric, objective_value, trial, unit
 from nas.store.records import TrialState, UnitKind, UnitState
 from nas.store.studies import next_in_sequence
 from nas.store.types import MOST_NAME, Moment, now, storable
+from nas.store.upkeep.checksums import of_unit
 
 if TYPE_CHECKING:
     from nas.documents import Documents
@@ -95,7 +96,6 @@ def finish(
     uri, sha256 = checkpoint or (None, None)
     done: dict[str, Any] = {"state": UnitState.DONE, "lease_expires": None, "sequence": sequence, "seconds": seconds}
     done |= {"device": device, "checkpoint_uri": uri, "checkpoint_sha256": sha256}
-    connection.execute(_END_UNIT, done | NO_PROGRESS | {"unit_id": unit_id})
     if row.kind == UnitKind.PROBE:
         _learn_before_training(connection, row, objectives, then)
         values = dict(objectives)
@@ -104,8 +104,12 @@ def finish(
         if last:
             moved |= {"state": TrialState.COMPLETE, "finished_at": row.time}
         values = connection.execute(_ADVANCE, moved | {"trial_id": row.trial_id}).scalar_one() | dict(objectives)
-    _insert_values(connection, unit_id, row.steps, values, metrics, curve)
-    add_documents(connection, unit_id, documents)
+    found = (
+        *_insert_values(connection, unit_id, row.steps, values, metrics, curve),
+        add_documents(connection, unit_id, documents),
+    )
+    done["checksum"] = of_unit({"kind": row.kind, "rung": row.rung, "steps": row.steps, **done}, *found)
+    connection.execute(_END_UNIT, done | NO_PROGRESS | {"unit_id": unit_id})
     return sequence
 
 
@@ -168,15 +172,19 @@ def _insert_values(
     values: Mapping[str, float],
     metrics: Mapping[str, float],
     curve: Sequence[tuple[int, float]],
-) -> None:
-    if values:
-        rows = [{"unit_id": unit_id, "name": name, "value": value} for name, value in values.items()]
-        connection.execute(_INSERT_OBJECTIVES, rows)
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Insert the objectives, and the metrics with the curve -> the rows of both."""
+    objectives: list[dict[str, Any]] = [
+        {"unit_id": unit_id, "name": name, "value": value} for name, value in values.items()
+    ]
+    if objectives:
+        connection.execute(_INSERT_OBJECTIVES, objectives)
     measured = {(CURVE, step): value for step, value in curve}
     measured |= {(storable(name, MOST_NAME), steps): value for name, value in metrics.items()}
-    if measured:
-        rows = [
-            {"unit_id": unit_id, "name": name, "step": step, "value": None if math.isnan(value) else value}
-            for (name, step), value in measured.items()
-        ]
+    rows: list[dict[str, Any]] = [
+        {"unit_id": unit_id, "name": name, "step": step, "value": None if math.isnan(value) else value}
+        for (name, step), value in measured.items()
+    ]
+    if rows:
         connection.execute(_INSERT_METRICS, rows)
+    return objectives, rows

@@ -179,6 +179,7 @@ unit = Table(
     optional("error_kind", Text),
     optional("error_text", Text),
     required("token", Text),
+    optional("checksum", Text),  # of a unit that is done and of all that it found, see `nas.store.upkeep.checksums`
     UniqueConstraint("trial_id", "kind", "rung"),
     UniqueConstraint("study_id", "sequence"),
     ForeignKeyConstraint(["trial_id", "study_id"], ["trial.id", "trial.study_id"]),
@@ -240,6 +241,7 @@ verdict = Table(
     required("created_at", Moment),
     required("document", Document),
     required("token", Text),
+    optional("checksum", Text),  # of the document
 )
 
 # Written out as in the index of open units: with bound parameters SQLite could not know that the index applies.

@@ -20,6 +20,7 @@ from nas.store.store import Store
 SHOWN = 5  # names of tables in a message
 LARGEST_KEPT = 64 * 2**20  # bytes of a migrated copy that are kept in memory
 _last_migrated: dict[bytes, bytes] = {}  # the hash of a file before its migration -> the file afterwards
+OPENED: list[str | Path] = []  # the databases that this process opened last, for `damage_of_opened`
 
 
 def open_store(
@@ -60,7 +61,9 @@ def open_reader(where: str | Path | None = None, *, wait: float = WAIT_SECONDS, 
     A SQLite file of an earlier version is copied to a temporary file, and the copy is brought up to date.
     Raises StoreError if it holds no studies, or is in PostgreSQL and of an earlier version.
     """
-    url = parse(where or os.environ.get("NAS_STORAGE") or "nas.db")
+    where = where or os.environ.get("NAS_STORAGE") or "nas.db"
+    OPENED[:] = [where]
+    url = parse(where)
     file = file_of(url)
     _check_file(file)
     database = Database(url, wait=wait, retry=retry, reads_only=True)
@@ -80,6 +83,27 @@ def open_reader(where: str | Path | None = None, *, wait: float = WAIT_SECONDS, 
     except BaseException:
         database.close()
         raise
+
+
+def damage_of_opened() -> StoreError | None:
+    """An error that names the damaged rows of the database that was opened last to read; None if it is in order."""
+    from nas.store.upkeep.damage import damage
+
+    for where in OPENED:
+        try:
+            with open_reader(where) as reader:
+                found = damage(reader.database)
+                place = reader.database.place
+        except StoreError as error:
+            return error
+        if found:
+            more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+            rows = "; ".join(str(each) for each in found[:SHOWN])
+            return StoreError(
+                f"{place} is damaged: {rows}{more}. `nas doctor --storage` lists all. Keep a copy, then take your last "
+                "backup; other studies and trials can still be read."
+            )
+    return None
 
 
 def _check_file(file: Path | None, *, may_be_new: bool = False) -> None:

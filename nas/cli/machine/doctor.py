@@ -13,6 +13,8 @@ from nas.cli.output import print_rows
 def doctor(storage: Storage = None, as_json: AsJson = False) -> None:
     """Check this machine: versions, device, Ray, disk, the database. Exits with 1 when something is in the way.
 
+    With a database it also checks every row: whether it can be read, its checksum, and what it refers to.
+
     Example: nas doctor --storage postgresql://host/nas
     """
     from nas import doctor

@@ -23,6 +23,7 @@ _SQLITE = (
     ("disk is full", "cannot grow: the disk is full. Free some space and run the same command again; "
      "everything recorded so far is kept."),
     ("not a database", "is not a database. Name another file, or move this one away."),
+    ("Could not decode", "is damaged: a text in it cannot be read. `nas doctor --storage FILE` names the row."),
     ("malformed", "is damaged. Keep a copy, then try `sqlite3 FILE .recover | sqlite3 NEW`, or take your last backup."),
     ("disk I/O error", "cannot be read or written: the disk reports an error. Check the disk, then run the same "
      "command again."),

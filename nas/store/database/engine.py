@@ -22,9 +22,10 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from nas.errors import StoreError
 from nas.store.database.diagnosis import explain, may_pass
 from nas.store.database.secrets import redacted, shown
+from nas.store.database.waiting import OWN_WAIT, Turn, is_busy
 
 T = TypeVar("T")
-WAIT_SECONDS = 30.0  # how long to wait for a lock on a SQLite file
+WAIT_SECONDS = 30.0  # how long to wait for a lock on a SQLite file to which nothing is written meanwhile
 RETRY_SECONDS = 60.0  # how long to wait for a PostgreSQL server that went away
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 2.0  # seconds between two attempts
 
@@ -38,6 +39,7 @@ class Database:
     def __init__(self, url: URL, *, wait: float = WAIT_SECONDS, retry: float = RETRY_SECONDS, reads_only: bool = False):
         """reads_only: whether the database itself refuses every change through these connections."""
         self.place = _place(url)
+        self.file = file_of(url)
         self.wait = wait
         self.retry = retry
         self.engine = _engine(url, wait, reads_only)
@@ -75,11 +77,16 @@ class Database:
     def _run(self, engine: Engine, work: Callable[[Connection], T], patience: float) -> T:
         deadline = time.monotonic() + patience
         pause = FIRST_PAUSE
+        turn: Turn | None = None
         while True:
             try:
                 with engine.begin() as connection:
                     return work(connection)
             except (SQLAlchemyError, sqlite3.Error) as error:
+                if is_busy(error):
+                    turn = turn or Turn(self.file, self.wait)
+                    if turn.comes():
+                        continue
                 if not may_pass(error) or time.monotonic() + pause > deadline:
                     explained = explain(error, self.place, self.wait)
                     if explained is None:
@@ -127,7 +134,7 @@ def _place(url: URL) -> str:
 
 def _engine(url: URL, wait: float, reads_only: bool) -> Engine:
     if url.drivername.startswith("sqlite"):
-        engine = create_engine(_unchanged(url) if reads_only else url, connect_args={"timeout": wait})
+        engine = create_engine(_unchanged(url) if reads_only else url, connect_args={"timeout": min(wait, OWN_WAIT)})
         prepare = _prepare_reading if reads_only else _prepare_sqlite
         event.listen(engine, "connect", lambda connection, _record: prepare(connection, wait))
         event.listen(engine, "begin", _begin_sqlite)

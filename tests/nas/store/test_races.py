@@ -3,7 +3,9 @@
 import multiprocessing
 import os
 import signal
+import sqlite3
 import threading
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
@@ -230,3 +232,30 @@ def test_a_server_that_stays_away_is_an_error_in_the_end(server, postgresql):
 @pytest.fixture
 def study_of(remote):
     return remote.create_study("quick", {}, "kind: decoder", 0, OBJECTIVES)
+
+
+def _hog(url, seconds, started):
+    """Writes again and again, each time holding the lock for a moment and taking it again at once."""
+    connection = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
+    connection.execute("PRAGMA synchronous = OFF")
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("UPDATE study SET seed = seed + 1")
+        started.set()
+        time.sleep(0.03)
+        connection.execute("COMMIT")
+    connection.close()
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+def test_a_writer_does_not_give_up_while_others_make_progress(url, study):
+    """8 of 48 busy processes gave up after the wait, although every lock was short."""
+    started = threading.Event()
+    hog = threading.Thread(target=_hog, args=(url, 1.0, started))
+    hog.start()
+    assert started.wait(30)
+    with open_store(url, wait=0.2) as store:
+        propose(store, study.id, 0)
+        assert store.next_number(study.id) == 1
+    hog.join()

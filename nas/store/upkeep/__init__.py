@@ -1,0 +1,1 @@
+"""Looks after a study database: checksums, and checks for damage."""

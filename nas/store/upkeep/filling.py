@@ -1,0 +1,64 @@
+"""The checksums of what a database holds: computed for rows that have none, and compared for those that have one."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+from nas.store.upkeep import checksums
+
+BATCH = 500  # units that are read at once
+_PARTS = (
+    ("objective_value", checksums.OBJECTIVE),
+    ("metric", checksums.METRIC),
+    ("document_score", checksums.SCORES),
+)
+_JSON = {"names", "totals", "weights"}
+
+
+def computed(connection: Connection, *, stored: bool) -> Iterator[tuple[int, str | None, str]]:
+    """(id, stored checksum, checksum of what is there) of each unit that is done, in the order of their ids.
+
+    stored: whether the column of the checksums is there.
+    """
+    columns = ", ".join(("id", *checksums.UNIT, *(("checksum",) if stored else ())))
+    query = text(f"SELECT {columns} FROM unit WHERE state = 'done' AND id > :after ORDER BY id LIMIT {BATCH}")
+    after = -(2**62)
+    while rows := connection.execute(query, {"after": after}).mappings().all():
+        first, after = rows[0]["id"], rows[-1]["id"]
+        parts = [_by_unit(connection, table, names, first, after) for table, names in _PARTS]
+        for row in rows:
+            yield row["id"], row.get("checksum"), checksums.of_unit(row, *(part[row["id"]] for part in parts))
+
+
+def _by_unit(
+    connection: Connection, table: str, names: tuple[str, ...], first: int, last: int
+) -> Mapping[int, list[Mapping[str, Any]]]:
+    query = text(f"SELECT unit_id, {', '.join(names)} FROM {table} WHERE unit_id BETWEEN :first AND :last")
+    found: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
+    for row in connection.execute(query, {"first": first, "last": last}).mappings():
+        found[row["unit_id"]].append({key: loaded(value) if key in _JSON else value for key, value in row.items()})
+    return found
+
+
+def loaded(written: str) -> Any:
+    """The data of a JSON text; the text itself if it is damaged, which `damage` reports."""
+    try:
+        return json.loads(written)
+    except ValueError:
+        return written
+
+
+def fill(connection: Connection) -> None:
+    """Give every unit that is done and every verdict its checksum."""
+    rows = [{"id": each, "checksum": checksum} for each, _, checksum in computed(connection, stored=False)]
+    if rows:
+        connection.execute(text("UPDATE unit SET checksum = :checksum WHERE id = :id"), rows)
+    verdicts = connection.execute(text("SELECT id, document FROM verdict")).all()
+    for number, document in verdicts:
+        values = {"id": number, "checksum": checksums.of_document(loaded(document))}
+        connection.execute(text("UPDATE verdict SET checksum = :checksum WHERE id = :id"), values)
