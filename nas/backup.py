@@ -17,8 +17,8 @@ from nas.store.database.engine import file_of, parse
 from nas.store.database.secrets import redacted, shown
 
 
-def backup(where: str | Path, target: Path) -> str:
-    """Copy a database to the new file `target` -> what was done.
+def backup(where: str | Path, target: Path) -> int:
+    """Copy a database to the new file `target` -> the bytes of the copy.
 
     SQLite: with its backup interface, so that processes may write meanwhile. PostgreSQL: with `pg_dump`, if it is
     installed. The copy has a temporary name until it is complete. Raises UsageError if `target` exists or cannot be a
@@ -44,7 +44,7 @@ def backup(where: str | Path, target: Path) -> str:
         raise NasError(f"Could not write {target}: {error.strerror or error}.") from None
     finally:
         part.unlink(missing_ok=True)
-    return f"{target}: {target.stat().st_size:,} bytes, a copy of {shown(url)}"
+    return target.stat().st_size
 
 
 def _copy(file: Path, part: Path) -> None:

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from nas.cli.app import app
-from nas.cli.output import say
+from nas.cli.options import AsJson
+from nas.cli.output import print_json, say
 
 
 @app.command()
@@ -20,6 +21,7 @@ def backup(
         ),
     ],
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The new file for the copy.", show_default=False)],
+    as_json: AsJson = False,
 ) -> None:
     """Copy the study database STORAGE to FILE, also while a search writes to it. PostgreSQL is copied with pg_dump.
 
@@ -27,4 +29,5 @@ def backup(
     """
     from nas.backup import backup as copy
 
-    say(copy(database, file))
+    size = copy(database, file)
+    print_json({"file": file, "bytes": size}) if as_json else say(f"{file}: {size:,} bytes")

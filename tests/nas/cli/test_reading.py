@@ -283,12 +283,11 @@ def test_a_picture_of_an_architecture_is_written_whole(nas, tmp_path):
 
 
 def test_a_damaged_row_is_named_without_a_traceback(finished, nas, tmp_path):
-    """Each of these gave a traceback: text that is no UTF-8, JSON that ends early, a configuration of another shape."""
+    """Each of these gave a traceback: text that is no UTF-8, JSON that ends early, a time that is none."""
     for change in (
-        "UPDATE trial SET choices = CAST(x'ff' AS TEXT) WHERE number = 1",
-        "UPDATE trial SET parents = '[1' WHERE number = 1",
+        "UPDATE study SET config = CAST(x'ff' AS TEXT)",
         "UPDATE study SET objectives = '{'",
-        "UPDATE trial SET created_at = 1e300 WHERE number = 1",
+        "UPDATE study SET created_at = 1e300",
     ):
         copy = shutil.copy(finished.storage, tmp_path / "copy.db")
         connection = sqlite3.connect(copy)
