@@ -19,3 +19,7 @@ class StoreError(NasError):
     """The study database cannot be used as asked."""
 
     exit_code = 3
+
+
+class DamageError(StoreError):
+    """The study database is damaged. The command line adds the damaged rows to the message."""

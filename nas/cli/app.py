@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import typer
 
-from nas.errors import NasError
+from nas.errors import DamageError, NasError
 from searchspace.errors import SpaceError
 
 EXIT_CODES = {
@@ -65,6 +65,8 @@ def run(arguments: list[str] | None = None) -> NoReturn:
             app(args=arguments, prog_name="nas")
         finally:
             sys.stdout.flush()
+    except DamageError as error:
+        _fail(_damage() or str(error), error.exit_code)
     except (NasError, SpaceError) as error:
         _fail(str(error), getattr(error, "exit_code", 2))
     except SystemExit as ended:

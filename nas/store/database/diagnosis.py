@@ -7,7 +7,7 @@ import re
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from nas.errors import StoreError
+from nas.errors import DamageError, StoreError
 from nas.store.database.secrets import redacted
 
 # SQLSTATE classes and codes: https://www.postgresql.org/docs/current/errcodes-appendix.html
@@ -83,7 +83,8 @@ def explain(error: BaseException, place: str, wait: float) -> StoreError | None:
     if module.startswith("sqlite3"):
         for sign, advice in _SQLITE:
             if sign in words:
-                return StoreError(f"{place} {advice.format(wait=wait)} ({words})")
+                kind = DamageError if "is damaged" in advice else StoreError
+                return kind(f"{place} {advice.format(wait=wait)} ({words})")
     if module.startswith("psycopg"):
         code = sqlstate(error)
         if code in _POSTGRESQL_CODES:
