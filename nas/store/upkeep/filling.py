@@ -32,7 +32,7 @@ def computed(connection: Connection, *, stored: bool) -> Iterator[tuple[int, str
         first, after = rows[0]["id"], rows[-1]["id"]
         parts = [_by_unit(connection, table, names, first, after) for table, names in _PARTS]
         for row in rows:
-            yield row["id"], row.get("checksum"), checksums.of_unit(row, *(part[row["id"]] for part in parts))
+            yield row["id"], row.get("checksum"), checksums.of_unit(dict(row), *(part[row["id"]] for part in parts))
 
 
 def _by_unit(
