@@ -75,7 +75,7 @@ MISTAKES = {  # what is written instead, and what is said of it
     "{inline: {workers: 2}}": (
         "{ray: {workers: 2, memory: 2GiB}}",
         "12: runner.inline",
-        "has no option 'workers'. It takes no options",
+        "has no option 'workers'. Its options: process",
     ),
     "trals: 8": ("trials: 8", "13: budget", "Did you mean 'trials'?"),
     "trials: 100000000000": (
