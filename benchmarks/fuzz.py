@@ -2,9 +2,10 @@
 
     python -m benchmarks.fuzz [--count 10000] [--seed 0] [--json]
 
-The files are the architectures of the zoo, the spaces and search files of the examples, and one of each below that uses
-the whole language. Each case makes one to four changes to one of them: bytes, lines, words, types, tags, nesting,
-numbers. If the result is still valid, it must also print, and the printed text must read back as the same thing.
+The files are the architectures of the zoo, the spaces and search files of the examples, one of each below that uses the
+whole language, and a table, a lock file and measurements of the tuner. Each case makes one to four changes to one of
+them: bytes, lines, words, types, tags, nesting, numbers. If the result is still valid, a description must also print,
+and the printed text must read back as the same thing.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.support import tuning_files
 from benchmarks.support.report import report
 from nas.config import searchfile
 from nas.errors import NasError
@@ -125,7 +127,7 @@ def files() -> dict[str, tuple[bytes, Reader]]:
         found[f"examples/{path.name}"] = (path.read_bytes(), searchfile.load)
     found["every part of the language"] = (SPACE.encode(), read_model)
     found["every part of a search"] = (SEARCH.encode(), searchfile.load)
-    return found
+    return found | tuning_files.files()
 
 
 WORDS = [

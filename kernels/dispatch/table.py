@@ -17,11 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kernels.dispatch import limits
 from kernels.dispatch.registry import Choice, Operation, Problem
 from kernels.dispatch.sources import valid
 
 BOUND = 2.0  # the largest factor between a size and that of the tuned problem
 MISSES = ("default", "error")
+_ROW = dict.fromkeys(("operation", "device", "dtype", "implementation", "source"), limits.text)
+_ROW |= dict.fromkeys(("flags", "configuration"), limits.scalars)
 
 
 @dataclass(frozen=True)
@@ -185,13 +188,17 @@ def distance(one: Problem, other: Problem) -> float:
 def read(path: Path) -> Table:
     """The table in a file. Raises ValueError, naming the file, if it cannot be read."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = limits.load(path)
+        limits.check(data, {"entries": _listed}, "the file")
         if data.get("sha256") not in (None, digest(data)):
             raise ValueError("its entries were changed after it was locked; lock again instead of editing it")
+        if _listed(data.get("buckets", [])):
+            raise ValueError(f"'buckets' must be a list, but is {limits.short(data['buckets'])}")
         buckets = [_bucket(row) for row in data.get("buckets", [])]
         return Table(map(_entry, data["entries"]), data.get("miss", "default"), str(path), buckets=buckets)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is not a table of tuned kernels: {type(error).__name__}: {error}") from error
+        why = limits.short(str(error)) if isinstance(error, KeyError) else str(error)[:500]
+        raise ValueError(f"{path} is not a table of tuned kernels: {type(error).__name__}: {why}") from error
 
 
 def written(entries: Iterable[Entry], buckets: Iterable[Bucket] = (), **about: Any) -> str:
@@ -229,6 +236,10 @@ def digest(data: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def _listed(value: Any) -> str | None:
+    return None if isinstance(value, list) else "a list"
+
+
 def _named(problem: Problem) -> dict[str, Any]:
     return {
         "operation": problem.operation,
@@ -247,10 +258,12 @@ def _problem(row: Mapping[str, Any], sizes: Mapping[str, int]) -> Problem:
 
 
 def _entry(row: Mapping[str, Any]) -> Entry:
+    limits.check(row, _ROW | {"sizes": limits.sizes, "milliseconds": limits.amount}, "an entry")
     choice = Choice.of(row["implementation"], row["configuration"])
     return Entry(_problem(row, row["sizes"]), choice, row["milliseconds"], row["source"])
 
 
 def _bucket(row: Mapping[str, Any]) -> Bucket:
+    limits.check(row, _ROW | {"sizes": limits.all_sizes, "loss": limits.amount}, "a bucket")
     problems = tuple(_problem(row, sizes) for sizes in row["sizes"])
     return Bucket(Choice.of(row["implementation"], row["configuration"]), problems, row["loss"], row["source"])

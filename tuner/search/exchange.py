@@ -12,12 +12,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
+from kernels.dispatch import limits
 from nas.files import writing
 
 if TYPE_CHECKING:
     from nas.store import Store
 
 FORMAT = "tessera measurements 1"
+_SCHEMA = dict.fromkeys(
+    ("operation", "problem", "dtype", "implementation", "configuration", "source", "device"), limits.text
+)
+_SCHEMA |= dict.fromkeys(("milliseconds", "low", "high"), limits.amount_or_null)
+_SCHEMA |= dict.fromkeys(("failure", "message", "turns"), limits.text_or_null) | {"samples": limits.amounts}
 
 
 def export(store: Store, path: Path, operation: str | None = None) -> int:
@@ -49,26 +55,30 @@ def import_(store: Store, path: Path) -> int:
     known = set(store.measurements())
     number = 0
     try:
-        with path.open("rb") as file, _unpacked(path, file) as lines:
-            for number, line in enumerate(lines, 1):
-                row = json.loads(line)
-                if number == 1:
-                    if row.get("format") != FORMAT:
-                        raise ValueError(f"does not begin with the format {FORMAT!r}")
-                elif "device" in row and isinstance(row["device"], dict):
-                    devices[row["device"]["key"]] = row["device"]
-                else:
-                    measured = Measurement(**{**row, "samples": tuple(row["samples"])})
-                    if (measured.milliseconds is None) == (measured.failure is None):
-                        raise ValueError("needs either milliseconds or a failure")
-                    if measured.device not in devices:
-                        raise ValueError(f"names the device {measured.device!r}, which the file does not describe")
-                    if measured not in known:
-                        new.setdefault(measured.device, []).append(measured)
+        for number, line in enumerate(limits.lines(path), 1):
+            row = limits.loads(line)
+            if number == 1:
+                if not isinstance(row, dict) or row.get("format") != FORMAT:
+                    raise ValueError(f"does not begin with the format {FORMAT!r}")
+            elif isinstance(row, dict) and isinstance(row.get("device"), dict):
+                limits.check(row["device"], {"key": limits.text}, "a device")
+                devices[row["device"]["key"]] = row["device"]
+            else:
+                limits.check(row, _SCHEMA, "a measurement")
+                measured = Measurement(**{**row, "samples": tuple(row["samples"])})
+                if (measured.milliseconds is None) == (measured.failure is None):
+                    raise ValueError("needs either milliseconds or a failure")
+                for written in (measured.problem, measured.configuration):
+                    if not isinstance(limits.loads(written), dict):
+                        raise ValueError(f"{limits.short(written)} is no JSON of a problem or a configuration")
+                if measured.device not in devices:
+                    raise ValueError(f"names the device {measured.device!r}, which the file does not describe")
+                if measured not in known:
+                    new.setdefault(measured.device, []).append(measured)
         if not number:
             raise ValueError("is empty")
     except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path}, line {number}: {error}") from error
+        raise ValueError(f"{path}, line {number}: {str(error)[:500]}") from error
     for key, rows in new.items():
         store.add_measurements(devices[key], rows)
     return sum(map(len, new.values()))
@@ -79,10 +89,3 @@ def _packed(path: Path, file: BinaryIO) -> AbstractContextManager[BinaryIO]:
     if path.suffix != ".gz":
         return nullcontext(file)
     return cast(AbstractContextManager[BinaryIO], gzip.GzipFile(path.stem, "wb", fileobj=file, mtime=0))
-
-
-def _unpacked(path: Path, file: BinaryIO) -> AbstractContextManager[BinaryIO]:
-    """To read from `file`, unpacked if the name says so."""
-    if path.suffix != ".gz":
-        return nullcontext(file)
-    return cast(AbstractContextManager[BinaryIO], gzip.GzipFile(fileobj=file))

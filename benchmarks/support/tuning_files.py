@@ -1,0 +1,66 @@
+"""The files of the tuner that `benchmarks.fuzz` corrupts: a table, a lock file, and measurements, plain and gzipped."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kernels.dispatch import table
+from kernels.dispatch.registry import Choice, Problem
+from nas.errors import UsageError
+from tuner.search import exchange
+
+_PROBLEM = Problem("softmax", "cpu", "float32", (("rows", 16), ("columns", 64)), (("gradients", False),))
+_CHOICE = Choice.of("blocked", {"rows": 64})
+
+
+class _NoStore:
+    """A store that has no measurements and keeps none."""
+
+    def measurements(self) -> list[Any]:
+        return []
+
+    def add_measurements(self, device: dict[str, Any], rows: list[Any]) -> None:
+        json.dumps(device)
+
+
+def files() -> dict[str, tuple[bytes, Callable[[Path], Any]]]:
+    """Each file with its reader, which raises UsageError if it is refused."""
+    entries = [table.Entry(_PROBLEM, _CHOICE, 0.25, "8ce87d92dfab945f")]
+    buckets = [table.Bucket(_CHOICE, (_PROBLEM,), 0.03, "8ce87d92dfab945f")]
+    rows = [
+        {"format": exchange.FORMAT},
+        {"device": {"key": "6ac7", "kind": "cpu", "units": 2}},
+        *({"operation": "softmax", "problem": '{"device":"cpu","flags":[],"sizes":[["rows",16]]}', "dtype": "float32",
+           "implementation": "torch", "configuration": "{}", "source": "8ce8", "milliseconds": 0.5, "low": 0.4,
+           "high": 0.6, "samples": [0.4, 0.6], "failure": None, "message": None, "turns": None, "device": "6ac7"},) * 2,
+    ]  # fmt: skip
+    lines = "\n".join(json.dumps(row) for row in rows).encode()
+    return {
+        "a table": (table.written(entries, buckets, threads=1).encode(), _read_table),
+        "a lock file": (table.written(entries, buckets, miss="error").encode(), _read_table),
+        "measurements": (lines, _read_measurements),
+        "measurements, gzipped": (gzip.compress(lines, mtime=0), _read_gzipped),
+    }
+
+
+def _read_table(path: Path) -> None:
+    try:
+        table.read(path)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def _read_measurements(path: Path) -> None:
+    try:
+        exchange.import_(_NoStore(), path)  # type: ignore[arg-type]
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def _read_gzipped(path: Path) -> None:
+    _read_measurements(Path(shutil.copy(path, path.with_suffix(".jsonl.gz"))))
