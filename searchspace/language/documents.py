@@ -20,7 +20,7 @@ from searchspace.errors import Problem, SpaceError, nearest
 from searchspace.tree import Mark
 
 MAX_BYTES = 4 * 2**20
-MAX_NODES = 20_000  # with aliases expanded; readers of spaces take about 0.1 ms for each
+MAX_NODES = 30_000  # with aliases expanded; readers of spaces take about 0.1 ms for each
 MAX_DEPTH = 64  # with aliases expanded; readers recurse, so this also protects them from Python's limit
 MAX_DIGITS = 100
 MAX_PROBLEMS = 100  # further problems are reported after these are fixed

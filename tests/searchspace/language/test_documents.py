@@ -333,3 +333,11 @@ def test_the_message_of_a_file_with_many_long_problems_is_short():
         parse("".join(words))
     assert len(caught.value.problems) == 90
     assert len(str(caught.value)) < 16_000 and "more problems" in str(caught.value)
+
+
+def test_the_largest_space_of_the_examples_is_far_from_the_limit():
+    from pathlib import Path
+
+    path = Path(__file__).parents[3] / "examples" / "spaces" / "everything_encoder_decoder.yaml"
+    loaded = load(path, ("!choice", "!int", "!float", "!same"))
+    assert loaded._root.size * 1.25 < documents.MAX_NODES
