@@ -38,6 +38,9 @@ RECOVER_SECONDS = 2.0  # between two searches for units that other processes aba
 INTERRUPT_SECONDS = 6.0  # for running units to save themselves
 
 
+FROM_OUTSIDE = 10  # times `limits.attempts`: how often a search may end beside a unit that cannot have ended it
+
+
 class Interrupted(NasError):
     """The search was asked to stop. Everything recorded is in the store."""
 
@@ -65,7 +68,10 @@ class Search:
         self.objectives = factory.objectives(self.config)
         self.proposer = session.proposer(self.config, self.store, self.study, self.objectives, self.reporter.say)
         attempts = self.config.limits.attempts
-        self.units = Units(self.store, self.study, self.proposer, attempts=attempts, crashed=self._crashed)
+        takeovers = attempts * (FROM_OUTSIDE if self.runner.isolates else 1)
+        self.units = Units(
+            self.store, self.study, self.proposer, attempts=attempts, takeovers=takeovers, crashed=self._crashed
+        )
         self._running: dict[tuple[int, int, str], Unit] = {}
         self._recovered = -math.inf
         self._stopping = False

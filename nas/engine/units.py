@@ -34,7 +34,8 @@ class Ended:
 class Units:
     """The units of one study that this process works on.
 
-    attempts: how often a unit may be tried whose worker is lost or whose process ends. heartbeat: renews the leases of
+    attempts: how often a unit may be tried whose worker is lost. takeovers: how often it may be started in all, because
+    the process that held it ended; None is as often as `attempts`. heartbeat: renews the leases of
     held units; without it the holder renews them itself. crashed: called with each unit that was tried that often.
     """
 
@@ -45,11 +46,13 @@ class Units:
         proposer: Proposer,
         *,
         attempts: int,
+        takeovers: int | None = None,
         heartbeat: Heartbeat | None = None,
         crashed: Callable[[Unit, Outcome], None] = lambda unit, outcome: None,
     ) -> None:
         self.store, self.study, self.proposer = store, study, proposer
-        self.attempts, self.heartbeat, self.crashed = attempts, heartbeat, crashed
+        self.attempts, self.takeovers = attempts, attempts if takeovers is None else takeovers
+        self.heartbeat, self.crashed = heartbeat, crashed
 
     def abandoned(self, owner: str, seconds: float) -> Unit | None:
         """A unit that is queued, or whose lease ran out, or whose process has ended, now leased to `owner`.
@@ -59,9 +62,9 @@ class Units:
         gone = leases.dead(holder.name for holder in self.store.owners(self.study.id))
         while found := self.store.lease(self.study.id, owner, 1, seconds, dead_owners=gone):
             (unit,) = found
-            if unit.attempt - unit.released <= self.attempts:
+            if unit.attempt - unit.released <= self.takeovers:
                 return unit
-            failure = Failure(FailureKind.CRASHED, _why_crashed(self.attempts))
+            failure = Failure(FailureKind.CRASHED, _why_crashed(self.takeovers))
             outcome = Outcome(trial=unit.number, rung=unit.rung, kind=unit.kind.value, seconds=0.0, failure=failure)
             if self._fail(unit, outcome, failure, {}).recorded:
                 self.crashed(unit, outcome)

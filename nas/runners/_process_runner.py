@@ -43,6 +43,7 @@ class ProcessRunner:
     """
 
     workers = capacity = 1
+    isolates = True
 
     def __init__(self, run: Run | None = None, modules: Sequence[str] = ()) -> None:
         self._hello = (run, tuple(modules))

@@ -48,6 +48,8 @@ class RayRunner:
     A Ray that is connected already is used as it is, and stays connected when the runner is closed.
     """
 
+    isolates = True
+
     def __init__(self, options: RayOptions, run: Run | None = None):
         self._options, self._run = options, run
         self._needs = {

@@ -17,10 +17,14 @@ Run = Callable[..., Outcome]  # run(work, progress=Heard); by default `nas.train
 
 
 class Runner(Protocol):
-    """Runs units: `workers` at once. Up to `capacity` units may be submitted, so that no worker waits for the next."""
+    """Runs units: `workers` at once. Up to `capacity` units may be submitted, so that no worker waits for the next.
+
+    isolates: whether units run in processes of their own, so that none can end the process of the search.
+    """
 
     workers: int
     capacity: int
+    isolates: bool
 
     def submit(self, work: Work) -> None:
         """Take a unit. It runs as soon as a worker is free."""

@@ -17,6 +17,7 @@ class InlineRunner:
     """Runs a unit while `wait` is called. `run` can be replaced, so that a search can run on recorded results."""
 
     workers = capacity = 1
+    isolates = False
 
     def __init__(self, run: Run | None = None):
         self._run = run

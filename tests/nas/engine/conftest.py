@@ -14,6 +14,7 @@ class Disorderly:
 
     workers = 3
     capacity = 4
+    isolates = False
 
     def __init__(self, unit, seed=0):
         self.unit, self.luck, self.running = unit, random.Random(seed), []

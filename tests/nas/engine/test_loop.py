@@ -297,6 +297,24 @@ def test_a_unit_that_ends_each_process_that_runs_it_fails_as_crashed(ended, desc
     assert "started 3 times" in trials[1].error_text and "limits.attempts" in trials[1].error_text
 
 
+def test_a_search_that_is_killed_is_not_the_fault_of_units_in_processes_of_their_own(
+    describe, search, table, monkeypatch
+):
+    monkeypatch.setattr(InlineRunner, "isolates", True)
+    config = describe(budget="{trials: 4}")  # with three attempts
+    with pytest.raises(Breakdown):
+        search(config, breaking(table, 2))
+    with launch.open_for(config) as store:
+        study = store.study("tried")
+        for number in range(20):
+            assert [each.number for each in store.lease(study.id, f"gone {number}", 1, 0.0)] == [1]
+            time.sleep(0.001)
+    result = search(config, table)
+    states = [trial.state for trial in result.store.trials(result.study.id)]
+    result.store.close()
+    assert states == [TrialState.COMPLETE] * 4
+
+
 def test_a_loss_that_is_no_number_is_a_failure(describe, search, table):
     def run(work, progress=None):
         return Outcome(trial=work.trial, rung=0, seconds=1.0, metrics={"loss": float("nan" if work.trial == 1 else 1)})
