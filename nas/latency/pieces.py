@@ -18,6 +18,7 @@ from searchspace.cost import Shape
 from searchspace.parts import Composite, Part
 from searchspace.primitives.position.none import NoPosition
 from searchspace.registry import Configured, block_type, recorded_name, recorded_option
+from searchspace.window_growth import GROWTH
 
 
 class CannotCompose(ValueError):
@@ -109,10 +110,18 @@ def _is_block(part: Part) -> bool:
 
 
 def skeleton(block: Configured) -> Configured:
-    """The block or model with empty places for the blocks that it holds; norms are kept."""
+    """The block or model with empty places for the blocks that it holds; norms are kept.
+
+    Raises CannotCompose if the block is not valid without what it holds.
+    """
     names = [name for name, field in block.type.fields.items() if field.role == "block"]
     emptied = {name: _emptied(getattr(block.config, name)) for name in names}
-    return Configured(block.type, replace(block.config, **emptied))
+    if hasattr(block.config, GROWTH):
+        emptied[GROWTH] = 1  # nothing is left whose window could grow
+    try:
+        return Configured(block.type, replace(block.config, **emptied))
+    except ValueError as error:
+        raise CannotCompose(f"{block.type.name} with nothing in it is not valid: {error}") from error
 
 
 def _emptied(value: Any) -> Any:

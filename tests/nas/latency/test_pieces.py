@@ -43,6 +43,14 @@ def test_the_flops_of_the_pieces_are_those_of_the_model(seed, name):
     assert flops == configured.cost(Shape(length=LENGTH)).flops
 
 
+def test_a_repeat_whose_windows_grow_is_a_sum_of_its_copies():
+    text = "{kind: decoder, width: 8, vocabulary: 32, body: [repeat: {times: 3, window_growth: 2, of: [BLOCK]}]}"
+    text = text.replace("BLOCK", "sliding_window_attention: {heads: 2, window: 4}")
+    configured = Architecture.parse(text).configured
+    windows = [getattr(piece.block.config, "window", None) for piece in pieces(configured)]
+    assert sorted(window for window in windows if window) == [4, 8, 16]
+
+
 def test_hardly_any_model_is_no_sum():
     space = Space.load("examples/spaces/everything.yaml").with_length(LENGTH)
     drawn = [space.sample(random.Random(number)).architecture.configured for number in range(10)]
