@@ -32,7 +32,7 @@ START = (  # the child finds the same modules as this process
     "sys.path[:] = c.recv(); from nas.runners import _child; _child.main(c, int(sys.argv[2]))"
 )
 CLOSE_SECONDS = 3.0  # for a child without a unit to end
-SAVE_SECONDS = 600.0  # for a unit to save its state, once it has begun to
+SAVE_SECONDS = 600.0  # for a unit that is saving its state
 
 
 class ProcessRunner:

@@ -27,7 +27,7 @@ _LATEST = 253_402_300_799  # seconds: the end of the year 9999
 
 @dataclass(frozen=True)
 class Damage:
-    """One damaged row, or a table of which no row can be named."""
+    """One damaged row, or a table in which the damaged row is unknown."""
 
     table: str
     row: str

@@ -26,7 +26,7 @@ def problem(name, columns, gradients=False):
 
 
 def legal(name, columns, gradients=False):
-    """All configurations that are tried for rows of so many columns."""
+    """All configurations that are tried for rows with this number of columns."""
     each = operation(name).implementations["triton"]
     combinations = (dict(zip(each.parameters, values)) for values in itertools.product(*each.parameters.values()))
     return [
