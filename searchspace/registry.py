@@ -19,6 +19,7 @@ from torch import nn
 from searchspace.contract import GIVEN, Given
 from searchspace.cost import Cost, Shape
 from searchspace.errors import SpaceError, nearest
+from searchspace.published import Published
 from searchspace.sharing import one_model
 from searchspace.tree import Block
 
@@ -90,6 +91,7 @@ class BlockType:
     """A registered block: its name, its configuration class, its module class and where it may stand.
 
     former: its former names, oldest first. former_options: the former names of its options, by current name.
+    published: how it relates to its paper and to the released code; None if nothing was compared.
     """
 
     name: str
@@ -98,6 +100,7 @@ class BlockType:
     role: Role
     former: tuple[str, ...] = ()
     former_options: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict, compare=False)
+    published: Published | None = dataclasses.field(default=None, compare=False)
 
     @property
     def family(self) -> str:
@@ -146,18 +149,20 @@ def primitive(
     role: Role = "block",
     former: Iterable[str] = (),
     former_options: Mapping[str, Iterable[str]] | None = None,
+    published: Published | None = None,
 ) -> Callable[[type], type]:
     """Register a module class under `name`; `config` is its frozen dataclass and the one home of names and defaults.
 
     A name belongs to one class in its role: `none` is a norm and a position. `former` are earlier names of the block,
     oldest first, and `former_options` those of its options: `{"width": ["dim"]}`. They can still be written.
+    `published` says how the block differs from its paper and from the released code; docs/published.md shows it.
     Raises ValueError if a name is already taken, or if an option with a former name does not exist.
     """
     older = {option: tuple(names) for option, names in (former_options or {}).items()}
     type_names = tuple(former)
 
     def register(module: type) -> type:
-        kind = BlockType(name, config, module, role, type_names, older)
+        kind = BlockType(name, config, module, role, type_names, older, published)
         for each in (name, *type_names):
             known = _types.get((role, _former.get((role, each), each)))
             if known and known.module.__qualname__ != module.__qualname__:

@@ -35,6 +35,7 @@ from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, linear, matmul
 from searchspace.primitives.attention.heads import check_heads, merge, split
 from searchspace.primitives.linear_attention.random_features import gaussian_rows, orthogonal_rows
+from searchspace.published import Published
 from searchspace.registry import primitive
 from searchspace.sharing import numbered
 
@@ -87,7 +88,18 @@ class FavorAttentionConfig:
                 raise ValueError(f"{name} belongs to the kernel {of}, but the kernel is {self.kernel}.")
 
 
-@primitive("favor_attention", FavorAttentionConfig)
+@primitive(
+    "favor_attention",
+    FavorAttentionConfig,
+    published=Published(
+        code=("google-research/google-research", "lucidrains/performer-pytorch"),
+        released={
+            "the stabiliser is the largest product W x', before |x'|^2 / 2 is subtracted": "stabiliser: products",
+            "a causal block takes the maximum of the whole sequence, and so looks ahead": "",
+            "features are drawn again every 1,000 steps": "redraw_every: 1000",
+        },
+    ),
+)
 class FavorAttention(Primitive):
     """Performer attention. Streaming keeps the sums and the running maximum, in float32 or wider."""
 

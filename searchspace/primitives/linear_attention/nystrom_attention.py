@@ -35,6 +35,7 @@ from searchspace.checks import at_least
 from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, linear, matmul
 from searchspace.primitives.attention.heads import check_heads, merge, split
+from searchspace.published import Published
 from searchspace.registry import primitive
 
 
@@ -84,7 +85,19 @@ class NystromAttentionConfig:
         return most if self.segments == "balanced" else -(-length // -(-length // most))
 
 
-@primitive("nystrom_attention", NystromAttentionConfig)
+@primitive(
+    "nystrom_attention",
+    NystromAttentionConfig,
+    published=Published(
+        code=("mlpen/Nystromformer", "transformers"),
+        released={
+            "the iteration starts from one maximum over the batch and all heads": "coupled: true",
+            "landmarks are means over padding too": "padding_counts: true",
+            "full attention if the length is the number of landmarks": "exact: true",
+            "lucidrains/nystrom-attention masks the landmarks and shares one scale": "coupled: true",
+        },
+    ),
+)
 class NystromAttention(Primitive):
     """Attention through landmarks of the whole sequence. It is always bidirectional."""
 

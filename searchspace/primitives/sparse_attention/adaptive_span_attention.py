@@ -37,6 +37,7 @@ from searchspace.checks import at_least, probability
 from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, common, kept, linear, matmul
 from searchspace.primitives.attention.heads import check_heads, merge, split
+from searchspace.published import Published
 from searchspace.registry import primitive
 from searchspace.sharing import shared
 
@@ -81,7 +82,18 @@ class AdaptiveSpanAttentionConfig:
         return ("adaptive_span_attention", self.span, self.dim // self.heads)
 
 
-@primitive("adaptive_span_attention", AdaptiveSpanAttentionConfig)
+@primitive(
+    "adaptive_span_attention",
+    AdaptiveSpanAttentionConfig,
+    published=Published(
+        paper={"the ratio is clamped before the next forward pass instead of after the step": ""},
+        code=("facebookresearch/adaptive-span",),
+        released={
+            "the softmax is over all S positions, then the mask": "softmax: reach",
+            "S states of zeros precede the first position": "before: zeros",
+        },
+    ),
+)
 class AdaptiveSpanAttention(Primitive):
     """Attention with a learned span. Streaming keeps the keys and values of the last S positions.
 
