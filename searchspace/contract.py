@@ -230,6 +230,13 @@ class Primitive(nn.Module):
         raise NotImplementedError
 
     @classmethod
+    def able(cls, fields: Mapping[str, Any]) -> Capabilities:
+        """What a block with these fields of a configuration can do: the declared capabilities, unless an option changes
+        them.
+        """
+        return cls.capabilities
+
+    @classmethod
     def cost(cls, config: Any, shape: Shape) -> Cost:
         """The cost of one call of a block with `config` on an input of `shape`."""
         raise NotImplementedError

@@ -77,10 +77,14 @@ class Part:
 
 
 def too_long(part: Part) -> Iterator[str]:
-    """A message for each block at or below `part` whose input is longer than its configuration's `longest`."""
+    """A message for each block at or below `part` that would read more than its configuration's `longest` positions, of
+    its input or of the memory.
+    """
     longest = getattr(part.block.config, "longest", None) if part.block else None
-    if part.block and longest is not None and longest < part.shape.length:
-        yield f"{part.block.type.name} supports at most {longest} positions, but would read {part.shape.length}."
+    if part.block and longest is not None:
+        over_memory = getattr(part.block.config, "over", "self") == "memory"
+        if longest < (read := part.shape.memory if over_memory else part.shape.length):
+            yield f"{part.block.type.name} supports at most {longest} positions, but would read {read}."
     for below in part.below():
         yield from too_long(below)
 

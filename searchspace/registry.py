@@ -245,7 +245,7 @@ def configure(block: Block, given: Given | None = None, role: Role | None = None
     is that of the configuration.
     """
     kind = block_type(block.name, role)
-    if kind.role == "block" and given and given.causal and not kind.module.capabilities.causal:
+    if kind.role == "block" and given and given.causal and not kind.module.able(block.fields).causal:
         raise ValueError(LOOKS_AHEAD.format(block.name))
     below = kind.module.given(block.fields) if kind.role == "model" else {}
     values: dict[str, Any] = {name: getattr(given, name) for name in kind.given}

@@ -52,7 +52,7 @@ def cannot_stream(blocks: Iterable[Configured]) -> list[str]:
 
 
 def _streams(block: Configured) -> bool:
-    return block.type.role != "block" or block.type.module.capabilities.streaming
+    return block.type.role != "block" or block.type.module.able(vars(block.config)).streaming
 
 
 def position_parts(

@@ -56,7 +56,7 @@ class _Reading:
 
     def block(self, block: Block, role: Role, around: _Around) -> list[Problem]:
         kind, given = registry.block_type(block.name, role), around.given
-        if kind.role == "block" and given and given.causal and not kind.module.capabilities.causal:
+        if kind.role == "block" and given and given.causal and not kind.module.able(block.fields).causal:
             return [Problem(LOOKS_AHEAD.format(block.name), block.mark, self.path_of(block))]
         found: list[Problem] = []
         for name, value, within in self.below(kind, block, around):
@@ -173,6 +173,8 @@ def _against(kind: BlockType, block: Block, given: Given | None, positions: tupl
         configured = _configured(kind, block, given)
     except (ValueError, ArithmeticError) as error:
         return str(error)
+    if kind.role == "block" and given and given.causal and not kind.module.able(block.fields).causal:
+        return LOOKS_AHEAD.format(block.name)
     if kind.role != "block" or not kind.module.capabilities.turned or positions is None:
         return None
     return _not_turned(configured, given, positions)

@@ -24,6 +24,7 @@ from kernels.dispatch.precision import without_autocast
 from searchspace.checks import at_least
 from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, linear, matmul
+from searchspace.primitives.attention.over_memory import Over, check_over, memory_of
 from searchspace.primitives.attention.heads import check_heads, merge, split
 from searchspace.registry import primitive
 
@@ -43,15 +44,14 @@ class AdditiveAttentionConfig:
     memory: bool = given(False)
     heads: int = 1
     alignment: int | None = None
-    over: Literal["self", "memory"] = "self"
+    over: Over = "self"
     values: Literal["states", "projected"] = "states"
     bias: bool = False
 
     def __post_init__(self) -> None:
         check_heads(self.dim, self.heads)
         at_least(1, alignment=self.alignment)
-        if self.over == "memory" and not self.memory:
-            raise ValueError("over='memory' reads an encoder's output, but this model has no encoder; use over='self'.")
+        check_over(self.over, self.memory)
 
     @property
     def scored(self) -> int:
@@ -107,9 +107,8 @@ class AdditiveAttention(Primitive):
         """
         if slot:
             return slot["k"], slot["v"], slot.get("padding")
-        if context.memory is None:
-            raise ValueError("over='memory' needs the encoder's output in the context, but context.memory is None.")
-        k, v = self.key(context.memory), self._values(context.memory)
+        memory = memory_of(context)
+        k, v = self.key(memory), self._values(memory)
         if slot is not None:
             slot["k"], slot["v"] = k, v
             if context.memory_padding is not None:

@@ -10,7 +10,6 @@ positions of the memory, H heads, G key and value heads, D width of one head, C 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from torch import Tensor, nn
 
@@ -18,6 +17,7 @@ from kernels.attention.attention import attention
 from searchspace.checks import probability
 from searchspace.contract import Capabilities, Context, Primitive, Source, given
 from searchspace.cost import Cost, Shape, kept, linear, matmul
+from searchspace.primitives.attention.over_memory import Over, check_over, memory_of
 from searchspace.primitives.attention.heads import check_heads, merge, places, split
 from searchspace.primitives.attention.kept_keys import attend_to_kept, bias_of_kept, remember
 from searchspace.registry import primitive
@@ -37,15 +37,14 @@ class AttentionConfig:
     memory: bool = given(False)
     heads: int = 4
     key_value_heads: int | None = None
-    over: Literal["self", "memory"] = "self"
+    over: Over = "self"
     bias: bool = False
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
         check_heads(self.dim, self.heads, self.key_value_heads)
         probability(dropout=self.dropout)
-        if self.over == "memory" and not self.memory:
-            raise ValueError("over='memory' reads an encoder's output, but this model has no encoder; use over='self'.")
+        check_over(self.over, self.memory)
 
     @property
     def groups(self) -> int:
@@ -110,9 +109,8 @@ class Attention(Primitive):
         q = split(self.query(x), self.config.heads)
         if slot:
             return attention(q, slot["k"], slot["v"], keys=slot.get("padding"), dropout=self._dropout)
-        if context.memory is None:
-            raise ValueError("over='memory' needs the encoder's output in the context, but context.memory is None.")
-        k, v = self._keys_values(context.memory)
+        memory = memory_of(context)
+        k, v = self._keys_values(memory)
         if slot is not None:
             slot["k"], slot["v"] = k.clone(), v.clone()  # copies: both are views of one tensor
             if context.memory_padding is not None:

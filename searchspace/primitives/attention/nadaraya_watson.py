@@ -27,6 +27,7 @@ from kernels.attention.nadaraya_watson import nadaraya_watson
 from kernels.dispatch.precision import without_autocast
 from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, matmul
+from searchspace.primitives.attention.over_memory import Over, check_over, memory_of
 from searchspace.primitives.attention.heads import check_heads, merge, split
 from searchspace.registry import primitive
 
@@ -51,14 +52,13 @@ class NadarayaWatsonConfig:
     bandwidth: float | None = None
     learned: Literal["none", "head", "dimension"] = "none"
     project: bool = False
-    over: Literal["self", "memory"] = "self"
+    over: Over = "self"
 
     def __post_init__(self) -> None:
         check_heads(self.dim, self.heads)
         if self.bandwidth is not None and not self.bandwidth > 0:
             raise ValueError(f"bandwidth must be above 0, but got {self.bandwidth}.")
-        if self.over == "memory" and not self.memory:
-            raise ValueError("over='memory' reads an encoder's output, but this model has no encoder; use over='self'.")
+        check_over(self.over, self.memory)
         if self.kernel == "boxcar" and (self.project or self.learned != "none"):
             raise ValueError(
                 "a boxcar passes no gradient to distances, so it needs learned='none' and project=false, "
@@ -126,9 +126,8 @@ class NadarayaWatson(Primitive):
         """
         if slot:
             return [slot[name] for name in ("k", "v") if name in slot], slot.get("padding")
-        if context.memory is None:
-            raise ValueError("over='memory' needs the encoder's output in the context, but context.memory is None.")
-        read = self._keys_values(context.memory)
+        memory = memory_of(context)
+        read = self._keys_values(memory)
         if slot is not None:
             slot |= dict(zip(("k", "v"), (part.clone() for part in read), strict=False))
             slot |= {} if context.memory_padding is None else {"padding": context.memory_padding}

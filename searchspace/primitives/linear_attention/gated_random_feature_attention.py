@@ -21,8 +21,8 @@ from kernels.linear_attention.linear_attention import chunks
 from searchspace.contract import Capabilities, Context
 from searchspace.cost import Cost, Shape, kept, linear
 from searchspace.primitives.linear_attention.random_feature_attention import (
-    RandomFeatureAttentionConfig,
     RandomFeatureBlock,
+    RandomFeatureConfig,
     around,
     causal_sums,
 )
@@ -30,8 +30,8 @@ from searchspace.registry import primitive
 
 
 @dataclass(frozen=True, kw_only=True)
-class GatedRandomFeatureAttentionConfig(RandomFeatureAttentionConfig):
-    """The same options as without a gate. If it is not `causal`, it still reads only the past, but keeps no state."""
+class GatedRandomFeatureAttentionConfig(RandomFeatureConfig):
+    """The same options, but for `over`. If it is not `causal`, it still reads only the past, but keeps no state."""
 
 
 @primitive("gated_random_feature_attention", GatedRandomFeatureAttentionConfig)

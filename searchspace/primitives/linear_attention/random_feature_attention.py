@@ -9,7 +9,8 @@ M^-1/2 relu(w_m x). The estimated normaliser may be close to zero or negative; i
 is the length by which q and k are divided: the gradient of a row of zeros would be infinite.
 
 The released code (Noahs-ARK/RFA) divides by the length plus 1e-3, has features 0.1 [sin, cos] instead of M^-1/2 [sin,
-cos], and keeps the normaliser above 1, so that the first positions give less than a mean: `form: released`.
+cos], and keeps the normaliser above 1, so that the first positions give less than a mean: `form: released`. Over the
+encoder's output (`over: memory`, section 3.1), it divides by the absolute value of the normaliser, at least 1e-3.
 
 Rotary positions and ALiBi have no effect, because there are no scores. B batch, T time, H heads, D width of one head, M
 random vectors, F features (2 M or M), C = H * D model width.
@@ -29,9 +30,10 @@ from kernels.linear_attention.decayed_linear_attention import decayed_linear_att
 from kernels.linear_attention.favor_features import favor_features
 from kernels.linear_attention.linear_attention import chunks
 from searchspace.checks import at_least
-from searchspace.contract import Context, Primitive, given
+from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, linear, matmul
 from searchspace.primitives.attention.heads import check_heads, merge, split
+from searchspace.primitives.attention.over_memory import Over, check_over, memory_of
 from searchspace.primitives.linear_attention.random_features import gaussian_rows
 from searchspace.registry import primitive
 from searchspace.sharing import numbered
@@ -39,15 +41,15 @@ from searchspace.sharing import numbered
 SMALLEST = 1e-3  # of lengths and normalisers
 # With fewer vectors the normaliser is near zero so often that the output is mostly noise.
 FEWEST = 8
-RELEASED_FEATURES, RELEASED_SMALLEST = (
-    0.1,
-    1.0,
-)  # the factor of features and the smallest normaliser of the released code
+# The factor of features, and the smallest normaliser over the sequence itself, of the released code.
+RELEASED_FEATURES, RELEASED_SMALLEST = 0.1, 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class RandomFeatureAttentionConfig:
-    """`features`: M, number of random vectors; at least 8 in the form of the paper, or the output is mostly noise.
+class RandomFeatureConfig:
+    """The options of both blocks, with and without a gate.
+
+    `features`: M, number of random vectors; at least 8 in the form of the paper, or the output is mostly noise.
     `kernel`: the kernel that the features approximate.
     `form`: whether lengths, features and normalisers are those of the paper or of the released code.
     `temperature`: tau, the temperature of the softmax.
@@ -85,12 +87,27 @@ class RandomFeatureAttentionConfig:
         return self.features * (2 if self.kernel == "gaussian" else 1)
 
 
+@dataclass(frozen=True, kw_only=True)
+class RandomFeatureAttentionConfig(RandomFeatureConfig):
+    """`over`: "self" reads the sequence itself, "memory" the encoder's output.
+
+    Raises ValueError as `RandomFeatureConfig` does, or if the block reads a memory in a model without an encoder.
+    """
+
+    memory: bool = given(False)
+    over: Over = "self"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_over(self.over, self.memory)
+
+
 class RandomFeatureBlock(Primitive):
     """Projections and features. A subclass sums the features."""
 
     projections: Tensor
 
-    def __init__(self, config: RandomFeatureAttentionConfig) -> None:
+    def __init__(self, config: RandomFeatureConfig) -> None:
         super().__init__()
         self.config = config
         H, D = config.heads, config.dim // config.heads
@@ -118,14 +135,12 @@ class RandomFeatureBlock(Primitive):
         # In half precision, the rounding of angles and of long sums would be worse than the error of the features.
         with without_autocast(x.device.type):
             W = self._projection().to(wide)
-            V = F.pad(v.to(wide), (0, 1), value=1.0)
-            if context.padding is not None:
-                V = V * context.padding[:, None, :, None]  # the ones too: the key enters neither sum nor normaliser
+            V = _with_ones(v.to(wide), context.padding)
             summed = self.summed(self._features(q.to(wide), W), self._features(k.to(wide), W), V, x, context, slot)
-            out = summed[..., :-1] / self._bounded(summed[..., -1:])
+            out = summed[..., :-1] / self.bounded(summed[..., -1:])
         return self.output(merge(out.to(v.dtype)))
 
-    def _bounded(self, total: Tensor) -> Tensor:
+    def bounded(self, total: Tensor) -> Tensor:
         """The normalisers [B, H, T, 1] without those near zero."""
         if self.config.form == "released":
             return total.clamp(min=RELEASED_SMALLEST)
@@ -157,6 +172,44 @@ class RandomFeatureBlock(Primitive):
 class RandomFeatureAttention(RandomFeatureBlock):
     """Random feature attention without a gate. Streaming keeps the sums, in float32 or wider."""
 
+    config: RandomFeatureAttentionConfig
+    capabilities = Capabilities(cross=True)
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        """x: [B, T, C] -> [B, T, C].
+
+        Raises ValueError if it reads both ways and the context is streaming, or reads the memory and there is none.
+        """
+        return self._memory(x, context) if self.config.over == "memory" else super().forward(x, context)
+
+    def _memory(self, x: Tensor, context: Context) -> Tensor:
+        """Attention over the memory, whose sums do not depend on x. In streaming they are computed once."""
+        C, H = self.config.dim, self.config.heads
+        (W_q, W_kv), b = self.query_key_value.weight.split((C, 2 * C)), self.query_key_value.bias
+        b_q, b_kv = (None, None) if b is None else b.split((C, 2 * C))
+        q = split(F.linear(x, W_q, b_q), H)
+        wide = torch.promote_types(q.dtype, torch.float32)
+        slot = context.slot()
+        if not slot:
+            k, v = (split(part, H) for part in F.linear(memory_of(context), W_kv, b_kv).chunk(2, dim=2))
+        with without_autocast(x.device.type):
+            W = self._projection().to(wide)
+            if slot:
+                sums = slot["state"]
+            else:
+                sums = self._features(k.to(wide), W).mT @ _with_ones(v.to(wide), context.memory_padding)
+            if slot is not None:
+                slot["state"] = sums
+            summed = self._features(q.to(wide), W) @ sums
+            out = summed[..., :-1] / self.bounded(summed[..., -1:])
+        return self.output(merge(out.to(q.dtype)))
+
+    def bounded(self, total: Tensor) -> Tensor:
+        """The normalisers [B, H, T, 1] without those near zero."""
+        if self.config.form == "released" and self.config.over == "memory":
+            return total.abs().clamp(min=SMALLEST)
+        return super().bounded(total)
+
     def summed(
         self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, context: Context, slot: dict[str, Tensor] | None
     ) -> Tensor:
@@ -172,18 +225,35 @@ class RandomFeatureAttention(RandomFeatureBlock):
     def cost(cls, config: RandomFeatureAttentionConfig, shape: Shape) -> Cost:
         states = shape.batch * config.heads
         held = states * config.mapped * (config.dim // config.heads + 1) * max(4, shape.element_bytes)
+        if config.over == "memory":
+            return around(config, shape, keys=shape.memory) + _sums(config, shape) + Cost(state_bytes=held)
         return around(config, shape) + _sums(config, shape) + Cost(state_bytes=held if config.causal else 0)
 
 
-def around(config: RandomFeatureAttentionConfig, shape: Shape) -> Cost:
-    """The cost of the projections and of the features of queries and keys."""
+def _with_ones(v: Tensor, padding: Tensor | None) -> Tensor:
+    """v: [B, H, S, D] -> [B, H, S, D + 1], with a column of ones. Padding gets zeros: it enters neither the sum nor the
+    normaliser.
+    """
+    V = F.pad(v, (0, 1), value=1.0)
+    return V if padding is None else V * padding[:, None, :, None]
+
+
+def around(config: RandomFeatureConfig, shape: Shape, *, keys: int | None = None) -> Cost:
+    """The cost of the projections and of the features of queries and keys. keys: positions of the memory, if the keys
+    come from there.
+    """
     C, D, M = config.dim, config.dim // config.heads, config.features
-    rows = shape.rows * config.heads
-    mapped = kept(shape, config.pool * config.heads * M * D + 2 * rows * (M + 2 * D + 1) + rows * 2 * (D + 2))
+    rows = 2 * shape.rows if keys is None else shape.rows + shape.batch * keys  # of queries and of keys
+    mapped = kept(shape, config.pool * config.heads * M * D + rows * config.heads * (M + 3 * D + 3))
+    if keys is None:
+        projections = linear(shape, C, 3 * C, bias=config.bias)
+    else:
+        projections = linear(shape, C, C, bias=config.bias)
+        projections += linear(shape, C, 2 * C, bias=config.bias, rows=shape.batch * keys)
     return (
-        linear(shape, C, 3 * C, bias=config.bias)
+        projections
         + Cost(parameters=C)
-        + matmul(rows, D, M, count=2, backward=1)
+        + matmul(rows * config.heads, D, M, backward=1)
         + mapped
         + linear(shape, C, C, bias=config.bias)
     )
@@ -191,14 +261,15 @@ def around(config: RandomFeatureAttentionConfig, shape: Shape) -> Cost:
 
 def _sums(config: RandomFeatureAttentionConfig, shape: Shape) -> Cost:
     """The products of features and values; the values have one more column, for the normaliser."""
-    if config.causal:
+    if config.causal and config.over == "self":
         return causal_sums(config, shape)
     M, D, states = config.mapped, config.dim // config.heads, shape.batch * config.heads
-    products = matmul(M, shape.length, D + 1, count=states) + matmul(shape.length, M, D + 1, count=states)
-    return products + kept(shape, states * (shape.length * (2 * M + D + 1) + M * (D + 1)))
+    keys = shape.length if config.over == "self" else shape.memory
+    products = matmul(M, keys, D + 1, count=states) + matmul(shape.length, M, D + 1, count=states)
+    return products + kept(shape, states * (shape.length * M + keys * (M + D + 1) + M * (D + 1)))
 
 
-def causal_sums(config: RandomFeatureAttentionConfig, shape: Shape) -> Cost:
+def causal_sums(config: RandomFeatureConfig, shape: Shape) -> Cost:
     """The same for causal attention, chunk by chunk."""
     M, D, states = config.mapped, config.dim // config.heads, shape.batch * config.heads
     N, T = chunks(shape.length)

@@ -10,18 +10,23 @@ from searchspace.primitives.linear_attention.linear_attention import LinearAtten
 from searchspace.testing import kept_bytes
 
 
-def _plain(block, x, padding=None):
+def _plain(block, x, padding=None, memory=None):
     """out_i = sum_j (phi(q_i) . phi(k_j)) v_j / (sum_j phi(q_i) . phi(k_j) + 1e-6), no sum shared between positions."""
     config, (B, T, C) = block.config, x.shape
-    projected = F.linear(x, block.query_key_value.weight, block.query_key_value.bias)
-    q, k, v = projected.view(B, T, 3, config.heads, C // config.heads).unbind(2)
+
+    def projected(y):
+        whole = F.linear(y, block.query_key_value.weight, block.query_key_value.bias)
+        return whole.view(B, y.shape[1], 3, config.heads, C // config.heads).unbind(2)
+
+    q = projected(x)[0]
+    _, k, v = projected(x if memory is None else memory)
 
     def phi(z):
         positive = torch.where(z > 0, z, 0.0)
         return positive + torch.where(z > 0, 1.0, z.exp()) if config.feature_map == "elu" else positive
 
     weights = torch.einsum("bihd,bjhd->bhij", phi(q), phi(k))
-    if config.causal:
+    if config.causal and memory is None:
         weights = weights * torch.ones(T, T, dtype=x.dtype).tril()
     if padding is not None:
         weights = weights * padding[:, None, None, :]
@@ -41,6 +46,19 @@ def test_equals_its_sums(agrees, length, feature_map, causal):
     agrees(block, lambda x: _plain(block, x), x)
     padding = torch.rand(2, length) < 0.7
     agrees(block, lambda x: _plain(block, x, padding), x, Context(padding=padding))
+
+
+@pytest.mark.parametrize("feature_map", ["elu", "relu"])
+def test_over_a_memory_equals_its_sums(agrees, feature_map):
+    """Katharopoulos et al. 2020, eq. 5, with the keys and values of another sequence, as in idiap/fast-transformers."""
+    options = {"heads": 2, "feature_map": feature_map, "bias": True}
+    block = LinearAttention(LinearAttentionConfig(dim=8, causal=True, memory=True, over="memory", **options)).double()
+    with torch.no_grad():
+        block.query_key_value.bias.add_(0.5)
+    x, memory = torch.randn(2, 9, 8, dtype=torch.float64), torch.randn(2, 7, 8, dtype=torch.float64)
+    real = torch.rand(2, 7) < 0.7
+    agrees(block, lambda x: _plain(block, x, None, memory), x, Context(memory=memory))
+    agrees(block, lambda x: _plain(block, x, real, memory), x, Context(memory=memory, memory_padding=real))
 
 
 def test_training_keeps_no_prefix_for_every_position():
@@ -66,3 +84,5 @@ def test_declares_what_one_sequence_alone_keeps(feature_map, causal):
 def test_says_what_does_not_fit():
     with pytest.raises(ValueError, match="dim must be a multiple of heads, but got dim=8, heads=3"):
         LinearAttentionConfig(dim=8, heads=3)
+    with pytest.raises(ValueError, match="this model has no encoder; use over='self'"):
+        LinearAttentionConfig(dim=8, over="memory")

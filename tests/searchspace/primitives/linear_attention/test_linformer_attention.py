@@ -4,28 +4,34 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from searchspace.contract import Context
+from searchspace.contract import Context, Streams
 from searchspace.cost import Shape
+from searchspace.errors import SpaceError
 from searchspace.model.build import build, cost
 from searchspace.primitives.linear_attention.linformer_attention import LinformerAttention, LinformerAttentionConfig
+from searchspace.space.space import Space
 
 
-def _plain(block, x, padding=None):
+def _plain(block, x, padding=None, memory=None):
     """softmax(q_i (E K)^T / sqrt(D)) (F V), every slot a sum over the real positions alone."""
     config, (B, T, C) = block.config, x.shape
-    H, D = config.heads, C // config.heads
-    projected = F.linear(x, block.query_key_value.weight, block.query_key_value.bias)
-    q, k, v = projected.view(B, T, 3, H, D).unbind(2)
-    real = torch.ones(B, T, dtype=torch.bool) if padding is None else padding
+    H, G, D = config.heads, config.groups, C // config.heads
+    y = x if memory is None else memory
+    S, (W, b) = y.shape[1], (block.query_key_value.weight, block.query_key_value.bias)
+    q = F.linear(x, W[:C], b[:C]).view(B, T, H, D)
+    k = F.linear(y, W[C : C + G * D], b[C : C + G * D]).view(B, S, G, D)
+    v = k if config.one_map else F.linear(y, W[C + G * D :], b[C + G * D :]).view(B, S, G, D)
+    real = torch.ones(B, S, dtype=torch.bool) if padding is None else padding
     out = []
-    for b in range(B):
+    for n in range(B):
         for h in range(H):
-            which = {"none": (h, H + h), "headwise": (0, 1)}.get(config.sharing, (0, 0))
-            E, G = (block.mixing[n] for n in which)
-            used = [j for j in range(T) if real[b, j]]
-            keys = sum((E[:, j, None] * k[b, j, h] for j in used), torch.zeros(config.slots, D, dtype=x.dtype))
-            values = sum((G[:, j, None] * v[b, j, h] for j in used), torch.zeros(config.slots, D, dtype=x.dtype))
-            scores = (q[b, :, h] @ keys.T / D**0.5).exp()
+            g = h * G // H
+            which = {"none": (g, G + g), "headwise": (0, 1)}.get(config.sharing, (0, 0))
+            E, M = (block.mixing[index] for index in which)
+            used = [j for j in range(S) if real[n, j]]
+            keys = sum((E[:, j, None] * k[n, j, g] for j in used), torch.zeros(config.slots, D, dtype=x.dtype))
+            values = sum((M[:, j, None] * v[n, j, g] for j in used), torch.zeros(config.slots, D, dtype=x.dtype))
+            scores = (q[n, :, h] @ keys.T / D**0.5).exp()
             out.append(scores / scores.sum(1, keepdim=True) @ values)
     heads = torch.stack(out).view(B, H, T, D).transpose(1, 2)
     return F.linear(heads.flatten(2), block.output.weight, block.output.bias)
@@ -40,6 +46,50 @@ def test_equals_its_formula(agrees, length, sharing):
     agrees(block, lambda x: _plain(block, x), x)
     padding = torch.rand(2, length) < 0.6
     agrees(block, lambda x: _plain(block, x, padding), x, Context(padding=padding))
+
+
+@pytest.mark.parametrize("sharing", ["none", "headwise", "key_value"])
+@pytest.mark.parametrize("options", [{"key_value_heads": 1}, {"key_value_heads": 2, "one_map": True}], ids=str)
+def test_shared_heads_and_one_map_equal_their_formula(agrees, options, sharing):
+    """As in lucidrains/linformer: `one_kv_head` is key_value_heads: 1; `share_kv` is one_map with key_value."""
+    config = LinformerAttentionConfig(dim=8, heads=4, slots=3, length=9, sharing=sharing, bias=True, **options)
+    block = LinformerAttention(config).double()
+    x, padding = torch.randn(2, 7, 8, dtype=torch.float64), torch.rand(2, 7) < 0.6
+    agrees(block, lambda x: _plain(block, x), x)
+    agrees(block, lambda x: _plain(block, x, padding), x, Context(padding=padding))
+
+
+@pytest.mark.parametrize("sharing", ["none", "headwise"])
+def test_over_a_memory_equals_its_formula(agrees, sharing):
+    options = {"heads": 2, "slots": 3, "length": 9, "sharing": sharing, "bias": True}
+    config = LinformerAttentionConfig(dim=8, causal=True, memory=True, over="memory", **options)
+    block = LinformerAttention(config).double()
+    x, memory = torch.randn(2, 4, 8, dtype=torch.float64), torch.randn(2, 7, 8, dtype=torch.float64)
+    real = torch.rand(2, 7) < 0.6
+    agrees(block, lambda x: _plain(block, x, None, memory), x, Context(memory=memory))
+    agrees(block, lambda x: _plain(block, x, real, memory), x, Context(memory=memory, memory_padding=real))
+
+
+TRANSLATION = """
+kind: encoder_decoder
+width: 8
+vocabulary: 7
+encoder: {{linformer_attention: {{heads: 2, slots: 2, length: 6}}}}
+decoder: [{{attention: {{heads: 2}}}}, {{linformer_attention: {{heads: 2, slots: 2, length: 6, over: {over}}}}}]
+"""
+
+
+def test_a_decoder_reads_a_memory_with_it_in_pieces_and_cannot_read_itself():
+    model = build(TRANSLATION.format(over="memory")).double().eval()
+    source, target = torch.randint(7, (2, 6)), torch.randint(7, (2, 9))  # a target may be longer than `length`
+    whole = model(source, target)
+    context = Context(streams=Streams(), memory=model.encode(source))
+    pieces = [model.decode(piece, context) for piece in target.split([1, 5, 3], dim=1)]
+    torch.testing.assert_close(torch.cat(pieces, dim=1), whole, atol=1e-12, rtol=1e-12)
+    with pytest.raises(SpaceError, match="linformer_attention looks ahead, so it cannot be part of a decoder"):
+        build(TRANSLATION.format(over="self"))
+    with pytest.raises(SpaceError, match="looks ahead"):
+        Space.parse(TRANSLATION.format(over="!choice [self, memory]"))  # `self` is never valid here
 
 
 def test_a_slot_for_every_position_is_full_attention():

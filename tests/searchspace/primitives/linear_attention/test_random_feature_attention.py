@@ -86,6 +86,40 @@ def test_equals_its_definition(agrees, options, causal):
     _compare(agrees, RandomFeatureAttention(config).double(), causal, (1, 9, 66))
 
 
+@pytest.mark.parametrize("form", ["paper", "released"])
+def test_over_a_memory_equals_its_definition(agrees, form):
+    """Peng et al. 2021, section 3.1; the released code divides by the absolute value of the normaliser."""
+    options = {"heads": 2, "features": 8, "bias": True, "form": form}
+    config = RandomFeatureAttentionConfig(dim=8, causal=True, memory=True, over="memory", **options)
+    block = RandomFeatureAttention(config).double()
+    with torch.no_grad():
+        block.scale.uniform_(0.5, 1.5)
+    W, b, projections = *(block.query_key_value.weight, block.query_key_value.bias), block.output
+    x, memory = torch.randn(2, 5, 8, dtype=torch.float64), torch.randn(2, 7, 8, dtype=torch.float64)
+    real = torch.rand(2, 7) < 0.7
+
+    def plain(x):
+        rows = []
+        for n in range(2):
+            used = memory[n, real[n]]
+            heads = []
+            for h in range(2):
+                at = slice(4 * h, 4 * h + 4)
+                q, k, v = (
+                    F.linear(y, W[i : i + 8], b[i : i + 8])[:, at] for y, i in ((x[n], 0), (used, 8), (used, 16))
+                )
+                weights = _phi(block, q, h) @ _phi(block, k, h).T
+                total = weights.sum(1, keepdim=True)
+                if form == "released":
+                    total = total.abs()
+                assert total.abs().min() > 1e-3
+                heads.append(weights @ v / total)
+            rows.append(torch.cat(heads, dim=1))
+        return F.linear(torch.stack(rows), projections.weight, projections.bias)
+
+    agrees(block, plain, x, Context(memory=memory, memory_padding=real))
+
+
 @pytest.mark.parametrize("kernel", ["gaussian", "arc_cosine"])
 def test_gated_equals_the_products_of_its_gates(agrees, kernel):
     config = GatedRandomFeatureAttentionConfig(dim=8, heads=2, features=40, kernel=kernel, bias=True)

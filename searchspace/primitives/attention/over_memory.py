@@ -1,0 +1,24 @@
+"""What blocks have in common that can read the output of an encoder, the memory, in place of their own sequence."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor
+
+from searchspace.contract import Context
+
+Over = Literal["self", "memory"]
+
+
+def check_over(over: Over, memory: bool) -> None:
+    """Raises ValueError if the block reads the memory, but the model has no encoder."""
+    if over == "memory" and not memory:
+        raise ValueError("over='memory' reads an encoder's output, but this model has no encoder; use over='self'.")
+
+
+def memory_of(context: Context) -> Tensor:
+    """The memory [B, S, C]. Raises ValueError if the context has none."""
+    if context.memory is None:
+        raise ValueError("over='memory' needs the encoder's output in the context, but context.memory is None.")
+    return context.memory
