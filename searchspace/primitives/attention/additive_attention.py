@@ -24,8 +24,8 @@ from kernels.dispatch.precision import without_autocast
 from searchspace.checks import at_least
 from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, linear, matmul
-from searchspace.primitives.attention.over_memory import Over, check_over, memory_of
 from searchspace.primitives.attention.heads import check_heads, merge, split
+from searchspace.primitives.attention.over_memory import Over, check_over, memory_of
 from searchspace.registry import primitive
 
 

@@ -17,9 +17,9 @@ from kernels.attention.attention import attention
 from searchspace.checks import probability
 from searchspace.contract import Capabilities, Context, Primitive, Source, given
 from searchspace.cost import Cost, Shape, kept, linear, matmul
-from searchspace.primitives.attention.over_memory import Over, check_over, memory_of
 from searchspace.primitives.attention.heads import check_heads, merge, places, split
 from searchspace.primitives.attention.kept_keys import attend_to_kept, bias_of_kept, remember
+from searchspace.primitives.attention.over_memory import Over, check_over, memory_of
 from searchspace.registry import primitive
 
 

@@ -27,8 +27,8 @@ from kernels.attention.nadaraya_watson import nadaraya_watson
 from kernels.dispatch.precision import without_autocast
 from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, matmul
-from searchspace.primitives.attention.over_memory import Over, check_over, memory_of
 from searchspace.primitives.attention.heads import check_heads, merge, split
+from searchspace.primitives.attention.over_memory import Over, check_over, memory_of
 from searchspace.registry import primitive
 
 

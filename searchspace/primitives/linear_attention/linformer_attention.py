@@ -34,7 +34,6 @@ from searchspace.primitives.attention.over_memory import Over, check_over, memor
 from searchspace.registry import primitive
 from searchspace.sharing import shared
 
-
 Tensors = tuple[Tensor, ...]
 
 
@@ -196,7 +195,7 @@ class LinformerAttention(Primitive):
         """matrix: [G, slots, S], y: [B, S, G * D] -> [B, G, slots, D], without a copy of the matrix for each
         sequence.
         """
-        B, S, _ = y.shape
+        B = len(y)
         columns = y.unflatten(2, (self.config.groups, -1)).permute(2, 1, 0, 3).flatten(2)  # [G, S, B * D]
         return (matrix @ columns).unflatten(2, (B, -1)).permute(2, 0, 1, 3)
 

@@ -94,7 +94,7 @@ def test_over_a_memory_equals_its_definition(agrees, form):
     block = RandomFeatureAttention(config).double()
     with torch.no_grad():
         block.scale.uniform_(0.5, 1.5)
-    W, b, projections = *(block.query_key_value.weight, block.query_key_value.bias), block.output
+    W, b = block.query_key_value.weight, block.query_key_value.bias
     x, memory = torch.randn(2, 5, 8, dtype=torch.float64), torch.randn(2, 7, 8, dtype=torch.float64)
     real = torch.rand(2, 7) < 0.7
 
@@ -115,7 +115,7 @@ def test_over_a_memory_equals_its_definition(agrees, form):
                 assert total.abs().min() > 1e-3
                 heads.append(weights @ v / total)
             rows.append(torch.cat(heads, dim=1))
-        return F.linear(torch.stack(rows), projections.weight, projections.bias)
+        return F.linear(torch.stack(rows), block.output.weight, block.output.bias)
 
     agrees(block, plain, x, Context(memory=memory, memory_padding=real))
 
