@@ -117,7 +117,7 @@ class _Drawing:
 
     def _row(self, depth: int, label: str, part: Part, cost: Cost, count: int, shared: bool = False) -> Row:
         shape = part.shape if part.block is None else part.block.after(part.shape)
-        output = (shape.batch, shape.length, part.width or self.width)
+        output = (shape.batch, shape.length, part.width or self.width * _widening(part))
         return Row(
             depth=depth,
             label=label,
@@ -135,6 +135,13 @@ class _Drawing:
             return part.name
         place = "" if "." in part.name or not part.name else f"{part.name}: "
         return " ".join([place + part.block.type.name, *settings(part.block, self.defaults)])
+
+
+def _widening(part: Part) -> int:
+    """The width of the output of `part` divided by that of its input."""
+    if part.block is None or part.block.type.role != "block":
+        return 1
+    return part.block.type.module.widening(vars(part.block.config))
 
 
 def _times(count: int, scale: Scale) -> Scale:

@@ -7,7 +7,8 @@ Wu et al. 2019, "Pay Less Attention with Lightweight and Dynamic Convolutions", 
 section 4 and figure 2c. The gate g is the SECOND half, as in `torch.nn.functional.glu`. Channel c belongs to head h = c
 // (C / H). The softmax runs over all K taps, including those beyond the ends; with `renormalise` it runs only over taps
 at real positions. DropConnect (`dropout`) is applied to the normalised taps. left = K - 1 if causal, else K // 2. At
-padding and beyond the ends u is zero. B batch, T time, H heads, K taps (`kernel`), D channels of a head, C = H * D
+padding and beyond the ends u is zero. In ESPnet, and optionally in the authors' code (fairseq), the map W_h has a bias:
+`taps_bias`. B batch, T time, H heads, K taps (`kernel`), D channels of a head, C = H * D
 model width.
 """
 
@@ -31,6 +32,7 @@ from searchspace.registry import primitive
 @dataclass(frozen=True, kw_only=True)
 class DynamicConvolutionConfig:
     """`channel_bias`: whether each channel has a bias after the convolution.
+    `taps_bias`: whether the map from a position to its taps has a bias; the paper's has none.
     `renormalise`: whether the softmax runs only over taps that meet a real position.
 
     Raises ValueError if the kernel is below 1, heads does not divide dim, or the dropout is not a probability.
@@ -41,6 +43,7 @@ class DynamicConvolutionConfig:
     kernel: int = 7
     heads: int = 4
     channel_bias: bool = False
+    taps_bias: bool = False
     renormalise: bool = False
     dropout: float = 0.0
 
@@ -58,7 +61,7 @@ class DynamicConvolution(Primitive):
         super().__init__()
         self.config = config
         self.input = nn.Linear(config.dim, 2 * config.dim)
-        self.taps = nn.Linear(config.dim, config.heads * config.kernel, bias=False)
+        self.taps = nn.Linear(config.dim, config.heads * config.kernel, bias=config.taps_bias)
         self.bias = nn.Parameter(torch.zeros(config.dim)) if config.channel_bias else None
         self.output = nn.Linear(config.dim, config.dim)
 
@@ -92,7 +95,7 @@ class DynamicConvolution(Primitive):
         return (
             linear(shape, C, 2 * C)
             + kept(shape, 2 * shape.rows * C)  # kept for the gradient of the gate
-            + linear(shape, C, H * K, bias=False)
+            + linear(shape, C, H * K, bias=config.taps_bias)
             + kept(shape, taps)  # kept for the gradient of the softmax
             + real
             + drop

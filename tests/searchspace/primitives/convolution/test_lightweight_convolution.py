@@ -30,9 +30,10 @@ def _built(kind, **fields):
 def _share(block, gated, h, real):
     """The K normalised taps of head h at the position whose gated input is `gated`; `real` are those that meet one."""
     K = block.config.kernel
-    scores = (
-        block.taps[h] if isinstance(block.taps, torch.nn.Parameter) else block.taps.weight[h * K : h * K + K] @ gated
-    )
+    own = slice(h * K, h * K + K)
+    scores = block.taps[h] if isinstance(block.taps, torch.nn.Parameter) else block.taps.weight[own] @ gated
+    if getattr(block.config, "taps_bias", False):
+        scores = scores + block.taps.bias[own]
     if getattr(block.config, "renormalise", False):
         scores = torch.stack([score if meets else score - math.inf for score, meets in zip(scores, real, strict=True)])
     return scores.exp() / scores.exp().sum()
@@ -71,6 +72,13 @@ def test_equals_its_formula(agrees, kind, kernel, causal):
         agrees(block, lambda x: _plain(block, x), x)  # noqa: B023
         padding = torch.tensor([[True] * length, [False] + [True] * (length - 1)])
         agrees(block, lambda x: _plain(block, x, padding), x, Context(padding=padding))  # noqa: B023
+
+
+def test_taps_with_a_bias_equal_their_formula(agrees):
+    """As in ESPnet, and in fairseq with `bias: true` of the taps."""
+    block = _built("dynamic", dim=6, causal=True, kernel=3, heads=2, taps_bias=True)
+    assert block.taps.bias.abs().max() > 0
+    agrees(block, lambda x: _plain(block, x), torch.randn(2, 4, 6, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("causal", [True, False])

@@ -5,7 +5,11 @@ import torch
 from torch.nn import functional as F
 
 from searchspace.contract import Context
+from searchspace.cost import Shape
+from searchspace.errors import SpaceError
+from searchspace.model.build import build, cost
 from searchspace.primitives.convolution.separable_convolution import SeparableConvolution, SeparableConvolutionConfig
+from searchspace.testing import count_flops
 
 ACTIVATIONS = {
     "identity": lambda x: x,
@@ -27,9 +31,10 @@ def _plain(block, config, x, padding=None):
                 j = i + k - left
                 if 0 <= j < T and (padding is None or padding[b, j]):
                     row = row + block.depthwise.weight[:, 0, k] * x[b, j]
+            row = row if block.depthwise.bias is None else row + block.depthwise.bias
             mixed = block.pointwise.weight @ row
             rows.append(mixed if block.pointwise.bias is None else mixed + block.pointwise.bias)
-    return ACTIVATIONS[config.activation](torch.stack(rows)).view(B, T, C)
+    return ACTIVATIONS[config.activation](torch.stack(rows)).view(B, T, -1)
 
 
 @pytest.mark.parametrize("causal", [True, False])
@@ -56,6 +61,41 @@ def test_equals_two_convolutions_of_torch(agrees):
     agrees(block, two, torch.randn(2, 11, 6, dtype=torch.float64))
 
 
-def test_refuses_a_kernel_without_taps():
+@pytest.mark.parametrize("width", [0.5, 1.0, 3.0])
+def test_with_a_depthwise_bias_and_another_width_it_is_two_convolutions_of_torch(agrees, width):
+    options = {"width": width, "depthwise_bias": True, "activation": "silu"}
+    config = SeparableConvolutionConfig(dim=6, kernel=3, widens=True, **options)
+    block = SeparableConvolution(config).double()
+    torch.nn.init.normal_(block.depthwise.bias)
+
+    def two(x):
+        deep = F.conv1d(x.mT, block.depthwise.weight, block.depthwise.bias, padding=1, groups=6)
+        out = F.silu(F.conv1d(deep, block.pointwise.weight[:, :, None], block.pointwise.bias)).mT
+        return torch.cat([out, out.new_zeros(2, 5, max(0, 6 - out.shape[2]))], dim=2)
+
+    x = torch.randn(2, 5, 6, dtype=torch.float64)
+    torch.testing.assert_close(block(x, Context()), two(x), atol=1e-9, rtol=1e-9)
+    torch.testing.assert_close(_plain(block, config, x), two(x)[..., : int(6 * width)], atol=1e-9, rtol=1e-9)
+    cost = SeparableConvolution.cost(config, Shape(batch=2, length=5))
+    assert cost.parameters == sum(parameter.numel() for parameter in block.parameters())
+    assert (cost.flops, cost.training_flops) == count_flops(lambda: block(x.requires_grad_(), Context()))
+
+
+def test_a_wider_output_is_the_end_of_a_decoder():
+    wide = "{separable_convolution: {width: 2.0}}"
+    text = f"kind: decoder\nwidth: 8\nvocabulary: 5\ntie_embeddings: false\nbody: [%s, {wide}]\n"
+    model = build(text % "attention")
+    assert model(torch.zeros(1, 4, dtype=torch.int64)).shape == (1, 4, 5)
+    assert cost(text % "attention").parameters == sum(parameter.numel() for parameter in model.parameters())
+    with pytest.raises(SpaceError, match="so only the last block of the body may be of its kind"):
+        build(text % wide)
+
+
+def test_refuses_a_kernel_without_taps_and_widths_that_are_not_possible():
     with pytest.raises(ValueError, match="kernel must be at least 1, but got 0"):
         SeparableConvolutionConfig(dim=4, kernel=0)
+    with pytest.raises(ValueError, match=r"width must leave at least one channel, but got width=0\.1 of 4"):
+        SeparableConvolutionConfig(dim=4, width=0.1)
+    for width, widens in ((2.0, False), (1.5, True)):
+        with pytest.raises(ValueError, match="width must be at most 1, or a whole number in the last block"):
+            SeparableConvolutionConfig(dim=4, width=width, widens=widens)
