@@ -10,9 +10,11 @@ and a stop. Before each step, each position computes p = sigmoid(w . state + b).
 differ, so they are options:
 
 halted: "copied" keeps the state of a halted position, as in the paper; "live" continues to change it, as in its code.
-update: "published" out = w state + (1 - w) out; "accumulated" out = out + w state, Graves' weighted mean. remainder:
-the weight of a position stopped by `times`. "published": none, so its weights do not sum to one; "graves": 1 - sum of
-p.
+update: "published" out = w state + (1 - w) out; "accumulated" out = out + w state, Graves' weighted mean; "released"
+out = w state + out - w, the numbers of the code, which multiplies out by 1 before it subtracts w. remainder: the weight
+of a position stopped by `times`. "published": none, so its weights do not sum to one; "graves": 1 - sum of p. scope:
+"position" halts each position on its own; "sequence" halts all together, at the mean of their p, as the code can
+(`act_type: global`). The mean reads the future, so this is for encoders only.
 
 In evaluation, results that are never read are not computed: sequences of a batch in which every position has halted
 and, if halted states are copied, halted positions in the blocks after the last block that mixes positions. The results
@@ -31,7 +33,7 @@ from torch import Tensor, nn
 from searchspace.checks import at_least, not_empty, probability
 from searchspace.combinators.sequence import Stack
 from searchspace.combinators.skipping import at_positions, behind_mixers, hands_over, of_sequences, separable
-from searchspace.combinators.step_signal import Signal, StepSignal, check_signal
+from searchspace.combinators.step_signal import Form, Signal, StepSignal, check_signal, signal_parts
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, matmul
 from searchspace.parts import Composite, Part, in_order
@@ -46,31 +48,43 @@ class HaltingConfig:
     `threshold`: the sum of halting probabilities beyond which a position halts.
     `ponder_weight`: weight of the mean number of steps in the loss.
     `signal`: what tells the blocks which step it is.
+    `signal_form`: waves as in the paper, waves as in the released code, or learned vectors as in the released code.
     `halted`: whether the state of a halted position is kept (copied) or still changes (live).
-    `update`: how steps are combined; published: w state + (1 - w) out, accumulated: out + w state.
+    `update`: how steps are combined; published: w state + (1 - w) out, accumulated: out + w state, released: w state +
+    out - w.
     `remainder`: weight left for a position that `times` stops; published: none, graves: 1 - sum of p.
 
+    `scope`: whether each position halts on its own, or all positions of a sequence halt together.
+
     Raises ValueError if times is below 2, the threshold is not a probability, there are no blocks, the width does not
-    suit the signal, or the weight is negative.
+    suit the signal, the weight is negative, or the positions of a causal model should halt together.
     """
 
     dim: int = given()
+    causal: bool = given(False)
     times: int
     threshold: float = 0.99
     ponder_weight: float = 0.01
     signal: Signal = "step"
+    signal_form: Form = "paper"
     halted: Literal["copied", "live"] = "copied"
-    update: Literal["published", "accumulated"] = "published"
+    update: Literal["published", "accumulated", "released"] = "published"
     remainder: Literal["published", "graves"] = "published"
+    scope: Literal["position", "sequence"] = "position"
     of: Blocks
 
     def __post_init__(self) -> None:
         at_least(2, times=self.times)
         probability(threshold=self.threshold)
         not_empty(of=self.of)
-        check_signal(self.signal, self.dim)
+        check_signal(self.signal, self.dim, self.signal_form)
         if self.ponder_weight < 0:
             raise ValueError(f"ponder_weight must not be negative, but got {self.ponder_weight}.")
+        if self.scope == "sequence" and self.causal:
+            raise ValueError(
+                "scope='sequence' halts at a mean over all positions, which looks ahead, so it cannot be part of a "
+                "decoder; use scope='position'."
+            )
 
     @property
     def chances(self) -> int:
@@ -94,7 +108,7 @@ class Halting(Composite, Primitive):
     def __init__(self, config: HaltingConfig) -> None:
         super().__init__()
         self.config = config
-        self.signal = StepSignal(config.signal, config.dim)
+        self.signal = StepSignal(config.signal, config.dim, config.signal_form, config.times)
         self.halt = nn.Linear(config.dim, 1)
         nn.init.constant_(self.halt.bias, INITIAL_BIAS)
         self.of = Stack(config.of)
@@ -118,7 +132,7 @@ class Halting(Composite, Primitive):
                 break
             entered = self.signal(state, step, context)
             if step < config.chances:
-                p = torch.sigmoid(self.halt(entered).squeeze(-1).to(precision))
+                p = self._chance(entered, real, precision)
                 stopping = running & (halting + p > config.threshold)
             else:
                 p, stopping = torch.zeros_like(halting), running
@@ -131,10 +145,25 @@ class Halting(Composite, Primitive):
             stepped = self._step(entered, running, context)
             ran = running.unsqueeze(-1)
             state = stepped if config.halted == "live" else torch.where(ran, stepped, state)
-            old = out * (1 - weight) if config.update == "published" else out
-            out = torch.where(ran, weight * stepped + old, out)
+            out = torch.where(ran, weight * stepped + self._old(out, weight), out)
             running = going
         self._account(steps, remainder, real, context)
+        return out
+
+    def _chance(self, entered: Tensor, real: Tensor, precision: torch.dtype) -> Tensor:
+        """p: [B, T]; in the scope of a sequence, its mean over the real positions at each of them."""
+        p = torch.sigmoid(self.halt(entered).squeeze(-1).to(precision))
+        if self.config.scope == "position":
+            return p
+        return ((p * real).sum(1, keepdim=True) / real.sum(1, keepdim=True).clamp(min=1)).expand_as(p)
+
+    def _old(self, out: Tensor, weight: Tensor) -> Tensor:
+        """What is left of the output [B, T, C] if the new state has `weight`, [B, T, 1]."""
+        match self.config.update:
+            case "published":
+                return out * (1 - weight)
+            case "released":
+                return out - weight
         return out
 
     def _nothing_runs(self, running: Tensor, context: Context) -> bool:
@@ -184,6 +213,7 @@ class Halting(Composite, Primitive):
         mixing = kept(shape, 2 * shape.rows * config.dim)  # the state and the output before each step
         chances, times = config.chances, config.times
         return [
+            *signal_parts(config.signal, config.dim, config.signal_form, times, shape),
             Part(name="halt", shape=shape, own=chance, count=chances, shared=True, expected=min(steps, chances)),
             Part(name="mixing", shape=shape, own=mixing, count=times),
             *in_order("of", config.of, shape, count=times, shared=True, expected=steps),

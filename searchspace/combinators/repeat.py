@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from searchspace.checks import at_least, not_empty
 from searchspace.combinators.sequence import Stack
-from searchspace.combinators.step_signal import Signal, StepSignal, check_signal
+from searchspace.combinators.step_signal import Form, Signal, StepSignal, check_signal, signal_parts
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Shape
 from searchspace.parts import Composite, Part, in_order
@@ -29,6 +29,7 @@ class RepeatConfig:
     """`times`: number of copies or steps.
     `share_weights`: whether one set of weights is applied again and again, instead of copies.
     `signal`: what tells shared blocks which step it is.
+    `signal_form`: waves as in the paper, waves as in the released code, or learned vectors as in the released code.
     `window_growth`: factor by which windows grow from one copy to the next.
 
     Raises ValueError if a number is below 1, there are no blocks, copies with their own weights have a signal, the
@@ -39,13 +40,14 @@ class RepeatConfig:
     times: int
     share_weights: bool = False
     signal: Signal = "none"
+    signal_form: Form = "paper"
     window_growth: int = 1
     of: Blocks
 
     def __post_init__(self) -> None:
         at_least(1, times=self.times)
         not_empty(of=self.of)
-        check_signal(self.signal, self.dim)
+        check_signal(self.signal, self.dim, self.signal_form)
         if self.signal != "none" and not self.share_weights:
             raise ValueError(
                 f"signal must be 'none' where weights are not shared, but got {self.signal!r}: copies with their own "
@@ -82,7 +84,7 @@ class Repeat(Composite, Primitive):
         super().__init__()
         self.times = config.times
         self.of = nn.ModuleList(map(Stack, config.sets))
-        self.signal = StepSignal(config.signal, config.dim)
+        self.signal = StepSignal(config.signal, config.dim, config.signal_form, config.times)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """x: [B, T, C] -> [B, T, C]."""
@@ -96,8 +98,9 @@ class Repeat(Composite, Primitive):
             blocks = [block for copy in config.sets for block in copy]
             later = in_order("of", blocks, replace(shape, source=0))[len(config.of) :]
             return in_order("of", config.of, shape) + later
+        signal = signal_parts(config.signal, config.dim, config.signal_form, config.times, shape)
         if not shape.source:
-            return in_order("of", config.of, shape, count=config.times, shared=config.share_weights)
+            return signal + in_order("of", config.of, shape, count=config.times, shared=config.share_weights)
         first, rest = in_order("of", config.of, shape), config.times - 1
         again = {"count": rest, "shared": config.share_weights, "again": config.share_weights}
-        return first + (in_order("of", config.of, replace(shape, source=0), **again) if rest else [])
+        return signal + first + (in_order("of", config.of, replace(shape, source=0), **again) if rest else [])

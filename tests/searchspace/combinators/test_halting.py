@@ -83,6 +83,81 @@ def test_every_switch_equals_the_definition(halted: str, update: str, remainder:
     torch.testing.assert_close(context.statistics["halting_steps"][0], steps.mean().double())
 
 
+def timing(length: int) -> Tensor:
+    """tensor2tensor's waves of the places from 0: [length, DIM], sines, then cosines, down to exactly 1 / 10,000."""
+    frequencies = 10000.0 ** (-torch.arange(DIM // 2, dtype=torch.float64) / (DIM // 2 - 1))
+    waves = torch.arange(length)[:, None] * frequencies
+    return torch.cat([waves.sin(), waves.cos()], dim=1)
+
+
+def released(module: Halting, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(out, updates n, remainders r) as `universal_transformer_util` of tensor2tensor computes them, with masks.
+
+    `act_type: basic` is scope position with update released, `accumulated` is the update of that name, and `global` is
+    scope sequence with update released. All states stay live.
+    """
+    config, threshold = module.config, module.config.threshold
+    together = config.scope == "sequence"
+    h, r, n = (torch.zeros(len(x), 1 if together else x.shape[1], dtype=x.dtype) for _ in range(3))
+    state, out, step = x, torch.zeros_like(x), 0
+    while ((h < threshold) & (n < config.times)).any():
+        state = state + timing(x.shape[1])
+        if config.signal_form == "learned":
+            state = state + module.signal.steps[step] * DIM**0.5
+        else:
+            state = state + timing(config.times)[step]
+        p = torch.sigmoid(state @ module.halt.weight[0] + module.halt.bias)
+        p = p.mean(1, keepdim=True) if together else p
+        still = (h < 1.0).double()
+        halted = (h + p * still > threshold).double() * still
+        still = (h + p * still <= threshold).double() * still
+        h = h + p * still
+        r = r + halted * (1 - h)
+        h = h + halted * r
+        n = n + still + halted
+        weight = (p * still + halted * r)[..., None]
+        state = module.of(state, Context())
+        out = state * weight + (out if config.update == "accumulated" else out * 1 - weight)
+        step += 1
+    return out, n.expand(x.shape[:2]), r.expand(x.shape[:2])
+
+
+@pytest.mark.parametrize("signal_form", ["released", "learned"])
+@pytest.mark.parametrize(
+    ("scope", "update"), [("position", "released"), ("position", "accumulated"), ("sequence", "released")]
+)
+def test_equals_the_released_code(scope: str, update: str, signal_form: str) -> None:
+    options = {"scope": scope, "update": update, "signal_form": signal_form, "signal": "position_and_step"}
+    module = halting(causal=False, halted="live", threshold=0.7, ponder_weight=0.1, **options)
+    x, context = torch.randn(3, 5, DIM, dtype=torch.float64), Context(positions=torch.arange(5))
+    x[1] += 3 * module.halt.weight[0].detach()  # halts at once
+    found, (out, steps, left) = module(x, context), released(module, x)
+    assert len(set(steps[:, 0].tolist())) > 1, "sequences should halt at different steps"
+    torch.testing.assert_close(found, out, atol=1e-9, rtol=1e-9)
+    torch.testing.assert_close(context.loss(), 0.1 * (steps + left).mean(), atol=1e-9, rtol=1e-9)
+    inputs = [*module.parameters()]
+    gradients, wanted = (torch.autograd.grad(y.square().sum(), inputs) for y in (found, out))
+    for gradient, want in zip(gradients, wanted, strict=True):
+        torch.testing.assert_close(gradient, want, atol=1e-9, rtol=1e-9)
+    with torch.no_grad():  # sequences that have halted are left out of the later steps
+        torch.testing.assert_close(module(x, Context(positions=torch.arange(5))), out, atol=1e-9, rtol=1e-9)
+
+
+@torch.no_grad()
+def test_the_real_positions_of_a_sequence_halt_together() -> None:
+    module, context = halting(causal=False, scope="sequence"), Context(padding=torch.tensor([[True] * 3 + [False] * 2]))
+    x = torch.randn(1, 5, DIM, dtype=torch.float64)
+    torch.testing.assert_close(module(x, context)[:, :3], module(x[:, :3], Context()))
+
+
+def test_a_learned_signal_counts_among_the_parameters() -> None:
+    block = Block("halting", {"times": 4, "signal_form": "learned", "of": BODY})
+    configured = configure(block, Given(dim=DIM, causal=True))
+    module = configured.build()
+    assert configured.cost(Shape()).parameters == sum(parameter.numel() for parameter in module.parameters())
+    assert module.signal.steps.shape == (4, DIM)
+
+
 @torch.no_grad()
 def test_a_threshold_of_zero_takes_one_step() -> None:
     module, context = halting(threshold=0.0, signal="none"), Context()
@@ -152,9 +227,10 @@ def test_an_untrained_block_takes_the_expected_number_of_steps() -> None:
         ({"times": 1}, "times must be at least 2"),
         ({"threshold": 1.5}, "threshold must lie in"),
         ({"ponder_weight": -1.0}, "ponder_weight must not be negative"),
+        ({"scope": "sequence"}, "looks ahead, so it cannot be part of a decoder; use scope='position'"),
         ({"of": ()}, "of must hold at least one block"),
     ],
 )
 def test_refuses_values_that_make_no_sense(fields: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        configure(Block("halting", {"times": 3, "of": BODY, **fields}), Given(dim=DIM))
+        configure(Block("halting", {"times": 3, "of": BODY, **fields}), Given(dim=DIM, causal=True))

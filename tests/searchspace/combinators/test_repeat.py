@@ -70,9 +70,24 @@ def test_the_signal_tells_a_shared_block_its_step_and_position() -> None:
     torch.testing.assert_close(module(x, context), state)
 
 
+@pytest.mark.parametrize("form", ["released", "learned"])
+def test_the_signal_has_the_released_forms_too(form) -> None:
+    """tensor2tensor: sines, then cosines, with steps from 0, or learned vectors times the root of the width."""
+    configured, module = repeat(share_weights=True, signal="position_and_step", signal_form=form, times=2)
+    waves = torch.arange(9)[:, None] * 10000.0 ** (-torch.arange(DIM // 2) / (DIM // 2 - 1))
+    waves = torch.cat([waves.sin(), waves.cos()], dim=1)
+    state, context = torch.zeros(1, 5, DIM), Context(positions=torch.arange(3, 8))
+    for step in range(2):
+        own = module.signal.steps[step] * DIM**0.5 if form == "learned" else waves[step]
+        state = module.of[0](state + waves[3:8] + own, context)
+    torch.testing.assert_close(module(torch.zeros(1, 5, DIM), context), state)
+    assert configured.cost(Shape()).parameters == sum(p.numel() for p in module.parameters())
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
+        ({"signal_form": "learned", "share_weights": True}, "signal is 'none' and signal_form 'learned'"),
         ({"times": 0}, "times must be at least 1"),
         ({"of": ()}, "at least one block"),
         ({"signal": "step"}, "Set share_weights: true"),
