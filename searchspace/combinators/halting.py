@@ -37,6 +37,7 @@ from searchspace.combinators.step_signal import Form, Signal, StepSignal, check_
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, matmul
 from searchspace.parts import Composite, Part, in_order
+from searchspace.published import Published
 from searchspace.registry import Blocks, primitive
 
 INITIAL_BIAS = 1.0  # as published: p starts near 0.73
@@ -99,7 +100,20 @@ class HaltingConfig:
         return min(self.times, math.floor(self.threshold * (1 + math.exp(-INITIAL_BIAS))) + 1)
 
 
-@primitive("halting", HaltingConfig)
+@primitive(
+    "halting",
+    HaltingConfig,
+    published=Published(
+        code=("tensorflow/tensor2tensor",),
+        released={
+            "a halted position continues to change, and others read it": "halted: live",
+            "out = w state + out - w, which is no weighted mean": "update: released",
+            "waves are in two halves and steps count from 0": "signal_form: released",
+            "by default a vector is learned for each step": "signal_form: learned",
+            "a sequence halts as a whole, if act_type is global; there, padding counts for the mean": "scope: sequence",
+        },
+    ),
+)
 class Halting(Composite, Primitive):
     """Adds ponder_weight * mean(steps + remainder) to the losses and reports the mean number of steps as
     `halting_steps`.

@@ -20,6 +20,7 @@ from searchspace.combinators.step_signal import Form, Signal, StepSignal, check_
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Shape
 from searchspace.parts import Composite, Part, in_order
+from searchspace.published import Published
 from searchspace.registry import Blocks, Configured, primitive
 from searchspace.window_growth import NO_WINDOW, factors, grown, may_have_window
 
@@ -76,7 +77,17 @@ class RepeatConfig:
         return [grown(self.of, factor) for factor in factors(self.window_growth, self.times)]
 
 
-@primitive("repeat", RepeatConfig)
+@primitive(
+    "repeat",
+    RepeatConfig,
+    published=Published(
+        code=("tensorflow/tensor2tensor",),
+        released={
+            "waves are in two halves and steps count from 0": "signal_form: released",
+            "by default a vector is learned for each step": "signal_form: learned",
+        },
+    ),
+)
 class Repeat(Composite, Primitive):
     """Blocks applied several times in sequence."""
 

@@ -26,6 +26,7 @@ from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, linear, matmul
 from searchspace.primitives.attention.heads import check_heads
 from searchspace.primitives.convolution.neighbours import before, tail_cost, with_neighbours
+from searchspace.published import Published
 from searchspace.registry import primitive
 
 
@@ -53,7 +54,18 @@ class DynamicConvolutionConfig:
         probability(dropout=self.dropout)
 
 
-@primitive("dynamic_convolution", DynamicConvolutionConfig)
+@primitive(
+    "dynamic_convolution",
+    DynamicConvolutionConfig,
+    published=Published(
+        code=("facebookresearch/fairseq", "espnet/espnet"),
+        released={
+            "the taps have a bias, optional in fairseq, always in ESPnet": "taps_bias: true",
+            "the convolution has a bias, if conv_bias": "channel_bias: true",
+            "taps beyond the start are left out of the softmax, if renorm_padding": "renormalise: true",
+        },
+    ),
+)
 class DynamicConvolution(Primitive):
     """Gate, taps of each position, output map. Streaming keeps the last K - 1 gated inputs, zeros before the first."""
 

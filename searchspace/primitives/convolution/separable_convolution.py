@@ -24,6 +24,7 @@ from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, linear
 from searchspace.primitives.convolution.convolution import Convolution, ConvolutionConfig
 from searchspace.primitives.feedforward.hidden import ACTIVATIONS
+from searchspace.published import Published
 from searchspace.registry import primitive
 
 
@@ -68,7 +69,14 @@ class SeparableConvolutionConfig:
         return ConvolutionConfig(dim=self.dim, causal=self.causal, kernel=self.kernel, bias=self.depthwise_bias)
 
 
-@primitive("separable_convolution", SeparableConvolutionConfig)
+@primitive(
+    "separable_convolution",
+    SeparableConvolutionConfig,
+    published=Published(
+        code=("tensorflow/tensor2tensor",),
+        released={"the output may have another width, filled with zeros before a sum": "width: 0.5"},
+    ),
+)
 class SeparableConvolution(Primitive):
     """Depthwise, pointwise, activation. Streaming keeps the last K - 1 inputs, zeros before the first."""
 

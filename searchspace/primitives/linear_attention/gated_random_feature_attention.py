@@ -26,6 +26,7 @@ from searchspace.primitives.linear_attention.random_feature_attention import (
     around,
     causal_sums,
 )
+from searchspace.published import Published
 from searchspace.registry import primitive
 
 
@@ -34,7 +35,17 @@ class GatedRandomFeatureAttentionConfig(RandomFeatureConfig):
     """The same options, but for `over`. If it is not `causal`, it still reads only the past, but keeps no state."""
 
 
-@primitive("gated_random_feature_attention", GatedRandomFeatureAttentionConfig)
+@primitive(
+    "gated_random_feature_attention",
+    GatedRandomFeatureAttentionConfig,
+    published=Published(
+        paper={"normalisers and lengths are bounded away from zero by 1e-3": ""},
+        code=("Noahs-ARK/RFA",),
+        released={
+            "lengths grow by 1e-3, features are multiplied by 0.1, normalisers are at least 1": "form: released",
+        },
+    ),
+)
 class GatedRandomFeatureAttention(RandomFeatureBlock):
     """Random feature attention with a gate. Streaming keeps the gated sums, in float32 or wider."""
 

@@ -23,6 +23,7 @@ from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, linear, matmul
 from searchspace.primitives.attention.heads import check_heads, merge, split
 from searchspace.primitives.attention.over_memory import Over, check_over, memory_of
+from searchspace.published import Published
 from searchspace.registry import primitive
 
 
@@ -47,7 +48,13 @@ class LinearAttentionConfig:
         check_over(self.over, self.memory)
 
 
-@primitive("linear_attention", LinearAttentionConfig)
+@primitive(
+    "linear_attention",
+    LinearAttentionConfig,
+    published=Published(
+        code=("idiap/fast-transformers",),
+    ),
+)
 class LinearAttention(Primitive):
     """Linear attention. Streaming keeps S and z, in float32 or wider."""
 

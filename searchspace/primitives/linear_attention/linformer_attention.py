@@ -31,6 +31,7 @@ from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, common, kept, linear, matmul
 from searchspace.primitives.attention.heads import check_heads, merge, split
 from searchspace.primitives.attention.over_memory import Over, check_over, memory_of
+from searchspace.published import Published
 from searchspace.registry import primitive
 from searchspace.sharing import shared
 
@@ -98,7 +99,18 @@ class LinformerAttentionConfig:
         return ("linformer_attention", self.slots, self.length)
 
 
-@primitive("linformer_attention", LinformerAttentionConfig)
+@primitive(
+    "linformer_attention",
+    LinformerAttentionConfig,
+    published=Published(
+        code=("lucidrains/linformer",),
+        released={
+            "E and F start from a uniform distribution": "",
+            "all heads share a head of keys and values, if one_kv_head": "key_value_heads: 1",
+            "keys and values have one map and one matrix, if share_kv": "one_map: true, sharing: key_value",
+        },
+    ),
+)
 class LinformerAttention(Primitive):
     """Attention over slots that mix a whole sequence: its own, if it may look ahead, or that of the encoder. Streaming
     keeps the slots of the encoder's output.

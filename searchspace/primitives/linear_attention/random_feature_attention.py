@@ -35,6 +35,7 @@ from searchspace.cost import Cost, Shape, kept, linear, matmul
 from searchspace.primitives.attention.heads import check_heads, merge, split
 from searchspace.primitives.attention.over_memory import Over, check_over, memory_of
 from searchspace.primitives.linear_attention.random_features import gaussian_rows
+from searchspace.published import Published
 from searchspace.registry import primitive
 from searchspace.sharing import numbered
 
@@ -168,7 +169,18 @@ class RandomFeatureBlock(Primitive):
         return F.relu(torch.einsum("bhtd,hmd->bhtm", x, W)) * self.config.features**-0.5
 
 
-@primitive("random_feature_attention", RandomFeatureAttentionConfig)
+@primitive(
+    "random_feature_attention",
+    RandomFeatureAttentionConfig,
+    published=Published(
+        paper={"normalisers and lengths are bounded away from zero by 1e-3": ""},
+        code=("Noahs-ARK/RFA",),
+        released={
+            "lengths grow by 1e-3, features are multiplied by 0.1, normalisers are at least 1": "form: released",
+            "over the memory, the absolute value of the normaliser divides": "form: released",
+        },
+    ),
+)
 class RandomFeatureAttention(RandomFeatureBlock):
     """Random feature attention without a gate. Streaming keeps the sums, in float32 or wider."""
 
