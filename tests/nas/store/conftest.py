@@ -230,8 +230,8 @@ class Model:
         same = [each for each in self.trials if (each.arm, each.purpose) == (arm, purpose)]
         if number < len(self.trials):
             return Refusal.NUMBER_TAKEN, number
-        for each in self.trials:  # an architecture is tried once for each purpose, in all arms
-            if (each.architecture_hash, each.purpose) == (hash, purpose):
+        for each in same:
+            if each.architecture_hash == hash:
                 return Refusal.ARCHITECTURE_KNOWN, each.number
         if limit is not None and len(same) >= limit:
             return Refusal.LIMIT_REACHED, None

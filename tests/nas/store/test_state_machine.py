@@ -5,22 +5,24 @@ NAS_EXAMPLES=1000 runs more examples than the few of the test suite, NAS_EXPLORE
 
 import contextlib
 import copy
+import itertools
 import os
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
-from sqlalchemy import event
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+from sqlalchemy import event, select
+from sqlalchemy.exc import SQLAlchemyError
 
 from nas.documents import Documents
-from nas.errors import UsageError
 from nas.store import TrialAdded, UnitKind, open_reader, open_store
+from nas.store.models import metadata
 from nas.store.upkeep.damage import damage
 from nas.work import Progress
 
 OBJECTIVES = [{"name": "bits", "direction": "minimize"}]
 OWNERS = ("a", "b", "c")
-EXAMPLES = {"sqlite": 6, "postgresql": 4}
+EXAMPLES = {"sqlite": 5, "postgresql": 4}
 STEPS = 30  # calls in an example
 ALIVE, EXPIRED = 600.0, -1.0  # seconds of a lease
 
@@ -40,6 +42,15 @@ def held(reader, name, model):
             [each.text for each in reader.space_versions(study.id)],
         ),
     }
+
+
+def rows(reader):
+    """Every row of every table."""
+
+    def work(connection):
+        return {table.name: connection.execute(select(table)).fetchall() for table in metadata.sorted_tables}
+
+    return reader.database.read(work)
 
 
 class Ended(BaseException):
@@ -90,11 +101,25 @@ class Fault:
 
 seconds = st.sampled_from([ALIVE, ALIVE, EXPIRED])
 owners = st.sampled_from(OWNERS)
-maybe_owner = st.sampled_from([None, *OWNERS])
+maybe_owner = st.sampled_from([*OWNERS, None])
 place = st.integers(0, 99)
 several = st.lists(place, min_size=1, max_size=3)
-# At which point something happens, and whether the process ends (else its connection is lost, if there is one).
-faults = st.none() | st.tuples(st.integers(0, 9), st.booleans())
+wrong = st.sampled_from([*[None] * 6, "owner", "attempt"])
+# Nothing, the end of the process at every point of the call, or of its connection at one point.
+faults = st.sampled_from([*[None] * 4, "process", "process", *range(4)])
+a_trial = st.fixed_dictionaries(
+    {
+        "again": st.sampled_from([False, False, False, True]),
+        "hash": st.integers(0, 30),
+        "arm": st.sampled_from(["main", "random"]),
+        "purpose": st.sampled_from(["search", "final"]),
+        "kind": st.sampled_from(["train", "train", "probe"]),
+        "owner": maybe_owner,
+        "lease": seconds,
+        "limit": st.sampled_from([None, None, None, 2]),
+        "failure": st.sampled_from([None, None, None, None, "build error"]),
+    }
+)
 
 
 class Machine(RuleBasedStateMachine):
@@ -104,24 +129,22 @@ class Machine(RuleBasedStateMachine):
     Model = None  # a fixture of the conftest
     studies = 0
 
-    @initialize(fault=faults)
-    def begin(self, fault):
+    @initialize(fault=faults, trials=st.lists(a_trial, min_size=2, max_size=4))
+    def begin(self, fault, trials):
         type(self).studies += 1
         self.name = f"study {self.studies}"
         self.model, self.ids = self.Model(), {}
         self.store, self.reader = open_store(self.url), open_reader(self.url)
-        self.study_id = None
-        self.call(fault, "create_study", (), lambda: self._create())
-        if self.study_id is None:
-            with contextlib.suppress(UsageError):
-                self._create()
+        self.call(fault, "create_study", (), self._create)
         self.study_id = self.reader.study(self.name).id
+        for each in trials:
+            self.add_trial(None, each)
 
     def _create(self):
-        self.study_id = self.store.create_study(self.name, {}, "kind: decoder", 0, OBJECTIVES).id
+        self.store.create_study(self.name, {}, "kind: decoder", 0, OBJECTIVES)
 
     def teardown(self):
-        if hasattr(self, "store"):
+        if hasattr(self, "model"):
             self.check()
             self.store.close()
             self.reader.close()
@@ -130,26 +153,30 @@ class Machine(RuleBasedStateMachine):
         """Call the model and the store. After a fault, the database is as before the call, or as after it."""
         after = copy.deepcopy(self.model)
         expected = getattr(after, name)(*arguments)
-        if fault is None or (not fault[1] and self.store.database.dialect == "sqlite"):
+        if fault is None:
             assert real() == expected
-            self.model = after
-            return
-        answer = None
-        with Fault(self.store, *fault) as met:
-            try:
-                answer = real()
-            except BaseException:
-                if not (met.has_come and met.ends):
-                    raise
-        if met.has_come and met.ends:
-            self.store.close()
-            self.store = open_store(self.url)
+        elif fault == "process" or self.store.database.dialect == "sqlite":  # whose connections are not lost
+            self._end_everywhere(real)
         else:
-            assert answer == expected
-        if not met.has_come or not met.ends or met.is_committed:
-            self.model = after
-        if self.study_id is not None:
+            with Fault(self.store, fault, ends=False):
+                assert real() == expected
+        self.model = after
+        if fault is not None:
             self.check()
+
+    def _end_everywhere(self, real):
+        """End the process at every point of a call. Before the commit nothing is there, after it everything."""
+        before = rows(self.reader)
+        for point in itertools.count():
+            met = Fault(self.store, point, ends=True)
+            with met, contextlib.suppress(Ended, SQLAlchemyError):
+                real()
+            assert met.has_come
+            self.store.close()
+            if met.is_committed:
+                self.store = open_store(self.url)
+                return
+            assert rows(self.reader) == before
 
     def check(self):
         """The database holds what the model says; checked after each fault and at the end, which is enough."""
@@ -165,23 +192,12 @@ class Machine(RuleBasedStateMachine):
         }[what]
         self.call(fault, "change", (what, text), call)
 
-    @rule(
-        fault=faults,
-        again=st.sampled_from([False, False, False, True]),
-        hash=st.integers(0, 30),
-        arm=st.sampled_from(["main", "random"]),
-        purpose=st.sampled_from(["search", "final"]),
-        kind=st.sampled_from(["train", "probe"]),
-        owner=maybe_owner,
-        lease=seconds,
-        limit=st.sampled_from([None, None, 2]),
-        failure=st.sampled_from([None, None, None, "build error"]),
-    )
-    def add_trial(self, fault, again, hash, arm, purpose, kind, owner, lease, limit, failure):
-        number = max(len(self.model.trials) - again, 0)
-        hash = f"{self.studies}-{hash}"
-        arguments = (number, hash, arm, purpose, kind, owner, lease, limit, failure)
-        self.call(fault, "add_trial", arguments, lambda: self._add(*arguments))
+    @rule(fault=faults, new=a_trial)
+    def add_trial(self, fault, new):
+        number = max(len(self.model.trials) - new["again"], 0)
+        hash = f"{self.studies}-{new['hash']}"
+        rest = [new[name] for name in ("arm", "purpose", "kind", "owner", "lease", "limit", "failure")]
+        self.call(fault, "add_trial", (number, hash, *rest), lambda: self._add(number, hash, *rest))
 
     def _add(self, number, hash, arm, purpose, kind, owner, lease, limit, failure):
         added = self.store.add_trial(
@@ -193,19 +209,21 @@ class Machine(RuleBasedStateMachine):
             return "added", added.number, added.unit and self.Model.told(added.unit)
         return added.reason, added.number
 
+    @precondition(lambda self: self._ready())
     @rule(fault=faults, which=place, further=st.sampled_from([0, 1, 1, 1, 2]), owner=maybe_owner, lease=seconds)
     def promote(self, fault, which, further, owner, lease):
-        if trials := self.model.trials:
-            trial = trials[which % len(trials)]
-            rung = (0 if trial.rung is None else trial.rung) + further
-            trial_id = self.reader.trial(self.study_id, trial.number).id
+        trials = self._ready() if further == 1 else self.model.trials
+        trial = trials[which % len(trials)]
+        rung = (0 if trial.rung is None else trial.rung) + further
+        trial_id = self.reader.trial(self.study_id, trial.number).id
 
-            def real():
-                unit = self.store.promote(trial_id, rung, 10 * (rung + 1), owner=owner, lease_seconds=lease)
-                return unit and self.Model.told(unit)
+        def real():
+            unit = self.store.promote(trial_id, rung, 10 * (rung + 1), owner=owner, lease_seconds=lease)
+            return unit and self.Model.told(unit)
 
-            self.call(fault, "promote", (trial.number, rung, owner, lease), real)
+        self.call(fault, "promote", (trial.number, rung, owner, lease), real)
 
+    @precondition(lambda self: self._ready())
     @rule(fault=faults)
     def stop_trials(self, fault):
         self.call(fault, "stop_trials", (), lambda: self.store.stop_trials(self.study_id))
@@ -242,7 +260,7 @@ class Machine(RuleBasedStateMachine):
 
             self.call(fault, "release", (list(ids.values()), owner), real)
 
-    @rule(fault=faults, which=place, wrong=st.sampled_from([*[None] * 4, "owner", "attempt"]), value=place,
+    @rule(fault=faults, which=place, wrong=wrong, value=place,
           last=st.booleans(), documents=st.booleans())  # fmt: skip
     def finish(self, fault, which, wrong, value, last, documents):
         if found := self._holder(which, wrong):
@@ -258,7 +276,7 @@ class Machine(RuleBasedStateMachine):
 
             self.call(fault, "finish", (key, owner, attempt, float(value), last, documents), real)
 
-    @rule(fault=faults, which=place, wrong=st.sampled_from([*[None] * 4, "owner", "attempt"]), requeue=st.booleans(),
+    @rule(fault=faults, which=place, wrong=wrong, requeue=st.booleans(),
           most=st.integers(1, 3))  # fmt: skip
     def fail(self, fault, which, wrong, requeue, most):
         if found := self._holder(which, wrong):
@@ -269,6 +287,11 @@ class Machine(RuleBasedStateMachine):
 
             self.call(fault, "fail", (key, owner, attempt, requeue, most), real)
 
+    def _ready(self):
+        """The trials that may be promoted, or stopped."""
+        open_ = {unit.number for unit in self.model.units if unit.sequence is None}
+        return [each for each in self.model.trials if each.state == "running" and each.number not in open_]
+
     def _holder(self, which, wrong):
         """A unit with the holder of its lease, or with another owner or attempt; None if there is no unit."""
         for id_, key in self._ids([which]).items():
@@ -277,8 +300,9 @@ class Machine(RuleBasedStateMachine):
         return None
 
     def _ids(self, several):
-        """{id: key} of some units."""
-        units = self.model.units
+        """{id: key} of some units: mostly of those that run."""
+        running = [unit for unit in self.model.units if unit.state == "running"]
+        units = running if running and several[0] % 5 else self.model.units
         keys = {units[each % len(units)].key for each in several} if units else ()
         for number in {key[0] for key in keys if key not in self.ids}:
             found = self.reader.units(self.study_id, number)
