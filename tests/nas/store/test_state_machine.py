@@ -22,8 +22,8 @@ from nas.work import Progress
 
 OBJECTIVES = [{"name": "bits", "direction": "minimize"}]
 OWNERS = ("a", "b", "c")
-EXAMPLES = {"sqlite": 5, "postgresql": 4}
-STEPS = 30  # calls in an example
+EXAMPLES = {"sqlite": 4, "postgresql": 3}
+STEPS = 20  # calls in an example
 ALIVE, EXPIRED = 600.0, -1.0  # seconds of a lease
 
 
