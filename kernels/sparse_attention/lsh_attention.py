@@ -2,9 +2,9 @@
 
 Kitaev, Kaiser, Levskaya 2020, "Reformer", https://arxiv.org/abs/2001.04451, section 2. In each round the positions are
 sorted by (bucket, position) and cut into chunks. The chunks of all rounds form one ring. A chunk reads itself and the
-previous chunk, if not causal also the next one, each once. A query reads itself only if it reads nothing else. Rounds
-are mixed by their normalisers: out = sum_r softmax_r(logsumexp_j s_rij) out_r. B batch, H heads, T time, D width of one
-head, R rounds, N chunks per round, K positions per chunk, M buckets.
+previous chunk, and also the next one if it looks ahead, each once. A query reads itself only if it reads nothing else.
+Rounds are mixed by their normalisers: out = sum_r softmax_r(logsumexp_j s_rij) out_r. B batch, H heads, T time, D width
+of one head, R rounds, N chunks per round, K positions per chunk, M buckets.
 """
 
 from __future__ import annotations
@@ -38,12 +38,15 @@ class Cut:
         return self.rounds * self.chunks
 
 
-def cut(length: int, chunk: int, rounds: int, causal: bool) -> Cut:
-    """The cut of a sequence; one that is no longer than a chunk is a single chunk, read once."""
+def cut(length: int, chunk: int, rounds: int, ahead: bool) -> Cut:
+    """The cut of a sequence; one that is no longer than a chunk is a single chunk, read once.
+
+    ahead: whether a chunk reads the next one.
+    """
     if length <= chunk:
         return Cut(rounds=1, chunks=1, size=length, views=1)
     chunks = -(-length // chunk)
-    return Cut(rounds=rounds, chunks=chunks, size=chunk, views=min(2 if causal else 3, rounds * chunks))
+    return Cut(rounds=rounds, chunks=chunks, size=chunk, views=min(3 if ahead else 2, rounds * chunks))
 
 
 def gaussians(rows: Tensor, columns: int, seed: int) -> Tensor:
@@ -66,13 +69,18 @@ def _mixed(x: Tensor) -> Tensor:
 def buckets_of(x: Tensor, rotations: Tensor, columns: Tensor | None = None) -> Tensor:
     """argmax [x R, -x R] of x: [B, H, T, D], rotations: [D, R, M / 2] -> [B, H, R, T] int64.
 
+    rotations may also be [H, D, R, M / 2], one matrix for each head.
     columns: [B], how many columns of M / 2 count for each sequence; the number of buckets is then twice as many.
     """
-    scores = (x.flatten(0, 2) @ rotations.flatten(1)).view(*x.shape[:3], *rotations.shape[1:])
-    half: Tensor | int = rotations.shape[2]
+    R, M = rotations.shape[-2:]
+    if rotations.dim() == 3:
+        scores = (x.flatten(0, 2) @ rotations.flatten(1)).view(*x.shape[:3], R, M)
+    else:
+        scores = (x @ rotations.flatten(2)).unflatten(3, (R, M))
+    half: Tensor | int = M
     if columns is not None:
         half = columns[:, None, None, None]
-        beyond = torch.arange(rotations.shape[2], device=x.device) >= half[..., None]
+        beyond = torch.arange(M, device=x.device) >= half[..., None]
         scores = scores.masked_fill(beyond, 0)
     best = scores.abs().argmax(4)
     negative = scores.gather(4, best[..., None])[..., 0] < 0
@@ -87,7 +95,9 @@ def lsh_attention(
     *,
     chunk: int,
     causal: bool,
+    ahead: bool | None = None,
     padding: Tensor | None = None,
+    fills: bool = False,
     bias: Tensor | None = None,
     same_bucket: bool = False,
     exact_counts: bool = False,
@@ -95,13 +105,15 @@ def lsh_attention(
 ) -> Tensor:
     """q, k and v: [B, H, T, D], buckets: [B, H, R, T], None if T is no longer than a chunk -> [B, H, T, D].
 
-    chunk: positions of a chunk. padding: [B, T], True at real positions; the others are sorted after them and give
-    zeros. bias: [H, 2 T - 1], added to the scores by the distance j - i, from 1 - T. same_bucket: a query reads only
-    keys of its bucket. exact_counts: a key that a query reads several times counts once. dropout: the share of weights
-    set to zero.
+    chunk: positions of a chunk. ahead: whether a chunk reads the next one; by default if not causal. padding: [B, T],
+    True at real positions; the others are sorted after them and give zeros. fills: whether chunks of padding alone are
+    in the ring, so that the first chunk of a round may read nothing of the previous round. bias: [H, 2 T - 1], added to
+    the scores by the distance j - i, from 1 - T. same_bucket: a query reads only keys of its bucket. exact_counts: a
+    key that a query reads several times counts once. dropout: the share of weights set to zero.
     """
     B, H, _, D = q.shape
-    layout = _Layout(buckets, padding, q, chunk=chunk, causal=causal, same_bucket=same_bucket)
+    ahead = not causal if ahead is None else ahead
+    layout = _Layout(buckets, padding, q, chunk=chunk, causal=causal, ahead=ahead, fills=fills, same_bucket=same_bucket)
     penalty = layout.penalty(q.dtype, exact_counts)
     if bias is not None:
         penalty = penalty + layout.distances(bias.to(q.dtype))
@@ -164,14 +176,18 @@ class _Layout:
         *,
         chunk: int,
         causal: bool,
+        ahead: bool,
+        fills: bool,
         same_bucket: bool,
     ) -> None:
         B, H, T, _ = q.shape
-        self.cut = cut(T, chunk, 1 if buckets is None else buckets.shape[2], causal)
+        self.cut = cut(T, chunk, 1 if buckets is None else buckets.shape[2], ahead)
         self.causal, self.length = causal, T
         self.order = _order(buckets, padding, (B, H, T), q.device)
         counts = torch.full((1,), T, device=q.device) if padding is None else padding.sum(1)
         self.chunks = (-(-counts // self.cut.size)).clamp(min=1)  # chunks that hold a real position, [B or 1]
+        if fills:
+            self.chunks = torch.full_like(self.chunks, self.cut.chunks)
         self.neighbours = self._ring()
         self.slots = self._slots(self.order)
         self.seen = self._around(self.slots)

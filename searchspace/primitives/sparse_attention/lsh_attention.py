@@ -8,18 +8,25 @@ The released code does not divide (`scale: false`), and its |q| is sqrt(D (mean(
 is a fixed Gaussian matrix, drawn from `seed` for each round and layer. `kernels.sparse_attention.lsh_attention`
 documents how positions are sorted and read.
 
+Public code differs in what chunks read and in the hashes. The authors' code (google/trax) and
+lucidrains/reformer-pytorch let chunks look back only, also if not causal: `look: back`. The authors' code and
+transformers draw a matrix R for each head: `head_rotations: true`. transformers fills a batch up to whole chunks and
+hashes padding into a last bucket, so the first chunk of a round looks back at padding instead of real positions:
+`padding: fills`.
+
 The content decides what is read. Where a chunk starts and ends depends on how many positions have smaller hashes,
 future positions included. The masks are causal, and no value or gradient of the future reaches the past. But which part
 of its past a position reads depends on the whole sequence. The paper trains language models in this way. It also means
 that a sequence cannot be read in pieces. Padding gets hashes behind those of all real positions, and only real
-positions count for the chunks, so padding changes nothing. `buckets: null` takes two buckets for every chunk of the
-sequence. B batch, T time, H heads, D width of one head, R rounds, C = H * D model width.
+positions count for the chunks, so padding changes nothing (`padding: apart`). `buckets: null` takes two buckets for
+every chunk of the sequence. B batch, T time, H heads, D width of one head, R rounds, C = H * D model width.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +38,7 @@ from searchspace.checks import at_least, probability
 from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, linear, matmul
 from searchspace.primitives.attention.heads import check_heads, merge, places, split
+from searchspace.published import Published
 from searchspace.registry import primitive
 from searchspace.sharing import numbered
 
@@ -45,6 +53,9 @@ class LshAttentionConfig:
     `factorised`: whether two small hashes replace one large one.
     `scale`: whether scores are divided by sqrt(D); the released code does not.
     `key_eps`: number added to the mean square of a key before it is normalised.
+    `look`: whether chunks read the next chunk too, if not causal, or only look back.
+    `head_rotations`: whether each head has its own R.
+    `padding`: whether chunks hold real positions only (apart), or padding fills chunks at the end (fills).
     `same_bucket`: whether a query reads only keys of its own bucket.
     `exact_counts`: whether a key found in several rounds counts once.
     `seed`: seed of the hashes.
@@ -62,6 +73,9 @@ class LshAttentionConfig:
     factorised: bool = False
     scale: bool = True
     key_eps: float = 0.0
+    look: Literal["around", "back"] = "around"
+    head_rotations: bool = False
+    padding: Literal["apart", "fills"] = "apart"
     same_bucket: bool = False
     exact_counts: bool = False
     seed: int = 0
@@ -82,6 +96,16 @@ class LshAttentionConfig:
                 f"buckets must be a multiple of 4 to be factorised into two even numbers, but got {self.buckets}."
             )
 
+    @property
+    def ahead(self) -> bool:
+        """Whether a chunk reads the next one."""
+        return not self.causal and self.look == "around"
+
+    @property
+    def hides_padding(self) -> bool:
+        """Whether padding after the end leaves the results of real positions unchanged."""
+        return self.padding == "apart"
+
     def columns(self, chunks: int) -> tuple[int, ...]:
         """The number of columns of R of each hash, half of its buckets, for a sequence of `chunks` chunks."""
         half = chunks if self.buckets is None else self.buckets // 2
@@ -94,7 +118,23 @@ class LshAttentionConfig:
         return (first, -(-quarter // first))
 
 
-@primitive("lsh_attention", LshAttentionConfig)
+@primitive(
+    "lsh_attention",
+    LshAttentionConfig,
+    published=Published(
+        paper={"lengths of keys are bounded away from zero by 1e-3": ""},
+        code=("google/trax", "transformers", "lucidrains/reformer-pytorch"),
+        released={
+            "scores are not divided by sqrt(D); reformer-pytorch divides": "scale: false",
+            "1e-6 is added to the mean square of a key": "key_eps: 1.0e-6",
+            "chunks look back only, also if not causal": "look: back",
+            "each head has its own rotations, optional in reformer-pytorch": "head_rotations: true",
+            "transformers: padding fills chunks, and the first chunk of a round looks back at it": "padding: fills",
+            "reformer-pytorch: weights of pairs seen only across two rounds are wrong by 1e9 without duplicates": "",
+            "rotations are drawn again at every call": "",
+        },
+    ),
+)
 class LshAttention(Primitive):
     """Attention among positions with equal hashes. It cannot read a sequence in pieces."""
 
@@ -131,7 +171,9 @@ class LshAttention(Primitive):
             context.choose(lambda: self._buckets(q.detach(), context.padding)) if long else None,
             chunk=config.chunk,
             causal=config.causal,
+            ahead=config.ahead,
             padding=context.padding,
+            fills=config.padding == "fills",
             bias=self._bias(x, context),
             same_bucket=config.same_bucket,
             exact_counts=config.exact_counts,
@@ -155,7 +197,7 @@ class LshAttention(Primitive):
         config = self.config
         N = -(-q.shape[2] // config.chunk)
         counts = None
-        if padding is not None and config.buckets is None:
+        if padding is not None and config.buckets is None and config.padding == "apart":
             counts = -(-padding.sum(1) // config.chunk)
         buckets, before = torch.zeros((), dtype=torch.int64, device=q.device), 1
         for index in range(len(config.columns(N))):
@@ -174,9 +216,12 @@ class LshAttention(Primitive):
         return torch.tensor(table, device=device)[counts], max(table)
 
     def _rotations(self, index: int, columns: int, q: Tensor) -> Tensor:
-        """R of hash `index`, [D, R, columns]. A column does not depend on the number of columns."""
+        """R of hash `index`, [D, R, columns], or [H, D, R, columns] if each head has its own. A column does not depend
+        on the number of columns."""
         D, R = q.shape[3], self.config.rounds
         rows = torch.arange(D, device=q.device)[:, None] * R + torch.arange(R, device=q.device) + index * D * R
+        if self.config.head_rotations:  # there are at most two hashes
+            rows = rows + torch.arange(q.shape[1], device=q.device)[:, None, None] * 2 * D * R
         seed = (self.config.seed * 1_000_003 + self.number) % 2**32
         return gaussians(rows, columns, seed).to(q.dtype)
 
@@ -184,7 +229,7 @@ class LshAttention(Primitive):
     def cost(cls, config: LshAttentionConfig, shape: Shape) -> Cost:
         """Scores are counted chunk by chunk, including masked ones."""
         C, D = config.dim, config.dim // config.heads
-        how = cut(shape.length, config.chunk, config.rounds, config.causal)
+        how = cut(shape.length, config.chunk, config.rounds, config.ahead)
         heads = shape.batch * config.heads
         rows, seen = heads * how.ring * how.size, how.views * how.size
         hashed = sum(config.columns(how.chunks)) if shape.length > config.chunk else 0

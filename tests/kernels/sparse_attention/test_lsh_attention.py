@@ -15,11 +15,11 @@ from kernels.sparse_attention.lsh_attention import Cut, buckets_of, cut, lsh_att
     ],
 )
 def test_a_sequence_longer_than_a_chunk_is_cut_in_every_round(length: int, causal: bool, expected: Cut) -> None:
-    assert cut(length, 8, 3, causal) == expected
+    assert cut(length, 8, 3, ahead=not causal) == expected
 
 
 def test_two_chunks_in_a_ring_are_each_other_s_only_neighbours() -> None:
-    assert cut(9, 8, 1, causal=False).views == 2
+    assert cut(9, 8, 1, ahead=True).views == 2
     q, v = torch.randn(2, 1, 2, 16, 4, dtype=torch.float64)
     whole = lsh_attention(q, q, v, torch.zeros(1, 2, 1, 16, dtype=torch.int64), chunk=8, causal=False)
     torch.testing.assert_close(whole, lsh_attention(q, q, v, None, chunk=16, causal=False))
@@ -40,5 +40,8 @@ def test_buckets_are_the_largest_of_the_rotated_vector_and_its_opposite() -> Non
     rotated = torch.einsum("bhtd,drm->bhrtm", x, rotations)
     assert found.equal(torch.cat([rotated, -rotated], dim=4).argmax(4))
     assert buckets_of(x, rotations, torch.tensor([6, 2]))[0].equal(found[0])
+    own = torch.stack([rotations, -rotations, rotations.flip(2)])
+    rotated_by_own = torch.einsum("bhtd,hdrm->bhrtm", x, own)
+    assert buckets_of(x, own).equal(torch.cat([rotated_by_own, -rotated_by_own], dim=4).argmax(4))
     few = rotated[1, ..., :2]
     assert buckets_of(x, rotations, torch.tensor([6, 2]))[1].equal(torch.cat([few, -few], dim=3).argmax(3))

@@ -29,30 +29,34 @@ def block(**fields) -> LshAttention:
     return LshAttention(config).double()
 
 
-def hashed(config: LshAttentionConfig, x: torch.Tensor, length: int, layer: int = 0) -> list[int]:
+def hashed(config: LshAttentionConfig, x: torch.Tensor, length: int, head: int = 0, layer: int = 0) -> list[int]:
     """x: [R, D], one vector a round -> its bucket in every round, from the definition."""
     buckets, factor, D = [0] * config.rounds, 1, x.shape[1]
     for index, columns in enumerate(config.columns(-(-length // config.chunk))):
         for r in range(config.rounds):
             rows = torch.arange(D) * config.rounds + r + index * D * config.rounds
+            rows = rows + (head * 2 * D * config.rounds if config.head_rotations else 0)
             product = x[r] @ gaussians(rows, columns, config.seed * 1_000_003 + layer).double()
             buckets[r] += factor * int(torch.cat([product, -product]).argmax())
         factor *= 2 * columns
     return buckets
 
 
-def shown(config: LshAttentionConfig, q: torch.Tensor, real: list[int]) -> list[dict[int, list[int]]]:
+def shown(config: LshAttentionConfig, q: torch.Tensor, real: list[int], head: int) -> list[dict[int, list[int]]]:
     """For every round: which keys, with repetition, each real query of a head q [T, D] is shown."""
-    if len(real) <= config.chunk:
+    fills = config.padding == "fills"
+    length = len(q) if fills else len(real)
+    if length <= config.chunk:
         return [{i: [j for j in real if not (config.causal and j > i)] for i in real}]
-    bucket = {i: hashed(config, q[i].expand(config.rounds, -1), len(real)) for i in real}
+    bucket = {i: hashed(config, q[i].expand(config.rounds, -1), length, head) for i in real}
     ring: list[tuple[int, list[int]]] = []
     for r in range(config.rounds):
         order = sorted(real, key=lambda i: (bucket[i][r], i))
-        ring += [(r, order[start : start + config.chunk]) for start in range(0, len(order), config.chunk)]
+        ring += [(r, order[start : start + config.chunk]) for start in range(0, length, config.chunk)]
     rounds: list[dict[int, list[int]]] = [{} for _ in range(config.rounds)]
     for place, (r, chunk) in enumerate(ring):
-        near = {place, (place - 1) % len(ring)} | (set() if config.causal else {(place + 1) % len(ring)})
+        back_only = config.causal or config.look == "back"
+        near = {place, (place - 1) % len(ring)} | (set() if back_only else {(place + 1) % len(ring)})
         for i in chunk:
             rounds[r][i] = [
                 j
@@ -75,7 +79,7 @@ def plain(module: LshAttention, x: torch.Tensor, context: Context) -> torch.Tens
     for b in range(B):
         real = list(range(T)) if context.padding is None else context.padding[b].nonzero()[:, 0].tolist()
         for h in range(HEADS):
-            rounds = shown(config, q[b, h].detach(), real)
+            rounds = shown(config, q[b, h].detach(), real, h)
             counts = {i: Counter(j for keys in rounds for j in keys[i]) for i in real}
             for i in real:
                 outs, sums = [], []
@@ -107,6 +111,14 @@ VARIANTS = [
     {"exact_counts": True, "rounds": 1, "chunk": 12},
     {"rounds": 2, "chunk": 22, "exact_counts": True},
 ]
+RELEASED = [
+    {"look": "back"},
+    {"look": "back", "exact_counts": True, "rounds": 2, "chunk": 12},
+    {"head_rotations": True, "buckets": 8, "factorised": True},
+    {"padding": "fills"},
+    {"padding": "fills", "buckets": None, "exact_counts": True, "same_bucket": True},
+    {"padding": "fills", "look": "back", "head_rotations": True, "scale": False, "key_eps": 1e-6},
+]
 
 
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "both_ways"])
@@ -116,6 +128,25 @@ def test_equals_its_definition(agrees, fields, padding, causal) -> None:
     module, context = block(causal=causal, **fields), Context(padding=padding)
     x = torch.randn(2, 23, DIM, dtype=torch.float64)
     agrees(module, lambda x: plain(module, x, context), x, context)
+
+
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "both_ways"])
+@pytest.mark.parametrize("fields", RELEASED, ids=str)
+def test_equals_what_trax_and_transformers_read(agrees, fields, causal) -> None:
+    """Chunks that look back only, rotations per head, and padding in a last bucket that fills chunks."""
+    module, context = block(causal=causal, **fields), Context(padding=PADDED)
+    x = torch.randn(2, 23, DIM, dtype=torch.float64)
+    agrees(module, lambda x: plain(module, x, context), x, context)
+    if fields.get("padding") != "fills":
+        torch.testing.assert_close(module(x, Context()), plain(module, x, Context()), atol=1e-9, rtol=1e-9)
+
+
+def test_each_head_may_hash_by_matrices_of_its_own() -> None:
+    x = torch.randn(1, 1, 40, DIM // HEADS, dtype=torch.float64).expand(-1, HEADS, -1, -1)
+    shared, own = (block(head_rotations=each)._buckets(x, None) for each in (False, True))
+    assert shared[:, 0].equal(shared[:, 1])
+    assert own[:, 0].equal(shared[:, 0])
+    assert not own[:, 0].equal(own[:, 1])
 
 
 @pytest.mark.parametrize("position", [Rotary(RotaryConfig(dim=DIM)), Alibi(AlibiConfig(dim=DIM))])
