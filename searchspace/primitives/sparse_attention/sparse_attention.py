@@ -35,6 +35,7 @@ from searchspace.cost import Cost, Shape, kept, linear, matmul
 from searchspace.primitives.attention.heads import check_heads, merge, places, split
 from searchspace.primitives.sparse_attention.sparse_pattern import Part, SparsePattern
 from searchspace.primitives.sparse_attention.windows import window_cost
+from searchspace.published import Published
 from searchspace.registry import primitive
 
 
@@ -46,10 +47,12 @@ class SparseAttentionConfig:
     `composition`: how the two sets of positions are combined: one softmax (union), half of the heads each, or only one
     set.
     `summary_by_head`: whether heads of the fixed pattern read different summary positions.
+    `summary_runs`: number of different summaries that heads of the fixed pattern read in turn; null takes l // c.
     `inclusive`: whether the strided pattern reads l + 1 positions, as in the paper's formula.
 
     Raises ValueError if heads does not divide dim, the stride or the summary is below 1, a fixed summary is longer than
-    the stride, one head should read two sets, or the dropout is not a probability.
+    the stride, there are more summaries than fit or without `summary_by_head`, one head should read two sets, or the
+    dropout is not a probability.
     """
 
     dim: int = given()
@@ -59,6 +62,7 @@ class SparseAttentionConfig:
     summary: int = 8
     composition: Literal["union", "heads", "first", "second"] = "union"
     summary_by_head: bool = False
+    summary_runs: int | None = None
     inclusive: bool = False
     bias: bool = False
     dropout: float = 0.0
@@ -66,12 +70,23 @@ class SparseAttentionConfig:
     def __post_init__(self) -> None:
         check_heads(self.dim, self.heads)
         probability(dropout=self.dropout)
-        at_least(1, stride=self.stride, summary=self.summary)
+        at_least(1, stride=self.stride, summary=self.summary, summary_runs=self.summary_runs)
         if self.pattern == "fixed" and self.summary > self.stride:
             raise ValueError(
                 f"summary must be at most stride, but got summary={self.summary}, stride={self.stride}: it is a part "
                 "of each block of stride positions."
             )
+        if (runs := self.summary_runs or 1) > 1:
+            if self.pattern != "fixed" or not self.summary_by_head:
+                raise ValueError(
+                    f"summary_runs={runs} needs heads that read different summaries; set pattern: fixed and "
+                    "summary_by_head: true."
+                )
+            if runs > self.stride // self.summary:
+                raise ValueError(
+                    f"summary_runs must be at most {self.stride // self.summary}, the number of summaries of "
+                    f"{self.summary} positions in a block of {self.stride}, but got {runs}."
+                )
         if self.composition == "heads" and self.heads == 1:
             raise ValueError("composition='heads' needs two heads or more, but got heads=1.")
 
@@ -83,8 +98,15 @@ class SparseAttentionConfig:
             stride=self.stride,
             summary=self.summary,
             inclusive=self.inclusive,
-            by_head=self.summary_by_head and self.pattern == "fixed",
+            runs=self._runs,
         )
+
+    @property
+    def _runs(self) -> int:
+        """The number of runs of summary positions that the heads read in turn."""
+        if not self.summary_by_head or self.pattern != "fixed":
+            return 1
+        return self.summary_runs or self.stride // self.summary
 
     @property
     def parts(self) -> list[tuple[Part, range]]:
@@ -95,7 +117,20 @@ class SparseAttentionConfig:
         return [("first", range(half)), ("second", range(half, self.heads))]
 
 
-@primitive("sparse_attention", SparseAttentionConfig)
+@primitive(
+    "sparse_attention",
+    SparseAttentionConfig,
+    published=Published(
+        paper={"the strided A1 is the last l positions, as in the figures; the formula has l + 1": "inclusive: true"},
+        code=("openai/sparse_attention",),
+        released={
+            "strided: one layer reads the last l positions, another every l-th": "composition: first",
+            "fixed: heads read num_verts different summaries in turn": (
+                "pattern: fixed, stride: 128, summary: 32, summary_by_head: true, summary_runs: 2"
+            ),
+        },
+    ),
+)
 class SparseAttention(Primitive):
     """Attention over the two sets of a Sparse Transformer. It never looks ahead."""
 
@@ -266,11 +301,11 @@ def _part_cost(pattern: SparsePattern, part: Part, heads: int, D: int, shape: Sh
     blocks = -(-T // stride)
     rows = B * blocks * stride
     if stride >= T:
-        mask = T * T * (heads if pattern.by_head and part != "first" else 1)
+        mask = T * T * (heads if pattern.runs > 1 and part != "first" else 1)
         return matmul(T, D, 2 * T, count=B * heads) + kept(shape, shape.rows * (3 * C + C + heads) + mask)
     if pattern.name == "fixed":
         keys = pattern.listed(part, T)
-        masks = heads if pattern.by_head and part == "second" else 1
+        masks = heads if pattern.runs > 1 and part == "second" else 1
         return (
             matmul(stride, D, 2 * keys, count=B * blocks * heads)
             + kept(shape, rows * (2 * C + heads) + 2 * B * blocks * keys * C)  # of the blocks; their keys, values

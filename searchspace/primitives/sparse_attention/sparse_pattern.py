@@ -22,15 +22,15 @@ Part = Literal["union", "first", "second"]
 class SparsePattern:
     """inclusive: the strided A1 has l + 1 positions, as in the paper's formula; in its figures and code it has l.
 
-    by_head: head h reads the h-th run of c positions from the end of each block, instead of all heads reading the last
-    run. If there are more heads than runs, the runs repeat from the end.
+    runs: how many runs of c positions, counted from the end of each block, the heads read in turn: head h reads run
+    h mod runs. The released code (openai/sparse_attention) calls it num_verts. 1: all heads read the last run.
     """
 
     name: Literal["strided", "fixed"]
     stride: int
     summary: int
     inclusive: bool
-    by_head: bool
+    runs: int
 
     @property
     def window(self) -> int:
@@ -53,7 +53,7 @@ class SparsePattern:
         """head: any shape -> the run of positions, counted from the end of a block, that each head reads;
         same shape.
         """
-        return head % (self.stride // self.summary) if self.by_head else torch.zeros_like(head[:1])
+        return head % self.runs if self.runs > 1 else torch.zeros_like(head[:1])
 
     def held(self, part: Part, length: int, heads: range) -> Tensor:
         """The positions among the first `length` that later positions may read, in order: [1 or heads, n]."""

@@ -20,7 +20,7 @@ FIXED = [
     {"pattern": "fixed", "composition": composition, "summary_by_head": by_head, "summary": summary}
     for composition in ("union", "heads", "first", "second")
     for by_head, summary in ((False, 1), (False, 2), (False, 6), (True, 2), (True, 3))
-]
+] + [{"pattern": "fixed", "composition": "union", "summary_by_head": True, "summary": 2, "summary_runs": 2}]
 
 
 def _sets(config, h, i):
@@ -29,7 +29,8 @@ def _sets(config, h, i):
     if config.pattern == "strided":
         first = {j for j in range(i + 1) if i - j < l + config.inclusive}
         return first, {j for j in range(i + 1) if (i - j) % l == 0}
-    end = l - c * (h % (l // c)) if config.summary_by_head else l
+    runs = config.summary_runs or l // c  # the released code's num_verts
+    end = l - c * (h % runs) if config.summary_by_head else l
     return {j for j in range(i + 1) if j // l == i // l}, {j for j in range(i + 1) if end - c <= j % l < end}
 
 
@@ -130,5 +131,9 @@ def test_the_fixed_pattern_forgets_all_but_summaries():
 def test_says_what_does_not_fit():
     with pytest.raises(ValueError, match="summary must be at most stride, but got summary=9, stride=8"):
         SparseAttentionConfig(dim=8, pattern="fixed", stride=8, summary=9)
+    with pytest.raises(ValueError, match=r"summary_runs must be at most 4, the number of summaries of 2 .* but got 5"):
+        SparseAttentionConfig(dim=8, pattern="fixed", stride=8, summary=2, summary_by_head=True, summary_runs=5)
+    with pytest.raises(ValueError, match="summary_runs=2 needs heads that read different summaries"):
+        SparseAttentionConfig(dim=8, pattern="fixed", stride=8, summary=2, summary_runs=2)
     with pytest.raises(ValueError, match="two heads or more, but got heads=1"):
         SparseAttentionConfig(dim=8, heads=1, composition="heads")
