@@ -11,7 +11,7 @@ from nas.finals.expected import STRONG, lengths
 from nas.finals.plan import plan
 from nas.objectives.contract import Direction, MetricObjective, Objective
 from nas.tasks.contract import Task, reported
-from nas.tasks.fields import decided, fitted
+from nas.tasks.fields import check_streaming, decided, fitted
 from nas.training.recipe import Recipe, replaced
 from searchspace import zoo
 from searchspace.errors import nearest
@@ -23,8 +23,11 @@ from searchspace.tree import Hole, Scalar, Value, has_holes
 
 
 def check_space(space: Space, task: Task) -> None:
-    """Raise ValueError if models of the space cannot fit `task`, for example by their kind or their vocabulary."""
+    """Raise ValueError if models of the space cannot fit `task`: by their kind, their vocabulary, or blocks that cannot
+    stream.
+    """
     root = space.root
+    check_streaming(task, root)
     wrong = [
         f"{name}: {wanted}, but the space has {name}: {_written(found)}"
         for name, wanted in task.requires().items()

@@ -102,7 +102,7 @@ class Parts:
     @cached_property
     def space(self) -> Space:
         read = Space.parse(self.config.space, "the space") if self._read is None else self._read
-        return read.with_length(self.shape.length)
+        return read.with_length(self.shape.length, read=self.shape.length * self.task.segments)
 
     @cached_property
     def objectives(self) -> list[Objective]:

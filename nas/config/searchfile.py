@@ -169,14 +169,15 @@ class _Reading:
         Fields that it leaves out and the task decides are filled in.
         """
         written = self.document.data["space"]
-        given, length = BYTES, None
+        given, length, segments = BYTES, None, 1
         if "task" not in self.wrong:
-            given, length = decided(factory.prepared_task(config)), factory.shape(config).length
+            task = factory.prepared_task(config)
+            given, length, segments = decided(task), factory.shape(config).length, task.segments
         if isinstance(written, str):
             found = language.load(self.folder / written, given)
         else:
             found = language.from_data(self.document, ("space",), given)
-        return Space(found.root, found.constraints, length)
+        return Space(found.root, found.constraints, length, length and length * segments)
 
     def objectives(self, config: SearchConfig) -> None:
         """Check that each objective exists, that the task reports its metric, and that no two are the same."""

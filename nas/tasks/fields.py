@@ -1,14 +1,21 @@
-"""The fields of an architecture that a task decides, such as its vocabulary: check them, or fill them in."""
+"""What a task demands of an architecture: the fields that it decides, such as the vocabulary, and blocks that can
+stream.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from nas.tasks.contract import Task
+from searchspace import registry
+from searchspace.language.traversal import children
 from searchspace.model.architecture import Architecture
-from searchspace.tree import Block, Scalar
+from searchspace.tree import Block, Scalar, Value
 
 
 def check(task: Task, root: Block) -> None:
     """Raise ValueError unless the architecture with this `root` fits `task`; the message names all differences."""
+    check_streaming(task, root)
     wrong = []
     for field, expected in task.requires().items():
         found = root.name if field == "kind" else root.fields.get(field)
@@ -16,6 +23,31 @@ def check(task: Task, root: Block) -> None:
             wrong.append(f"{field}: {expected}, but the architecture has {field}: {found}")
     if wrong:
         raise ValueError(f"The task {type(task).__name__} needs {'; '.join(wrong)}.")
+
+
+def check_streaming(task: Task, root: Block) -> None:
+    """Raise ValueError if `task` trains on consecutive segments and a block below `root` cannot read in pieces.
+
+    root: of an architecture or of a space, which may have holes. The message names all such blocks.
+    """
+    if task.segments == 1:
+        return
+    kinds = registry.block_types("block")
+    blocks = sorted({name for name in _names(root) if name in kinds and not kinds[name].module.capabilities.streaming})
+    if blocks:
+        raise ValueError(
+            f"The task {type(task).__name__} has segments: {task.segments}, so every block must read its input in "
+            f"pieces, but {', '.join(blocks)} cannot. Use other blocks, or segments: 1. `nas blocks NAME` says what a "
+            "block can do."
+        )
+
+
+def _names(value: Value) -> Iterator[str]:
+    """The current names of all blocks in `value`."""
+    if isinstance(value, Block):
+        yield registry.current_name(value.name)
+    for below in children(value):
+        yield from _names(below)
 
 
 BYTES: dict[str, Scalar] = {"vocabulary": 256}  # for a file that leaves its vocabulary to a task, where there is none

@@ -79,11 +79,17 @@ class Size:
 class Space:
     """A tree with holes and constraints. Raises SpaceError if names, types or ties are invalid."""
 
-    def __init__(self, root: Block, constraints: Iterable[Constraint] = (), length: int | None = None):
+    def __init__(
+        self,
+        root: Block,
+        constraints: Iterable[Constraint] = (),
+        length: int | None = None,
+        read: int | None = None,
+    ):
         self.root = schema.complete(root)
         self.constraints = tuple(constraints)
         self.length = LENGTH if length is None else length
-        self.read = length  # the length that its models must be able to read, if known
+        self.read = length if read is None else read  # the length that its models must be able to read, if known
         if problems := window_growth.problems(self.root):
             raise SpaceError(problems)
         self.outline = Outline(self.root)
@@ -107,9 +113,12 @@ class Space:
         """The space as YAML; it parses to the same space. `defaults` also writes the default values."""
         return language.render(self.root, self.constraints, defaults=defaults)
 
-    def with_length(self, length: int) -> Space:
-        """The same space for sequences of `length` positions, which its models must be able to read."""
-        return Space(self.root, self.constraints, length)
+    def with_length(self, length: int, read: int | None = None) -> Space:
+        """The same space for sequences of `length` positions.
+
+        read: the number of positions that its models must be able to read, if that is not `length`.
+        """
+        return Space(self.root, self.constraints, length, read)
 
     @cached_property
     def dimensions(self) -> dict[str, Hole]:

@@ -1,10 +1,13 @@
 """A search file says what is wrong with it: every problem at once, each with its line, its path and a way out."""
 
+from random import Random
+
 import pytest
 
 from nas.config import factory, searchfile
 from nas.config.schema import SearchConfig
 from nas.errors import UsageError
+from searchspace.errors import SpaceError
 from searchspace.language import documents
 
 GOOD = """\
@@ -136,6 +139,29 @@ def test_all_mistakes_are_named_at_once():
         text = text.replace(right, wrong)
     lines = {line.split(": ")[0] for line in refusal(text).splitlines()}
     assert lines == {f"search.yaml:{line}" for line in (6, 7, 8, 9, 10, 11, 12, 13, 14)}
+
+
+CONTINUED = GOOD.replace("{length: 64}", "{length: 64, segments: 4}").replace("finals: {top: 1}\n", "")
+
+
+def test_consecutive_segments_need_blocks_that_can_read_in_pieces():
+    searchfile.parse(CONTINUED)
+    for space, blocks in [
+        ("{residual: !choice [gru, lsh_attention]}", "lsh_attention cannot"),
+        ("{repeat: {times: 2, of: [lsh_attention, feed_forward]}}", "lsh_attention cannot"),
+    ]:
+        text = CONTINUED.replace("{residual: !choice [attention, feed_forward]}", space)
+        said = refusal(text)
+        assert "2: space: The task LanguageModel has segments: 4, so every block must read" in said and blocks in said
+        searchfile.parse(text.replace(", segments: 4", ""))
+    assert "baselines[0]: The task LanguageModel has segments: 4" in refusal(CONTINUED + "baselines: [reformer:tiny]\n")
+
+
+def test_models_must_have_positions_for_all_consecutive_segments():
+    learned = CONTINUED.replace("  vocabulary: 256\n", "  position: {learned: {length: 255}}\n")
+    with pytest.raises(SpaceError, match="supports at most 255 positions, but would read 256"):
+        factory.space(searchfile.parse(learned)).sample(Random(0))
+    factory.space(searchfile.parse(learned.replace("255", "256"))).sample(Random(0))
 
 
 def test_the_mistakes_of_a_scheduler_are_named_once():
