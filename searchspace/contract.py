@@ -132,6 +132,27 @@ class Source:
     segments: Tensor | None = None
 
 
+@dataclass(frozen=True)
+class Unnormed:
+    """The input of a residual before and after the norm in front of its blocks, x and normed: [B, T, C].
+
+    module: the norm; None if nothing was normed, and then both tensors are one.
+    """
+
+    x: Tensor
+    normed: Tensor
+    module: nn.Module | None = None
+
+    def norm(self, y: Tensor, *, constant: bool = False) -> Tensor:
+        """The norm of y: [B, N, C]. If `constant`, its parameters get no gradient."""
+        if self.module is None:
+            return y
+        if not constant:
+            return self.module(y, Context())
+        parameters = {name: parameter.detach() for name, parameter in self.module.named_parameters()}
+        return torch.func.functional_call(self.module, parameters, (y, Context()))
+
+
 class Choices:
     """The selections that blocks made by content, in the order of their calls, so that a second pass repeats them."""
 
@@ -166,6 +187,7 @@ class Context:
     statistics: scalars that blocks report, such as the halting depth.
     segments: [B, T] of int64, the part of the input that a position belongs to; a negative number belongs to all parts.
     source: the sequence that x was pooled from; the next attention takes it and reads its keys from it.
+    unnormed: the input of the residual around a block, if the residual norms it before its blocks; see `before_norm`.
     finals: the last states of the encoder's recurrent blocks, in order; those of the decoder may start from them.
     choices: the selections of blocks, if a block calls others twice.
     callers: the blocks that asked `first_time` in this pass.
@@ -181,6 +203,7 @@ class Context:
     statistics: dict[str, list[Tensor]] = field(default_factory=dict)
     segments: Tensor | None = None
     source: Source | None = None
+    unnormed: Unnormed | None = None
     finals: list[dict[str, Tensor]] = field(default_factory=list)
     choices: Choices | None = None
     callers: set[int] = field(default_factory=set)
@@ -189,6 +212,14 @@ class Context:
         """The longer sequence to read keys from, or None. After this call, blocks read their own input again."""
         source, self.source = self.source, None
         return source
+
+    def before_norm(self, x: Tensor) -> Unnormed:
+        """What a residual normed to get x, [B, T, C]; x itself if it is the result of another block.
+
+        A block that keeps inputs as a memory keeps the tensor before the norm and norms it when it reads the memory. So
+        the norm learns from the keys of the memory too.
+        """
+        return self.unnormed if self.unnormed is not None and self.unnormed.normed is x else Unnormed(x, x)
 
     def slot(self, *, causal: bool = True) -> dict[str, Tensor] | None:
         """The state of this call while streaming (empty in the first piece); None if the model is not streaming.

@@ -23,6 +23,7 @@ class Shape:
     """The input that a cost is computed for: `batch` sequences of `length` positions, `memory` encoder positions.
 
     source: positions of the longer sequence that the next attention reads its keys from, or 0 if there is none.
+    normed: whether the input is the result of a norm with parameters, in a residual that norms before its blocks.
     halting_steps: the measured mean depth of halting blocks; None stands for the depth of untrained blocks.
     """
 
@@ -30,6 +31,7 @@ class Shape:
     length: int = 1024
     memory: int = 0
     source: int = 0
+    normed: bool = False
     element_bytes: int = 4
     halting_steps: float | None = None
 
@@ -37,6 +39,11 @@ class Shape:
     def rows(self) -> int:
         """Positions in the whole batch."""
         return self.batch * self.length
+
+    @property
+    def later(self) -> Shape:
+        """The same shape without what only the first block of several sees: the source and the norm before it."""
+        return replace(self, source=0, normed=False) if self.source or self.normed else self
 
     def at_depth(self, metrics: Mapping[str, float | None] | None) -> Shape:
         """This shape with the mean depth of halting blocks that `metrics` report; unchanged if they report none."""

@@ -105,7 +105,8 @@ class Composite:
 def in_order(name: str, blocks: Iterable[Configured], shape: Shape, **how: Any) -> list[Part]:
     """One part for each of `blocks`, called `name.0`, `name.1`, ...; every part gets the arguments `how`.
 
-    The input of each block is the output of the one before. Only the first block reads a longer source.
+    The input of each block is the output of the one before. Only the first block reads a longer source, and the result
+    of a norm.
     """
     parts = []
     for i, block in enumerate(blocks):
@@ -117,7 +118,7 @@ def in_order(name: str, blocks: Iterable[Configured], shape: Shape, **how: Any) 
 def after(blocks: Iterable[Configured], shape: Shape) -> Shape:
     """The shape of the output of `blocks`, applied in order to an input of `shape`."""
     for block in blocks:
-        shape = replace(block.after(shape), source=0)
+        shape = block.after(shape).later
     return shape
 
 

@@ -24,7 +24,7 @@ are the same.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -141,6 +141,7 @@ class Halting(Composite, Primitive):
         remainder = torch.zeros_like(halting)  # r
         steps = torch.zeros_like(halting)  # n
         state, out = x, torch.zeros_like(x)
+        around, context.unnormed = context.unnormed, None  # only the first step would read the result of a norm
         for step in range(config.times):
             if self._nothing_runs(running, context):
                 break
@@ -161,6 +162,7 @@ class Halting(Composite, Primitive):
             state = stepped if config.halted == "live" else torch.where(ran, stepped, state)
             out = torch.where(ran, weight * stepped + self._old(out, weight), out)
             running = going
+        context.unnormed = around
         self._account(steps, remainder, real, context)
         return out
 
@@ -230,5 +232,5 @@ class Halting(Composite, Primitive):
             *signal_parts(config.signal, config.dim, config.signal_form, times, shape),
             Part(name="halt", shape=shape, own=chance, count=chances, shared=True, expected=min(steps, chances)),
             Part(name="mixing", shape=shape, own=mixing, count=times),
-            *in_order("of", config.of, shape, count=times, shared=True, expected=steps),
+            *in_order("of", config.of, replace(shape, normed=False), count=times, shared=True, expected=steps),
         ]

@@ -138,11 +138,11 @@ class Hourglass(Composite, Primitive):
             for number, (stage, inner) in enumerate(zip(config.stages, _shapes(config, shape)))
             for part in in_order(f"stages.{number}", stage, inner)
         ]
-        return parts + in_order("decoder", config.decoder, shape)
+        return parts + in_order("decoder", config.decoder, replace(shape, normed=False))
 
     @classmethod
     def after(cls, config: HourglassConfig, shape: Shape) -> Shape:
-        return replace(list(_shapes(config, shape))[-1], source=0) if config.is_short else shape
+        return list(_shapes(config, shape))[-1].later if config.is_short else shape
 
 
 def _shapes(config: HourglassConfig, shape: Shape) -> Iterator[Shape]:
@@ -150,7 +150,7 @@ def _shapes(config: HourglassConfig, shape: Shape) -> Iterator[Shape]:
     for _ in config.stages:
         yield shape
         source = shape.length if config.pool_query_only else 0
-        shape = replace(shape, length=config.pooling.length(shape.length), source=source)
+        shape = replace(shape, length=config.pooling.length(shape.length), source=source, normed=False)
 
 
 def reads_source(block: Configured) -> bool:

@@ -8,7 +8,7 @@ by the number of branches. concatenate: the channels are concatenated, then a li
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -62,6 +62,7 @@ class Parallel(Composite, Primitive):
     @classmethod
     def parts(cls, config: ParallelConfig, shape: Shape) -> list[Part]:
         parts = in_order("of", [_as_one(branch) for branch in config.of], shape)
+        parts = [replace(part, shape=replace(part.shape, normed=shape.normed)) for part in parts]  # all read one input
         if config.combine == "concatenate":
             own = linear(shape, len(config.of) * config.dim, config.dim)
             parts.append(Part(name="output", shape=shape, own=own))

@@ -107,11 +107,13 @@ class Repeat(Composite, Primitive):
     def parts(cls, config: RepeatConfig, shape: Shape) -> list[Part]:
         if config.window_growth > 1:  # the copies differ
             blocks = [block for copy in config.sets for block in copy]
-            later = in_order("of", blocks, replace(shape, source=0))[len(config.of) :]
+            later = in_order("of", blocks, shape.later)[len(config.of) :]
             return in_order("of", config.of, shape) + later
         signal = signal_parts(config.signal, config.dim, config.signal_form, config.times, shape)
-        if not shape.source:
+        if config.signal != "none":  # it is added to the result of a norm before the blocks
+            shape = replace(shape, normed=False)
+        if shape == shape.later:
             return signal + in_order("of", config.of, shape, count=config.times, shared=config.share_weights)
         first, rest = in_order("of", config.of, shape), config.times - 1
         again = {"count": rest, "shared": config.share_weights, "again": config.share_weights}
-        return signal + first + (in_order("of", config.of, replace(shape, source=0), **again) if rest else [])
+        return signal + first + (in_order("of", config.of, shape.later, **again) if rest else [])

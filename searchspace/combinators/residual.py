@@ -10,17 +10,17 @@ attention of its code.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from torch import Tensor, nn
 
 from searchspace.checks import not_empty, probability
 from searchspace.combinators.sequence import Stack
-from searchspace.contract import Capabilities, Context, Primitive, given
+from searchspace.contract import Capabilities, Context, Primitive, Unnormed, given
 from searchspace.cost import Cost, Shape
 from searchspace.parts import Composite, Part, in_order
-from searchspace.registry import Blocks, Norm, named, primitive
+from searchspace.registry import Blocks, Configured, Norm, named, primitive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,8 +58,8 @@ class Residual(Composite, Primitive):
         """x: [B, T, C] -> [B, T, C]."""
         if self.order == "post":
             return self.norm(x + self.dropout(self.of(x, context)), context)
-        normed = self.norm(x, context)
-        return (x if self.order == "pre" else normed) + self.dropout(self.of(normed, context))
+        normed, out = behind_norm(self.norm, self.of, x, context)
+        return (x if self.order == "pre" else normed) + self.dropout(out)
 
     @property
     def pre(self) -> bool:
@@ -69,8 +69,24 @@ class Residual(Composite, Primitive):
     @classmethod
     def parts(cls, config: ResidualConfig, shape: Shape) -> list[Part]:
         norm = Part(name="norm", shape=shape, block=config.norm)
-        blocks = in_order("of", config.of, shape)
+        inner = shape if config.order == "post" else replace(shape, normed=learns(config.norm, shape))
+        blocks = in_order("of", config.of, inner)
         if config.dropout:  # keeps its mask of one byte per element
             mask = Cost(activation_bytes=shape.rows * config.dim)
             blocks.append(Part(name="dropout", shape=shape, own=mask))
         return [*blocks, norm] if config.order == "post" else [norm, *blocks]
+
+
+def behind_norm(norm: nn.Module, blocks: nn.Module, x: Tensor, context: Context) -> tuple[Tensor, Tensor]:
+    """norm(x) and blocks(norm(x)), [B, T, C] each. The blocks can read x and the norm with `context.before_norm`."""
+    around, normed = context.unnormed, norm(x, context)
+    has_parameters = next(norm.parameters(), None) is not None
+    context.unnormed = Unnormed(x, normed, norm) if has_parameters else None
+    out = blocks(normed, context)
+    context.unnormed = around
+    return normed, out
+
+
+def learns(norm: Configured, shape: Shape) -> bool:
+    """Whether `norm` has parameters."""
+    return norm.cost(shape).parameters > 0

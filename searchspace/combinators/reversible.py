@@ -25,6 +25,7 @@ from torch.autograd.function import once_differentiable
 from kernels.dispatch.mode import is_plain
 from searchspace.checks import at_least, not_empty, probability
 from searchspace.combinators.replay import Replay, SideResults, call, cut_off, keeping_nothing, outside
+from searchspace.combinators.residual import behind_norm, learns
 from searchspace.combinators.sequence import SequenceConfig, Stack
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Cost, Shape
@@ -83,7 +84,7 @@ class Branch(nn.Module):
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """x: [B, T, C] -> [B, T, C]."""
-        return self.dropout(self.of(self.norm(x, context), context))
+        return self.dropout(behind_norm(self.norm, self.of, x, context)[1])
 
 
 @primitive("reversible", ReversibleConfig)
@@ -142,10 +143,15 @@ def _branches(config: ReversibleConfig, shape: Shape) -> list[Part]:
         branch[0] if len(branch) == 1 else Configured(block_type("sequence"), SequenceConfig(of=branch))
         for branch in config.of
     ]
-    first, rest = in_order("of", branches, shape, recomputed=True), config.times - 1
+    first, rest = _behind_norm(config, branches, shape), config.times - 1
     if not shape.source or not rest:
         return [replace(part, count=config.times) for part in first]
-    return first + in_order("of", branches, replace(shape, source=0), recomputed=True, count=rest)
+    return first + [replace(part, count=rest) for part in _behind_norm(config, branches, shape.later)]
+
+
+def _behind_norm(config: ReversibleConfig, branches: list[Configured], shape: Shape) -> list[Part]:
+    parts = in_order("of", branches, shape, recomputed=True)
+    return [replace(part, shape=replace(part.shape, normed=learns(config.norm, shape))) for part in parts]
 
 
 class _Run:

@@ -15,22 +15,28 @@ vectors depend only on the inputs, so all segments of a long input are computed 
 The loss, times `reconstruction_weight`, is added to the losses of the context if gradients are recorded. In streaming
 this holds only for streams that started in training mode. These keep the inputs, as the paper does. A stream that
 started in evaluation mode keeps keys and values. It compresses as soon as it has read `rate` inputs, so that no step is
-slower than the others. Positions enter only as distances: the model's position encoding has no effect on this block. In
-a pre-norm residual, the block remembers and compresses the output of the norm. B batch, T time, S segment, M memory, c
-rate, H heads, D width of one head, C = H * D model width.
+slower than the others. Positions enter only as distances: the model's position encoding has no effect on this block.
+
+In a residual with a norm before its blocks, the memory holds what enters the norm. `compress: normed` compresses the
+output of the norm, and the results are keys and values without another norm. `compress: raw` compresses what enters the
+norm and norms the results, as labml does; its loss holds the norm constant too. Without such a norm the two are equal.
+
+`distances: learned` are those of lucidrains/compressive-transformer-pytorch: one learned vector p per head and distance
+in place of Wr R, without u and v; score = q . (k + p) / sqrt(D). `output_bias` is there too. B batch, T time, S
+segment, M memory, c rate, H heads, D width of one head, C = H * D model width.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kernels.rowwise.remembered_linear import remembered_linear
 from searchspace.checks import at_least, probability
-from searchspace.contract import Capabilities, Context, Primitive, given
+from searchspace.contract import Capabilities, Context, Primitive, Unnormed, given
 from searchspace.cost import Cost, Shape, kept, linear, matmul
 from searchspace.primitives.attention.distances import check_waves
 from searchspace.primitives.attention.heads import check_heads, merge, split
@@ -44,11 +50,14 @@ from searchspace.primitives.attention.relative_scores import (
     RelativeScores,
     cut,
     newest,
+    norm_learns_cost,
     parameters_cost,
     reach_back,
     reading_cost,
+    remembered_twice,
     segments,
 )
+from searchspace.published import Published
 from searchspace.registry import primitive
 
 
@@ -60,7 +69,10 @@ class CompressiveAttentionConfig:
     `rate`: c, number of inputs that one compressed vector replaces.
     `compression`: the function that compresses.
     `reconstruction_weight`: weight of the reconstruction loss of the compression.
-    `share_biases`: whether all blocks of a model share u and v.
+    `compress`: whether inputs are compressed after the norm of a pre-norm residual, or before it (raw).
+    `distances`: whether distances are waves, as in the paper, or have learned vectors.
+    `share_biases`: whether all blocks of a model share u and v, or the learned vectors.
+    `output_bias`: whether the output map has a bias.
 
     Raises ValueError if a length is not a multiple of the rate, the reconstruction weight is negative, or a convolution
     has a weight of 0, because it has no other loss to learn from.
@@ -74,7 +86,10 @@ class CompressiveAttentionConfig:
     rate: int = 2
     compression: CompressionKind = "convolution"
     reconstruction_weight: float = 1.0
+    compress: Literal["normed", "raw"] = "normed"
+    distances: Literal["waves", "learned"] = "waves"
     share_biases: bool = False
+    output_bias: bool = False
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
@@ -101,6 +116,16 @@ class CompressiveAttentionConfig:
     def reconstructs(self) -> bool:
         """Whether the compression has parameters to learn."""
         return self.compression == "convolution"
+
+    @property
+    def most(self) -> int:
+        """The largest number of keys that a query reads."""
+        return self.compressed + self.memory + self.segment
+
+    @property
+    def learned(self) -> int | None:
+        """The number of distances with a learned vector; None for waves."""
+        return self.most if self.distances == "learned" else None
 
     def fallen(self, length: int) -> int:
         """How many of the first `length` positions have left the memory: all ended segments except the newest M
@@ -130,7 +155,24 @@ class CompressiveAttentionConfig:
 Pair = tuple[Tensor, Tensor]  # keys and values, each [B, H, positions, D]
 
 
-@primitive("compressive_attention", CompressiveAttentionConfig)
+@primitive(
+    "compressive_attention",
+    CompressiveAttentionConfig,
+    published=Published(
+        paper={"behind a pre-norm, outputs of the norm are compressed": "compress: raw"},
+        code=("lucidrains/compressive-transformer-pytorch", "labmlai/annotated_deep_learning_paper_implementations"),
+        released={
+            "lucidrains learns one vector per head and distance for all layers, without u and v": (
+                "distances: learned, share_biases: true"
+            ),
+            "lucidrains adds a bias to the output": "output_bias: true",
+            "lucidrains keeps the output of the pre-norm as memory, so the norm learns nothing from it": "",
+            "lucidrains counts the learned distances from the other end until the memory is full": "",
+            "lucidrains reads in each layer the memory of the next one (enhanced_recurrence)": "",
+            "labml compresses what enters the pre-norm": "compress: raw",
+        },
+    ),
+)
 class CompressiveAttention(Primitive):
     """Attention over the segment, the memory and the compressed memory. Streaming keeps all three."""
 
@@ -141,38 +183,48 @@ class CompressiveAttention(Primitive):
         self.config = config
         self.query = nn.Linear(config.dim, config.dim, bias=False)
         self.key_value = nn.Linear(config.dim, 2 * config.dim, bias=False)
-        self.scores = RelativeScores(config.dim, config.heads, clamp=None, share=config.share_biases)
+        share, learned = config.share_biases, config.learned
+        self.scores = RelativeScores(config.dim, config.heads, clamp=None, share=share, learned=learned)
         self.compression = Compression(config.compression, config.rate, config.dim)
-        self.output = nn.Linear(config.dim, config.dim, bias=False)
+        self.output = nn.Linear(config.dim, config.dim, bias=config.output_bias)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """x: [B, T, C] -> [B, T, C]. It adds the reconstruction loss to `context.losses`, see the module."""
-        slot = context.slot()
+        slot, entered = context.slot(), context.before_norm(x)
         q = split(self.query(x), self.config.heads)
-        heads = self._whole(q, x, context) if slot is None else self._piece(q, x, slot, context)
+        heads = self._whole(q, entered, context) if slot is None else self._piece(q, entered, slot, context)
         return self.output(merge(heads))
+
+    def _source(self, entered: Unnormed) -> Tensor:
+        """The inputs that are compressed, [B, T, C], without a gradient."""
+        return (entered.x if self.config.compress == "raw" else entered.normed).detach()
+
+    def _normed(self, packed: Tensor, entered: Unnormed, *, constant: bool = False) -> Tensor:
+        """What keys and values of compressed vectors are made from, [B, E, C]; see `Unnormed.norm`."""
+        return entered.norm(packed, constant=constant) if self.config.compress == "raw" else packed
 
     def _heads(self, y: Tensor) -> Pair:
         """y: [B, T, 2 * C] -> keys and values, [B, H, T, D] each."""
         k, v = (split(half, self.config.heads) for half in y.chunk(2, dim=2))
         return k, v
 
-    def _whole(self, q: Tensor, x: Tensor, context: Context) -> Tensor:
+    def _whole(self, q: Tensor, entered: Unnormed, context: Context) -> Tensor:
         """All segments of a sequence at once."""
+        x = entered.normed
         config, T, padding = self.config, x.shape[1], context.padding
         if config.alone(T):
             k, v = self._heads(self.key_value(x))
             allowed = None if padding is None else padding[:, None, None, :]
             return self._scored(q, k, v, self.scores.distances(T, T, q), allowed)
-        present, remembered = (self._heads(y) for y in remembered_linear(x, self.key_value.weight))
+        present, remembered = (self._heads(y) for y in remembered_twice(entered, self.key_value.weight))
         fallen = config.fallen((segments(T, config.segment) - 1) * config.segment)  # before the last segment
         needed = max(fallen, config.fallen(T)) if self._relearns else fallen
         real = None if padding is None else padding[:, :needed]
-        packed = self.compression(x.detach()[:, :needed], real)
+        packed = self.compression(self._source(entered)[:, :needed], real)
         if self._relearns and config.losses(0, T):
             constant = (q.detach(), remembered[0].detach(), remembered[1].detach())
-            self._relearn(*constant, packed, context, past=0)
-        old = self._heads(self.key_value(packed.detach()[:, : fallen // config.rate]))
+            self._relearn(*constant, self._normed(packed, entered, constant=True), context, past=0)
+        old = self._heads(self.key_value(self._normed(packed.detach()[:, : fallen // config.rate], entered)))
         k, v = (self._windows(*parts) for parts in zip(present, remembered, old, strict=True))
         r = self.scores.distances(config.segment, k.shape[2], q)
         out = self._scored(cut(q, config.segment).flatten(0, 1), k, v, r, self._readable(q, padding, fallen))
@@ -210,7 +262,7 @@ class CompressiveAttention(Primitive):
     def _relearn(self, q: Tensor, k: Tensor, v: Tensor, packed: Tensor, context: Context, *, past: int) -> None:
         """Add the reconstruction loss of the segments that end in q, k and v, [B, H, past + T, D], and push inputs out.
 
-        packed: [B, E, C], the compressed vectors of the oldest inputs.
+        packed: [B, E, C], the compressed vectors of the oldest inputs, normed if their norm comes afterwards.
         """
         config, S, c = self.config, self.config.segment, self.config.rate
         N = config.losses(past, q.shape[2] - past)
@@ -234,8 +286,9 @@ class CompressiveAttention(Primitive):
         loss = reconstruction(each(q[:, :, :end], S), (k, v), (K, V), real)
         context.losses.append(config.reconstruction_weight * loss)
 
-    def _piece(self, q: Tensor, x: Tensor, slot: dict[str, Tensor], context: Context) -> Tensor:
+    def _piece(self, q: Tensor, entered: Unnormed, slot: dict[str, Tensor], context: Context) -> Tensor:
         """Read a piece of a stream, segment by segment."""
+        x = entered.x
         config, begin = self.config, context.streams.length if context.streams else 0
         keeps_inputs = "inputs" in slot if slot else self.training
         within = self._within_inputs if keeps_inputs else self._within_keys
@@ -244,53 +297,58 @@ class CompressiveAttention(Primitive):
         done = 0
         while not outs or done < x.shape[1]:
             left = min(x.shape[1] - done, config.segment - (begin + done) % config.segment)
-            outs.append(within(q.narrow(2, done, left), x.narrow(1, done, left), slot, begin + done))
+            part = Unnormed(x.narrow(1, done, left), entered.normed.narrow(1, done, left), entered.module)
+            outs.append(within(q.narrow(2, done, left), part, slot, begin + done))
             done += left
         past = config.held(begin) - begin % config.segment
         if keeps_inputs and self._relearns and config.losses(past, seen.shape[1] - past):
-            self._relearn_inputs(seen, context, past)
+            self._relearn_inputs(Unnormed(seen, entered.norm(seen).detach(), entered.module), context, past)
         return torch.cat(outs, dim=2)
 
-    def _relearn_inputs(self, inputs: Tensor, context: Context, past: int) -> None:
+    def _relearn_inputs(self, entered: Unnormed, context: Context, past: int) -> None:
         """The same as `_relearn`, but starts from inputs instead of queries, keys and values."""
+        inputs = entered.normed
         fallen = inputs.shape[1] - (inputs.shape[1] - past) % self.config.segment - self.config.memory
         q = split(F.linear(inputs, self.query.weight.detach()), self.config.heads)
         k, v = self._heads(F.linear(inputs, self.key_value.weight.detach()))
-        self._relearn(q, k, v, self.compression(inputs[:, :fallen]), context, past=past)
+        packed = self._normed(self.compression(self._source(entered)[:, :fallen]), entered, constant=True)
+        self._relearn(q, k, v, packed, context, past=past)
 
     @property
     def _relearns(self) -> bool:
         return self.config.reconstructs and torch.is_grad_enabled()
 
-    def _within_inputs(self, q: Tensor, x: Tensor, slot: dict[str, Tensor], start: int) -> Tensor:
+    def _within_inputs(self, q: Tensor, entered: Unnormed, slot: dict[str, Tensor], start: int) -> Tensor:
         """Read positions of one segment, after `start`. The slot keeps inputs and compressed vectors."""
+        x = entered.x
         config, stop = self.config, start + x.shape[1]
         nothing = x[:, :0].detach()
         inputs, packed = slot.get("inputs", nothing), slot.get("packed", nothing)
-        old = self._heads(self.key_value(torch.cat([packed, inputs], dim=1)))
+        old = self._heads(self.key_value(torch.cat([self._normed(packed, entered), entered.norm(inputs)], dim=1)))
         slot["inputs"] = torch.cat([inputs, x.detach()], dim=1)
         if fell := config.fallen(stop) - config.fallen(start):
-            results = self.compression(slot["inputs"][:, :fell]).detach()
+            fallen = slot["inputs"][:, :fell]
+            results = self.compression(fallen if config.compress == "raw" else entered.norm(fallen)).detach()
             slot["packed"] = _last(torch.cat([packed, results], dim=1), config.readable(stop), dim=1)
             slot["inputs"] = _last(slot["inputs"], config.held(stop), dim=1)
         else:
             slot["packed"] = packed
-        k, v = (torch.cat(parts, dim=2) for parts in zip(old, self._heads(self.key_value(x)), strict=True))
+        k, v = (torch.cat(parts, dim=2) for parts in zip(old, self._heads(self.key_value(entered.normed)), strict=True))
         return self._scored(q, k, v, self._distances(q, k, fresh=True), None)
 
-    def _within_keys(self, q: Tensor, x: Tensor, slot: dict[str, Tensor], start: int) -> Tensor:
+    def _within_keys(self, q: Tensor, entered: Unnormed, slot: dict[str, Tensor], start: int) -> Tensor:
         """The same, but the slot keeps keys and values of [compressed, memory, x], and of compressed vectors not yet
         readable.
         """
-        c, fresh, begun, stop = self.config.rate, not slot, x.detach(), start + x.shape[1]
+        c, fresh, begun, stop = self.config.rate, not slot, self._source(entered), start + q.shape[2]
         if not fresh:
             begun = torch.cat([slot["begun"], begun], dim=1)
         slot["begun"] = _last(begun, stop % c, dim=1)
-        k, v = self._heads(self.key_value(x))
+        k, v = self._heads(self.key_value(entered.normed))
         late = None
         if fresh or stop // c > start // c:
             results = self.compression(begun[:, : (stop // c - start // c) * c])
-            late = self._heads(self.key_value(results).detach())
+            late = self._heads(self.key_value(self._normed(results, entered)).detach())
         k = self._turned(slot, "k", k, None if late is None else late[0], start)
         v = self._turned(slot, "v", v, None if late is None else late[1], start)
         return self._scored(q, k, v, self._distances(q, k, fresh), None)
@@ -313,8 +371,7 @@ class CompressiveAttention(Primitive):
         return row
 
     def _distances(self, q: Tensor, k: Tensor, fresh: bool) -> Tensor:
-        most = self.config.compressed + self.config.memory + self.config.segment
-        return self.scores.remembered_distances(q.shape[2], k.shape[2], q, most=most, fresh=fresh)
+        return self.scores.remembered_distances(q.shape[2], k.shape[2], q, most=self.config.most, fresh=fresh)
 
     @classmethod
     def cost(cls, config: CompressiveAttentionConfig, shape: Shape) -> Cost:
@@ -323,20 +380,22 @@ class CompressiveAttention(Primitive):
         """
         B, T, C, S, c = shape.batch, shape.length, config.dim, config.segment, config.rate
         N = segments(T, S)
-        queries, keys = (T, T) if config.alone(T) else (S, config.compressed + config.memory + S)
+        queries, keys = (T, T) if config.alone(T) else (S, config.most)
+        normed, learned = shape.normed and not config.alone(T), config.learned
         fallen = config.fallen((N - 1) * S)
         needed = max(fallen, config.fallen(T)) if config.reconstructs else fallen
         state = 2 * C * (config.readable(T) + config.held(T) + T // c - config.fallen(T) // c) + C * (T % c)
         return (
             linear(shape, C, 3 * C, bias=False)
-            + parameters_cost(C, config.heads, share=config.share_biases)
+            + (norm_learns_cost(C, shape) if normed else Cost())
+            + parameters_cost(C, config.heads, share=config.share_biases, learned=learned)
             + compression_cost(config.compression, c, C, shape, B * needed // c)
-            + matmul(B * fallen // c, C, 2 * C, backward=1)
+            + matmul(B * fallen // c, C, 2 * C, backward=2 if normed and config.compress == "raw" else 1)
             + kept(shape, B * fallen // c * C)
-            + reading_cost(C, config.heads, shape, groups=B * N, queries=queries, keys=keys)
+            + reading_cost(C, config.heads, shape, groups=B * N, queries=queries, keys=keys, learned=learned)
             + kept(shape, 2 * B * N * keys * C)  # keys and values
             + (_loss_cost(config, shape) if config.reconstructs else Cost())
-            + linear(shape, C, C, bias=False)
+            + linear(shape, C, C, bias=config.output_bias)
             + Cost(state_bytes=B * state * shape.element_bytes)
         )
 

@@ -5,7 +5,11 @@ Formula: softmax([(q_i + u) . k_j + (q_i + v) . (R_{i-j} Wr)] / sqrt(D)) V, keys
 Dai et al. 2019, "Transformer-XL", https://arxiv.org/abs/1901.02860, sections 3.2 and 3.3. Keys and values are linear
 maps of [sg(memory), x] and queries of x, all without bias. Scores depend on content and distance (see
 `relative_scores`). The memory holds the newest `memory` inputs before the segment and is empty at first. Its inputs get
-no gradient, but Wk and Wv do.
+no gradient, but Wk and Wv do. In a residual with a norm before its blocks, the memory holds what enters the norm, as in
+the released code, so the norm learns from the keys of the memory too.
+
+The released code counts the query itself in `mem_len` where all queries read equally many positions: `same_length:
+with_query`. transformers starts with a memory of zeros, which queries read: `initial: zeros`.
 
 The T positions are cut into segments of length `segment` from the start of the sequence. So one long input gives the
 paper's recurrence, and so does a `Streams` fed segment by segment. A bidirectional block treats the whole input as one
@@ -21,25 +25,29 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from kernels.rowwise.remembered_linear import remembered_linear
 from searchspace.checks import at_least, probability
-from searchspace.contract import Context, Primitive, given
-from searchspace.cost import Cost, Shape, kept, linear
+from searchspace.contract import Context, Primitive, Unnormed, given
+from searchspace.cost import Cost, Shape, kept, linear, matmul
 from searchspace.primitives.attention.distances import check_waves
 from searchspace.primitives.attention.heads import check_heads, merge, split
 from searchspace.primitives.attention.relative_scores import (
     RelativeScores,
     cut,
+    norm_learns_cost,
     parameters_cost,
     reach_back,
     reading_cost,
+    remembered_twice,
     segments,
     windows,
 )
+from searchspace.published import Published
 from searchspace.registry import primitive
 
 
@@ -48,7 +56,9 @@ class RelativeAttentionConfig:
     """`segment`: S, number of positions in a segment; null makes one segment of the whole input.
     `memory`: M, number of earlier inputs that a segment can read.
     `clamp`: longer distances count as this one; null for no limit.
-    `same_length`: whether each query reads exactly `memory` positions before it.
+    `same_length`: whether each query reads the same number of positions: `memory` positions before it (true), or
+    `memory` positions including its own, as in the released code (with_query).
+    `initial`: what the memory holds at first: nothing, or zeros.
     `share_biases`: whether all blocks of a model share u and v.
     """
 
@@ -58,7 +68,8 @@ class RelativeAttentionConfig:
     segment: int | None = 32
     memory: int = 32
     clamp: int | None = None
-    same_length: bool = False
+    same_length: Literal[False, True, "with_query"] = False
+    initial: Literal["empty", "zeros"] = "empty"
     share_biases: bool = False
     dropout: float = 0.0
 
@@ -67,7 +78,17 @@ class RelativeAttentionConfig:
         check_waves(self.dim)
         probability(dropout=self.dropout)
         at_least(1, segment=self.segment, clamp=self.clamp)
-        at_least(0, memory=self.memory)
+        at_least(1 if self.same_length == "with_query" else 0, memory=self.memory)
+
+    @property
+    def reach(self) -> int:
+        """How far back a query reads with `same_length`."""
+        return self.memory - 1 if self.same_length == "with_query" else self.memory
+
+    @property
+    def zeros(self) -> int:
+        """The number of zeros in the memory at first."""
+        return self.memory if self.initial == "zeros" and self.causal else 0
 
     def read(self, length: int) -> int:
         """The number of positions of the current segment after `length` positions; 0 at the start of a segment."""
@@ -88,14 +109,25 @@ class RelativeAttentionConfig:
         """The number of positions that a stream keeps after `length`: those of the current segment and the memory
         before it.
         """
-        return min(length, self.memory if self.same_length else self.memory + self.read(length))
+        most = self.reach if self.same_length else self.memory + self.read(length)
+        return min(length + self.zeros, most)
 
 
 Pair = Sequence[Tensor]  # keys and values, each [B, H, positions, D]
 Distances = Callable[[int, int], Tensor]  # number of queries, number of keys -> [H, D, R]
 
 
-@primitive("relative_attention", RelativeAttentionConfig)
+@primitive(
+    "relative_attention",
+    RelativeAttentionConfig,
+    published=Published(
+        code=("kimiyoung/transformer-xl", "transformers"),
+        released={
+            "with same_length, mem_len counts the query itself": "same_length: with_query",
+            "transformers starts with a memory of zeros": "initial: zeros",
+        },
+    ),
+)
 class RelativeAttention(Primitive):
     """Attention with relative positions over segments. Streaming keeps the current segment and the memory."""
 
@@ -113,16 +145,19 @@ class RelativeAttention(Primitive):
         slot = context.slot(causal=config.causal)
         start = 0 if context.streams is None else context.streams.length
         left = config.left(start, T)
+        entered = context.before_norm(x)
         if left == T:
             whole = remembered = self._heads(self.key_value(x))
         else:
-            whole, remembered = (self._heads(y) for y in remembered_linear(x, self.key_value.weight))
+            whole, remembered = (self._heads(y) for y in remembered_twice(entered, self.key_value.weight))
         q = split(self.query(x), config.heads)
         distances: Distances = partial(self.scores.distances, like=q, causal=config.causal)
         if slot is not None:
             most = config.memory + config.segment if config.segment else None
             distances = partial(self.scores.remembered_distances, like=q, most=most, fresh=not slot or "inputs" in slot)
-            whole = self._remembered(slot, x, whole, start)
+            whole = self._remembered(slot, entered, whole, start)
+        elif config.zeros:
+            whole = _joined(self._zeros(entered), whole)
         return self.output(merge(self._read(q, whole, remembered, left, distances, context.padding)))
 
     def _heads(self, y: Tensor) -> Pair:
@@ -130,17 +165,25 @@ class RelativeAttention(Primitive):
         k, v = (split(half, self.config.heads) for half in y.chunk(2, dim=2))
         return k, v
 
-    def _remembered(self, slot: dict[str, Tensor], x: Tensor, new: Pair, start: int) -> Pair:
+    def _zeros(self, entered: Unnormed) -> Pair:
+        """Keys and values of the zeros in the memory at first: [B, H, zeros, D] each."""
+        B, _, C = entered.x.shape
+        heads = self._heads(self.key_value(entered.norm(entered.x.new_zeros(1, 1, C))))
+        k, v = (y.expand(B, -1, self.config.zeros, -1) for y in heads)
+        return k, v
+
+    def _remembered(self, slot: dict[str, Tensor], entered: Unnormed, new: Pair, start: int) -> Pair:
         """The keys and values of the stream so far and of this piece. The slot keeps those that the next piece may
-        read.
+        read, or the inputs before their norm.
         """
+        x = entered.x
         keeps_inputs = "inputs" in slot if slot else self.training
         if keeps_inputs:
-            past = slot.get("inputs", x[:, :0])
-            old = self._heads(self.key_value(past))
+            past = slot["inputs"] if slot else x.new_zeros(x.shape[0], self.config.zeros, x.shape[2])
+            old = self._heads(self.key_value(entered.norm(past)))
         else:
-            old = (slot["k"], slot["v"]) if slot else (new[0][:, :, :0], new[1][:, :, :0])
-        k, v = (torch.cat(parts, dim=2) for parts in zip(old, new, strict=True))
+            old = (slot["k"], slot["v"]) if slot else self._zeros(entered)
+        k, v = _joined(old, new)
         held = self.config.held(start + x.shape[1])
         if keeps_inputs:
             slot["inputs"] = _kept(torch.cat([past, x], dim=1), held, dim=1)
@@ -172,6 +215,9 @@ class RelativeAttention(Primitive):
         """Queries of one segment. The last keys are those of the queries themselves."""
         n, K = q.shape[2], whole[0].shape[2]
         allowed = None if padding is None else padding[:, None, None, :]
+        past = K - n
+        if allowed is not None and past:
+            allowed = F.pad(allowed, (past, 0), value=True)
         if self.config.causal and (n > 1 or self.config.same_length):
             within = padding is None and not self.config.same_length  # then all earlier keys are read
             near = self._near(n, n if within else K, q.device)[None, None]
@@ -203,24 +249,32 @@ class RelativeAttention(Primitive):
     def _near(self, queries: int, keys: int, device: torch.device) -> Tensor:
         """[n, K], True where the key is not after the query and, with `same_length`, not too far before it."""
         back = reach_back(queries, keys, device)
-        return (back >= 0) & (back <= self.config.memory) if self.config.same_length else back >= 0
+        return (back >= 0) & (back <= self.config.reach) if self.config.same_length else back >= 0
 
     @classmethod
     def cost(cls, config: RelativeAttentionConfig, shape: Shape) -> Cost:
         """Every key of a window is counted, including masked ones."""
         B, T, C = shape.batch, shape.length, config.dim
         whole = config.left(0, T) == T
-        S, M = (T, 0) if whole or config.segment is None else (config.segment, config.memory)
+        S, M = (T, config.zeros) if whole or config.segment is None else (config.segment, config.memory)
         groups = B * segments(T, S)
         held = config.held(T) if config.causal else 0
         return (
             linear(shape, C, 3 * C, bias=False)
+            + (norm_learns_cost(C, shape) if shape.normed and not whole else Cost())
+            + (matmul(1, C, 2 * C, backward=2 if shape.normed else 1) if config.zeros else Cost())
             + parameters_cost(C, config.heads, share=config.share_biases)
             + reading_cost(C, config.heads, shape, groups=groups, queries=S, keys=M + S, causal=config.causal)
             + kept(shape, 2 * groups * (M + S) * C)  # keys and values
             + linear(shape, C, C, bias=False)
             + Cost(state_bytes=2 * B * held * C * shape.element_bytes)
         )
+
+
+def _joined(old: Pair, new: Pair) -> Pair:
+    """Keys and values of both, one after the other."""
+    k, v = (torch.cat(parts, dim=2) for parts in zip(old, new, strict=True))
+    return k, v
 
 
 def _kept(y: Tensor, length: int, dim: int) -> Tensor:

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from kernels.rowwise.remembered_linear import remembered_linear
+from searchspace.contract import Unnormed
 from searchspace.cost import Cost, Shape, common, kept, matmul
 from searchspace.primitives.attention.distances import columns, falling, relative_shift, waves
 from searchspace.sharing import shared
@@ -26,11 +28,24 @@ CPU_SCORES = 2**18
 
 
 class RelativeScores(nn.Module):
-    """The parameters u, v and W_r of one block. With `share`, all blocks of a model have the same u and v."""
+    """The parameters u, v and W_r of one block. With `share`, all blocks of a model have the same u and v.
 
-    def __init__(self, dim: int, heads: int, *, clamp: int | None, share: bool) -> None:
+    learned: number of distances that have a learned vector each, in place of W_r R; then there are no u and v, and
+    blocks share the vectors. None for waves.
+    """
+
+    def __init__(self, dim: int, heads: int, *, clamp: int | None, share: bool, learned: int | None = None) -> None:
         super().__init__()
-        self.heads, self.clamp = heads, clamp
+        self.heads, self.clamp, self.table = heads, clamp, None
+        self.content_bias = self.position_bias = self.distance = None
+        self._table: Tensor | None = None
+        if learned is not None:
+
+            def table() -> nn.Parameter:
+                return nn.Parameter(torch.zeros(heads, learned, dim // heads))
+
+            self.table = shared(_table_key(dim, heads, learned), table) if share else table()  # the farthest first
+            return
 
         def bias() -> nn.Parameter:
             return nn.Parameter(INITIAL_STD * torch.randn(heads, 1, dim // heads))
@@ -38,7 +53,6 @@ class RelativeScores(nn.Module):
         self.content_bias = shared(_key("content", dim, heads), bias) if share else bias()  # u
         self.position_bias = shared(_key("position", dim, heads), bias) if share else bias()  # v
         self.distance = nn.Linear(dim, dim, bias=False)  # W_r
-        self._table: Tensor | None = None
 
     def forward(
         self, q: Tensor, k: Tensor, v: Tensor, r: Tensor, allowed: Tensor | None, *, dropout: float, may_be_empty: bool
@@ -89,11 +103,10 @@ class RelativeScores(nn.Module):
     ) -> Tensor:
         (G, H, n, D), K = q.shape, k.shape[2]
         scale = D**-0.5
-        u, w = self.content_bias[heads], self.position_bias[heads]
-        heads_first = torch.add(w[:, None] * scale, q.transpose(0, 1), alpha=scale)  # [H, G, n, D]
+        heads_first = _added(self.position_bias, heads, q, scale).transpose(0, 1)  # [H, G, n, D]
         by_distance = torch.bmm(heads_first.flatten(1, 2), r).view(H, G, n, -1)
         scores = relative_shift(by_distance, K).transpose(0, 1)  # [G, H, n, K]
-        content = torch.add(u * scale, q, alpha=scale)
+        content = _added(self.content_bias, heads, q, scale)
         # A segment of 128, memory 3800, 10 heads of 41, float32, one core: adding the content scores inside the matrix
         # product saves 3.1 ms, and multiplying values by weights in this order, with long rows, saves 1.6 ms. With one
         # query or with gradients both are slower.
@@ -137,6 +150,10 @@ class RelativeScores(nn.Module):
 
     def _projected(self, largest: int, count: int, device: torch.device) -> Tensor:
         distances = falling(largest, count, device)
+        if self.table is not None:  # a distance below 0, which the shift needs, is never read
+            last = self.table.shape[1] - 1
+            return self.table[:, last - distances.clamp(min=0)].transpose(1, 2)
+        assert self.distance is not None
         if self.clamp is not None:
             distances = distances.clamp(-self.clamp, self.clamp)
         r = self.distance(waves(distances, self.distance.in_features, self.distance.weight.dtype))
@@ -147,8 +164,31 @@ def _key(bias: str, dim: int, heads: int) -> Hashable:
     return ("relative_scores", bias, dim, heads)
 
 
-def parameters_cost(dim: int, heads: int, *, share: bool) -> Cost:
-    """The parameters u, v and W_r."""
+def _table_key(dim: int, heads: int, learned: int) -> Hashable:
+    return ("relative_scores", "table", dim, heads, learned)
+
+
+def _added(bias: Tensor | None, heads: slice, q: Tensor, scale: float) -> Tensor:
+    """(q + bias) * scale; q: [G, H, n, D], bias: [all heads, 1, D] or None -> [G, H, n, D]."""
+    return q * scale if bias is None else torch.add(bias[heads] * scale, q, alpha=scale)
+
+
+def remembered_twice(entered: Unnormed, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Keys and values of the input of a block as they are read now, and as a memory without gradients to the input.
+
+    entered: the input, and what a norm made it from: [B, T, C]. The norm gets a gradient from the memory too. weight:
+    [2 C, C] -> [B, T, 2 C] each.
+    """
+    behind = None
+    if entered.module is not None and torch.is_grad_enabled():
+        behind = entered.norm(entered.x.detach())
+    return remembered_linear(entered.normed, weight, behind)
+
+
+def parameters_cost(dim: int, heads: int, *, share: bool, learned: int | None = None) -> Cost:
+    """The parameters u, v and W_r, or a table of `learned` distances."""
+    if learned is not None:
+        return common(_table_key(dim, heads, learned), learned * dim) if share else Cost(parameters=learned * dim)
     biases = Cost(parameters=2 * dim)
     if share:
         biases = common(_key("content", dim, heads), dim) + common(_key("position", dim, heads), dim)
@@ -156,21 +196,36 @@ def parameters_cost(dim: int, heads: int, *, share: bool) -> Cost:
 
 
 def reading_cost(
-    dim: int, heads: int, shape: Shape, *, groups: int, queries: int, keys: int, causal: bool = True
+    dim: int,
+    heads: int,
+    shape: Shape,
+    *,
+    groups: int,
+    queries: int,
+    keys: int,
+    causal: bool = True,
+    learned: int | None = None,
 ) -> Cost:
     """The cost of one call of `RelativeScores`, distances included. groups: number of groups with `queries` and `keys`
-    each.
+    each. learned: number of learned vectors, or None.
     """
     R, D = columns(queries, keys, causal=causal), dim // heads
     rows, pairs = groups * queries, groups * queries * keys
+    vectors = kept(shape, R * dim)
+    if learned is None:
+        vectors += matmul(R, dim, dim, backward=1) + kept(shape, R * dim)  # the waves and their projection
     return (
-        matmul(R, dim, dim, backward=1)
-        + kept(shape, 2 * R * dim)  # the waves and their projection
+        vectors
         + matmul(rows, D, R, count=heads)
         + matmul(queries, D, 2 * keys, count=groups * heads)
         + kept(shape, 2 * rows * dim + heads * pairs)  # queries with each bias; weights
         + Cost(activation_bytes=pairs)  # the mask
     )
+
+
+def norm_learns_cost(dim: int, shape: Shape) -> Cost:
+    """The gradient that a norm before the block gets from the keys and values of a memory: one more product."""
+    return Cost(training_flops=matmul(shape.rows, dim, 2 * dim).flops)
 
 
 def segments(T: int, segment: int) -> int:

@@ -21,6 +21,20 @@ def test_equals_its_definition(shape, read):
     torch.testing.assert_close(results[0], results[1], atol=1e-12, rtol=1e-12)
 
 
+def test_a_memory_behind_a_norm_has_a_gradient_of_its_own():
+    torch.default_generator.manual_seed(0)
+    x = torch.randn(2, 5, 4, dtype=torch.float64, requires_grad=True)
+    behind = x.detach().clone().requires_grad_()
+    weight = torch.randn(6, 4, dtype=torch.float64, requires_grad=True)
+    factors = torch.randn(2, 2, 5, 6, dtype=torch.float64)
+    results = []
+    for function in (remembered_linear, remembered_linear_reference):
+        outs = function(x, weight, behind)
+        total = (torch.stack(outs) * factors).sum()
+        results.append((*outs, *torch.autograd.grad(total, (x, weight, behind))))
+    torch.testing.assert_close(results[0], results[1], atol=1e-12, rtol=1e-12)
+
+
 def test_computes_no_gradient_that_nobody_wants():
     x, weight = torch.randn(3, 4), torch.randn(6, 4, requires_grad=True)
     present, memory = remembered_linear(x, weight)

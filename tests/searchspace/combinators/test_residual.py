@@ -3,8 +3,9 @@ import torch
 
 from searchspace.contract import Context, Given
 from searchspace.cost import Shape
+from searchspace.language import schema
 from searchspace.registry import configure
-from searchspace.testing import kept_bytes
+from searchspace.testing import count_flops, kept_bytes
 from searchspace.tree import Block
 
 DIM = 8
@@ -62,6 +63,51 @@ def test_several_blocks_make_one_branch() -> None:
     module, x = residual(norm=Block("none", {}), of=(feed_forward, feed_forward)), torch.randn(1, 3, DIM)
     first, second = module.of
     torch.testing.assert_close(module(x, Context()), x + second(first(x, Context()), Context()))
+
+
+MEMORY = Block("relative_attention", {"heads": 2, "segment": 4, "memory": 4})
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        Block("residual", {"of": (MEMORY, MEMORY)}),
+        Block("residual", {"order": "stream", "of": (Block("compressive_attention", {"segment": 4, "memory": 4}),)}),
+        Block("residual", {"order": "post", "of": (MEMORY,)}),
+        Block("residual", {"norm": Block("none", {}), "of": (MEMORY,)}),
+        Block("residual", {"of": (Block("parallel", {"of": ((MEMORY,), (MEMORY,))}),)}),
+        Block("residual", {"of": (Block("repeat", {"times": 2, "share_weights": True, "of": (MEMORY,)}),)}),
+        Block("reversible", {"of": ((MEMORY,), (MEMORY,)), "norm": Block("rms_norm", {})}),
+    ],
+    ids=lambda tree: str(tree.fields.get("order", tree.name)),
+)
+def test_a_memory_of_what_enters_the_norm_costs_what_is_declared(tree: Block) -> None:
+    configured = configure(schema.complete(tree), Given(dim=DIM, causal=True))
+    block, x = configured.build(), torch.randn(2, 11, DIM, requires_grad=True)
+
+    def loss() -> torch.Tensor:
+        context = Context()
+        return block(x, context).sum() + context.loss()
+
+    cost = configured.cost(Shape(batch=2, length=11))
+    assert (cost.flops, cost.training_flops) == count_flops(loss)
+
+
+def test_only_the_first_block_finds_what_was_normed() -> None:
+    found = []
+
+    class Looks(torch.nn.Module):
+        def forward(self, x: torch.Tensor, context: Context) -> torch.Tensor:
+            found.append(context.before_norm(x))
+            return x + 1
+
+    module, x, context = residual(), torch.randn(1, 3, DIM), Context()
+    module.of[0] = Looks()
+    module.of.append(Looks())
+    module(x, context)
+    assert found[0].x is x and found[0].module is module.norm
+    assert found[1].x is found[1].normed and found[1].module is None
+    assert context.unnormed is None
 
 
 @pytest.mark.parametrize(("fields", "message"), [({"dropout": 1.0}, "dropout"), ({"of": ()}, "at least one block")])

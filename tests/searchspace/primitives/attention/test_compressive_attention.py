@@ -4,10 +4,15 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from searchspace.contract import Context, Streams
+from searchspace.contract import Context, Given, Streams
 from searchspace.cost import Shape
+from searchspace.language import schema
+from searchspace.model.architecture import Architecture
+from searchspace.model.build import build, cost
 from searchspace.primitives.attention.compressive_attention import CompressiveAttention, CompressiveAttentionConfig
 from searchspace.primitives.attention.relative_attention import RelativeAttention, RelativeAttentionConfig
+from searchspace.registry import configure
+from searchspace.tree import Block
 
 
 def _waves(distance, C):
@@ -39,30 +44,46 @@ def _attended(block, q, keys, values):
     return (weights * torch.stack([(Wv @ y).view(H, -1) for y in values])).sum(0).flatten()
 
 
-def _plain(block, x, padding=None):
-    """(out, the mean of the squared errors of reconstruction or None)."""
+def _by_distance(block, q, distance):
+    """The part of the scores of one query, [H, D], that depends on the distance: [H]."""
+    if block.config.distances == "learned":  # the vector of distance 0 is the last one
+        return (q * block.scores.table[:, -1 - distance]).sum(1)
+    v = block.scores.position_bias[:, 0]
+    return ((q + v) * (block.scores.distance.weight @ _waves(distance, q.numel())).view(q.shape)).sum(1)
+
+
+def _plain(block, x, padding=None, norm=None, constant=None):
+    """(out, the mean of the squared errors of reconstruction or None).
+
+    x is what enters `norm`; `constant` is the same norm with constant parameters.
+    """
+    norm, constant = norm or (lambda y: y), constant or (lambda y: y)
+    raw = block.config.compress == "raw"
     config, (B, T, C) = block.config, x.shape
     H, D = config.heads, C // config.heads
     Wk, Wv = block.key_value.weight.chunk(2)
-    u, v = block.scores.content_bias[:, 0], block.scores.position_bias[:, 0]
+    learned = config.distances == "learned"
+    u = torch.zeros(H, D) if learned else block.scores.content_bias[:, 0]
     rows, errors = [], []
     for b in range(B):
         memory, packed = [], []  # of (state, whether it is real)
         for start in range(0, T, config.segment):
             places = range(start, min(T, start + config.segment))
             own = [(x[b, t], padding is None or bool(padding[b, t])) for t in places]
-            before = packed + memory
-            for i, (state, _) in enumerate(own):
+            before = [(norm(y) if raw else y, there) for y, there in packed] + [(norm(y), there) for y, there in memory]
+            normed = [(norm(y), there) for y, there in own]
+            for i, (state, _) in enumerate(normed):
                 keys = [
-                    (key, len(before) + i - index) for index, (key, there) in enumerate(before + own[: i + 1]) if there
+                    (key, len(before) + i - index)
+                    for index, (key, there) in enumerate(before + normed[: i + 1])
+                    if there
                 ]
                 if not keys:
                     rows.append(torch.zeros(C, dtype=x.dtype))
                     continue
                 q = (block.query.weight @ state).view(H, D)
                 scores = [
-                    ((q + u) * (Wk @ key).view(H, D)).sum(1)
-                    + ((q + v) * (block.scores.distance.weight @ _waves(distance, C)).view(H, D)).sum(1)
+                    ((q + u) * (Wk @ key).view(H, D)).sum(1) + _by_distance(block, q, distance)
                     for key, distance in keys
                 ]
                 weights = (torch.stack(scores) / D**0.5).softmax(0)
@@ -73,18 +94,21 @@ def _plain(block, x, padding=None):
             memory += [(state.detach(), there) for state, there in own]
             fallen = memory[: max(0, len(memory) - config.memory)]
             memory = memory[len(fallen) :]
+            leaving = fallen if raw else [(constant(y), there) for y, there in fallen]
             new = [
-                _compressed(block, *zip(*fallen[i : i + config.rate], strict=True))
+                _compressed(block, *zip(*leaving[i : i + config.rate], strict=True))
                 for i in range(0, len(fallen), config.rate)
             ]
             packed = (packed + [(state.detach(), there) for state, there in new])[-config.compressed :]
             if fallen:
-                old, less = ([state for state, there in row if there] for row in (fallen, new))
+                old = [constant(state) for state, there in fallen if there]
+                less = [constant(state) if raw else state for state, there in new if there]
                 for state, there in own:
                     if there:
-                        ends = [_attended(block, state.detach(), y, y) if y else torch.zeros(C) for y in (old, less)]
+                        h = constant(state.detach())
+                        ends = [_attended(block, h, y, y) if y else torch.zeros(C) for y in (old, less)]
                         errors.append((ends[0] - ends[1]).square().mean())
-    out = F.linear(torch.stack(rows).view(B, T, C), block.output.weight)
+    out = F.linear(torch.stack(rows).view(B, T, C), block.output.weight, block.output.bias)
     return out, torch.stack(errors).mean() if errors else None
 
 
@@ -93,8 +117,8 @@ def _block(**fields):
     fields = {"dim": 8, "heads": 2, "segment": 4, "memory": 4, "compressed": 3, **fields}
     block = CompressiveAttention(CompressiveAttentionConfig(**fields)).double()
     with torch.no_grad():
-        for bias in (block.scores.content_bias, block.scores.position_bias):
-            bias.copy_(torch.randn_like(bias))
+        for parameter in block.scores.parameters():
+            parameter.copy_(torch.randn_like(parameter))
     return block.eval()
 
 
@@ -116,6 +140,8 @@ def _x(length, batch=2):
         {"segment": 2, "memory": 8, "reconstruction_weight": 0.3},
         {"segment": 6, "memory": 6, "rate": 3},
         {"reconstruction_weight": 0.01},
+        {"distances": "learned", "output_bias": True},  # lucidrains/compressive-transformer-pytorch
+        {"distances": "learned", "memory": 6, "compression": "mean"},
     ],
     ids=str,
 )
@@ -138,6 +164,78 @@ def test_equals_its_algorithm_with_its_loss_and_all_gradients(length, padded, fi
     inputs = [x, *block.parameters()]
     gradients = [torch.autograd.grad(total, inputs, materialize_grads=True) for total in totals]
     torch.testing.assert_close(*gradients, atol=1e-9, rtol=1e-9)
+
+
+def _behind_a_norm(**fields):
+    torch.default_generator.manual_seed(1)
+    of = Block("compressive_attention", {"heads": 2, "segment": 4, "memory": 4, "compressed": 3, **fields})
+    tree = schema.complete(Block("residual", {"norm": Block("layer_norm", {}), "of": (of,)}))
+    residual = configure(tree, Given(dim=8, causal=True)).build().double().eval()
+    with torch.no_grad():
+        for parameter in [*residual.norm.parameters(), *residual.of[0].scores.parameters()]:
+            parameter.copy_(torch.randn_like(parameter))
+    return residual
+
+
+def _read_behind_a_norm(residual, x, padding=None):
+    gain, bias = residual.norm.parameters()
+
+    def norm(y):
+        return F.layer_norm(y, (8,), gain, bias)
+
+    def constant(y):
+        return F.layer_norm(y, (8,), gain.detach(), bias.detach())
+
+    out, error = _plain(residual.of[0], x, padding, norm, constant)
+    return x + out, error
+
+
+@pytest.mark.parametrize("compress", ["normed", "raw"])
+@pytest.mark.parametrize("fields", [{}, {"memory": 6, "rate": 1}, {"compression": "max", "memory": 0}], ids=str)
+@pytest.mark.parametrize("padded", [False, True])
+def test_behind_a_norm_the_memory_holds_what_enters_it(compress, fields, padded):
+    """`raw` is labml's form: the norm comes after the compression, and is constant in the loss."""
+    residual, x = _behind_a_norm(compress=compress, **fields), _x(19).requires_grad_()
+    padding = torch.rand(2, 19) < 0.7 if padded else None
+    context = Context(padding=padding)
+    found, (expected, error) = residual(x, context), _read_behind_a_norm(residual, x, padding)
+    weights = torch.randn_like(x) * (1 if padding is None else padding[:, :, None])
+    torch.testing.assert_close(found * (weights != 0), expected * (weights != 0), atol=1e-9, rtol=1e-9)
+    totals = [(out * weights).sum() for out in (found, expected)]
+    if context.losses:
+        totals = [totals[0] + context.loss(), totals[1] + error]
+    inputs = [x, *residual.parameters()]
+    gradients = [torch.autograd.grad(total, inputs, materialize_grads=True) for total in totals]
+    torch.testing.assert_close(*gradients, atol=1e-9, rtol=1e-9)
+
+
+@pytest.mark.parametrize("compress", ["normed", "raw"])
+def test_pieces_of_training_behind_a_norm_are_one_long_input(compress):
+    residual, x = _behind_a_norm(compress=compress, memory=6).train(), _x(24).requires_grad_()
+    weights, context = torch.randn_like(x), Context()
+    whole, (fed, losses, _) = residual(x, context), _fed(residual, x, [4] * 6)
+    torch.testing.assert_close(fed, whole, atol=1e-12, rtol=1e-12)
+    own = list(residual.of[0].compression.parameters())
+    inputs = [x, *residual.norm.parameters(), residual.of[0].key_value.weight]
+    gradients = [torch.autograd.grad((out * weights).sum(), inputs) for out in (fed, whole)]
+    torch.testing.assert_close(*gradients, atol=1e-12, rtol=1e-12)
+    gradients = [torch.autograd.grad(one, own) for one in (torch.stack(losses).mean(), context.loss())]
+    torch.testing.assert_close(*gradients, atol=1e-12, rtol=1e-12)
+    for train in (True, False):
+        with torch.no_grad():
+            streamed, _, _ = _fed(residual.train(train), x, [1, 1, 5, 1, 9, 7])
+        torch.testing.assert_close(streamed, whole, atol=1e-12, rtol=1e-12)
+
+
+def test_layers_share_their_learned_distances_if_told_to():
+    text = "kind: decoder\nwidth: 8\nvocabulary: 5\nposition: none\nbody: {{repeat: {{times: 3, of: {of}}}}}\n"
+    sizes = {}
+    for share in ("true", "false"):
+        of = f"{{compressive_attention: {{heads: 2, distances: learned, share_biases: {share}}}}}"
+        architecture = Architecture.parse(text.format(of=of))
+        sizes[share] = cost(architecture).parameters
+        assert sizes[share] == sum(parameter.numel() for parameter in build(architecture).parameters())
+    assert sizes["false"] - sizes["true"] == 2 * 48 * 8
 
 
 def test_the_task_teaches_everything_but_the_compression_and_the_loss_nothing_else():
@@ -199,8 +297,9 @@ def test_training_segment_by_segment_is_training_on_one_long_input(pieces, memor
 
 @pytest.mark.parametrize("train", [False, True])
 @pytest.mark.parametrize("kind", ["convolution", "mean", "max"])
-def test_ragged_pieces_read_what_one_long_input_does(kind, train):
-    block, x = _block(compression=kind, memory=6, segment=6).train(train), _x(47)
+@pytest.mark.parametrize("distances", ["waves", "learned"])
+def test_ragged_pieces_read_what_one_long_input_does(kind, train, distances):
+    block, x = _block(compression=kind, memory=6, segment=6, distances=distances).train(train), _x(47)
     with torch.no_grad():
         found, losses, streams = _fed(block, x, [1, 1, 1, 3, 7, 1, 13, 1, 1, 18])
         torch.testing.assert_close(found, block(x, Context()), atol=1e-12, rtol=1e-12)

@@ -6,13 +6,16 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from searchspace import zoo
-from searchspace.contract import Context, Streams
+from searchspace.contract import Context, Given, Streams
 from searchspace.cost import Shape
+from searchspace.language import schema
 from searchspace.model.architecture import Architecture
 from searchspace.model.build import build, cost
 from searchspace.primitives.attention import relative_scores
 from searchspace.primitives.attention.relative_attention import RelativeAttention, RelativeAttentionConfig
 from searchspace.primitives.attention.relative_scores import RelativeScores
+from searchspace.registry import configure
+from searchspace.tree import Block
 
 
 def _readable(config, t, T):
@@ -21,8 +24,11 @@ def _readable(config, t, T):
         return list(range(T)), []
     segment = config.segment or T
     start = t - t % segment
-    own, memory = list(range(start, t + 1)), list(range(max(0, start - config.memory), start))
-    if config.same_length:
+    first = -config.memory if config.initial == "zeros" else 0  # places before 0 hold zeros
+    own, memory = list(range(start, t + 1)), list(range(max(first, start - config.memory), start))
+    if config.same_length == "with_query":  # mem_len of the released code counts the query itself
+        own, memory = ([j for j in places if t - j < config.memory] for places in (own, memory))
+    elif config.same_length:
         own, memory = ([j for j in places if t - j <= config.memory] for places in (own, memory))
     return own, memory
 
@@ -32,7 +38,9 @@ def _waves(distance, C):
     return torch.cat([angles.sin(), angles.cos()])
 
 
-def _plain(block, x, padding=None):
+def _plain(block, x, padding=None, norm=None):
+    """x is what enters `norm`, as in the released code, which norms memory and input together."""
+    norm = norm or (lambda state: state)
     config, (B, T, C) = block.config, x.shape
     H, D = config.heads, C // config.heads
     Wk, Wv = block.key_value.weight.chunk(2)
@@ -41,12 +49,13 @@ def _plain(block, x, padding=None):
     for b in range(B):
         for t in range(T):
             own, memory = _readable(config, t, T)
-            real = [(j, j in memory) for j in memory + own if padding is None or padding[b, j]]
+            real = [(j, j in memory) for j in memory + own if padding is None or j < 0 or padding[b, j]]
             if not real:
                 rows.append(torch.zeros(C, dtype=x.dtype))
                 continue
-            states = [x[b, j].detach() if remembered else x[b, j] for j, remembered in real]
-            q = (block.query.weight @ x[b, t]).view(H, D)
+            kept = torch.cat([x[b].detach(), x.new_zeros(config.memory, C)])  # places before 0 are at its end
+            states = [norm(kept[j] if remembered else x[b, j]) for j, remembered in real]
+            q = (block.query.weight @ norm(x[b, t])).view(H, D)
             scores = []
             for (j, _), state in zip(real, states, strict=True):
                 distance = t - j
@@ -86,6 +95,12 @@ def _x(length, batch=2):
         {"segment": 4, "memory": 6, "same_length": True},
         {"segment": None, "memory": 3, "same_length": True},
         {"segment": 4, "memory": 0, "same_length": True},
+        {"segment": 4, "memory": 6, "same_length": "with_query"},
+        {"segment": None, "memory": 3, "same_length": "with_query"},
+        {"segment": 3, "memory": 1, "same_length": "with_query"},
+        {"segment": 4, "memory": 3, "initial": "zeros"},
+        {"segment": None, "memory": 5, "initial": "zeros"},
+        {"segment": 4, "memory": 6, "initial": "zeros", "same_length": "with_query"},
         {"segment": 4, "memory": 6, "clamp": 3},
         {"causal": False},
         {"causal": False, "clamp": 2},
@@ -130,6 +145,64 @@ def test_no_gradient_reaches_the_memory_but_its_keys_train():
     assert not torch.allclose(alone, y[:, 4:])
 
 
+def _behind_a_norm(name, **fields):
+    """A residual that norms before a block, with a gain and a bias that matter."""
+    torch.default_generator.manual_seed(1)
+    of = Block("relative_attention", {"heads": 2, **fields})
+    tree = schema.complete(Block("residual", {"norm": Block(name, {}), "of": (of,)}))
+    residual = configure(tree, Given(dim=8, causal=True)).build().double().eval()
+    with torch.no_grad():
+        for parameter in [*residual.norm.parameters(), *residual.of[0].scores.parameters()]:
+            parameter.copy_(torch.randn_like(parameter))
+    return residual
+
+
+@pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"segment": 4, "memory": 6},
+        {"segment": 3, "memory": 3, "initial": "zeros"},
+        {"segment": 4, "memory": 6, "same_length": "with_query"},
+    ],
+    ids=str,
+)
+def test_behind_a_norm_the_memory_holds_what_enters_it(agrees, name, fields):
+    """kimiyoung/transformer-xl with pre_lnorm: memory and input are normed together, inside the layer."""
+    residual, x = _behind_a_norm(name, **fields), _x(11)
+
+    def plain(x):
+        return x + _plain(residual.of[0], x, norm=lambda state: residual.norm(state, Context()))
+
+    agrees(residual, plain, x)
+
+
+def test_the_norm_learns_from_the_keys_of_the_memory():
+    """The memory of the normed inputs gave its gain a gradient that was wrong by a third and more."""
+    residual, x = _behind_a_norm("layer_norm", segment=4, memory=8), _x(12)
+    weights = torch.randn(2, 4, 8, dtype=torch.float64)
+    (found,) = torch.autograd.grad((residual(x, Context())[:, 8:] * weights).sum(), residual.norm.gain)
+    normed = residual.norm(x, Context())
+    apart = residual.of[0](normed, Context())  # as a block that is not told of the norm
+    (without,) = torch.autograd.grad((apart[:, 8:] * weights).sum(), residual.norm.gain)
+    assert (found - without).norm() > 0.3 * found.norm()
+
+
+@pytest.mark.parametrize("initial", ["empty", "zeros"])
+def test_pieces_of_training_behind_a_norm_are_one_long_input(initial):
+    residual, x = _behind_a_norm("layer_norm", segment=4, memory=6, initial=initial).train(), _x(20).requires_grad_()
+    weights, inputs = torch.randn_like(x), [x, *residual.parameters()]
+    for pieces in ([4] * 5, [8, 4, 8]):
+        whole, (fed, streams) = residual(x, Context()), _fed(residual, x, pieces)
+        torch.testing.assert_close(fed, whole, atol=1e-12, rtol=1e-12)
+        gradients = [torch.autograd.grad((out * weights).sum(), inputs) for out in (fed, whole)]
+        torch.testing.assert_close(gradients[0], gradients[1], atol=1e-12, rtol=1e-12)
+        torch.testing.assert_close(streams.slots[0]["inputs"], x[:, -6:].detach(), atol=0, rtol=0)
+    with torch.no_grad():
+        streamed, _ = _fed(residual.eval(), x, [3, 1, 9, 7])
+    torch.testing.assert_close(streamed, whole, atol=1e-12, rtol=1e-12)
+
+
 def _fed(block, x, pieces):
     streams, outs = Streams(), []
     for piece in x.split(pieces, dim=1):
@@ -150,10 +223,11 @@ def test_training_segment_by_segment_gives_the_gradients_of_one_long_input(piece
     assert {name: state.shape for name, state in streams.slots[0].items()} == {"inputs": (2, 6, 8)}
 
 
-@pytest.mark.parametrize("same_length", [False, True])
+@pytest.mark.parametrize("initial", ["empty", "zeros"])
+@pytest.mark.parametrize("same_length", [False, True, "with_query"])
 @pytest.mark.parametrize("segment", [4, None])
-def test_reads_in_pieces_from_one_table_of_distances(segment, same_length):
-    block = _block(segment=segment, memory=5, same_length=same_length)
+def test_reads_in_pieces_from_one_table_of_distances(segment, same_length, initial):
+    block = _block(segment=segment, memory=5, same_length=same_length, initial=initial)
     with torch.no_grad():
         for batch in (1, 3):
             x = _x(40, batch)
@@ -161,7 +235,7 @@ def test_reads_in_pieces_from_one_table_of_distances(segment, same_length):
             torch.testing.assert_close(found, block(x, Context()), atol=1e-12, rtol=1e-12)
         block.scores.distance.weight.data.mul_(2)  # a new stream makes a new table
         torch.testing.assert_close(_fed(block, x, [1] * 40)[0], block(x, Context()), atol=1e-12, rtol=1e-12)
-    held = 5 if same_length or segment else 40
+    held = {False: 5 if segment else 45 if initial == "zeros" else 40, True: 5, "with_query": 4}[same_length]
     assert {name: state.shape for name, state in streams.slots[0].items()} == dict.fromkeys("kv", (3, 2, held, 4))
 
 
@@ -220,6 +294,7 @@ def test_says_what_does_not_fit():
         ({"dim": 9, "heads": 3}, "dim must be even, but got 9"),
         ({"segment": 0}, "segment must be at least 1, but got 0"),
         ({"memory": -1}, "memory must be at least 0, but got -1"),
+        ({"memory": 0, "same_length": "with_query"}, "memory must be at least 1, but got 0"),
         ({"clamp": 0}, "clamp must be at least 1, but got 0"),
         ({"dropout": 1.0}, "dropout must lie in"),
     ):
