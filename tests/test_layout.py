@@ -64,21 +64,18 @@ def name(path: Path) -> str:
 
 def imported(tree: ast.Module) -> Iterator[str]:
     """The dotted names that a module imports: modules, and what may be modules of packages."""
-    quoted = {
-        id(node)
-        for block in ast.walk(tree)
-        if isinstance(block, ast.If) and "TYPE_CHECKING" in ast.dump(block.test)
-        for statement in block.body
-        for node in ast.walk(statement)
-    }
-    for node in ast.walk(tree):
-        if id(node) in quoted:
-            continue
+    left = [tree]
+    while left:
+        node = left.pop()
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             yield node.module
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            left += node.orelse
+        elif not isinstance(node, ast.expr):  # no expression holds an import
+            left += ast.iter_child_nodes(node)
 
 
 RAISES = re.compile(r"\b[Rr]aises?\b")

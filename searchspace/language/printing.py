@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Any
 
 import yaml
@@ -49,8 +50,16 @@ def scalar(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, int):
         return str(value)
-    if isinstance(value, float):
-        return yaml.safe_dump(value).removesuffix("...\n").strip()
+    return _number(repr(value)) if isinstance(value, float) else _text(value)
+
+
+@lru_cache(maxsize=4096)  # a space has thousands of scalars, most of them equal
+def _number(digits: str) -> str:
+    return yaml.safe_dump(float(digits)).removesuffix("...\n").strip()
+
+
+@lru_cache(maxsize=4096)
+def _text(value: str) -> str:
     plain = yaml.safe_dump(value, width=10**6, allow_unicode=True).removesuffix("...\n").strip()
     # PyYAML reads y and n as text, other readers as booleans.
     if "\n" in plain or value.lower() in ("y", "n"):
@@ -142,17 +151,21 @@ def _lines(value: Any, indent: str, *, top: bool = False) -> list[str]:
     entries = [("-", item) for item in value] if isinstance(value, list) else [(f"{k}:", v) for k, v in value.items()]
     for head, item in entries:
         tag, body = (f" {item.tag}", item.value) if isinstance(item, _Tagged) else ("", item)
-        flat = _flow(item)
-        fits = len(indent) + len(head) + 1 + len(flat) <= WIDTH and _is_small(item, top=top)
         opens = head == "-" and isinstance(item, dict)  # `- name: ...` rather than `- {name: ...}`
-        if not isinstance(body, (dict, list)) or not body or (fits and not opens):
-            lines.append(f"{indent}{head} {flat}")
+        scalar_or_empty = not isinstance(body, (dict, list)) or not body
+        if scalar_or_empty or (not opens and _is_small(item, top=top) and _fits(item, len(indent) + len(head) + 1)):
+            lines.append(f"{indent}{head} {_flow(item)}")
         elif head == "-" and not tag:
             inner = _lines(body, indent + "  ")
             lines += [f"{indent}- {inner[0].lstrip()}", *inner[1:]]
         else:
             lines += [f"{indent}{head}{tag}", *_lines(body, indent + "  ")]
     return lines
+
+
+def _fits(value: Any, before: int) -> bool:
+    """Whether `value` on one line, behind `before` characters, is narrow enough."""
+    return before + len(_flow(value)) <= WIDTH
 
 
 def _flow(value: Any) -> str:
@@ -174,7 +187,7 @@ def _is_small(value: Any, *, top: bool = False) -> bool:
 def _depth(value: Any) -> int:
     match value:
         case _Tagged():
-            return _depth(value.value) if _depth(value.value) > 1 else 0  # `!choice [2, 4]` reads like a scalar
+            return depth if (depth := _depth(value.value)) > 1 else 0  # `!choice [2, 4]` reads like a scalar
         case dict():
             return 1 + max(map(_depth, value.values()), default=0)
         case list():
