@@ -46,15 +46,12 @@ def _plain(block, x, causal, padding=None):
         for h in range(config.heads):
             phi_q, phi_k = _phi(block, q[b, :, h], h), _phi(block, k[b, :, h], h)
             for i in range(T):
-                may = [j for j in range(i + 1 if causal else T) if padding is None or padding[b, j]]
-                total, summed = x.new_zeros(()), x.new_zeros(D)
-                passed = x.new_ones(())  # the product of the gates between j and i
-                for j in reversed(may):
-                    weight = phi_q[i] @ phi_k[j]
-                    if gates is not None:
-                        weight = weight * (1 - gates[b, j, h]) * passed
-                        passed = passed * gates[b, j, h]
-                    total, summed = total + weight, summed + weight * v[b, j, h]
+                may = torch.tensor([j for j in range(i + 1 if causal else T) if padding is None or padding[b, j]])
+                weights = phi_k[may.long()] @ phi_q[i]
+                if gates is not None:
+                    after = gates[b, may.long(), h].flip(0).cumprod(0).flip(0)  # of j and of what is between j and i
+                    weights = weights * (1 - gates[b, may.long(), h]) * torch.cat([after[1:], after.new_ones(1)])
+                total, summed = weights.sum(), weights @ v[b, may.long(), h]
                 if config.form == "released":
                     total = torch.clamp(total, min=1.0)
                 elif abs(total.item()) < 1e-3:
