@@ -8,8 +8,6 @@ from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
 
 import pytest
 import torch
-from functorch.compile import default_partition, nop
-from torch._dynamo.backends.common import aot_autograd
 
 from searchspace.contract import Choices, Context, Given, Streams
 from searchspace.cost import Shape
@@ -39,8 +37,6 @@ POSITIONS = [case for case in CAUSAL if case.id.startswith("position")]
 DEFAULTS = [case for case in CAUSAL + BOTH_WAYS if "-defaults-" in case.id]
 # A configuration may say that it lets padding through, as some released code does.
 HIDING_PADDING = [case for case in CAUSAL + BOTH_WAYS if getattr(case.values[0].config, "hides_padding", True)]
-# `aot_eager` without its decisions what to compute again in the backward pass, which take a third of its time.
-TRACED = aot_autograd(fw_compiler=nop, partition_fn=default_partition)
 # Compiled and exported in groups: what a call of the compiler takes, whatever it compiles, is a third of the time.
 GROUPS = [DEFAULTS[start : start + 8] for start in range(0, len(DEFAULTS), 8)]
 KINDS = [kind for role in ("block", "norm", "position") for kind in primitives(role)]
@@ -418,20 +414,13 @@ def _agree(cases, found, expected):
 
 @pytest.mark.parametrize("cases", GROUPS, ids=_named)
 def test_compiled_copies_agree(cases, monkeypatch):
-    """With their gradients traced; a block that was compiled causally so is traced forward only in both directions."""
+    """As one graph. Each operation's gradients are traced by its own tests; the rest of a block is plain PyTorch."""
     monkeypatch.setattr(torch._dynamo.guards, "profile_guard_manager", lambda *_: 0.0)  # it times, and judges nothing
-    for again in (False, True):
-        of_kind = [case for case in cases if _traced_causally(case.values[0]) == again]
-        if of_kind:
-            torch.compiler.reset()
-            together, x = _Together(of_kind), _input(20)
-            compiled = torch.compile(together, backend="eager" if again else TRACED, fullgraph=True)
-            contexts = [[_context(x) for _ in of_kind] for _ in range(2)]
-            _agree(of_kind, compiled(x, contexts[0]), together(x, contexts[1]))
-
-
-def _traced_causally(configured):
-    return not getattr(configured.config, "causal", True) and configured.type.module.capabilities.causal
+    torch.compiler.reset()
+    together, x = _Together(cases), _input(20)
+    compiled = torch.compile(together, backend="eager", fullgraph=True)
+    contexts = [[_context(x) for _ in cases] for _ in range(2)]
+    _agree(cases, compiled(x, contexts[0]), together(x, contexts[1]))
 
 
 @pytest.mark.parametrize("cases", GROUPS, ids=_named)
