@@ -58,10 +58,21 @@ def pytest_collection() -> Iterator[None]:
         return (yield)
     finally:
         gc.enable()
-        gc.collect()
-        gc.freeze()
+        _spare_what_stays()
         if "triton" in sys.modules and os.environ.get("TRITON_INTERPRET") == "1":
             quicken_the_interpreter()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def what_tests_import_is_spared() -> Iterator[None]:
+    """Libraries that the tests of a file imported stay, so no later collection searches them."""
+    yield
+    _spare_what_stays()
+
+
+def _spare_what_stays() -> None:
+    gc.collect()
+    gc.freeze()
 
 
 def quicken_the_interpreter() -> None:

@@ -10,6 +10,7 @@ from nas.latency import measured, runs
 from nas.latency.runs import Setting
 from searchspace.model.architecture import Architecture
 from tuner.device import resolve
+from tuner.measure import garbage
 from tuner.measure.measure import measure
 
 TURNS = 7
@@ -27,7 +28,7 @@ def in_turns(config: SearchConfig, architectures: Sequence[Architecture]) -> lis
         threads=factory.threads(config),
     )
     where = resolve(config.device)
-    with runs.on_threads(setting.threads), runs.seeded(where), measured.little_garbage():
+    with runs.on_threads(setting.threads), runs.seeded(where), garbage.little_garbage():
         made = {number: runs.run(each.configured, setting, where)[1] for number, each in enumerate(architectures)}
         found = measure(
             {str(number): run.call for number, run in made.items()},

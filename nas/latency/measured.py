@@ -10,12 +10,10 @@ On a CPU with one thread the clock is the CPU time of that thread, which does no
 
 from __future__ import annotations
 
-import gc
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -27,6 +25,7 @@ from nas.latency.evidence import LOADED
 from nas.latency.runs import Setting
 from searchspace.registry import Configured
 from tuner.device import resolve
+from tuner.measure import garbage
 from tuner.measure.interval import median_interval
 from tuner.measure.measure import Clock, clock_of, measure
 
@@ -104,7 +103,7 @@ def latency(
     loads: list[float] = []
     samples, peak = 0, None
     rows: served.Rows = ()
-    with runs.on_threads(setting.threads), runs.seeded(where), little_garbage():
+    with runs.on_threads(setting.threads), runs.seeded(where), garbage.little_garbage():
         for number in range(builds):
             left = (deadline - time.monotonic()) / (builds - number)
             if medians and left <= 0:
@@ -141,17 +140,6 @@ def latency(
 def slowed(load: float) -> float:
     """The factor by which a load slows everything; below `LOADED` it is noise of the gauge."""
     return load if load > LOADED else 1.0
-
-
-@contextmanager
-def little_garbage() -> Iterator[None]:
-    """Exclude all existing objects from garbage collection, so that the collection before each measurement is short."""
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 def gauge(device: torch.device) -> Callable[[], object]:

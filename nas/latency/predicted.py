@@ -23,13 +23,14 @@ from typing import Any
 import torch
 
 from nas.latency import bench, runs, served
-from nas.latency.measured import GAUGE, PREDICTED, PhaseLatency, clock, gauge, latency, little_garbage, slowed
+from nas.latency.measured import GAUGE, PREDICTED, PhaseLatency, clock, gauge, latency, slowed
 from nas.latency.pieces import NOTHING, NOWHERE, Call, CannotCompose, Piece, calls, in_evaluation
 from nas.latency.runs import Run, Setting
 from nas.latency.table import Entry, Table, problem
 from searchspace.model.architecture import Architecture
 from searchspace.registry import Configured
 from tuner.device import resolve
+from tuner.measure import garbage
 from tuner.measure.measure import measure
 
 COMPANY = 4  # pieces in turns at least: with fewer the caches are warmer than in a model
@@ -177,7 +178,7 @@ class Predictor:
 
     def _measure(self, actions: Sequence[Action]) -> dict[Action, Entry]:
         where = resolve(self.setting.device)
-        with runs.on_threads(self.setting.threads), runs.seeded(where), little_garbage():
+        with runs.on_threads(self.setting.threads), runs.seeded(where), garbage.little_garbage():
             made = {each: tuple(bench.run(*each, self.setting, where) for _ in range(2)) for each in actions}
             return self._timed(made, where)
 

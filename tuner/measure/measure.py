@@ -8,18 +8,17 @@ round. Times are milliseconds.
 
 from __future__ import annotations
 
-import gc
 import math
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 
 from tuner.device import resolve
+from tuner.measure.garbage import collector_off
 from tuner.measure.interval import Interval, median_interval
 
 Call = Callable[[], object]
@@ -156,7 +155,7 @@ def measure(
     clock = clock or clock_of(device)
     samples: dict[str, list[float]] = {name: [] for name in candidates}
     order = random.Random(0)
-    with _collector_off():
+    with collector_off():
         deadline = math.inf if budget_seconds is None else clock.now() + budget_seconds
         for _ in range(warmup):
             if clock.now() < deadline:
@@ -211,16 +210,3 @@ def _round(
             error.add_note(f"while timing {name!r}")
             raise
     return times
-
-
-@contextmanager
-def _collector_off() -> Iterator[None]:
-    """Garbage collection is off inside the block, so that it is not timed with a call."""
-    was_on = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

@@ -7,7 +7,6 @@ search.
 
 from __future__ import annotations
 
-import gc
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +15,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from kernels.dispatch.registry import Choice
+from tuner.measure import garbage
 from tuner.measure.measure import Call, Clock, measure, timing
 from tuner.measure.worker import CLEARLY, RACED
 from tuner.outcome import Kind, Outcome, of_exception, poisons
@@ -118,14 +118,14 @@ class KernelBench(Bench):
         self.expected: Any = None  # what the default writes, once it has run
         self.checks: dict[Choice, Outcome | None] = {}  # what was wrong with each choice that was checked
         self.is_lost = False
+        self.undo: Callable[[], None] = lambda: None  # undoes what `prepare` did
 
     def prepare(self) -> None:
-        gc.collect()
-        gc.freeze()  # the collection before each measurement then skips everything that is here to stay
+        self.undo = garbage.spare_existing()
 
     def forget(self) -> None:
         """The buffers are as they were before the search."""
-        gc.unfreeze()
+        self.undo()
         if not self.is_lost:
             self.buffers.reset()
 
