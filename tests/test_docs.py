@@ -69,6 +69,7 @@ def test_the_python_of_the_readme_works(root, tmp_path):
     (tmp_path / "examples").mkdir()
     small = (root / "examples" / "first.yaml").read_text(encoding="utf-8")
     small = small.replace("steps: 60", "steps: 1").replace("trials: 9", "trials: 2")
+    small += "runner: {inline: {process: false}}\n"  # the process of its own that trials have takes seconds to start
     (tmp_path / "examples" / "first.yaml").write_text(small, encoding="utf-8")
     code = "def train_and_score(architecture, steps):\n    return 1.0 * steps\n\n\n" + "\n".join(blocks)
     done = subprocess.run(

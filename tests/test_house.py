@@ -26,13 +26,9 @@ ALLOWED_IMPORTS = {
 
 def modules_after(statement: str) -> set[str]:
     """The top-level modules that a fresh Python holds after `statement`, the standard library left out."""
-    return {name.partition(".")[0] for name in all_modules_after(statement)} - sys.stdlib_module_names
-
-
-def all_modules_after(statement: str) -> set[str]:
     code = f"import sys; before = set(sys.modules); {statement}; print(*sorted(set(sys.modules) - before))"
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    return set(result.stdout.split())
+    return {name.partition(".")[0] for name in result.stdout.split()} - sys.stdlib_module_names
 
 
 @pytest.mark.parametrize("package", ["nas", "kernels", "searchspace", "tuner"])
@@ -46,20 +42,37 @@ def test_the_command_line_starts_without_the_heavy_libraries():
     assert not modules_after("from nas.cli.app import discover; discover()") & heavy
 
 
-def test_reading_a_space_loads_neither_the_compiler_nor_triton():
+STEPS = {
+    "space": "import kernels.dispatch.registry as k, searchspace.registry as s; k.operations(); s.block_types()",
+    "call": "import torch; from kernels.rowwise.softmax import softmax; "
+    "softmax(torch.ones(8, 8, requires_grad=True)).sum().backward()",
+    "tuner": "import tuner.device, tuner.measure.measure",
+}
+
+
+@pytest.fixture(scope="module")
+def loaded():
+    """The modules after each step, one step after the other in one process: torch takes seconds to import."""
+    every = "; ".join(f"{step}; print(*sys.modules)" for step in STEPS.values())
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; {every}"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return dict(zip(STEPS, map(set, map(str.split, done.stdout.splitlines())), strict=True))
+
+
+def test_reading_a_space_loads_neither_the_compiler_nor_triton(loaded):
     """1.4 s of every command, and of every worker; the counter of FLOPs would bring Triton along."""
-    every = "import kernels.dispatch.registry as k, searchspace.registry as s; k.operations(); s.block_types()"
-    assert all_modules_after(every).isdisjoint({"torch._dynamo", "triton", "torch.utils.flop_counter"})
+    assert loaded["space"].isdisjoint({"torch._dynamo", "triton", "torch.utils.flop_counter"})
 
 
-def test_the_tuner_runs_where_ray_and_optuna_are_missing():
-    assert modules_after("import tuner.device, tuner.measure.measure").isdisjoint({"ray", "optuna", "sqlalchemy"})
-
-
-def test_a_call_of_an_operation_never_tunes():
+def test_a_call_of_an_operation_never_tunes(loaded):
     """Neither forward nor backward: what tunes is not even loaded."""
-    call = "softmax(torch.ones(8, 8, requires_grad=True)).sum().backward()"
-    assert "tuner" not in modules_after(f"import torch; from kernels.rowwise.softmax import softmax; {call}")
+    assert "tuner" not in loaded["call"]
+
+
+def test_the_tuner_runs_where_ray_and_optuna_are_missing(loaded):
+    assert "tuner.measure.measure" in loaded["tuner"]
+    assert loaded["tuner"].isdisjoint({"ray", "optuna", "sqlalchemy"})
 
 
 def test_kernels_is_not_mistaken_for_the_distribution_of_that_name():
