@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from nas.engine.allowance import Allowance
 from nas.engine.scores import Scores
-from nas.engine.source import Exhausted, Source, point_of
+from nas.engine.source import Exhausted, Source, chosen_point, point_of
 from nas.schedulers.contract import WAIT, Promotion, Scheduler
 from nas.store import Trial, Unit, UnitKind
 from nas.strategies.contract import Proposal, Result, Started, Strategy
@@ -23,7 +23,9 @@ ROUNDING = 1e-9  # of a share times a number of trials
 
 
 class Arm:
-    """name: as it is stored with its trials. share: the fraction of the study's budget that it gets.
+    """name: as it is stored with its trials. share: the fraction of the study's budget that it gets. space_version: the
+    number of `space` within the study, None if it is not known. read: reads the trial with a number; needed for
+    trials and units that were read without their architecture.
 
     Its state follows from the calls of `start` and `tell`, so it is rebuilt by repeating the study's log. All numbers
     of trials are those of the study. The scheduler alone counts the trials of this arm from 0, so each arm gets the
@@ -40,8 +42,12 @@ class Arm:
         scores: Scores,
         allowance: Allowance,
         baselines: Sequence[Architecture] = (),
+        *,
+        space_version: int | None = None,
+        read: Callable[[int], Trial] | None = None,
     ) -> None:
         self.name, self.share, self.space = name, share, space
+        self._space_version, self._read = space_version, read
         self.strategy, self.scheduler, self.scores = strategy, scheduler, scores
         self.allowance = allowance
         self.source = Source(space, strategy, baselines)
@@ -61,8 +67,7 @@ class Arm:
 
     def start(self, trial: Trial) -> None:
         """A trial of this arm was started: it is pending until it has a result."""
-        point = point_of(self.space, trial.choices, trial.architecture, trial.architecture_hash)
-        self.begin(trial.number, trial.architecture_hash, point)
+        self.begin(trial.number, trial.architecture_hash, self._recorded(trial))
 
     def begin(self, number: int, hash: str, point: Point | None) -> None:
         """Like `start`, if the point is at hand."""
@@ -140,7 +145,17 @@ class Arm:
 
     def _point(self, unit: Unit) -> Point | None:
         known = self._points.pop(unit.number, None)
-        return known or point_of(self.space, unit.choices, unit.architecture, unit.architecture_hash)
+        return known or self._recorded(unit)
+
+    def _recorded(self, of: Trial | Unit) -> Point | None:
+        """The point of a trial, or of that of a unit; None if it is outside the space."""
+        if of.choices is None and self._read is not None:
+            of = self._read(of.number)
+        find = chosen_point if of.choices and of.space_version == self._space_version else point_of
+        return find(self.space, of.choices, lambda: self._text(of), of.architecture_hash)
+
+    def _text(self, of: Trial | Unit) -> str:
+        return of.architecture if of.architecture or self._read is None else self._read(of.number).architecture
 
 
 def counts(unit: Unit) -> bool:

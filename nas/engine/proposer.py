@@ -31,8 +31,9 @@ class Proposer:
     """Proposes trials and promotions for one study.
 
     costs: (parameters, FLOPs of one training step) of an architecture, which are stored with its trial.
-    make_arms: builds the arms, `main` first, without any knowledge. They are built again if another process has added a
-    trial that knew fewer results: the order of starts and results is then that of the log, in every process.
+    space_version: the number of `space` within the study. make_arms: builds the arms, `main` first, without any
+    knowledge. They are built again if another process has added a trial that knew fewer results: the order of starts
+    and results is then that of the log, in every process.
     """
 
     def __init__(
@@ -44,12 +45,14 @@ class Proposer:
         make_arms: Callable[[], Sequence[Arm]],
         costs: Callable[[Architecture], tuple[int, float]],
         say: Callable[[str], None] = lambda text: None,
+        *,
+        space_version: int,
     ):
         self.store, self.study, self.space, self.scores = store, study, space, scores
         self._make_arms, self._costs = make_arms, costs
         for each in scores.objectives:
             each.begin(Search(space, store, say, partial(evidence, store, study)))
-        self._space_version = store.space_versions(study.id)[-1].number
+        self._space_version = space_version
         self._forget()
 
     def _forget(self) -> None:
@@ -167,7 +170,7 @@ class Proposer:
     def _result(self) -> Unit | None:
         """The next result of the study's sequence."""
         if not self._unread and self._more:
-            self._receive(self.store.results_since(self.study.id, self._cursor, BATCH))
+            self._receive(self.store.results_since(self.study.id, self._cursor, BATCH, light=True))
         return self._unread.popleft() if self._unread else None
 
     def _receive(self, results: Sequence[Unit]) -> None:
@@ -203,7 +206,7 @@ class Proposer:
 
     def _begin(self, arm: Arm, number: int, proposal: Proposal) -> None:
         point, architecture = proposal.point, proposal.point.architecture
-        located = point if point.choices else point_of(self.space, {}, architecture.text(), architecture.hash)
+        located = point if point.choices else point_of(self.space, {}, architecture.text, architecture.hash)
         arm.begin(number, architecture.hash, located)
         self._next = number + 1
 

@@ -76,7 +76,7 @@ def replay(store: Reader, study: Study) -> Replay:
     for version in store.space_versions(study.id):
         space = factory.space(config.model_copy(update={"space": version.text}))
         for old in (True, False):  # older versions reported no starts: see `Trial.known_trials`
-            for arm in session.arms(config, space, scores):
+            for arm in session.arms(config, space, scores, space_version=version.number):
                 own = [each for each in trials if each.arm == arm.name]
                 log = _Log(arm, own, [each for each in results if each.arm == arm.name])
                 wanted = {each.number for each in own if each.space_version == version.number and _is_old(each) is old}

@@ -12,7 +12,7 @@ from nas.engine.arm import Arm
 from nas.engine.proposer import Proposer
 from nas.engine.scores import Scores
 from nas.objectives.contract import Objective
-from nas.store import MAIN, Store, Study, Unit
+from nas.store import MAIN, Store, Study, Trial, Unit
 from searchspace.model.architecture import Architecture
 from searchspace.space.space import Space
 
@@ -27,11 +27,29 @@ def proposer(
     """The proposer of a study, which has read nothing yet. Raises NasError if an objective cannot be evaluated here."""
     space, scores, baselines = factory.space(config), Scores(objectives), factory.baselines(config)
     costs = partial(factory.costs, config)
-    return Proposer(store, study, space, scores, lambda: arms(config, space, scores, baselines), costs, say)
+    version = store.space_versions(study.id)[-1].number
+
+    read = partial(store.trial, study.id)
+
+    def make_arms() -> list[Arm]:
+        return arms(config, space, scores, baselines, space_version=version, read=read)
+
+    return Proposer(store, study, space, scores, make_arms, costs, say, space_version=version)
 
 
-def arms(config: SearchConfig, space: Space, scores: Scores, baselines: Sequence[Architecture] = ()) -> list[Arm]:
-    """The arms of a search, `main` first, without any knowledge. The baselines belong to `main`."""
+def arms(
+    config: SearchConfig,
+    space: Space,
+    scores: Scores,
+    baselines: Sequence[Architecture] = (),
+    *,
+    space_version: int = 0,
+    read: Callable[[int], Trial] | None = None,
+) -> list[Arm]:
+    """The arms of a search, `main` first, without any knowledge. The baselines belong to `main`.
+
+    space_version: the number of `space`. read: reads the trial with a number, for a log without architectures.
+    """
     named = [
         (MAIN, config.strategy, config.main_share),
         *((name, arm.strategy, arm.share) for name, arm in config.arms.items()),
@@ -44,14 +62,18 @@ def arms(config: SearchConfig, space: Space, scores: Scores, baselines: Sequence
             factory.strategy(config, space, strategy, scores.candidate),
             factory.scheduler(config),
             scores,
-            Allowance(config.budget, share, factory.step_tokens(config), partial(_step_flops, config)),
+            Allowance(config.budget, share, factory.step_tokens(config), partial(_step_flops, config, read)),
             baselines if name == MAIN else (),
+            space_version=space_version,
+            read=read,
         )
         for name, strategy, share in named
     ]
 
 
-def _step_flops(config: SearchConfig, unit: Unit) -> float:
+def _step_flops(config: SearchConfig, read: Callable[[int], Trial] | None, unit: Unit) -> float:
     """The FLOPs of one training step of a unit's model; an older version did not store them."""
-    known = unit.step_flops
-    return factory.costs(config, Architecture.parse(unit.architecture))[1] if known is None else known
+    if unit.step_flops is not None:
+        return unit.step_flops
+    text = unit.architecture if unit.architecture or read is None else read(unit.number).architecture
+    return factory.costs(config, Architecture.parse(text))[1]

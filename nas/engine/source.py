@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cached_property
 
 from nas.errors import NasError
@@ -95,8 +95,11 @@ def _until_known(proposals: Sequence[Proposal], known: Collection[str]) -> list[
     return list(found.values())
 
 
-def point_of(space: Space, choices: dict, architecture: str, hash: str) -> Point | None:
-    """The point of a recorded trial in `space`, which may have grown since; None if the trial is outside."""
+def point_of(space: Space, choices: dict, text: Callable[[], str], hash: str) -> Point | None:
+    """The point of a recorded trial in `space`, which may have grown since; None if the trial is outside.
+
+    text: reads the text of the architecture, which is seldom needed.
+    """
     try:
         if choices:
             point = space.point(choices)
@@ -104,4 +107,18 @@ def point_of(space: Space, choices: dict, architecture: str, hash: str) -> Point
                 return point
     except SpaceError:
         pass  # chosen in an earlier version of the space
-    return space.locate(Architecture.parse(architecture))
+    return space.locate(Architecture.parse(text()))
+
+
+def chosen_point(space: Space, choices: dict, text: Callable[[], str], hash: str) -> Point:
+    """The point of a trial whose choices were made in this version of the space. To build it takes milliseconds.
+
+    So its architecture is made when it is needed. Strategies need that of the parents of new proposals, not that of
+    all trials.
+    """
+
+    def made() -> Architecture:
+        found = space.point(choices).architecture
+        return found if found.hash == hash else Architecture.parse(text())
+
+    return Point(choices, Architecture.deferred(hash, made))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Select, and_, bindparam, func, select
@@ -30,40 +30,9 @@ _OF_UNIT = select(*_LIGHT_COLUMNS).select_from(unit.join(trial, trial.c.id == un
 _TRIAL = select(
     *trial.c[*_OWN_COLUMNS], architecture.c.text.label("architecture"), unit.c.id.label("unit_id")
 ).select_from(_WITH_UNIT.join(architecture, architecture.c.hash == trial.c.architecture_hash))
-_RESULT = (
-    select(
-        unit.c.id,
-        unit.c.study_id,
-        unit.c.kind,
-        unit.c.state,
-        unit.c.sequence,
-        unit.c.trial_id,
-        trial.c.number,
-        unit.c.rung,
-        unit.c.steps,
-        trial.c.arm,
-        trial.c.purpose,
-        trial.c.seed,
-        trial.c.architecture_hash,
-        architecture.c.text.label("architecture"),
-        trial.c.choices,
-        trial.c.cheap_values,
-        trial.c.step_flops,
-        unit.c.error_kind,
-        unit.c.seconds,
-    )
-    .join(trial, trial.c.id == unit.c.trial_id)
-    .join(architecture, architecture.c.hash == trial.c.architecture_hash)
-    .order_by(unit.c.sequence)
-)
 
-
-# The loop of a search asks these after every trial. They are built once: building one costs more than running it.
+# The loop of a search asks this after every trial. It is built once: building it costs more than running it.
 _HIGHEST = select(func.max(trial.c.number)).where(trial.c.study_id == bindparam("study"))
-_RESULTS_SINCE = _RESULT.where(unit.c.study_id == bindparam("study"), unit.c.sequence > bindparam("sequence")).limit(
-    bindparam("most")
-)
-ALL = 2**62  # more rows than there are
 
 
 def study_by_name(connection: Connection, name: str) -> Study:
@@ -155,7 +124,7 @@ def trials(
 def light_trials(connection: Connection, unit_ids: Collection[int]) -> dict[int, Trial]:
     """{unit: its trial}, for the last finished units of trials, with the columns in LIGHT and the values."""
     rows = connection.execute(_OF_UNIT.where(unit.c.id.in_(unit_ids))).mappings().all()
-    values = _values(connection, select(unit.c.id).where(unit.c.id.in_(unit_ids)))
+    values = values_of(connection, select(unit.c.id).where(unit.c.id.in_(unit_ids)))
     return {row["unit_id"]: _trial(dict(row), values) for row in rows}
 
 
@@ -179,11 +148,12 @@ def units_of(connection: Connection, study_id: int, number: int) -> list[Unit]:
     """The units of a trial, lowest rung first; those that ended well with their values."""
     columns = *unit.c[*_SUMMARY.split()], unit.c.attempts.label("attempt")
     rows = connection.execute(_units(study_id, number, *columns).order_by(unit.c.rung, unit.c.id)).mappings().all()
-    values = _values(connection, _units(study_id, number, unit.c.id))
-    return [_unit(row, values) for row in rows]
+    values = values_of(connection, _units(study_id, number, unit.c.id))
+    return [unit_record(row, values) for row in rows]
 
 
-def _unit(row: Any, values: dict[int, dict[str, float]]) -> Unit:
+def unit_record(row: Any, values: Mapping[int, Mapping[str, float]]) -> Unit:
+    """The unit of a row; `values` are those of units that ended well."""
     fields = dict(row) | {"kind": UnitKind(row["kind"]), "state": UnitState(row["state"])}
     return Unit(**fields, values=values[row["id"]] if row["state"] == UnitState.DONE else None)
 
@@ -213,27 +183,6 @@ def metrics(connection: Connection, study_id: int, number: int, rung: int) -> di
     return {row.name: row.value for row in connection.execute(statement)}
 
 
-def results_since(connection: Connection, study_id: int, sequence: int, limit: int | None) -> list[Unit]:
-    """The units that ended after place `sequence`, in order, without a gap."""
-    asked = {"study": study_id, "sequence": sequence, "most": ALL if limit is None else limit}
-    rows = connection.execute(_RESULTS_SINCE, asked).mappings().all()
-    if not rows:
-        return []
-    where = unit.c.study_id == study_id, unit.c.sequence > sequence
-    # No transaction adds a unit before one that is read: the order is that of the commits.
-    values = _values(connection, select(unit.c.id).where(*where, unit.c.sequence <= rows[-1]["sequence"]))
-    return [_unit(row, values) for row in rows]
-
-
-def log_since(
-    connection: Connection, study_id: int, number: int, sequence: int, limit: int
-) -> tuple[list[Trial], list[Unit]]:
-    """The trials from `number` on and the units that ended after place `sequence`, at most `limit` of each."""
-    new = next_number(connection, study_id) > number  # mostly there is none
-    started = trials(connection, study_id, (), (), number, limit, light=False) if new else []
-    return started, results_since(connection, study_id, sequence, limit)
-
-
 def architecture_by_prefix(connection: Connection, prefix: str) -> tuple[str, str]:
     """(hash, text) of the architecture whose hash begins with `prefix`. Raises UsageError for none or several."""
     matches = func.substr(architecture.c.hash, 1, len(prefix)) == prefix
@@ -254,7 +203,7 @@ def _units(study_id: int, number: int, *columns: Any) -> Select:
 
 def _read_trials(connection: Connection, statement: Select) -> list[Trial]:
     rows = connection.execute(statement).mappings().all()
-    values = _values(connection, statement.with_only_columns(unit.c.id).order_by(None).order_by(trial.c.number))
+    values = values_of(connection, statement.with_only_columns(unit.c.id).order_by(None).order_by(trial.c.number))
     return [_trial(dict(row), values) for row in rows]
 
 
@@ -264,12 +213,15 @@ def _trial(fields: dict[str, Any], values: dict[int, dict[str, float]]) -> Trial
     return Trial(**fields, values=values.get(unit_id, {}))
 
 
-def _values(connection: Connection, unit_ids: Select) -> dict[int, dict[str, float]]:
-    """The objectives of these units: {unit: {name: value}}."""
+def values_of(
+    connection: Connection, unit_ids: Select, asked: Mapping[str, Any] | None = None
+) -> dict[int, dict[str, float]]:
+    """The objectives of the selected units: {unit: {name: value}}. asked: the parameters of the selection."""
     columns = objective_value.c.unit_id, objective_value.c.name, objective_value.c.value
     found: dict[int, dict[str, float]] = defaultdict(dict)
     chosen = unit_ids.subquery()
-    for unit_id, name, value in connection.execute(select(*columns).join(chosen, chosen.c.id == columns[0])):
+    statement = select(*columns).join(chosen, chosen.c.id == columns[0])
+    for unit_id, name, value in connection.execute(statement, asked or {}):
         found[unit_id][name] = value
     return found
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from sqlalchemy import Connection
 
-from nas.store import changes, finals, leases, measurements, queries, ranking
+from nas.store import changes, finals, leases, log, measurements, queries, ranking
 from nas.store.database.engine import Database
 from nas.store.measurements import Measurement
 from nas.store.records import (
@@ -76,16 +76,22 @@ class Reader:
         """The scores of single documents on a split, by the number of the trial; trials without them are missing."""
         return self._read(finals.documents_of, study_id, numbers, split)
 
-    def results_since(self, study_id: int, sequence: int = 0, limit: int | None = None) -> list[Unit]:
-        """The units that ended after place `sequence` (which counts from 1), in order, without a gap."""
-        return self._read(queries.results_since, study_id, sequence, limit)
+    def results_since(
+        self, study_id: int, sequence: int = 0, limit: int | None = None, *, light: bool = False
+    ) -> list[Unit]:
+        """The units that ended after place `sequence` (which counts from 1), in order, without a gap.
+
+        light: without the text of their architectures, and those of rung 0 without their choices.
+        """
+        return self._read(log.results_since, study_id, sequence, limit, light)
 
     def log_since(self, study_id: int, number: int, sequence: int, limit: int) -> tuple[list[Trial], list[Unit]]:
         """The trials from `number` on and the units that ended after place `sequence`, at most `limit` of each.
 
-        The trials are read first. So the units include everything that was known to whatever added these trials.
+        The trials are read first. So the units include everything that was known to whatever added these trials. Both
+        are without the text of their architectures; the trials are without values too.
         """
-        return self._read(queries.log_since, study_id, number, sequence, limit)
+        return self._read(log.since, study_id, number, sequence, limit)
 
     def trials(
         self,

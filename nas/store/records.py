@@ -168,6 +168,7 @@ class Unit:
     choices: Any = None
     cheap_values: Mapping[str, float] = field(default_factory=dict)
     step_flops: float | None = None
+    space_version: int = 0
     recipe: Mapping[str, Any] | None = None  # options that replace those of the study's recipe
     start_uri: str | None = None  # the checkpoint of the rung below
     start_sha256: str | None = None

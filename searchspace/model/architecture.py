@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cached_property
@@ -64,6 +64,11 @@ class Architecture:
             raise SpaceError(problems)
         return cls(canonical.canonical(description.root))
 
+    @classmethod
+    def deferred(cls, hash: str, make: Callable[[], Architecture]) -> Architecture:
+        """The architecture with this hash, which `make` gives. It is made when more than its hash is asked for."""
+        return _Deferred(hash, make)
+
     @property
     def root(self) -> Block:
         """The canonical tree: all defaults are filled in, and repeats without shared weights are expanded."""
@@ -107,7 +112,19 @@ class Architecture:
         return f"Architecture({self.root.name}, {self.short})"
 
     def __reduce__(self):  # without cached values
-        return type(self), (self.root,)
+        return Architecture, (self.root,)
+
+
+class _Deferred(Architecture):
+    """See `Architecture.deferred`. Most trials of a large study are only known by their hash."""
+
+    def __init__(self, hash: str, make: Callable[[], Architecture]) -> None:
+        self.__dict__["hash"] = hash  # in place of the cached value
+        self._make = make
+
+    @cached_property
+    def _root(self) -> Block:  # type: ignore[override]
+        return self._make().root
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,214 @@
+"""A large study for benchmarks, written straight into the tables: what a search would leave, without its training.
+
+Each architecture is a real point of the space, with its true hash, so that a search can go on from here. Points are
+put together from parts of text, because to realise and to hash one takes a millisecond.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import random
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, Table, insert, update
+
+from nas.config import factory, searchfile
+from nas.config.schema import SearchConfig
+from nas.engine import launch
+from nas.store import models
+from nas.store.database.engine import Database, parse
+from nas.store.endings import CURVE
+from nas.store.upkeep.checksums import of_unit
+from searchspace.language import canonical
+from searchspace.model.architecture import HASH_VERSION, Architecture
+
+LAYERS = 12
+NORMS, EXPANDS, WIDTHS = ("layer_norm", "rms_norm"), tuple(range(1, 9)), (64, 96, 128)
+LAYER = "    - residual: {{norm: {norm}, of: {{feed_forward: {{expand: {expand}}}}}}}\n"
+HEAD = "kind: decoder\nwidth: {width}\nvocabulary: 256\nbody:\n"
+FILE = """
+study: {study}
+space:
+{space}
+task: {{language_model: {{length: 32}}}}
+objectives: [bits_per_byte, flops]
+strategy: nsga2
+scheduler: {{halving: {{rungs: [100, 300], factor: 3, rank: quality}}}}
+budget: {{trials: 10000000}}
+storage: {storage}
+checkpoints: null
+"""
+TABLES = ("architecture", "trial", "unit", "objective_value", "metric")  # a table comes after those that it refers to
+STEPS = (100, 300)  # of the rungs
+AT_ONCE = 5000  # trials
+FAILED = 0.01
+SECONDS = 4.0  # a unit took so long
+
+
+def config_for(storage: str, study: str) -> SearchConfig:
+    """The search file of the study."""
+    layer = LAYER.format(norm="!choice [layer_norm, rms_norm]", expand="!int [1, 8]")
+    space = HEAD.format(width="!choice [64, 96, 128]") + layer * LAYERS
+    indented = "".join(f"  {line}\n" for line in space.splitlines())
+    return searchfile.parse(FILE.format(study=study, space=indented, storage=json.dumps(storage)))
+
+
+def fill(storage: str, name: str, trials: int, *, metrics: int = 5, seed: int = 0) -> None:
+    """Make a study with so many trials; the database must not hold any. metrics: of a unit, and points of its curve."""
+    config = config_for(storage, name)
+    with launch.open_for(config) as store:
+        study = launch.enter(store, config)
+    database = Database(parse(storage))
+    made = _Made(config, study.id, metrics, seed)
+    try:
+        for first in range(0, trials, AT_ONCE):
+            rows = made.rows(range(first, min(first + AT_ONCE, trials)))
+            database.write(lambda connection, rows=rows: _insert_all(connection, rows))
+        database.write(lambda connection: _count(connection, study.id, made.sequence))
+    finally:
+        database.close()
+
+
+def _insert_all(connection: Connection, rows: dict[str, list[dict[str, Any]]]) -> None:
+    for name, some in rows.items():
+        if some:
+            _insert(connection, models.metadata.tables[name], some)
+
+
+def _insert(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> None:
+    if connection.dialect.name != "postgresql":
+        connection.execute(insert(table), rows)
+        return
+    columns = list(rows[0])
+    cursor = connection.connection.cursor()
+    processors = [table.c[name].type.bind_processor(connection.dialect) for name in columns]
+    with cursor.copy(f"COPY {table.name} ({', '.join(columns)}) FROM STDIN") as copy:  # type: ignore[attr-defined]
+        for row in rows:
+            copy.write_row([write(value) if write else value for write, value in zip(processors, row.values())])
+
+
+def _count(connection: Connection, study_id: int, sequence: int) -> None:
+    connection.execute(update(models.study).where(models.study.c.id == study_id).values(sequence=sequence))
+    if connection.dialect.name == "postgresql":
+        for table in ("trial", "unit"):
+            connection.exec_driver_sql(f"SELECT setval('{table}_id_seq', (SELECT max(id) FROM {table}))")
+        connection.exec_driver_sql("ANALYZE")
+
+
+class _Points:
+    """Random points of the space, with the text and the hash of their architectures."""
+
+    def __init__(self, config: SearchConfig, generator: random.Random) -> None:
+        self._draw = generator
+        space = factory.space(config)
+        point = space.sample(generator)
+        self._paths = list(point.choices)
+        self._parts = {}
+        for width, norm, expand in itertools.product(WIDTHS, NORMS, EXPANDS):
+            text = HEAD.format(width=width) + LAYER.format(norm=norm, expand=expand) * LAYERS
+            self._parts[width, norm, expand] = _content(text)
+        for _ in range(3):
+            choices, _, hash, _ = self.next()
+            assert space.point(choices).architecture.hash == hash
+
+    def next(self) -> tuple[dict[str, Any], str, str, int]:
+        """(choices, text, hash, size) of an architecture."""
+        width = self._draw.choice(WIDTHS)
+        layers = [(self._draw.choice(NORMS), self._draw.choice(EXPANDS)) for _ in range(LAYERS)]
+        text = HEAD.format(width=width) + "".join(LAYER.format(norm=norm, expand=expand) for norm, expand in layers)
+        head, _, tail = self._parts[width, *layers[0]]
+        content = head + ",".join(self._parts[width, *layer][1] for layer in layers) + tail
+        hash = hashlib.sha256((HASH_VERSION + content).encode()).hexdigest()
+        values = [width, *(value for layer in layers for value in layer)]
+        return dict(zip(self._paths, values)), text, hash, width * (10 + sum(expand for _, expand in layers))
+
+
+def _content(text: str) -> tuple[str, str, str]:
+    """What the hash of an architecture of equal layers is computed from: before the layers, one layer, after them."""
+    recorded = canonical.recorded(Architecture.parse(text).root)
+    (model,) = recorded.values()
+    layer = json.dumps(model["body"][0], sort_keys=True, separators=(",", ":"))
+    content = json.dumps(recorded, sort_keys=True, separators=(",", ":"))
+    head, tail = content.split(",".join([layer] * LAYERS))
+    return head, layer, tail
+
+
+class _Made:
+    """The rows of a study, trial by trial. A third of the trials goes on to the second rung, at once."""
+
+    def __init__(self, config: SearchConfig, study_id: int, metrics: int, seed: int) -> None:
+        self.sequence = 0
+        self._study, self._metrics = study_id, metrics
+        self._draw = random.Random(seed)
+        self._points = _Points(config, self._draw)
+        self._known: set[str] = set()
+        self._time = time.time() - 30 * 86400
+        self._limit = sorted(self._quality(self._points.next()[3]) for _ in range(3000))[1000]
+
+    def rows(self, numbers: range) -> dict[str, list[dict[str, Any]]]:
+        """The rows of these trials, by table."""
+        found: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLES}
+        for number in numbers:
+            self._trial(number, found)
+        return found
+
+    def _trial(self, number: int, rows: dict[str, list[dict[str, Any]]]) -> None:
+        choices, text, hash, size = self._points.next()
+        while hash in self._known:
+            choices, text, hash, size = self._points.next()
+        self._known.add(hash)
+        self._time += SECONDS
+        failed = self._draw.random() < FAILED
+        quality, flops = self._quality(size), float(size * 3_000_000)
+        rungs = 0 if failed else 2 if quality < self._limit else 1
+        state = "failed" if failed else "complete" if rungs == 2 else "running"
+        time = datetime.fromtimestamp(self._time, UTC)
+        error = {"error_kind": "out of memory" if failed else None, "error_text": "It needs 3 GiB." if failed else None}
+        trial = {"id": number + 1, "study_id": self._study, "number": number, "place": number, "seed": 0}
+        trial |= {"architecture_hash": hash, "purpose": "search", "arm": "main", "state": state, "choices": choices}
+        trial |= {"rung": rungs - 1 if rungs else None, "steps": STEPS[rungs - 1] if rungs else None}
+        trial |= {"operator": "mutation", "parents": [number // 2], "space_version": 0, "variant": ""}
+        trial |= {"known_results": self.sequence, "known_trials": number, "cheap_values": {"flops": flops}}
+        trial |= {"parameters": size * 100, "step_flops": 16 * flops, "token": f"{number:x}", **error}
+        trial |= dict.fromkeys(("created_at", "started_at", "finished_at"), time)
+        trial["finished_at"] = None if state == "running" else time
+        rows["architecture"].append({"hash": hash, "text": text})
+        rows["trial"].append(trial)
+        for rung in range(max(1, rungs)):
+            values = None if failed else {"bits_per_byte": 3 - 0.3 * rung + quality, "flops": flops}
+            self._unit(trial["id"], rung, values, error, rows)
+
+    def _quality(self, size: int) -> float:
+        return 0.5 * self._draw.random() + 0.5 * (1 - size / (WIDTHS[-1] * (10 + LAYERS * EXPANDS[-1])))
+
+    def _unit(
+        self,
+        trial: int,
+        rung: int,
+        values: dict[str, float] | None,
+        error: dict[str, str | None],
+        rows: dict[str, list[dict[str, Any]]],
+    ) -> None:
+        self.sequence += 1
+        unit = {"id": self.sequence, "study_id": self._study, "trial_id": trial, "kind": "train", "rung": rung}
+        unit |= {"steps": STEPS[rung], "state": "failed" if values is None else "done", "owner": "host", "attempts": 1}
+        unit |= {"released": 0, "seconds": SECONDS, "device": "cpu", "sequence": self.sequence, "token": f"{trial:x}"}
+        unit |= {"checkpoint_uri": None, "checkpoint_sha256": None, "checksum": None, **error}
+        rows["unit"].append(unit)
+        if values is None:
+            return
+        own = {"unit_id": self.sequence}
+        objectives = [own | {"name": name, "value": value} for name, value in values.items()]
+        steps = [STEPS[rung] - 10 * place for place in range(self._metrics)]
+        metrics = [own | {"name": CURVE, "step": step, "value": self._draw.random()} for step in steps]
+        metrics += [
+            own | {"name": f"metric {place}", "step": STEPS[rung], "value": self._draw.random()}
+            for place in range(self._metrics)
+        ]
+        unit["checksum"] = of_unit(unit, objectives, metrics, ())
+        rows["objective_value"] += objectives
+        rows["metric"] += metrics

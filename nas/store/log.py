@@ -1,0 +1,82 @@
+"""The log of a study: its trials in the order of their numbers, and its results in the order in which units ended.
+
+A search reads it to rebuild its state. The light form leaves out what it seldom needs: the text of the architectures,
+which is in another place of the database, and choices that it has read before.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, Select, bindparam, case, null, select
+
+from nas.store.models import architecture, trial, unit
+from nas.store.queries import next_number, unit_record, values_of
+from nas.store.records import Trial, TrialState, Unit
+
+ALL = 2**62  # more rows than there are
+_OF_UNIT = ("id", "study_id", "kind", "state", "sequence", "trial_id", "rung", "steps", "error_kind", "seconds")
+_OF_TRIAL = ("number", "arm", "purpose", "seed", "architecture_hash", "step_flops", "space_version")
+_OF_START = ("id", "place", "operator", "state", "choices", "known_results", "known_trials", *_OF_TRIAL)
+
+
+def _results(*columns: Any) -> Select:
+    return (
+        select(
+            *unit.c[*_OF_UNIT],
+            *trial.c[*_OF_TRIAL],
+            *columns,
+        )
+        .join(trial, trial.c.id == unit.c.trial_id)
+        .where(unit.c.study_id == bindparam("study"), unit.c.sequence > bindparam("sequence"))
+        .order_by(unit.c.sequence)
+        .limit(bindparam("most"))
+    )
+
+
+# The loop of a search asks these after every trial. They are built once: building one costs more than running it.
+_WHOLE_RESULTS = _results(trial.c.choices, trial.c.cheap_values, architecture.c.text.label("architecture")).join(
+    architecture, architecture.c.hash == trial.c.architecture_hash
+)
+_LIGHT_RESULTS = _results(case((unit.c.rung > 0, trial.c.choices), else_=null()).label("choices"))
+_STARTED = (
+    select(*trial.c[*_OF_START])
+    .where(trial.c.study_id == bindparam("study"), trial.c.number >= bindparam("number"))
+    .order_by(trial.c.number)
+    .limit(bindparam("most"))
+)
+_VALUES = select(unit.c.id).where(
+    unit.c.study_id == bindparam("study"),
+    unit.c.sequence.between(bindparam("sequence") + 1, bindparam("last")),
+)
+
+
+def results_since(
+    connection: Connection, study_id: int, sequence: int, limit: int | None, light: bool = False
+) -> list[Unit]:
+    """The units that ended after place `sequence`, in order, without a gap.
+
+    light: without their architectures, and those of rung 0 without their choices, which their trials have.
+    """
+    asked = {"study": study_id, "sequence": sequence}
+    statement = _LIGHT_RESULTS if light else _WHOLE_RESULTS
+    rows = connection.execute(statement, asked | {"most": ALL if limit is None else limit}).mappings().all()
+    if not rows:
+        return []
+    # No transaction adds a unit before one that is read: the order is that of the commits.
+    values = values_of(connection, _VALUES, asked | {"last": rows[-1]["sequence"]})
+    return [unit_record(row, values) for row in rows]
+
+
+def since(
+    connection: Connection, study_id: int, number: int, sequence: int, limit: int
+) -> tuple[list[Trial], list[Unit]]:
+    """The trials from `number` on and the units that ended after place `sequence`, at most `limit` of each; light.
+
+    The trials have neither values nor a rung.
+    """
+    new = next_number(connection, study_id) > number  # mostly there is none
+    asked = {"study": study_id, "number": number, "most": limit}
+    rows: Any = connection.execute(_STARTED, asked).mappings() if new else ()
+    trials = [Trial(**dict(row) | {"state": TrialState(row["state"]), "rung": None, "values": {}}) for row in rows]
+    return trials, results_since(connection, study_id, sequence, limit, light=True)
