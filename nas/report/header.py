@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nas.report.data import data_lines
 from nas.report.spending import Spending, amount, spending
-from nas.store.records import FINAL, SEARCH, TrialState
+from nas.store.records import FINAL, SEARCH
 
 if TYPE_CHECKING:
-    from nas.store import Reader, Study, Trial
+    from nas.store import Reader, Study
+    from nas.store.records import Failed
 
 LISTED = 5  # trials that are named for each kind of failure
 MACHINE = ("minutes", "device_seconds")  # how much fits into these depends on the machine
@@ -83,12 +84,12 @@ class Header:
 def header(store: Reader, study: Study) -> Header:
     """How the result of `study` begins. Read the study again after its search, so that it has its ending."""
     finals = store.trials(study.id, purposes=(FINAL,), light=True)
-    found = spending(store, study)
+    failed = store.failures(study.id)
     return Header(
-        spending=found,
-        failures=_by_kind(store.trials(study.id, states=(TrialState.FAILED,), purposes=(SEARCH,), light=True)),
+        spending=spending(store, study),
+        failures=_by_kind(each for each in failed if each.purpose == SEARCH),
         final_runs=len(finals),
-        final_failures=_by_kind([trial for trial in finals if trial.state is TrialState.FAILED]),
+        final_failures=_by_kind(each for each in failed if each.purpose == FINAL),
         seed=study.seed,
         final_seeds=tuple(sorted({trial.seed for trial in finals})),
         ending=study.ending,
@@ -114,7 +115,7 @@ def cut_off(ending: Mapping[str, Any] | None, budget: Mapping[str, Any]) -> str 
     return said
 
 
-def _by_kind(failed: Sequence[Trial]) -> dict[str, tuple[int, ...]]:
+def _by_kind(failed: Iterable[Failed]) -> dict[str, tuple[int, ...]]:
     kinds: dict[str, list[int]] = {}
     for trial in failed:
         kinds.setdefault(trial.error_kind or "unknown", []).append(trial.final or trial.number)

@@ -14,13 +14,13 @@ from nas.report.forecasts import Eta, eta
 from nas.report.header import Header, header
 from nas.report.ranking import Ranking, ranking
 from nas.report.tables import counted, duration, short
-from nas.store import PURPOSES, TrialState
+from nas.store import TrialState
 
 if TYPE_CHECKING:
     from nas.report.spending import Spending
     from nas.store import Owner, Reader, Study, Trial
+    from nas.store.records import Failed
 
-FAILURES = 1000  # failed trials whose kind of failure is read
 LISTED = 5  # trials that are named for each kind
 LISTED_UNITS = 16  # units that are shown to people
 PHASES = {
@@ -43,7 +43,7 @@ class Status:
     finals: dict[str, int]  # trials of the finals by their stored state
     units: list[UnitProgress]  # that have not ended
     owners: list[Owner]  # processes that hold leases
-    failures: dict[str, list[Trial]]  # by kind
+    failures: dict[str, list[Failed]]  # by kind
     trained_seconds: float
     header: Header
     eta: Eta | None
@@ -183,14 +183,14 @@ def _active(states: dict[str, int], activities: dict[str, int]) -> dict[str, int
     return {name: count for name, count in states.items() if name not in started} | activities
 
 
-def _failures(store: Reader, study: Study) -> dict[str, list[Trial]]:
-    kinds: dict[str, list[Trial]] = {}
-    for trial in store.trials(study.id, states=(TrialState.FAILED,), purposes=PURPOSES, limit=FAILURES, light=True):
+def _failures(store: Reader, study: Study) -> dict[str, list[Failed]]:
+    kinds: dict[str, list[Failed]] = {}
+    for trial in store.failures(study.id):
         kinds.setdefault(trial.error_kind or "unknown", []).append(trial)
     return dict(sorted(kinds.items(), key=lambda item: -len(item[1])))
 
 
-def _names(failed: list[Trial]) -> str:
+def _names(failed: list[Failed]) -> str:
     """trial 0, 1, 2, 3, 4, ..., final 2."""
     searched = [str(trial.number) for trial in failed if trial.final is None]
     finals = [str(trial.final) for trial in failed if trial.final is not None]

@@ -63,28 +63,29 @@ def _follows(before: FromClause) -> ColumnElement[bool]:
 
 def trained(connection: Connection, study_id: int) -> Trained:
     """What the units of the search that ended have trained. `nas.engine.allowance` counts the same from the log."""
-    seconds = func.coalesce(unit.c.seconds, 0.0)
-    at_least = case((and_(unit.c.state == UnitState.FAILED, seconds < FAILED_SECONDS), FAILED_SECONDS), else_=seconds)
-    by_trial = (
-        select(
-            func.max(unit.c.steps).label("steps"),
-            func.sum(at_least).label("seconds"),
-            trial.c.step_flops.label("flops"),
-        )
-        .join(trial, trial.c.id == unit.c.trial_id)
-        .where(unit.c.study_id == study_id, unit.c.sequence.is_not(None), trial.c.purpose == SEARCH)
-        .group_by(trial.c.id, trial.c.step_flops)
-        .subquery()
-    )
-    steps, flops, spent, unknown = connection.execute(
-        select(
-            func.coalesce(func.sum(by_trial.c.steps), 0),
-            func.coalesce(func.sum(by_trial.c.steps * by_trial.c.flops), 0.0),
-            func.coalesce(func.sum(by_trial.c.seconds), 0.0),
-            func.count().filter(by_trial.c.flops.is_(None)),
-        )
-    ).one()
+    # The trials have the steps of their last finished rung, in an index; only a failed unit went beyond them.
+    of_search = trial.c.study_id == study_id, trial.c.purpose == SEARCH
+    finished = select(*_amounts(trial.c.steps, trial.c.rung.is_not(None))).where(*of_search)
+    beyond = unit.c.steps - func.coalesce(trial.c.steps, 0)
+    failed = select(*_amounts(beyond, trial.c.rung.is_(None))).join(unit, unit.c.trial_id == trial.c.id)
+    failed = failed.where(*of_search, trial.c.state == TrialState.FAILED, unit.c.state == UnitState.FAILED)
+    steps, flops, unknown = (sum(each) for each in zip(*(connection.execute(one).one() for one in (finished, failed))))
+    others = trial.c.study_id == study_id, trial.c.purpose != SEARCH
+    spent = connection.execute(select(_SPENT).where(unit.c.study_id == study_id)).scalar_one()
+    spent -= connection.execute(select(_SPENT).join(trial, trial.c.id == unit.c.trial_id).where(*others)).scalar_one()
     return Trained(int(steps), None if unknown else float(flops), float(spent))
+
+
+_SECONDS = func.coalesce(unit.c.seconds, 0.0)
+_TOO_SHORT = and_(unit.c.state == UnitState.FAILED, _SECONDS < FAILED_SECONDS)
+_SPENT = func.coalesce(func.sum(case((_TOO_SHORT, FAILED_SECONDS), else_=_SECONDS)), 0.0)
+
+
+def _amounts(steps: ColumnElement[int], counted: ColumnElement[bool]) -> tuple[ColumnElement, ...]:
+    """Steps, FLOPs, and how many of the `counted` trials have unknown FLOPs."""
+    flops = trial.c.step_flops
+    unknown = func.count().filter(and_(flops.is_(None), counted))
+    return func.coalesce(func.sum(steps), 0), func.coalesce(func.sum(steps * flops), 0.0), unknown
 
 
 def mark(connection: Connection, study_id: int) -> Mark:

@@ -140,7 +140,8 @@ trial = Table(
     CheckConstraint("(state IN ('complete', 'stopped', 'failed')) = (finished_at IS NOT NULL)", name="finished"),
     CheckConstraint("(state = 'failed') = (error_kind IS NOT NULL)", name="error_when_failed"),
     CheckConstraint("state <> 'complete' OR rung IS NOT NULL", name="complete_has_a_rung"),
-    Index(None, "study_id", "purpose", "state"),
+    # With all that summaries of a study need of its trials: they need not read the rows, which are wide.
+    Index("ix_trial_summary", "study_id", "purpose", "state", "steps", "rung", "number", "step_flops"),
 )
 
 _OPEN = "state IN ('queued', 'running')"

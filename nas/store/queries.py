@@ -12,7 +12,18 @@ from sqlalchemy import Connection, Select, and_, bindparam, func, select
 from nas.errors import UsageError
 from nas.store.endings import CURVE
 from nas.store.models import architecture, metric, objective_value, space_version, study, trial, unit, unit_is_open
-from nas.store.records import SpaceVersion, Study, Trial, TrialCount, TrialState, Unit, UnitKind, UnitState
+from nas.store.records import (
+    PURPOSES,
+    Failed,
+    SpaceVersion,
+    Study,
+    Trial,
+    TrialCount,
+    TrialState,
+    Unit,
+    UnitKind,
+    UnitState,
+)
 
 _STUDY = select(*study.c[*Study.__dataclass_fields__])
 MOST_IDS = 500  # in one statement
@@ -60,6 +71,14 @@ def counts(connection: Connection, study_id: int) -> list[TrialCount]:
     columns = trial.c.purpose, trial.c.state
     statement = select(*columns, func.count()).where(trial.c.study_id == study_id).group_by(*columns).order_by(*columns)
     return [TrialCount(purpose, TrialState(state), n) for purpose, state, n in connection.execute(statement)]
+
+
+def failures(connection: Connection, study_id: int) -> list[Failed]:
+    """The failed trials by number, those of the finals too."""
+    columns = trial.c.number, trial.c.purpose, trial.c.place, trial.c.error_kind
+    failed = trial.c.study_id == study_id, trial.c.purpose.in_(PURPOSES), trial.c.state == TrialState.FAILED
+    rows = connection.execute(select(*columns).where(*failed)).all()
+    return [Failed(*row) for row in sorted(rows)]  # asked to sort, SQLite would read all trials in their order
 
 
 def arms(connection: Connection, study_id: int, purpose: str) -> dict[str, int]:

@@ -14,6 +14,7 @@ from nas.store import changes, finals, leases, log, measurements, queries, ranki
 from nas.store.database.engine import Database
 from nas.store.measurements import Measurement
 from nas.store.records import (
+    Failed,
     Mark,
     Owner,
     Pace,
@@ -130,6 +131,10 @@ class Reader:
     def counts(self, study_id: int) -> list[TrialCount]:
         """How many trials of each purpose are in each state."""
         return self._read(queries.counts, study_id)
+
+    def failures(self, study_id: int) -> list[Failed]:
+        """The failed trials by number, those of the finals too."""
+        return self._read(queries.failures, study_id)
 
     def arms(self, study_id: int, purpose: str) -> dict[str, int]:
         """How many trials of this purpose each arm has."""

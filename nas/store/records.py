@@ -206,6 +206,21 @@ class TrialCount:
 
 
 @dataclass(frozen=True)
+class Failed:
+    """A trial that failed, and why."""
+
+    number: int
+    purpose: str
+    place: int
+    error_kind: str | None
+
+    @property
+    def final(self) -> int | None:
+        """Its number among the trials of the finals, from 1; None for a trial of the search."""
+        return final_number(self.purpose, self.place)
+
+
+@dataclass(frozen=True)
 class Pace:
     """The units that ended well, from `start` to `steps`, and the seconds that they took together."""
 

@@ -1,4 +1,4 @@
-"""The large study of the benchmark is a study like any other, and a search goes on from it without building all of it."""
+"""The large study of the benchmark is in order, and a search goes on from it without building its architectures."""
 
 import pytest
 
