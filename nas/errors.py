@@ -15,6 +15,10 @@ class UsageError(NasError):
     exit_code = 2
 
 
+class DiskFull(NasError):
+    """A file could not be written, because the disk or the quota is full."""
+
+
 class StoreError(NasError):
     """The study database cannot be used as asked."""
 

@@ -30,12 +30,18 @@ class FailureKind(StrEnum):
     TASK_ERROR = "task error"
     WORKER_LOST = "worker lost"
     CRASHED = "crashed"  # the process that ran it ended by itself, as often as `limits.attempts` allows
+    DISK_FULL = "disk full"  # a checkpoint could not be written: the search pauses, and the attempt does not count
     INFRASTRUCTURE = "infrastructure"  # Ray or a node failed: the attempt does not count, so no unit ends with this
 
     @property
     def retried(self) -> bool:
         """Whether the unit is tried again, mostly as often as `limits.attempts` allows."""
-        return self in (FailureKind.WORKER_LOST, FailureKind.CRASHED, FailureKind.INFRASTRUCTURE)
+        return self in (FailureKind.WORKER_LOST, FailureKind.CRASHED) or self.uncounted
+
+    @property
+    def uncounted(self) -> bool:
+        """Whether the unit is put back in the queue, and the attempt does not count."""
+        return self in (FailureKind.INFRASTRUCTURE, FailureKind.DISK_FULL)
 
 
 @dataclass(frozen=True)

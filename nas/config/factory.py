@@ -120,7 +120,7 @@ def parts(config: SearchConfig) -> Parts:
         made = Parts(config)
         if known is not None:
             made.adopt(known)
-        config.keep(made)
+        config.keep_parts(made)
         known = made
     return known
 

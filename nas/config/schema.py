@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from nas.options import MOST
+from nas.upkeep.policy import DEFAULT, Keep
 from searchspace.language import documents
 
 MOST_PARTS = 100  # objectives, arms or baselines: each is built or read from a file when the search file is checked
@@ -200,6 +201,7 @@ class SearchConfig(_Section):
     limits: Limits = Limits()
     storage: str = "sqlite:///runs/{study}.db"
     checkpoints: str | None = "runs/{study}"
+    keep: Keep = DEFAULT
     device: str = "cpu"
     seed: Annotated[int, Field(ge=0, le=2**53)] = 0
     task_source: str | None = None  # the text of the user's own task file, once it is read
@@ -219,7 +221,7 @@ class SearchConfig(_Section):
         """The parts that were built from this config, or from one that it is a copy of."""
         return self._built
 
-    def keep(self, parts: Any) -> None:
+    def keep_parts(self, parts: Any) -> None:
         """Keep the parts that were built from this config."""
         self._built = Built(parts)
 

@@ -20,6 +20,7 @@ from nas.report.header import Header, header
 from nas.runners.contract import Runner
 from nas.store import Reader, Store, Study, Trial, open_store
 from nas.store.database.engine import file_of, parse
+from nas.upkeep import cleaning
 from searchspace.errors import SpaceError
 from searchspace.model.architecture import Architecture
 from searchspace.space.space import Space
@@ -143,6 +144,9 @@ def _search(
             reporter.say("Measuring latencies on this machine; the first trials wait for them")
         reporter.watch(chosen.progress)
         report = running.run()
+        removed = cleaning.clean(store, store.study(study.name), factory.CACHE)
+        if removed:
+            reporter.say(f"Removed what is needed no longer: {cleaning.summary(removed)}")
     return Result(config, store, store.study(study.name), running.objectives, report)
 
 

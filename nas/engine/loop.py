@@ -6,6 +6,8 @@ continues where the store is, and two processes with the same command share the 
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import math
 import os
 import signal
@@ -15,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 
 from nas.config import factory
@@ -31,7 +34,12 @@ from nas.finals.result import Report
 from nas.report.console import Reporter
 from nas.runners.contract import Runner
 from nas.store import Store, Study, TrialState, Unit
-from nas.work import Outcome, Progress
+from nas.store.database.engine import file_of, parse
+from nas.upkeep import cleaning
+from nas.upkeep.disk import Disks
+from nas.work import Checkpoint, FailureKind, Outcome, Progress
+
+log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.5
 RECOVER_SECONDS = 2.0  # between two searches for units that other processes abandoned
@@ -75,6 +83,7 @@ class Search:
         self._running: dict[tuple[int, int, str], Unit] = {}
         self._recovered = -math.inf
         self._stopping = False
+        self.disks = Disks(_folders(self.config), log.warning if self.reporter.quiet else self.reporter.say)
 
     def run(self) -> Report | None:
         """Search, then train the finalists again.
@@ -138,7 +147,7 @@ class Search:
             if self._running:
                 for outcome in self.runner.wait(POLL_SECONDS):
                     self._record(outcome)
-            elif self.store.open_units(self.study.id):  # in another process
+            elif self.disks.short or self.store.open_units(self.study.id):  # they run in another process
                 time.sleep(POLL_SECONDS)
             elif not self._fill(next_units):  # what another process recorded a moment ago may need more units
                 return
@@ -147,7 +156,9 @@ class Search:
     def _fill(self, next_units: Callable[[int], list[Unit]]) -> bool:
         """Start units as long as the runner has capacity and there are any; whether one was started."""
         started = False
-        while (free := self.runner.capacity - len(self._running)) > 0 and (units := next_units(free)):
+        while (free := self.runner.capacity - len(self._running)) > 0 and self.disks.allow():
+            if not (units := next_units(free)):
+                break
             for unit in units:
                 self._start(unit)
             started = True
@@ -191,12 +202,24 @@ class Search:
         if unit is None:
             return  # its lease was lost and taken again while it ran, so it ran twice here: the first outcome counted
         ended = self.units.end(unit, outcome)
+        if outcome.failure and outcome.failure.kind is FailureKind.DISK_FULL:
+            self.disks.failed(outcome.failure.message)
+        if ended.recorded and outcome.checkpoint:
+            self._kept(unit, outcome.checkpoint)
         if ended.queued:
             self._recovered = -math.inf  # there is a unit to lease now
         if ended.recorded:
             self.reporter.ended(unit, ended.values, ended.failure, outcome)
         else:
             self.reporter.say(f"trial {unit.number} rung {unit.rung}: another process has taken it over")
+
+    def _kept(self, unit: Unit, checkpoint: Checkpoint) -> None:
+        """A unit has written a checkpoint: it replaces that of the rung below, and others will be about as large."""
+        file = Path(checkpoint.uri.removeprefix("file://"))
+        with contextlib.suppress(OSError):  # at a URL
+            self.disks.hold(self.runner.capacity + 1, file.stat().st_size)
+        if unit.start_uri and self.config.keep != "all":
+            cleaning.drop(unit.start_uri, self.study.name)
 
     def _interrupt(self) -> None:
         """Let running units save their state. If a worker is lost meanwhile, its unit goes back to the queue."""
@@ -232,6 +255,14 @@ class Search:
         finally:
             for each, handler in before.items():
                 signal.signal(each, handler if handler is not None else signal.SIG_DFL)
+
+
+def _folders(config: SearchConfig) -> list[Path]:
+    """The local folders that a search writes to: that of its checkpoints and that of a SQLite database."""
+    file = file_of(parse(config.storage))
+    kept = config.checkpoints
+    local = [Path(kept).expanduser().absolute()] if kept and "://" not in kept else []
+    return local + ([] if file is None else [file.absolute().parent])
 
 
 def _why_nothing(store: Store, study: Study) -> str:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+import shutil
 import statistics
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -22,9 +25,11 @@ from nas.errors import NasError
 from nas.objectives.contract import Objective, Search
 from nas.report.data import data_lines
 from nas.report.spending import LABELS, amount
-from nas.report.tables import duration, short
+from nas.report.tables import duration, short, size
 from nas.store import open_reader
 from nas.store.database.engine import file_of, parse
+from nas.upkeep.disk import existing
+from nas.upkeep.policy import Keep, most_kept
 from nas.work import Outcome, Work
 from searchspace.model.architecture import Architecture
 from searchspace.model.build import cost
@@ -33,7 +38,27 @@ from searchspace.model.halting import UNTRAINED, halting_note
 SAMPLES = 25  # feasible points whose costs are computed
 DRAWN = 200  # points among which the infeasible ones are counted
 TIMED_STEPS = 5
+ROW_BYTES = 6000  # of a unit in the database: 4 to 6 KB with 25 choices and 10 to 20 metrics (benchmarks.scale)
 HALTING = f"halting blocks count at {UNTRAINED}, and later at the depth that each trial measures"
+
+
+@dataclass(frozen=True)
+class Disk:
+    """What a search writes, in bytes. checkpoints: how many there are at once, at most; 0 if none is kept."""
+
+    checkpoint: int  # of the median sample
+    checkpoints: int
+    database: int
+    free: int | None  # at the checkpoints; None at a URL
+    keep: Keep
+
+    def __str__(self) -> str:
+        database = f"{size(self.database)} of the database"
+        if not self.checkpoints:
+            return f"about {database}; no checkpoints"
+        free = "" if self.free is None else f"; {size(self.free)} are free"
+        kept = f"{_count(self.checkpoints, 'checkpoint')} of {size(self.checkpoint)} (keep: {self.keep})"
+        return f"about {size(self.checkpoint * self.checkpoints)} for at most {kept}, {database}{free}"
 
 
 @dataclass(frozen=True)
@@ -56,6 +81,7 @@ class Plan:
     warnings: tuple[str, ...]  # samples that cannot be trained, and why
     halting: str  # at which depth FLOPs of halting blocks are counted; "" if no sample has them
     forecast: Forecast
+    disk: Disk
     milliseconds_a_step: float
     seconds_a_unit: float  # to build and to evaluate, without the steps
     search_seconds: float  # elapsed time on all workers, within the limit
@@ -66,7 +92,7 @@ class Plan:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data."""
-        return {**vars(self), "forecast": self.forecast.to_dict()}
+        return {**vars(self), "forecast": self.forecast.to_dict(), "disk": vars(self.disk)}
 
     def as_text(self) -> str:
         """One line for each subject."""
@@ -89,6 +115,7 @@ class Plan:
                 f"{self.milliseconds_a_step:.0f} ms, and {self.seconds_a_unit:.1f} s a unit to build and evaluate",
             ),
             ("time", self._time()),
+            ("disk", str(self.disk)),
             *(("warning", each) for each in self.warnings),
         ]
         if not self.forecast.final_units:
@@ -142,7 +169,9 @@ def plan(config: SearchConfig) -> Plan:
     samples = [space.sample(generator).architecture for _ in range(SAMPLES)]
     costs = sorted(((cost(each, shape), each) for each in samples), key=lambda pair: pair[0].training_flops)
     typical = [costs[place][1] for place in (len(costs) // 2, 0, -1)]  # of median, lowest and highest cost
-    step, unit, warnings = _timed(config, typical)
+    with tempfile.TemporaryDirectory() as folder:
+        step, unit, warnings = _timed(config, typical, folder)
+        written = max((each.stat().st_size for each in Path(folder).iterdir()), default=0)
     rates = Rates(
         tokens=factory.step_tokens(config),
         flops=statistics.median(each.training_flops for each, _ in costs) * factory.task(config).shape.batch,
@@ -153,13 +182,16 @@ def plan(config: SearchConfig) -> Plan:
     assert bought is not None  # a budget has a limit, and all rates are known
     ahead = forecast(config, bought[0])
     search, finals = _seconds(ahead, step, unit, config.budget.minutes)
-    size = space.size()
+    points = space.size()
+    disk = _disk(settled, ahead, written)
+    if disk.free is not None and disk.checkpoint * disk.checkpoints + disk.database > disk.free:
+        warnings += (f"the disk has {size(disk.free)} free, which is less than the search may write",)
     return Plan(
         study=config.study,
         found=found,
         storage=location.shown(config.storage),
-        space=str(size),
-        points=size.points,
+        space=str(points),
+        points=points.points,
         infeasible=refused,
         task=yaml.safe_dump(config.task.written(), default_flow_style=True, width=1000).removesuffix("...\n").strip(),
         data=factory.prepared_task(settled).data_facts(),
@@ -174,6 +206,7 @@ def plan(config: SearchConfig) -> Plan:
         warnings=warnings,
         halting=HALTING if any(halting_note(each, shape) for each in samples) else "",
         forecast=ahead,
+        disk=disk,
         milliseconds_a_step=step * 1000,
         seconds_a_unit=unit,
         search_seconds=search,
@@ -192,15 +225,24 @@ def _seconds(ahead: Forecast, step: float, unit: float, minutes: float | None) -
     return search if minutes is None else min(search, minutes * 60), finals
 
 
-def _timed(config: SearchConfig, samples: Sequence[Architecture]) -> tuple[float, float, tuple[str, ...]]:
+def _disk(config: SearchConfig, ahead: Forecast, written: int) -> Disk:
+    kept = config.checkpoints
+    units, trials = list(ahead.units), sum(count for count, start in zip(ahead.units, ahead.starts) if not start)
+    most = most_kept(config.keep, units, trials, ahead.final_units) if kept else 0
+    local = kept is not None and "://" not in kept
+    free = shutil.disk_usage(existing(Path(kept).expanduser().absolute())).free if kept and local else None
+    return Disk(written, most, (sum(units) + ahead.final_units) * ROW_BYTES, free, config.keep)
+
+
+def _timed(config: SearchConfig, samples: Sequence[Architecture], folder: str) -> tuple[float, float, tuple[str, ...]]:
     """Seconds of a training step, and of the rest of a unit, of the first sample that can be trained; why the
-    others failed.
+    others failed. Its checkpoint is written to `folder`.
 
     Raises NasError if none can be trained: most trials of the search would fail too.
     """
     failed: list[str] = []
     for each in dict.fromkeys(samples):
-        outcome = _trained(config, each.text())
+        outcome = _trained(config, each.text(), folder)
         if outcome.failure is None:
             step = factory.task(config).shape.rows / outcome.metrics[metrics.of_run("tokens_per_second")]
             return step, max(0.0, outcome.seconds - TIMED_STEPS * step), tuple(failed)
@@ -209,7 +251,7 @@ def _timed(config: SearchConfig, samples: Sequence[Architecture]) -> tuple[float
     raise NasError(f"No sample of the space could be trained. The last one: {reason}")
 
 
-def _trained(config: SearchConfig, architecture: str) -> Outcome:
+def _trained(config: SearchConfig, architecture: str, folder: str) -> Outcome:
     """A few steps of training. The first run is a warm-up for the second."""
     from nas.training.unit import run
 
@@ -224,6 +266,7 @@ def _trained(config: SearchConfig, architecture: str) -> Outcome:
             steps=steps,
             horizon=steps + 1,
             seed=config.seed,
+            checkpoint=folder,
             threads=factory.threads(config),
             device=config.device,
             cache=str(factory.CACHE),

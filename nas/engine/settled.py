@@ -14,6 +14,7 @@ import statistics
 from nas.config import factory
 from nas.config.schema import Named, SearchConfig
 from nas.engine.forecast import Rates, affordable
+from nas.upkeep.policy import EARLIER
 
 AUTO = "auto"  # written in a search file, this is the same as leaving the option out
 ROUNDING = 1e-9  # of a share times a number of trials
@@ -32,6 +33,8 @@ def settle(config: SearchConfig, study: SearchConfig | None = None) -> SearchCon
         "scheduler": _settled(config.scheduler, factory.scheduler(config), study.scheduler if study else None),
         "strategy": _strategy(config, config.strategy, config.main_share, planned, study.strategy if study else None),
     }
+    if "keep" not in config.model_fields_set and study:  # an earlier version kept all checkpoints
+        changes["keep"] = study.keep if "keep" in study.model_fields_set else EARLIER
     arms = {}
     for name, arm in config.arms.items():
         known = study.arms[name].strategy if study and name in study.arms else None

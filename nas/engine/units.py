@@ -84,7 +84,7 @@ class Units:
         values, failure = self.proposer.scores.after(unit, self.proposer.architecture(unit), outcome)
         if failure is None:
             ended = self._finish(unit, outcome, values)
-        elif failure.kind is FailureKind.INFRASTRUCTURE:
+        elif failure.kind.uncounted:
             ended = self._put_back(unit, failure)
         else:
             ended = self._fail(unit, outcome, failure, values)

@@ -33,6 +33,13 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
+def size(count: float) -> str:
+    """A number of bytes as people read it: 1.2 MiB."""
+    units = ("B", "KiB", "MiB", "GiB", "TiB")
+    power = min(len(units) - 1, max(0, int(count).bit_length() - 1) // 10)
+    return f"{count / 1024**power:.3g} {units[power]}"
+
+
 def counted(counts: Mapping[str, int]) -> str:
     """Counts in words: 3 complete, 1 failed; or none."""
     found = Counter(counts)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import ray
 
 from nas.errors import NasError
+from nas.upkeep import leftovers
 
 if TYPE_CHECKING:
     from nas.runners.ray import RayOptions
@@ -155,6 +156,9 @@ def _start(options: RayOptions) -> None:
         log_to_driver=False,
         logging_level=logging.ERROR,
     )
+    node = getattr(ray._private.worker, "_global_node", None)
+    if node is not None:
+        leftovers.mark_ray_session(node.get_session_dir_path())
 
 
 def _listed(resources: dict[str, float]) -> str:

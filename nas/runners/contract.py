@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from nas.errors import NasError
+from nas.errors import DiskFull, NasError
 from nas.work import Failure, FailureKind, Outcome, Progress, Work
 
 LATE_SECONDS = 3.0  # how long a unit beyond its time limit may take to notice it, before the runner ends it
@@ -32,7 +32,7 @@ class Runner(Protocol):
     def wait(self, timeout: float) -> list[Outcome]:
         """The outcomes that are ready: at once if there are any, else after at most `timeout` seconds.
 
-        Raises NasError for an error that is not the fault of a unit, such as a full disk.
+        Raises NasError for an error that is not the fault of a unit, such as a device that does not exist.
         """
 
     def progress(self) -> Mapping[tuple[int, int], Progress]:
@@ -53,8 +53,9 @@ def guarded(run: Run | None, work: Work, heard: Heard, started: Started = lambda
 
     started: called when the clock of its time limit starts, for a runner that ends a unit which does not notice it.
 
-    Only NasError, which the user has to fix, and KeyboardInterrupt are raised. The runner knows whether it interrupted
-    the unit, or whether the unit raised KeyboardInterrupt by itself (see `interrupted_itself`).
+    A full disk is a failure that does not count. Only another NasError, which the user has to fix, and
+    KeyboardInterrupt are raised. The runner knows whether it interrupted the unit, or whether the unit raised
+    KeyboardInterrupt by itself (see `interrupted_itself`).
     """
     began = time.monotonic()
     try:
@@ -62,6 +63,8 @@ def guarded(run: Run | None, work: Work, heard: Heard, started: Started = lambda
             return _train(work, heard, started)
         started()
         return run(work, progress=heard)
+    except DiskFull as error:
+        failure = Failure(FailureKind.DISK_FULL, str(error))
     except NasError:
         raise
     except KeyboardInterrupt:

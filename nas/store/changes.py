@@ -9,6 +9,7 @@ from sqlalchemy import ColumnElement, Connection, FromClause, Select, and_, case
 from nas.store.models import study, trial, unit, unit_is_open
 from nas.store.records import (
     FAILED_SECONDS,
+    FINAL,
     PURPOSES,
     SEARCH,
     Mark,
@@ -70,7 +71,7 @@ def trained(connection: Connection, study_id: int) -> Trained:
     failed = select(*_amounts(beyond, trial.c.rung.is_(None))).join(unit, unit.c.trial_id == trial.c.id)
     failed = failed.where(*of_search, trial.c.state == TrialState.FAILED, unit.c.state == UnitState.FAILED)
     steps, flops, unknown = (sum(each) for each in zip(*(connection.execute(one).one() for one in (finished, failed))))
-    others = trial.c.study_id == study_id, trial.c.purpose != SEARCH
+    others = trial.c.study_id == study_id, trial.c.purpose == FINAL
     spent = connection.execute(select(_SPENT).where(unit.c.study_id == study_id)).scalar_one()
     spent -= connection.execute(select(_SPENT).join(trial, trial.c.id == unit.c.trial_id).where(*others)).scalar_one()
     return Trained(int(steps), None if unknown else float(flops), float(spent))

@@ -5,6 +5,7 @@ They are written to a folder or to any URL that fsspec supports (`s3://bucket/fo
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import os
@@ -15,7 +16,7 @@ import fsspec
 import torch
 from torch import Tensor
 
-from nas.errors import NasError
+from nas.errors import DiskFull, NasError
 from nas.work import Checkpoint
 
 
@@ -26,7 +27,8 @@ class CheckpointLost(Exception):
 def write(state: dict[str, Any], folder: str, name: str) -> Checkpoint:
     """Write `state` below `folder`; its name carries the hash, so the same unit run twice gives the same file.
 
-    Raises NasError if it cannot be written, because a full disk is not the fault of the architecture.
+    Raises NasError if it cannot be written, because that is not the fault of the architecture; DiskFull if the disk or
+    the quota is full.
     """
     buffer = io.BytesIO()
     torch.save(state, buffer)
@@ -36,7 +38,8 @@ def write(state: dict[str, Any], folder: str, name: str) -> Checkpoint:
     try:
         _put(uri, data)
     except OSError as error:
-        raise NasError(f"The checkpoint {uri} ({len(data)} bytes) cannot be written: {error}.") from error
+        kind = DiskFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else NasError
+        raise kind(f"The checkpoint {uri} ({len(data)} bytes) cannot be written: {error}.") from error
     return Checkpoint(uri, sha256)
 
 

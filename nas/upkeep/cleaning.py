@@ -1,0 +1,111 @@
+"""Removes what a study needs no longer: checkpoints by its policy, unfinished files, stale Ray sessions and logs."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import fsspec
+
+from nas import report as reports
+from nas.report.tables import size
+from nas.store.upkeep.kept import checkpoints
+from nas.upkeep import leftovers
+from nas.upkeep.policy import EARLIER, unneeded
+
+if TYPE_CHECKING:
+    from nas.store import Reader, Study
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """Something to remove: what it is, where it is, and its size in bytes."""
+
+    kind: str
+    place: str
+    size: int
+
+
+def clean(store: Reader, study: Study, cache: Path, *, dry_run: bool = False) -> list[Leftover]:
+    """Remove what `study` needs no longer -> what was removed. cache: where this node prepares data. dry_run: remove
+    nothing.
+
+    A search may run meanwhile: what it may need is kept. Whatever cannot be removed is left out.
+    """
+    found: list[Leftover] = []
+    for kind, place, count, remove in _found(store, study, cache):
+        try:
+            if not dry_run:
+                remove()
+        except OSError:  # without permission, or another process has removed it
+            continue
+        found.append(Leftover(kind, place, count))
+    return found
+
+
+def summary(found: Iterable[Leftover]) -> str:
+    """3 checkpoints (1.2 MiB), 1 Ray session (20 KiB)."""
+    kinds: dict[str, list[int]] = {}
+    for each in found:
+        kinds.setdefault(each.kind, []).append(each.size)
+    return ", ".join(f"{len(sizes)} {_plural(kind, len(sizes))} ({size(sum(sizes))})" for kind, sizes in kinds.items())
+
+
+def _plural(kind: str, count: int) -> str:
+    plurals = {"state of an interrupted unit": "states of interrupted units", "unfinished data": "unfinished data"}
+    return kind if count == 1 else plurals.get(kind, f"{kind}s")
+
+
+def drop(uri: str, study: str) -> None:
+    """Remove a checkpoint that a later one replaces, if the folder is the study's own; `clean` finds the others."""
+    system, path = fsspec.core.url_to_fs(uri)
+    if study in Path(path).parts and leftovers.CHECKPOINT.fullmatch(path.rpartition("/")[2]):
+        with contextlib.suppress(OSError):
+            system.rm_file(path)
+
+
+_Found = tuple[str, str, int, Callable[[], Any]]
+
+
+def _found(store: Reader, study: Study, cache: Path) -> Iterable[_Found]:
+    yield from _checkpoints(store, study)
+    for folder in _folders(store, study):
+        system, path = fsspec.core.url_to_fs(folder)
+        some = [("unfinished file", each) for each in leftovers.unfinished(system, path)]
+        if not store.open_units(study.id) and study.name in Path(path).parts:  # else another study may use the folder
+            some += [("state of an interrupted unit", each) for each in leftovers.partials(system, path)]
+        for kind, place in some:
+            yield kind, place, system.size(place) or 0, partial(system.rm_file, place)
+    for each in leftovers.prepared(cache):
+        yield "unfinished data", str(each), _size(each), partial(shutil.rmtree, each)
+    for each in leftovers.ray_sessions():
+        yield "Ray session", str(each), _size(each), partial(leftovers.remove_session, each)
+
+
+def _checkpoints(store: Reader, study: Study) -> Iterable[_Found]:
+    keep = study.config.get("keep", EARLIER)
+    if keep == "all":
+        return
+    front = {trial.number for trial in (*reports.front(store, study), *reports.best(store, study, None, 1))}
+    kept = store.database.read(lambda connection: checkpoints(connection, study.id))
+    for each in unneeded(kept, keep, front):
+        system, path = fsspec.core.url_to_fs(each.uri)
+        if leftovers.CHECKPOINT.fullmatch(path.rpartition("/")[2]) and system.exists(path):
+            yield "checkpoint", each.uri, system.size(path) or 0, partial(system.rm_file, path)
+
+
+def _folders(store: Reader, study: Study) -> list[str]:
+    """The folders of the study's checkpoints: those that its search file names and those that hold some."""
+    kept = store.database.read(lambda connection: checkpoints(connection, study.id))
+    named = study.config.get("checkpoints")
+    own = [] if not named else [named if "://" in named else str(Path(named).expanduser().absolute())]
+    return list(dict.fromkeys([*own, *(each.uri.rpartition("/")[0] for each in kept)]))
+
+
+def _size(folder: Path) -> int:
+    return sum(each.lstat().st_size for each in folder.rglob("*") if each.is_file() and not each.is_symlink())

@@ -1,0 +1,83 @@
+"""Watches the disks of a search: it warns before one is full, and pauses the search instead of letting it fail."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from nas.report.tables import size
+
+RESERVE = 64 * 2**20  # bytes that stay free, for the database and other programs
+WARN_TIMES = 10  # a warning comes when so many times the space is left at which the search pauses
+LOOK_SECONDS = 2.0  # between two looks
+FULL_SECONDS = 30.0  # how long the search pauses after a write failed, although space seems to be left (a quota)
+
+
+class Disks:
+    """The disks that hold `folders`. say: prints a line for people. free: the free bytes at a place."""
+
+    def __init__(
+        self,
+        folders: Iterable[Path],
+        say: Callable[[str], None],
+        free: Callable[[Path], int] = lambda place: shutil.disk_usage(place).free,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._folders = list(folders)
+        self._say, self._free, self._clock = say, free, clock
+        self._need = RESERVE
+        self._looked = self._full_until = float("-inf")
+        self._warned = False
+        self.short = False  # whether the search pauses
+
+    def hold(self, files: int, largest: int) -> None:
+        """Keep space for so many files of `largest` bytes."""
+        self._need = max(self._need, RESERVE + files * largest)
+
+    def failed(self, why: str) -> None:
+        """A file could not be written, because the disk was full."""
+        self._full_until = self._clock() + FULL_SECONDS
+        if not self.short:
+            self._say(f"Paused: {why} The search goes on when there is space.")
+        self.short = True
+
+    def allow(self) -> bool:
+        """Whether there is space for another unit. It looks every two seconds, and says if the answer changes."""
+        now = self._clock()
+        if now - self._looked < LOOK_SECONDS or now < self._full_until:
+            return not self.short
+        self._looked = now
+        found = [(self._free(place), place) for place in map(existing, self._folders)]
+        if not found:
+            self.short = False
+            return True
+        free, place = min(found)
+        if free < self._need:
+            self._pause(free, place)
+        else:
+            self._go_on(free, place)
+        return not self.short
+
+    def _pause(self, free: int, place: Path) -> None:
+        if not self.short:
+            self._say(
+                f"Paused: {size(free)} are free at {place}, and the search needs {size(self._need)}. Free some space, "
+                "and it goes on. `nas clean STUDY` removes what is left over."
+            )
+        self.short = True
+
+    def _go_on(self, free: int, place: Path) -> None:
+        if self.short:
+            self._say(f"There is space again at {place}: the search goes on.")
+        self.short = False
+        low = free < WARN_TIMES * self._need
+        if low and not self._warned:
+            self._say(f"Warning: {size(free)} are free at {place}. The search pauses below {size(self._need)}.")
+        self._warned = low
+
+
+def existing(folder: Path) -> Path:
+    """The folder itself, or the nearest one above it that exists."""
+    return next((each for each in (folder, *folder.parents) if each.exists()), Path("/"))

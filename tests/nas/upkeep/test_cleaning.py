@@ -1,0 +1,160 @@
+"""What the end of a search and `nas clean` remove, and what they never touch."""
+
+import dataclasses
+import errno
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nas.engine import launch, leases
+from nas.errors import DiskFull
+from nas.runners.inline import InlineRunner
+from nas.store import open_reader
+from nas.upkeep import cleaning, leftovers
+from nas.upkeep.disk import Disks
+from nas.work import Checkpoint
+
+HALVING = "{halving: {rungs: [2, 4, 8], factor: 2}}"
+
+
+def old(path: Path) -> Path:
+    """A file that was not changed for long."""
+    path.write_bytes(b"half")
+    os.utime(path, (0, 0))
+    return path
+
+
+@pytest.fixture
+def kept(describe, table, tmp_path):
+    """`kept(keep)`: the search of this file with checkpoints, which its units write."""
+    folder = tmp_path / "tried"
+
+    def unit(work, progress=None):
+        data = f"{work.trial}/{work.rung}".encode()
+        sha256 = hashlib.sha256(data).hexdigest()
+        path = Path(work.checkpoint) / f"trial-{work.trial:06d}-rung-{work.rung}-{sha256[:16]}.pt"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(data)
+        return dataclasses.replace(table(work), checkpoint=Checkpoint(str(path), sha256))
+
+    def made(keep: str | None = None, run=unit, **changes):
+        config = describe(scheduler=HALVING, budget="{trials: 8}", **changes)
+        config = config.model_copy(update={"checkpoints": str(folder)} | ({"keep": keep} if keep else {}))
+        return launch.search(config, quiet=True, runner=InlineRunner(run))
+
+    made.folder, made.unit = folder, unit
+    return made
+
+
+def rungs(folder: Path) -> list[tuple[int, int]]:
+    """(trial, rung) of the checkpoints in a folder."""
+    return sorted((int(each.name.split("-")[1]), int(each.name.split("-")[3])) for each in folder.glob("trial-*.pt"))
+
+
+def test_a_search_keeps_what_can_be_exported_or_is_on_the_front(kept):
+    with kept() as result:
+        trials = result.store.trials(result.study.id)
+        front = {each.number for each in result.front}
+        wanted = [(each.number, each.rung) for each in trials if each.state == "complete" or each.number in front]
+        assert result.store.study("tried").config["keep"] == "needed"
+    assert rungs(kept.folder) == sorted(wanted)
+
+
+def test_all_keeps_every_checkpoint(kept):
+    with kept("all") as result:
+        units = result.store.results_since(result.study.id)
+    assert rungs(kept.folder) == sorted((each.number, each.rung) for each in units)
+
+
+def test_a_study_of_an_earlier_version_keeps_all_of_its_checkpoints(kept, describe):
+    with kept("all") as result:
+        store, study = result.store, result.study
+        store.update_study(study.id, config={key: value for key, value in study.config.items() if key != "keep"})
+    before = rungs(kept.folder)
+    with kept() as result:
+        assert result.study.config["keep"] == "all"
+    assert rungs(kept.folder) == before
+
+
+def test_clean_removes_unfinished_files_and_nothing_that_a_user_made(kept, tmp_path):
+    with kept("all") as result:
+        study = result.study
+    name = "trial-000003-rung-0-0123456789abcdef.pt"
+    stale = old(kept.folder / f"{name}.77.unfinished")
+    state = old(kept.folder / f"partial-{'0' * 32}-{'1' * 16}.pt")
+    fresh = kept.folder / f"{name}.78.unfinished"
+    fresh.write_bytes(b"being written")
+    own = [old(kept.folder / each) for each in ("notes.txt", "my-trial.pt", name, "copy.unfinished", "trial-1.pt")]
+    with open_reader(result.config.storage) as store:
+        listed = cleaning.clean(store, study, tmp_path / "cache", dry_run=True)
+        assert stale.exists()
+        removed = cleaning.clean(store, study, tmp_path / "cache")
+    assert {each.place for each in listed} == {each.place for each in removed} == {str(stale), str(state)}
+    assert not stale.exists() and not state.exists() and all(each.exists() for each in (fresh, *own))
+    assert "2" not in cleaning.summary(removed)
+
+
+def test_the_state_of_an_interrupted_unit_stays_while_the_study_has_open_units(kept, tmp_path):
+    with kept("all") as result:
+        store, study = result.store, result.study
+        given = {"purpose": "search", "operator": "random", "choices": {}, "known_results": 0}
+        store.add_trial(study.id, store.next_number(study.id), ("0" * 64, "text"), seed=0, steps=2, **given)
+        state = old(kept.folder / f"partial-{'0' * 32}-{'1' * 16}.pt")
+        cleaning.clean(store, study, tmp_path / "cache")
+    assert state.exists()
+
+
+def test_only_ray_sessions_of_searches_that_have_ended_are_removed(tmp_path):
+    ended = subprocess.run(
+        [sys.executable, "-c", "from nas.engine import leases; print(leases.owner_name())"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    parent = leases.owner_name().replace(f"/{os.getpid()}/", f"/{os.getppid()}/")
+    parent = "/".join([*parent.split("/")[:3], leases._started(os.getppid()), "0"])
+    for name, owner in (("ours", ended), ("runs", parent), ("foreign", None)):
+        folder = tmp_path / f"session_{name}"
+        (folder / "logs").mkdir(parents=True)
+        if owner:
+            (folder / leftovers.RAY_MARK).write_text(json.dumps({"owner": owner}))
+    (tmp_path / "session_latest").symlink_to(tmp_path / "session_ours")
+
+    for each in list(leftovers.ray_sessions(tmp_path)):
+        leftovers.remove_session(each)
+
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["session_foreign", "session_runs"]
+
+
+def test_a_search_whose_checkpoint_cannot_be_written_pauses_and_goes_on(kept, monkeypatch):
+    failures = iter([True, True])
+    said = []
+    monkeypatch.setattr("nas.upkeep.disk.FULL_SECONDS", 0.01)
+    monkeypatch.setattr("nas.upkeep.disk.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("nas.engine.loop.POLL_SECONDS", 0.02)
+    failed = Disks.failed
+    monkeypatch.setattr(Disks, "failed", lambda self, why: said.append(why) or failed(self, why))
+
+    def unit(work, progress=None):
+        if work.trial == 2 and next(failures, False):
+            raise DiskFull(os.strerror(errno.ENOSPC))
+        return kept.unit(work)
+
+    with kept(run=unit) as result:
+        states = {each.state.value for each in result.store.trials(result.study.id)}
+        (attempts,) = {each.released for each in result.store.units(result.study.id, 2) if each.rung == 0}
+    assert len(said) == 2 and "failed" not in states and attempts == 2
+
+
+def test_data_that_a_process_prepares_now_is_not_left_over(tmp_path):
+    from filelock import FileLock
+
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.unfinished").mkdir()
+    with FileLock(tmp_path / "one.lock"):
+        assert [each.name for each in leftovers.prepared(tmp_path)] == ["two.unfinished"]
