@@ -9,6 +9,6 @@ depends_on = None
 
 
 def upgrade() -> None:
-    op.drop_index("ix_trial_study_id_purpose_state", table_name="trial")
+    op.drop_index("ix_trial_study_id_purpose_state", table_name="trial", if_exists=True)
     columns = ["study_id", "purpose", "state", "steps", "rung", "number", "step_flops"]
-    op.create_index("ix_trial_summary", "trial", columns)
+    op.create_index("ix_trial_summary", "trial", columns, if_not_exists=True)
