@@ -18,7 +18,7 @@ def clean(
     storage: Storage = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove what STUDY needs no longer: checkpoints by its `keep`, unfinished files, stale Ray sessions and their logs.
+    """Remove what STUDY needs no longer: checkpoints by its `keep`, unfinished files, stale Ray sessions with logs.
 
     What a search may still need is kept, so it may run meanwhile. Nothing in the database changes.
 
