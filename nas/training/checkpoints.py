@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from nas.errors import DiskFull, NasError
+from nas.training import untrusted
 from nas.work import Checkpoint
 
 
@@ -46,12 +47,11 @@ def write(state: dict[str, Any], folder: str, name: str) -> Checkpoint:
 def read(checkpoint: Checkpoint, device: torch.device | str = "cpu") -> dict[str, Any]:
     """The state in `checkpoint`. It loads plain values and tensors only, and runs no code.
 
-    Raises CheckpointLost if the file is missing, damaged, or not a checkpoint.
+    Raises CheckpointLost if the file is missing, damaged, not a checkpoint, or one that grows when it is loaded.
     """
     try:
-        with fsspec.open(checkpoint.uri, "rb") as file:
-            data = file.read()
-    except OSError as error:
+        data = untrusted.content(checkpoint.uri)
+    except (OSError, ValueError) as error:
         raise CheckpointLost(f"The checkpoint {checkpoint.uri} cannot be read: {error}.") from error
     found = hashlib.sha256(data).hexdigest()
     if found != checkpoint.sha256:
@@ -59,7 +59,7 @@ def read(checkpoint: Checkpoint, device: torch.device | str = "cpu") -> dict[str
             f"The checkpoint {checkpoint.uri} is damaged: its SHA-256 is {found}, expected {checkpoint.sha256}."
         )
     try:
-        return torch.load(io.BytesIO(data), map_location=device, weights_only=True)
+        return untrusted.load(data, device)
     except Exception as error:  # a file that is not a checkpoint can raise anything
         raise CheckpointLost(f"The checkpoint {checkpoint.uri} cannot be understood: {error}.") from error
 

@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 
 import fsspec
 
-from nas.training import checkpoints
+from nas.training import checkpoints, untrusted
 from nas.training.loop import Training
 from nas.work import Checkpoint, Work
 
@@ -36,7 +36,10 @@ def find(work: Work) -> Checkpoint | None:
     """The checkpoint that an interrupted run of `work` left, or None."""
     for path in _paths(work):
         system, _ = fsspec.core.url_to_fs(work.checkpoint)
-        sha256 = hashlib.sha256(system.cat_file(path)).hexdigest()
+        try:
+            sha256 = hashlib.sha256(untrusted.content(system.unstrip_protocol(path))).hexdigest()
+        except (OSError, ValueError):  # another process has removed it, or it is not a regular file
+            continue
         if PurePosixPath(path).name == f"{_name(work)}-{sha256[:16]}.pt":
             return Checkpoint(system.unstrip_protocol(path), sha256)
     return None

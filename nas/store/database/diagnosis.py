@@ -13,6 +13,7 @@ from nas.store.database.secrets import redacted
 # SQLSTATE classes and codes: https://www.postgresql.org/docs/current/errcodes-appendix.html
 CONFLICTS = {"40001", "40P01"}  # serialisation failure, deadlock
 TIMEOUTS = {"55P03", "57014"}  # the server's lock_timeout, its statement_timeout
+NO_WRITES = {"25006"}  # read-only, as a standby is until it becomes the primary server
 GOING_OR_COMING = {"57P01", "57P02", "57P03", "53300"}  # shut down, crashed, starting up, too many clients
 
 _SQLITE = (
@@ -64,7 +65,7 @@ def sqlstate(error: BaseException) -> str | None:
 
 
 def may_pass(error: BaseException) -> bool:
-    """Whether a retry may succeed: after a conflict, or while a PostgreSQL server restarts."""
+    """Whether a retry may succeed: after a conflict, or while a PostgreSQL server restarts or takes over."""
     if isinstance(error, PoolTimeout):
         return True
     if not isinstance(error, DBAPIError) or not type(error.orig).__module__.startswith("psycopg"):
@@ -72,7 +73,7 @@ def may_pass(error: BaseException) -> bool:
     code = sqlstate(error)
     if code is None:  # no server answered: the connection failed or broke
         return error.connection_invalidated or type(error.orig).__name__ == "OperationalError"
-    return code in CONFLICTS | TIMEOUTS | GOING_OR_COMING or code.startswith("08")
+    return code in CONFLICTS | TIMEOUTS | NO_WRITES | GOING_OR_COMING or code.startswith("08")
 
 
 def explain(error: BaseException, place: str, wait: float) -> StoreError | None:

@@ -20,13 +20,16 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from nas.errors import StoreError
-from nas.store.database.diagnosis import explain, may_pass
+from nas.store.database.diagnosis import NO_WRITES, explain, may_pass, sqlstate
 from nas.store.database.secrets import redacted, shown
 from nas.store.database.waiting import OWN_WAIT, Turn, is_busy
 
 T = TypeVar("T")
 WAIT_SECONDS = 30.0  # how long to wait for a lock on a SQLite file to which nothing is written meanwhile
 RETRY_SECONDS = 60.0  # how long to wait for a PostgreSQL server that went away
+# Of libpq. Without them a network that fails silently holds a search for hours: nothing tells it that no answer comes.
+NETWORK = {"connect_timeout": 10, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 4}
+NETWORK |= {"tcp_user_timeout": 30_000}  # milliseconds without an acknowledgement
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 2.0  # seconds between two attempts
 
 CACHE_KIB = 64 * 1024  # SQLite cache of each connection
@@ -92,6 +95,8 @@ class Database:
                     if explained is None:
                         raise
                     raise explained from error
+                if sqlstate(error) in NO_WRITES:  # another server may be the primary now: connect again
+                    self.engine.dispose()
             time.sleep(pause * random.uniform(0.5, 1.0))  # random: two that collided should not collide again
             pause = min(2 * pause, LONGEST_PAUSE)
 
@@ -139,7 +144,7 @@ def _engine(url: URL, wait: float, reads_only: bool) -> Engine:
         event.listen(engine, "connect", lambda connection, _record: prepare(connection, wait))
         event.listen(engine, "begin", _begin_sqlite)
         return engine
-    arguments = {} if "connect_timeout" in url.query else {"connect_timeout": 10}
+    arguments = {name: value for name, value in NETWORK.items() if name not in url.query}
     options = {"execution_options": {"postgresql_readonly": True}} if reads_only else {}
     try:
         return create_engine(url, pool_pre_ping=True, pool_timeout=wait, connect_args=arguments, **options)

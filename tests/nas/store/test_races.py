@@ -14,6 +14,7 @@ from sqlalchemy import event
 
 from nas.errors import StoreError
 from nas.store import Refusal, TrialAdded, open_store
+from nas.store.database.engine import Database, parse
 
 OBJECTIVES = [{"name": "bits", "direction": "minimize"}]
 
@@ -219,6 +220,38 @@ def test_what_the_server_ends_because_it_takes_too_long_is_tried_again(remote, s
                 renewed.result(timeout=0.5)
             holder.rollback()
             assert renewed.result(timeout=30) == [unit.id]
+
+
+def test_a_server_that_is_read_only_for_a_while_is_waited_for(remote, study_of):
+    """As a standby is until it becomes the primary server."""
+    unit = propose(remote, study_of.id, 0, owner="a").unit
+    name = remote.database.engine.url.database
+    with remote.database.engine.connect() as administrator:
+        administrator.exec_driver_sql(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+        administrator.commit()
+        remote.database.engine.pool.dispose()  # new connections are read-only
+        with ThreadPoolExecutor(1) as pool:
+            finished = pool.submit(remote.finish, unit.id, "a", 1, {"bits": 1.0}, last=True)
+            with pytest.raises(TimeoutError):
+                finished.result(timeout=0.3)
+            administrator.exec_driver_sql(f"ALTER DATABASE {name} RESET default_transaction_read_only")
+            administrator.commit()
+            assert finished.result(timeout=50) == 1  # through a new connection
+
+
+def test_the_kernel_is_told_to_give_up_connections_that_no_answer_comes_from():
+    asked = {}
+
+    def note(dialect, record, arguments, named):
+        asked.update(named)
+        raise ConnectionAbortedError
+
+    database = Database(parse("postgresql://user@host/name?keepalives_idle=99"))
+    event.listen(database.engine, "do_connect", note)
+    with pytest.raises(ConnectionAbortedError):
+        database.engine.connect()
+    assert asked["tcp_user_timeout"] > 0 and asked["keepalives_count"] > 0
+    assert asked["keepalives_idle"] == "99"  # a URL may say otherwise
 
 
 def test_a_server_that_stays_away_is_an_error_in_the_end(server, postgresql):

