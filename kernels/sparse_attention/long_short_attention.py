@@ -63,12 +63,14 @@ def long_short_attention(
     *,
     window: int,
     keys: Tensor | None = None,
+    far: Tensor | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
     """q, k and v: [B, H, T, D], far_k and far_v: [B, H, S, D] -> [B, H, T, D].
 
-    window: W, even. keys: [B, T], True where a key may be read; a sequence without any gives zeros. dropout: the share
-    of weights set to zero.
+    window: W, even. keys: [B, T], True where a key may be read; a sequence without any gives zeros. far: [B, S], True
+    where a vector may be read; it needs `keys`, and without it all vectors of a sequence with keys are read. dropout:
+    the share of weights set to zero.
     """
     B, H, T, D = q.shape
     cut = segments(T, window)
@@ -85,8 +87,10 @@ def long_short_attention(
     if keys is not None or N > 1:
         real = torch.ones(1, T, dtype=torch.bool, device=q.device) if keys is None else keys
         around = F.pad(real, (before, after)).unfold(1, K, R)  # [B or 1, N, K]
-        any_real = real.any(1)[:, None, None].expand(-1, N, S)
-        allowed = torch.cat([any_real, around], dim=2).expand(B, -1, -1).reshape(B * N, 1, 1, S + K)
+        vectors = real.any(1)[:, None].expand(-1, S) if far is None else far
+        allowed = (
+            torch.cat([vectors[:, None].expand(-1, N, -1), around], dim=2).expand(B, -1, -1).reshape(B * N, 1, 1, S + K)
+        )
     queries = F.pad(q, (0, 0, 0, N * R - T)).view(B, H, N, R, D).transpose(1, 2).flatten(0, 1)
     out = masked_attention(
         queries, read(far_k, k), read(far_v, v), allowed, None, dropout=dropout, may_be_empty=keys is not None

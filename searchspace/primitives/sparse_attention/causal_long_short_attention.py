@@ -13,9 +13,16 @@ Transformer-XL, https://arxiv.org/abs/1901.02860. d is the distance in positions
 * T / L. `norms` are two LayerNorms over the full width, each applied to keys and values alike: "apart" Kc = LN_c(P^T x
 Wk), as in the released code; "chained" Kc = LN_c(P^T LN_w(x Wk)), as in its bidirectional block; "none". `compress:
 projected` compresses keys and values, as in the paper. `compress: hidden` compresses the input, one slice per head, and
-projects the result. The released code does so only for chunks of earlier segments. Here the option applies to all
-chunks, so that the results do not depend on the lengths of the pieces in streaming. B batch, T time, N chunks, H heads,
-D width of one head, C = H * D model width.
+projects the result.
+
+`compress: mixed` is the released code (NVIDIA/transformer-ls). The sequence is cut into segments of `segment`
+positions. Chunks of earlier segments are compressed from inputs (hidden), those of the current one from keys and values
+(projected). The inputs of earlier segments get no gradient. Behind a pre-norm they are kept before the norm. A query
+reads the last `chunks` chunks before its segment, and all earlier ones inside. There this memory starts with zeros:
+`compress: mixed_from_zeros`. There the projection W' of distances has a bias too: `distance_bias: true`.
+
+`one_map` makes keys and values one, and `head_norms` norms each head alone; both are in
+lucidrains/long-short-transformer. B batch, T time, N chunks, H heads, D width of one head, C = H * D model width.
 """
 
 from __future__ import annotations
@@ -28,16 +35,19 @@ from torch import Tensor, nn
 
 from kernels.sparse_attention.banded_attention import Band, Reading, band, banded_attention
 from searchspace.checks import at_least, probability
-from searchspace.contract import Capabilities, Context, Primitive, given
-from searchspace.cost import Cost, Shape, kept, linear, matmul
+from searchspace.contract import Capabilities, Context, Primitive, Unnormed, given
+from searchspace.cost import Cost, Shape, kept, linear
 from searchspace.primitives.attention.distances import check_waves, falling, waves
 from searchspace.primitives.attention.heads import check_heads, merge, split
 from searchspace.primitives.sparse_attention.dynamic_projection import (
     DynamicProjection,
     Norms,
+    keys_and_values,
+    norm_widths,
     normed,
-    projection_cost,
 )
+from searchspace.primitives.sparse_attention.long_short_costs import band_cost, far_cost, mixed_cost
+from searchspace.published import Published
 from searchspace.registry import primitive
 
 
@@ -49,10 +59,16 @@ class CausalLongShortAttentionConfig:
     `chunks`: number of earlier chunks that a query reads; null reads all.
     `norms`: the two LayerNorms of keys and values: as in the released code (apart), one after the other (chained),
     none.
-    `compress`: whether projected keys and values are compressed, or the input before projection (hidden).
+    `head_norms`: whether a norm is over one head, with the same gain for all, instead of the full width.
+    `compress`: whether projected keys and values are compressed, or the input before projection (hidden), or the input
+    of earlier segments alone (mixed), with a memory of zeros at first (mixed_from_zeros).
+    `segment`: number of positions in a segment, for mixed.
+    `one_map`: whether one linear map gives keys and values, so that they are equal.
+    `distance_bias`: whether the map W' of the distances of vectors has a bias, as in the released code.
 
     Raises ValueError if heads does not divide dim, dim is odd, the window is shorter than a chunk, another number is
-    below 1, or the dropout is not a probability.
+    below 1, the dropout is not a probability, or mixed has a segment that is no multiple of the chunk or fewer chunks
+    than its window needs.
     """
 
     dim: int = given()
@@ -63,7 +79,11 @@ class CausalLongShortAttentionConfig:
     slots: int = 1
     chunks: int | None = 16
     norms: Norms = "apart"
-    compress: Literal["projected", "hidden"] = "projected"
+    head_norms: bool = False
+    compress: Literal["projected", "hidden", "mixed", "mixed_from_zeros"] = "projected"
+    segment: int = 32
+    one_map: bool = False
+    distance_bias: bool = False
     bias: bool = False
     dropout: float = 0.0
 
@@ -71,17 +91,39 @@ class CausalLongShortAttentionConfig:
         check_heads(self.dim, self.heads)
         check_waves(self.dim)
         probability(dropout=self.dropout)
-        at_least(1, chunk=self.chunk, slots=self.slots, chunks=self.chunks)
+        at_least(1, chunk=self.chunk, slots=self.slots, chunks=self.chunks, segment=self.segment)
         if self.window < self.chunk:
             raise ValueError(
                 "window must be at least chunk, because otherwise some positions of a chunk are never read, "
                 f"but got window={self.window}, chunk={self.chunk}."
             )
+        if self.mixed:
+            check_mixed(self)
+
+    @property
+    def mixed(self) -> bool:
+        """Whether chunks of earlier segments are compressed in another way than those of the current one."""
+        return self.compress in ("mixed", "mixed_from_zeros")
+
+    @property
+    def parts(self) -> int:
+        """How many maps of width C give keys and values."""
+        return 1 if self.one_map else 2
 
     @property
     def source_width(self) -> int:
         """The width of a position's elements that are compressed."""
-        return self.dim if self.compress == "hidden" else 2 * self.dim
+        return self.dim if self.compress == "hidden" else self.parts * self.dim
+
+    @property
+    def carried(self) -> int | None:
+        """The number of positions before a segment that mixed carries; None for all."""
+        return None if self.chunks is None else self.chunks * self.chunk
+
+    @property
+    def zeros(self) -> int:
+        """The number of zeros that mixed carries at first."""
+        return (self.carried or 0) if self.compress == "mixed_from_zeros" else 0
 
     def near(self, queries: int, before: int = 0) -> Band:
         """The window of `queries` queries with `before` positions before them."""
@@ -94,10 +136,48 @@ class CausalLongShortAttentionConfig:
         positions.
         """
         # The newest vectors that a query may read are those of the chunk before its own.
-        return band(queries, before=chunks - 1, reach=self.chunks, step=self.chunk, slots=self.slots, past=past)
+        reach = None if self.mixed else self.chunks
+        return band(queries, before=chunks - 1, reach=reach, step=self.chunk, slots=self.slots, past=past)
 
 
-@primitive("causal_long_short_attention", CausalLongShortAttentionConfig)
+def check_mixed(config: CausalLongShortAttentionConfig) -> None:
+    """Raises ValueError unless segments are whole chunks, and the memory has the positions of the window."""
+    if config.segment % config.chunk:
+        raise ValueError(
+            f"segment must be a multiple of chunk, but got segment={config.segment}, chunk={config.chunk}."
+        )
+    if config.carried is None:
+        if config.compress == "mixed_from_zeros":
+            raise ValueError(
+                "chunks must be a number with mixed_from_zeros, because so many zeros are read, but is null."
+            )
+    elif config.carried < config.window - 1:
+        raise ValueError(
+            "chunks must hold the positions that the window reads before a segment, "
+            f"but got chunks={config.chunks}, chunk={config.chunk}, window={config.window}."
+        )
+
+
+Masks = tuple[Tensor | None, Tensor | None, Tensor | None]
+
+
+@primitive(
+    "causal_long_short_attention",
+    CausalLongShortAttentionConfig,
+    published=Published(
+        paper={"W_P has no bias, because the softmax cancels it": ""},
+        code=("NVIDIA/transformer-ls", "lucidrains/long-short-transformer"),
+        released={
+            "the map of the distances of vectors has a bias": "distance_bias: true",
+            "chunks of earlier segments are compressed from inputs, those of the current one from keys and values": (
+                "compress: mixed"
+            ),
+            "its memory starts with zeros, which are read": "compress: mixed_from_zeros",
+            "lucidrains has one map for keys and values, and norms of heads": "one_map: true, head_norms: true",
+            "lucidrains has rotary positions, whole windows, and P from keys and values": "",
+        },
+    ),
+)
 class CausalLongShortAttention(Primitive):
     """Streaming keeps the keys and values of the window, the vectors that may be read, and the incomplete chunk."""
 
@@ -108,11 +188,12 @@ class CausalLongShortAttention(Primitive):
         self.config = config
         C, H = config.dim, config.heads
         self.query = nn.Linear(C, C, bias=config.bias)
-        self.key_value = nn.Linear(C, 2 * C, bias=config.bias)
+        self.key_value = nn.Linear(C, config.parts * C, bias=config.bias)
         self.projection = DynamicProjection(C, H, config.slots)
-        self.near_norm, self.far_norm = (None if config.norms == "none" else nn.LayerNorm(C) for _ in range(2))
+        width, _ = norm_widths(C, H, per_head=config.head_norms)
+        self.near_norm, self.far_norm = (None if config.norms == "none" else nn.LayerNorm(width) for _ in range(2))
         self.near_position = nn.Linear(C, C, bias=False)  # W
-        self.far_position = nn.Linear(C, C, bias=False)  # W'
+        self.far_position = nn.Linear(C, C, bias=config.distance_bias)  # W'
         self.content_bias = nn.Parameter(torch.zeros(H, 1, C // H))  # u
         self.position_bias = nn.Parameter(torch.zeros(H, 1, C // H))  # v
         self.output = nn.Linear(C, C, bias=config.bias)
@@ -121,23 +202,107 @@ class CausalLongShortAttention(Primitive):
         """x: [B, T, C] -> [B, T, C]."""
         config, T = self.config, x.shape[1]
         slot = context.slot()
-        past, chunks = self._read_before(slot)
         q = split(self.query(x), config.heads) * (config.dim // config.heads) ** -0.5
+        if config.mixed:
+            start = context.streams.length if context.streams else 0
+            heads = self._mixed(q, context.before_norm(x), {} if slot is None else slot, start, context.padding)
+            return self.output(merge(heads))
+        past, chunks = self._read_before(slot)
         both = self.key_value(x)
         near = normed(self.near_norm, both)
         far, real = self._far(x, near if config.norms == "chained" else both, context.padding, slot)
         if slot is not None:
             near = self._remembered(slot, "near", near, config.window - 1)
-        window, vectors = config.near(T, near.shape[1] - T), config.far(T, chunks, past)
-        k, v = (split(half, config.heads) for half in near.chunk(2, dim=2))
-        r = self._distances(self.near_position, window, x)
-        readings = [Reading(window, q + self.content_bias, q + self.position_bias, k, v, r, context.padding)]
+        vectors = config.far(T, chunks, past)
+        return self.output(merge(self._read(q, near, far, vectors, (context.padding, context.padding, real))))
+
+    def _read(self, q: Tensor, near: Tensor, far: Tensor, vectors: Band | None, real: Masks) -> Tensor:
+        """q: [B, H, T, D], near and far: the keys and values that are read -> [B, H, T, D].
+
+        real: masks of the queries, of `near` and of `far`, [B, ..] each; None if all are real.
+        """
+        config, T = self.config, q.shape[2]
+        queries, near_real, far_real = real
+        window = config.near(T, near.shape[1] - T)
+        k, v = (split(y, config.heads) for y in keys_and_values(near, shared=config.one_map))
+        r = self._distances(self.near_position, window, near)
+        readings = [Reading(window, q + self.content_bias, q + self.position_bias, k, v, r, near_real)]
         if vectors is not None:
-            k, v = (split(half, config.heads) for half in far.chunk(2, dim=2))
-            r = self._distances(self.far_position, vectors, x)
-            readings.append(Reading(vectors, q, q, k, v, r, real))
+            k, v = (split(y, config.heads) for y in keys_and_values(far, shared=config.one_map))
+            r = self._distances(self.far_position, vectors, near)
+            readings.append(Reading(vectors, q, q, k, v, r, far_real))
         dropout = config.dropout if self.training else 0.0
-        return self.output(merge(banded_attention(readings, queries=context.padding, dropout=dropout)))
+        return banded_attention(readings, queries=queries, dropout=dropout)
+
+    def _mixed(
+        self, q: Tensor, entered: Unnormed, slot: dict[str, Tensor], start: int, padding: Tensor | None
+    ) -> Tensor:
+        """Segment by segment, as the released code reads them; q: [B, H, T, D] -> [B, H, T, D].
+
+        The slot keeps the inputs of the memory and of the current segment, before a norm.
+        """
+        config, (B, T, C), S = self.config, entered.x.shape, self.config.segment
+        kept = slot["inputs"] if slot else entered.x.new_zeros(B, config.zeros, C)
+        real = None if padding is None else padding.new_ones(B, kept.shape[1])
+        outs: list[Tensor] = []
+        done = 0
+        while not outs or done < T:
+            begun = (start + done) % S
+            n = min(T - done, S - begun)
+            piece = Unnormed(entered.x.narrow(1, done, n), entered.normed.narrow(1, done, n), entered.module)
+            real = None if real is None or padding is None else torch.cat([real, padding.narrow(1, done, n)], dim=1)
+            outs.append(self._segment(q.narrow(2, done, n), piece, kept, begun, real))
+            kept, done = torch.cat([kept, piece.x.detach()], dim=1), done + n
+            if begun + n == S:
+                kept = self._last(kept, config.carried)
+                real = None if real is None else self._last(real, config.carried)
+        slot["inputs"] = kept
+        return torch.cat(outs, dim=2)
+
+    def _segment(self, q: Tensor, entered: Unnormed, kept: Tensor, begun: int, real: Tensor | None) -> Tensor:
+        """Queries of one segment, after `begun` of its positions; q: [B, H, n, D].
+
+        kept: the inputs of the memory and of these positions, [B, M + begun, C]. real: [B, M + begun + n].
+        """
+        config, n = self.config, q.shape[2]
+        M, L = kept.shape[1] - begun, config.chunk
+        old = entered.norm(kept)
+        before = min(config.window - 1, old.shape[1])
+        both = torch.cat([self.key_value(old[:, M:]), self.key_value(entered.normed)], dim=1)  # of this segment
+        near = own_near = normed(self.near_norm, both)
+        if before > begun:
+            earlier = normed(self.near_norm, self.key_value(old[:, old.shape[1] - before : M]))
+            near = torch.cat([earlier, near], dim=1)
+        near = near[:, near.shape[1] - before - n :]
+        vectors = config.far(n, (M + begun) // L, begun % L)
+        far, far_real = near[:, :0], None
+        if vectors is not None:
+            own = (begun + n - 1) // L * L  # positions of the chunks that are read
+            hidden = torch.cat([old[:, M:], entered.normed], dim=1)[:, :own]
+            source = (own_near if config.norms == "chained" else both)[:, :own]
+            parts = [self._summary(old[:, :M], old[:, :M], "hidden", None if real is None else real[:, :M])]
+            parts.append(self._summary(source, hidden, "projected", None if real is None else real[:, M : M + own]))
+            far = torch.cat([y for y, _ in parts], dim=1)
+            far_real = None if real is None else torch.cat([mask for _, mask in parts if mask is not None], dim=1)
+        queries = None if real is None else real[:, -n:]
+        return self._read(q, near, far, vectors, (queries, None if real is None else real[:, -n - before :], far_real))
+
+    def _summary(
+        self, source: Tensor, hidden: Tensor, compress: str, real: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """The vectors of whole chunks and which of them are real; source and hidden: [B, N * L, ..]."""
+        L = self.config.chunk
+        cut = (source.shape[1] // L, L)
+        far = self._vectors(source.unflatten(1, cut), self.projection.logits(hidden).unflatten(1, cut), real, compress)
+        if real is not None:
+            real = real.unflatten(1, (real.shape[1] // L, L)).any(2).repeat_interleave(self.config.slots, 1)
+        return far, real
+
+    @staticmethod
+    def _last(y: Tensor, most: int | None) -> Tensor:
+        """The last `most` positions of [B, T, ..], copied."""
+        length = y.shape[1] if most is None else min(y.shape[1], most)
+        return y.narrow(1, y.shape[1] - length, length).clone()
 
     def _read_before(self, slot: dict[str, Tensor] | None) -> tuple[int, int]:
         """The number of positions in the incomplete chunk, and of complete chunks that are kept."""
@@ -155,7 +320,7 @@ class CausalLongShortAttention(Primitive):
         """
         config, length = self.config, x.shape[1] - (slot is None)
         if slot is None and length < config.chunk:
-            return x.new_zeros(x.shape[0], 0, 2 * config.dim), None
+            return x.new_zeros(x.shape[0], 0, config.parts * config.dim), None
         source = x if config.compress == "hidden" else keys_values
         material = torch.cat([source, self.projection.logits(x)], dim=2)
         if slot is not None:
@@ -165,18 +330,19 @@ class CausalLongShortAttention(Primitive):
         chunks = length // config.chunk
         full = chunks * config.chunk
         real = None if padding is None else padding[:, :full]
-        far = self._vectors(material[:, :full].unflatten(1, (chunks, config.chunk)), real)
+        whole = material[:, :full].unflatten(1, (chunks, config.chunk))
+        source, logits = whole.tensor_split([config.source_width], dim=3)
+        far = self._vectors(source, logits, real, config.compress)
         if slot is not None:
             far = self._remembered(slot, "far", far, config.chunks and config.chunks * config.slots)
         if real is not None:
             real = real.unflatten(1, (chunks, config.chunk)).any(2).repeat_interleave(config.slots, 1)
         return far, real
 
-    def _vectors(self, material: Tensor, padding: Tensor | None) -> Tensor:
-        """material: [B, N, L, X + H * S], the elements to compress and the logits of P -> [B, N * S, 2 C]."""
-        source, logits = material.tensor_split([self.config.source_width], dim=3)
+    def _vectors(self, source: Tensor, logits: Tensor, padding: Tensor | None, compress: str) -> Tensor:
+        """source: [B, N, L, X], the elements to compress, logits: [B, N, L, H * S], of P -> [B, N * S, 2 C]."""
         far = self.projection(source, logits, padding=padding)
-        if self.config.compress == "hidden":
+        if compress == "hidden":
             far = self.key_value(far)
             far = normed(self.near_norm, far) if self.config.norms == "chained" else far
         return normed(self.far_norm, far)
@@ -184,8 +350,7 @@ class CausalLongShortAttention(Primitive):
     def _remembered(self, slot: dict[str, Tensor], name: str, new: Tensor, most: int | None) -> Tensor:
         """The tensor kept as `name` followed by `new`. The slot keeps the last `most` entries."""
         whole = torch.cat([slot[name], new], dim=1) if name in slot else new
-        length = whole.shape[1] if most is None else min(whole.shape[1], most)
-        slot[name] = whole.narrow(1, whole.shape[1] - length, length).clone()  # a slice would keep everything
+        slot[name] = self._last(whole, most)
         return whole
 
     def _distances(self, position: nn.Linear, read: Band, x: Tensor) -> Tensor:
@@ -195,40 +360,25 @@ class CausalLongShortAttention(Primitive):
 
     @classmethod
     def cost(cls, config: CausalLongShortAttentionConfig, shape: Shape) -> Cost:
-        C, S, T, B = config.dim, config.slots, shape.length, shape.batch
+        C, S, T, B, P = config.dim, config.slots, shape.length, shape.batch, config.parts
         norms = 0 if config.norms == "none" else 2
-        window = min(T, config.window - 1) * 2 * C
+        width, stretches = norm_widths(C, config.heads, per_head=config.head_norms)
+        statistics = 8 * P * stretches if norms and config.head_norms else 0
+        parameters = 2 * C * C + 2 * C + norms * 2 * width + C * config.heads * S + (C if config.distance_bias else 0)
+        maps = (
+            linear(shape, C, (1 + P) * C, bias=config.bias)
+            + linear(shape, C, C, bias=config.bias)
+            + Cost(parameters=parameters, activation_bytes=shape.rows * statistics)
+            + kept(shape, shape.rows * (2 * C + norms * C * P // 2))
+        )
+        if config.mixed:
+            return maps + mixed_cost(config, shape)
+        window = min(T, config.window - 1) * P * C
         held = T // config.chunk if config.chunks is None else min(T // config.chunk, config.chunks)
         open_ = T % config.chunk * (config.source_width + config.heads * S)
         return (
-            linear(shape, C, 3 * C, bias=config.bias)
-            + _far_cost(config, shape)
-            + _band_cost(config, config.near(T), shape)
-            + kept(shape, shape.rows * (2 * C + norms * C))
-            + linear(shape, C, C, bias=config.bias)
-            + Cost(parameters=2 * C * C + 2 * C + norms * 2 * C + C * config.heads * S)
-            + Cost(state_bytes=B * (window + held * S * 2 * C + open_) * shape.element_bytes)
+            maps
+            + far_cost(config, shape)
+            + band_cost(config, config.near(T), shape)
+            + Cost(state_bytes=B * (window + held * S * P * C + open_) * shape.element_bytes)
         )
-
-
-def _far_cost(config: CausalLongShortAttentionConfig, shape: Shape) -> Cost:
-    C, chunks, vectors = config.dim, (shape.length - 1) // config.chunk, config.far(shape.length)
-    if vectors is None:
-        return Cost()
-    compressed = projection_cost(
-        C, config.heads, config.slots, shape, chunks=chunks, length=config.chunk, width=config.source_width
-    )
-    rows = shape.batch * chunks * config.slots
-    projected = matmul(rows, C, 2 * C) + kept(shape, rows * C) if config.compress == "hidden" else Cost()
-    return compressed + projected + _band_cost(config, vectors, shape)
-
-
-def _band_cost(config: CausalLongShortAttentionConfig, read: Band, shape: Shape) -> Cost:
-    C, D, count = config.dim, config.dim // config.heads, shape.batch * config.heads
-    tiles = count * read.count
-    return (
-        matmul(read.distances, C, C, backward=1)
-        + matmul(read.count * read.rows, D, read.distances, count=count)
-        + matmul(read.rows, D, 2 * read.columns, count=tiles)
-        + kept(shape, tiles * (read.rows * read.columns + 2 * (read.rows + read.columns) * D))
-    )

@@ -56,8 +56,19 @@ def projection_cost(dim: int, heads: int, slots: int, shape: Shape, *, chunks: i
     )
 
 
-def normed(norm: nn.Module | None, keys_values: Tensor) -> Tensor:
-    """keys_values: [B, .., 2 C] -> the same shape; keys and values each normalised over the full width by the same
-    norm.
+def normed(norm: nn.LayerNorm | None, keys_values: Tensor) -> Tensor:
+    """keys_values: [B, .., 2 C or C] -> the same shape; each stretch of the norm's width is normalised by it.
+
+    The width is that of the model, so that keys and values are normalised apart, or that of one head.
     """
-    return keys_values if norm is None else norm(keys_values.unflatten(-1, (2, -1))).flatten(-2)
+    return keys_values if norm is None else norm(keys_values.unflatten(-1, (-1, *norm.normalized_shape))).flatten(-2)
+
+
+def keys_and_values(both: Tensor, *, shared: bool) -> tuple[Tensor, Tensor]:
+    """[B, T, 2 C] -> keys and values, [B, T, C] each; if they are `shared`, [B, T, C] -> twice the same."""
+    return (both, both) if shared else both.tensor_split(2, dim=-1)  # type: ignore[return-value]
+
+
+def norm_widths(dim: int, heads: int, *, per_head: bool) -> tuple[int, int]:
+    """The width of a norm, and the number of stretches of this width in C."""
+    return (dim // heads, heads) if per_head else (dim, 1)

@@ -11,6 +11,14 @@ The paper uses two norms to bring both kinds of keys to one scale. Each is over 
 and values alike. "chained", as in its code for this block: K = LN_w(x Wk) and Kc = LN_c(P^T K). "apart", as in its code
 for language models: Kc = LN_c(P^T x Wk). "none": no norms.
 
+With `class_token`, position 0 is a class token as in the authors' code for the Long Range Arena. All positions read its
+key and value beside the compressed ones, with their norm. It reads itself, without a norm, and the results of the
+others: softmax(q0 . [k0; C]) [v0; C], C = the results before the output map. It is in no window and not compressed. The
+authors' code for images norms its key and value with the norm of the window instead.
+
+`one_map` makes keys and values one, and `head_norms` norms each head alone; both are in
+lucidrains/long-short-transformer.
+
 The compressed keys have no position, so positions must be added to the input: rotary positions and ALiBi have no
 effect. A padded position is neither compressed nor in a window, and its result is zero. The causal form is
 `causal_long_short_attention`. B batch, T time, W window, S slots, H heads, D width of one head, C = H * D model width.
@@ -18,8 +26,9 @@ effect. A padded position is neither compressed nor in a window, and its result 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor, nn
 
 from kernels.sparse_attention.long_short_attention import long_short_attention, segments
@@ -30,9 +39,12 @@ from searchspace.primitives.attention.heads import check_heads, merge, split
 from searchspace.primitives.sparse_attention.dynamic_projection import (
     DynamicProjection,
     Norms,
+    keys_and_values,
+    norm_widths,
     normed,
     projection_cost,
 )
+from searchspace.published import Published
 from searchspace.registry import primitive
 
 
@@ -41,6 +53,9 @@ class LongShortAttentionConfig:
     """`slots`: S, number of vectors per head that the sequence is compressed into.
     `window`: W, number of positions in a segment.
     `norms`: the two LayerNorms of keys and values: one after the other (chained), apart, or none.
+    `head_norms`: whether a norm is over one head, with the same gain for all, instead of the full width.
+    `one_map`: whether one linear map gives keys and values, so that they are equal.
+    `class_token`: whether position 0 is a class token that all positions read.
 
     Raises ValueError if heads does not divide dim, there are no slots, the window is odd or below 2, or the dropout is
     not a probability.
@@ -52,6 +67,9 @@ class LongShortAttentionConfig:
     slots: int = 8
     window: int = 32
     norms: Norms = "chained"
+    head_norms: bool = False
+    one_map: bool = False
+    class_token: bool = False
     bias: bool = False
     dropout: float = 0.0
 
@@ -62,8 +80,27 @@ class LongShortAttentionConfig:
         if self.window < 2 or self.window % 2:
             raise ValueError(f"window must be even, with half of it on each side, but got {self.window}.")
 
+    @property
+    def parts(self) -> int:
+        """How many maps of width C give keys and values."""
+        return 1 if self.one_map else 2
 
-@primitive("long_short_attention", LongShortAttentionConfig)
+
+@primitive(
+    "long_short_attention",
+    LongShortAttentionConfig,
+    published=Published(
+        paper={"W_P has no bias, because the softmax cancels it": ""},
+        code=("NVIDIA/transformer-ls", "lucidrains/long-short-transformer"),
+        released={
+            "a class token that all positions read and that is in no window": "class_token: true",
+            "the code for images has windows of two dimensions, and norms the class token as the windows": "",
+            "a depthwise convolution of the values may be added": "",
+            "lucidrains has one map for keys and values, and norms of heads": "one_map: true, head_norms: true",
+            "lucidrains has rotary positions, whole windows, and P from keys and values": "",
+        },
+    ),
+)
 class LongShortAttention(Primitive):
     """Attention over a window and a summary of the whole sequence. It is always bidirectional."""
 
@@ -74,48 +111,89 @@ class LongShortAttention(Primitive):
         self.config = config
         C = config.dim
         self.query = nn.Linear(C, C, bias=config.bias)
-        self.key_value = nn.Linear(C, 2 * C, bias=config.bias)
+        self.key_value = nn.Linear(C, config.parts * C, bias=config.bias)
         self.projection = DynamicProjection(C, config.heads, config.slots)
-        self.near_norm, self.far_norm = (None if config.norms == "none" else nn.LayerNorm(C) for _ in range(2))
+        width, _ = norm_widths(C, config.heads, per_head=config.head_norms)
+        self.near_norm, self.far_norm = (None if config.norms == "none" else nn.LayerNorm(width) for _ in range(2))
         self.output = nn.Linear(C, C, bias=config.bias)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """x: [B, T, C] -> [B, T, C]. Raises ValueError if the context is streaming."""
         context.slot(causal=False)
-        config, padding = self.config, context.padding
-        both = self.key_value(x)
+        q, both = split(self.query(x), self.config.heads), self.key_value(x)
+        read = self._with_class if self.config.class_token else self._positions
+        out = read(q, both, x, context.padding)
+        if context.padding is not None:
+            out = out.masked_fill(~context.padding[:, None, :, None], 0)
+        return self.output(merge(out))
+
+    def _positions(
+        self, q: Tensor, both: Tensor, x: Tensor, padding: Tensor | None, first: Tensor | None = None,
+        first_real: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        """q: [B, H, T, D], both: the keys and values of x: [B, T, C] -> [B, H, T, D].
+
+        first: keys and values of the class token, [B, 1, ..], that is read with the compressed ones where `first_real`,
+        [B, 1], is True.
+        """
+        config, far_real = self.config, None
         near = normed(self.near_norm, both)
         source = near if config.norms == "chained" else both
         far = self.projection(source[:, None], self.projection.logits(x)[:, None], padding=padding)
+        if first is not None:
+            far = torch.cat([first, far], dim=1)
+            if padding is not None and first_real is not None:
+                far_real = torch.cat([first_real, padding.any(1, keepdim=True).expand(-1, config.slots)], dim=1)
+        far = normed(self.far_norm, far)
         k, v, far_k, far_v = (
-            split(half, config.heads) for part in (near, normed(self.far_norm, far)) for half in part.chunk(2, dim=2)
+            split(y, config.heads) for part in (near, far) for y in keys_and_values(part, shared=config.one_map)
         )
-        out = long_short_attention(
-            split(self.query(x), config.heads),
-            k,
-            v,
-            far_k,
-            far_v,
-            window=config.window,
-            keys=padding,
-            dropout=config.dropout if self.training else 0.0,
+        dropout = config.dropout if self.training else 0.0
+        return long_short_attention(
+            q, k, v, far_k, far_v, window=config.window, keys=padding, far=far_real, dropout=dropout
         )
+
+    def _with_class(self, q: Tensor, both: Tensor, x: Tensor, padding: Tensor | None) -> Tensor:
+        """The same if position 0 is a class token."""
+        first = both[:, :1]
+        k, v = (split(y, self.config.heads) for y in keys_and_values(first, shared=self.config.one_map))
+        others = q[:, :, 1:]
+        if x.shape[1] > 1:
+            real = (None, None) if padding is None else (padding[:, 1:], padding[:, :1])
+            others = self._positions(others, both[:, 1:], x[:, 1:], real[0], first, real[1])
+        scores = q[:, :, :1] @ torch.cat([k, others], dim=2).transpose(2, 3) * q.shape[3] ** -0.5
         if padding is not None:
-            out = out.masked_fill(~padding[:, None, :, None], 0)
-        return self.output(merge(out))
+            scores = scores.masked_fill(~padding[:, None, None], torch.finfo(scores.dtype).min)
+        own = scores.softmax(3).to(v.dtype) @ torch.cat([v, others], dim=2)
+        return torch.cat([own, others], dim=2)
 
     @classmethod
     def cost(cls, config: LongShortAttentionConfig, shape: Shape) -> Cost:
-        C, H, S, T = config.dim, config.heads, config.slots, shape.length
-        cut = segments(T, config.window)
-        tiles, columns = shape.batch * cut.count, S + cut.columns
+        C, H, S, P = config.dim, config.heads, config.slots, config.parts
+        width, stretches = norm_widths(C, H, per_head=config.head_norms)
         norms = 0 if config.norms == "none" else 2
-        return (
-            linear(shape, C, 3 * C, bias=config.bias)
-            + projection_cost(C, H, S, shape, chunks=1, length=T, width=2 * C)
-            + matmul(cut.rows, C // H, 2 * columns, count=tiles * H)
-            + kept(shape, tiles * (cut.rows * (2 * C + H) + columns * 2 * C))
-            + kept(shape, norms * C * (shape.rows + shape.batch * S))
-            + linear(shape, C, C, bias=config.bias)
-            + Cost(parameters=C * H * S + norms * 2 * C)
-        )
+        statistics = 2 * P * stretches if norms and config.head_norms else 0  # means and scales
+        parameters = Cost(parameters=C * H * S + norms * 2 * width)
+        maps = linear(shape, C, (1 + P) * C, bias=config.bias) + linear(shape, C, C, bias=config.bias) + parameters
+        if not config.class_token:
+            return maps + _reading_cost(config, shape, S, statistics)
+        own = matmul(1, C // H, 2 * shape.length, count=shape.batch * H)
+        held = kept(shape, shape.batch * (2 * shape.length * C + 2 * H * shape.length) + shape.rows * C)
+        if shape.length == 1:
+            return maps + own + held
+        rest = replace(shape, length=shape.length - 1)
+        return maps + own + held + _reading_cost(config, rest, S + 1, statistics)
+
+
+def _reading_cost(config: LongShortAttentionConfig, shape: Shape, vectors: int, statistics: int) -> Cost:
+    """The cost of compressing and reading, without parameters. vectors: number of vectors that all positions read."""
+    C, H, P = config.dim, config.heads, config.parts
+    cut, norms = segments(shape.length, config.window), 0 if config.norms == "none" else 2
+    tiles, columns = shape.batch * cut.count, vectors + cut.columns
+    return (
+        projection_cost(C, H, config.slots, shape, chunks=1, length=shape.length, width=P * C)
+        + matmul(cut.rows, C // H, 2 * columns, count=tiles * H)
+        + kept(shape, tiles * (cut.rows * (2 * C + H) + columns * 2 * C))
+        + kept(shape, norms * P * C // 2 * (shape.rows + shape.batch * vectors))
+        + Cost(activation_bytes=4 * statistics * (shape.rows + shape.batch * vectors))
+    )

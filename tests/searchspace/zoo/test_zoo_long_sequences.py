@@ -27,7 +27,9 @@ def test_nystromformer_is_bert_with_a_kernel_for_every_head() -> None:
 
 
 def test_the_long_short_language_model_has_the_size_of_its_paper() -> None:
-    assert round(cost(zoo.load("long_short_transformer")).parameters / 1e6) == 44
+    paper, released = (cost(zoo.load("long_short_transformer", size)) for size in ("base", "released"))
+    assert round(paper.parameters / 1e6) == 44
+    assert released.parameters - paper.parameters == 12 * 512  # the bias of r_net_chunk in each layer
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -6,24 +6,32 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from searchspace.contract import Context, Streams
+from searchspace.contract import Context, Given, Streams
 from searchspace.cost import Shape
+from searchspace.language import schema
 from searchspace.primitives.sparse_attention.causal_long_short_attention import (
     CausalLongShortAttention,
     CausalLongShortAttentionConfig,
 )
 from searchspace.primitives.sparse_attention.long_short_attention import LongShortAttention, LongShortAttentionConfig
+from searchspace.registry import configure
+from searchspace.testing import count_flops
+from searchspace.tree import Block
 
 C, H = 8, 2
 D = C // H
 
 
 def _norm(norm, y):
-    """LN over the whole width, with its variance written out."""
+    """LN over the whole width, or over each head, with its variance written out."""
     if norm is None:
         return y
-    centred = y - y.mean(-1, keepdim=True)
-    return centred / (centred.square().mean(-1, keepdim=True) + norm.eps).sqrt() * norm.weight + norm.bias
+    parts = []
+    for part in y.split(len(norm.weight), dim=-1):
+        centred = part - part.mean(-1, keepdim=True)
+        scale = (centred.square().mean(-1, keepdim=True) + norm.eps).sqrt()
+        parts.append(centred / scale * norm.weight + norm.bias)
+    return torch.cat(parts, dim=-1)
 
 
 def _summary(block, x, y, slots, places):
@@ -39,7 +47,8 @@ def _summary(block, x, y, slots, places):
 
 
 def _keys_values(block, x):
-    return F.linear(x, block.key_value.weight, block.key_value.bias).chunk(2, dim=-1)
+    both = F.linear(x, block.key_value.weight, block.key_value.bias)
+    return (both, both) if block.config.one_map else both.chunk(2, dim=-1)
 
 
 def _plain(block, x, padding=None):
@@ -63,6 +72,34 @@ def _plain(block, x, padding=None):
             parts = [(k[:, h] @ q[i, h] / math.sqrt(D)).softmax(0) @ v[:, h] for h in heads]
             out = out.index_put((torch.tensor(i),), torch.cat(parts))
         rows.append(out)
+    return F.linear(torch.stack(rows), block.output.weight, block.output.bias)
+
+
+def _class_plain(block, x):
+    """NVIDIA/transformer-ls, lra/attention_transformer_ls.py, with a class token from the sequence."""
+    config, rows = block.config, []
+    for xb in x:
+        first, rest, w = xb[:1], xb[1:], config.window
+        q_first, q = (F.linear(y, block.query.weight, block.query.bias) for y in (first, rest))
+        kv_first, kv = _keys_values(block, first), _keys_values(block, rest)
+        near = [_norm(block.near_norm, y) for y in kv]
+        source = near if config.norms == "chained" else kv
+        places = list(range(len(rest)))
+        summaries = [_summary(block, rest, y, config.slots, places) for y in source]
+        far = [_norm(block.far_norm, torch.cat(parts)) for parts in zip(kv_first, summaries, strict=True)]
+        outs = torch.zeros(len(xb), C, dtype=x.dtype)
+        for h in (slice(h * D, (h + 1) * D) for h in range(H)):
+            others = []
+            for i in places:
+                low = i // w * w - w // 2
+                window = [j for j in places if low <= j < low + 2 * w]
+                k, v = (torch.cat([one, other[window]])[:, h] for one, other in zip(far, near, strict=True))
+                others.append((k @ q[i, h] / math.sqrt(D)).softmax(0) @ v)
+            others = torch.stack(others)
+            scores = torch.cat([kv_first[0][:, h], others]) @ q_first[0, h] / math.sqrt(D)
+            own = scores.softmax(0) @ torch.cat([kv_first[1][:, h], others])
+            outs[:, h] = torch.cat([own[None], others])
+        rows.append(outs)
     return F.linear(torch.stack(rows), block.output.weight, block.output.bias)
 
 
@@ -109,12 +146,79 @@ def _causal_plain(block, x, padding=None):
                 for c in range(max(0, chunk - (config.chunks or T)), chunk):
                     for slot in range(S if c in vectors else 0):
                         t = (chunk - c) * S - 1 - slot
-                        place = F.linear(wave(t), block.far_position.weight)[head]
+                        place = F.linear(wave(t), block.far_position.weight, block.far_position.bias)[head]
                         scores.append(q[i, head] * s @ vectors[c][0][slot, head] + q[i, head] * s @ place)
                         values.append(vectors[c][1][slot, head])
                 result.append(torch.stack(scores).softmax(0) @ torch.stack(values))
             out = out.index_put((torch.tensor(i),), torch.cat(result))
         rows.append(out)
+    return F.linear(torch.stack(rows), block.output.weight, block.output.bias)
+
+
+def _mixed_plain(block, x, padding=None, norm=None):
+    """autoregressive/model_lib/layer.py of NVIDIA/transformer-ls, segment after segment, with its cache of inputs.
+
+    x is what enters `norm`, which the released layer calls on the input and on the cache.
+    """
+    config, s, norm = block.config, D**-0.5, norm or (lambda y: y)
+    L, S, rows = config.chunk, config.slots, []
+    frequencies = 10000.0 ** (-2 * torch.arange(C // 2, dtype=x.dtype) / C)
+
+    def projected(position, t):
+        return F.linear(torch.cat([(t * frequencies).sin(), (t * frequencies).cos()]), position.weight, position.bias)
+
+    u, v_bias = block.content_bias.flatten(), block.position_bias.flatten()
+    real = torch.ones(x.shape[:2], dtype=torch.bool) if padding is None else padding
+    for xb, rb in zip(x, real, strict=True):
+        zeros = config.chunks * L if config.compress == "mixed_from_zeros" else 0
+        cache, cached, outs = xb.new_zeros(zeros, C), rb.new_ones(zeros), []
+        for start in range(0, len(xb), config.segment):
+            h, there = norm(xb[start : start + config.segment]), rb[start : start + config.segment]
+            old, M = norm(cache), len(cache)
+            both = torch.cat([old, h])
+            seen = torch.cat([cached, there])
+            kv = _keys_values(block, both)
+            near = [_norm(block.near_norm, y) for y in kv]
+            vectors = []
+            for c in range(len(both) // L):
+                places = [t for t in range(c * L, (c + 1) * L) if seen[t]]
+                if not places:
+                    vectors.append(None)
+                elif c * L < M:
+                    made = _keys_values(block, _summary(block, both, both, S, places))
+                    made = [_norm(block.near_norm, y) for y in made] if config.norms == "chained" else made
+                else:
+                    source = near if config.norms == "chained" else kv
+                    made = [_summary(block, both, y, S, places) for y in source]
+                if places:
+                    vectors.append([_norm(block.far_norm, y) for y in made])
+            q = F.linear(h, block.query.weight, block.query.bias)
+            for i in range(len(h)):
+                if not there[i]:
+                    outs.append(xb.new_zeros(C))
+                    continue
+                result = []
+                for head in (slice(k * D, (k + 1) * D) for k in range(H)):
+                    scores, values = [], []
+                    for j in range(max(0, M + i - config.window + 1), M + i + 1):
+                        if seen[j]:
+                            place = projected(block.near_position, M + i - j)[head]
+                            content = (q[i, head] * s + u[head]) @ near[0][j, head]
+                            scores.append(content + (q[i, head] * s + v_bias[head]) @ place)
+                            values.append(near[1][j, head])
+                    for c in range((M + i) // L):
+                        for slot in range(S if vectors[c] else 0):
+                            place = projected(block.far_position, ((M + i) // L - c) * S - 1 - slot)[head]
+                            scores.append(q[i, head] * s @ (vectors[c][0][slot, head] + place))
+                            values.append(vectors[c][1][slot, head])
+                    result.append(torch.stack(scores).softmax(0) @ torch.stack(values))
+                outs.append(torch.cat(result))
+            most = None if config.chunks is None else config.chunks * L
+            cache = torch.cat([cache, xb[start : start + config.segment].detach()])
+            cached = seen
+            if most is not None:
+                cache, cached = cache[-most:], cached[-most:]
+        rows.append(torch.stack(outs))
     return F.linear(torch.stack(rows), block.output.weight, block.output.bias)
 
 
@@ -137,6 +241,38 @@ def test_equals_its_formula(agrees, length, window, slots, norms):
     agrees(block, lambda x: _plain(block, x, padding), x, Context(padding=padding))
 
 
+@pytest.mark.parametrize("fields", [{"one_map": True}, {"head_norms": True}, {"one_map": True, "head_norms": True}])
+@pytest.mark.parametrize("norms", ["chained", "apart", "none"])
+def test_shared_keys_and_values_and_norms_of_heads_equal_their_formula(agrees, norms, fields):
+    config = LongShortAttentionConfig(dim=C, heads=H, window=4, slots=2, norms=norms, **fields)
+    block, x = _random(LongShortAttention(config)), torch.randn(2, 13, C, dtype=torch.float64)
+    agrees(block, lambda x: _plain(block, x), x)
+    causal = CausalLongShortAttentionConfig(dim=C, heads=H, window=4, chunk=3, slots=2, norms=norms, **fields)
+    block = _random(CausalLongShortAttention(causal))
+    agrees(block, lambda x: _causal_plain(block, x), x)
+
+
+@pytest.mark.parametrize("norms", ["chained", "apart", "none"])
+@pytest.mark.parametrize(("length", "window", "slots"), [(2, 2, 1), (14, 4, 2), (9, 20, 3)])
+def test_a_class_token_equals_its_formula(agrees, length, window, slots, norms):
+    config = LongShortAttentionConfig(dim=C, heads=H, window=window, slots=slots, norms=norms, class_token=True)
+    block, x = _random(LongShortAttention(config)), torch.randn(2, length, C, dtype=torch.float64)
+    agrees(block, lambda x: _class_plain(block, x), x)
+    longer = torch.cat([x, torch.randn(2, 3, C, dtype=torch.float64)], dim=1)
+    padding = torch.arange(length + 3).expand(2, -1) < length
+    found = block(longer, Context(padding=padding))[:, :length]
+    torch.testing.assert_close(found, _class_plain(block, x), atol=1e-9, rtol=1e-9)
+
+
+def test_every_position_reads_the_class_token_and_it_reads_them():
+    config = LongShortAttentionConfig(dim=C, heads=H, window=2, slots=1, class_token=True)
+    block, x = LongShortAttention(config).double(), torch.randn(1, 9, C, dtype=torch.float64, requires_grad=True)
+    y = block(x, Context())
+    (first,) = torch.autograd.grad(y[:, 1:].square().sum(), x, retain_graph=True)
+    (others,) = torch.autograd.grad(y[:, 0].square().sum(), x)
+    assert (first[0, 0] != 0).all() and (others[0].abs().sum(1) > 0).all()
+
+
 @pytest.mark.parametrize("compress", ["projected", "hidden"])
 @pytest.mark.parametrize("norms", ["apart", "chained", "none"])
 @pytest.mark.parametrize(
@@ -154,6 +290,70 @@ def test_the_causal_form_equals_its_formula(agrees, length, window, chunk, slots
         agrees(block, lambda x: _causal_plain(block, x, padding), x, Context(padding=padding))
     else:  # the parameters of the far part take no part
         torch.testing.assert_close(block(x, Context()), _causal_plain(block, x), atol=1e-9, rtol=1e-9)
+
+
+MIXED = [
+    {"segment": 6, "chunk": 3, "slots": 2, "chunks": 3, "window": 5, "bias": True, "distance_bias": True},
+    {"segment": 4, "chunk": 2, "slots": 1, "chunks": None, "window": 7, "norms": "chained"},
+    {"segment": 8, "chunk": 2, "chunks": 5, "window": 3, "compress": "mixed_from_zeros", "distance_bias": True},
+    {"segment": 4, "chunk": 4, "chunks": 2, "window": 5, "norms": "none", "one_map": True},
+]
+
+
+def _mixed(**fields):
+    config = CausalLongShortAttentionConfig(**{"dim": C, "heads": H, "compress": "mixed", **fields})
+    return _random(CausalLongShortAttention(config))
+
+
+@pytest.mark.parametrize("fields", MIXED, ids=str)
+def test_the_mixed_form_equals_the_released_code(agrees, fields):
+    block, x = _mixed(**fields), torch.randn(2, 19, C, dtype=torch.float64)
+    agrees(block, lambda x: _mixed_plain(block, x), x)
+    padding = torch.rand(2, 19) < 0.7
+    agrees(block, lambda x: _mixed_plain(block, x, padding), x, Context(padding=padding))
+
+
+def test_behind_a_norm_the_mixed_form_keeps_what_enters_it(agrees):
+    """The released layer norms input and cache, and takes the residual from the normed input."""
+    of = Block("causal_long_short_attention", {"heads": H, "compress": "mixed_from_zeros", **MIXED[0]})
+    tree = schema.complete(Block("residual", {"order": "stream", "of": (of,)}))
+    residual = configure(tree, Given(dim=C, causal=True)).build()
+    _random(residual)
+    torch.nn.init.normal_(residual.norm.gain)
+
+    def plain(x):
+        def norm(y):
+            return residual.norm(y, Context())
+
+        return norm(x) + _mixed_plain(residual.of[0], x, norm=norm)
+
+    agrees(residual, plain, torch.randn(2, 19, C, dtype=torch.float64))
+    cost, x = configure(tree, Given(dim=C, causal=True)).cost(Shape(batch=2, length=19)), torch.randn(2, 19, C)
+    block = configure(tree, Given(dim=C, causal=True)).build()
+    x.requires_grad_()
+    assert (cost.flops, cost.training_flops) == count_flops(lambda: block(x, Context()))
+
+
+@pytest.mark.parametrize("fields", MIXED, ids=str)
+@pytest.mark.parametrize("train", [True, False])
+def test_the_mixed_form_reads_in_pieces(fields, train):
+    block, x, streams = _mixed(**fields).train(train), torch.randn(2, 40, C, dtype=torch.float64), Streams()
+    outs = []
+    for piece in x.split([1, 1, 7, 3, 12, 8, 8], dim=1):
+        streams.rewind()
+        outs.append(block(piece, Context(streams=streams)))
+        streams.length += piece.shape[1]
+    torch.testing.assert_close(torch.cat(outs, dim=1), block(x, Context()), atol=1e-12, rtol=1e-12)
+
+
+def test_a_bias_of_distances_moves_weight_between_window_and_vectors(agrees):
+    config = CausalLongShortAttentionConfig(dim=C, heads=H, window=4, chunk=3, slots=2, distance_bias=True)
+    block, x = _random(CausalLongShortAttention(config)), torch.randn(2, 14, C, dtype=torch.float64)
+    agrees(block, lambda x: _causal_plain(block, x), x)
+    with torch.no_grad():
+        before = block(x, Context())
+        block.far_position.bias.add_(1)
+        assert not torch.allclose(block(x, Context()), before)
 
 
 @pytest.mark.parametrize(("chunks", "length"), [(3, 60), (20, 150), (None, 150)])
@@ -231,6 +431,12 @@ def test_says_what_does_not_fit():
         LongShortAttentionConfig(dim=8, slots=0)
     with pytest.raises(ValueError, match=r"window must be at least chunk.*window=3, chunk=4"):
         CausalLongShortAttentionConfig(dim=8, window=3)
+    with pytest.raises(ValueError, match=r"segment must be a multiple of chunk.*segment=6, chunk=4"):
+        CausalLongShortAttentionConfig(dim=8, compress="mixed", segment=6)
+    with pytest.raises(ValueError, match=r"chunks must hold the positions that the window reads.*chunks=2"):
+        CausalLongShortAttentionConfig(dim=8, compress="mixed", chunks=2)
+    with pytest.raises(ValueError, match="chunks must be a number with mixed_from_zeros"):
+        CausalLongShortAttentionConfig(dim=8, compress="mixed_from_zeros", chunks=None)
     with pytest.raises(ValueError, match="chunks must be at least 1, but got 0"):
         CausalLongShortAttentionConfig(dim=8, chunks=0)
     with pytest.raises(ValueError, match="dim must be even, but got 9"):
