@@ -186,6 +186,8 @@ class Context:
     losses: auxiliary losses, weighted scalars.
     statistics: scalars that blocks report, such as the halting depth.
     segments: [B, T] of int64, the part of the input that a position belongs to; a negative number belongs to all parts.
+    global_positions: [B, T] of bool, True at positions that read all others and that all others read, for blocks that
+        ask for them (`longformer_attention: {global_at: context}`).
     source: the sequence that x was pooled from; the next attention takes it and reads its keys from it.
     unnormed: the input of the residual around a block, if the residual norms it before its blocks; see `before_norm`.
     finals: the last states of the encoder's recurrent blocks, in order; those of the decoder may start from them.
@@ -202,6 +204,7 @@ class Context:
     losses: list[Tensor] = field(default_factory=list)
     statistics: dict[str, list[Tensor]] = field(default_factory=dict)
     segments: Tensor | None = None
+    global_positions: Tensor | None = None
     source: Source | None = None
     unnormed: Unnormed | None = None
     finals: list[dict[str, Tensor]] = field(default_factory=list)

@@ -18,8 +18,8 @@ from searchspace.registry import Configured
 def entered(context: Context | None, inputs: Tensor, position: PositionModule, *, front: int = 0) -> Context:
     """The context of one call on `inputs` [B, T, ...]. In streaming, its positions continue after the previous piece.
 
-    front: number of positions that are added before the inputs. They are real and belong to all segments. Losses and
-    statistics of the call go into the caller's context.
+    front: number of positions that are added before the inputs. They are real and global and belong to all segments.
+    Losses and statistics of the call go into the caller's context.
 
     Raises ValueError if there is padding while streaming.
     """
@@ -31,12 +31,15 @@ def entered(context: Context | None, inputs: Tensor, position: PositionModule, *
         context.streams.rewind()
         start = context.streams.length
     positions = torch.arange(start, start + front + inputs.shape[1], device=inputs.device)
-    padding, segments = context.padding, context.segments
+    padding, segments, marks = context.padding, context.segments, context.global_positions
     if front and padding is not None:
         padding = F.pad(padding, (front, 0), value=True)
     if front and segments is not None:
         segments = F.pad(segments, (front, 0), value=-1)
-    return replace(context, positions=positions, position=position, padding=padding, segments=segments)
+    if front and marks is not None:
+        marks = F.pad(marks, (front, 0), value=True)
+    own = {"padding": padding, "segments": segments, "global_positions": marks}
+    return replace(context, positions=positions, position=position, **own)
 
 
 def left(context: Context) -> None:

@@ -116,6 +116,7 @@ class Hourglass(Composite, Primitive):
             short = stage(short, inner)
         if self.config.is_short:
             context.padding, context.positions, context.segments = inner.padding, inner.positions, inner.segments
+            context.global_positions = inner.global_positions
         if not len(self.decoder):
             return short
         times = 2 ** (len(self.stages) - 1)

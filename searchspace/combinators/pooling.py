@@ -51,14 +51,20 @@ class Pooling:
         return highest.masked_fill(~real.any(2), 0)
 
     def context(self, x: Tensor, context: Context) -> Context:
-        """The context of x: [B, T, C] after pooling, with its positions, padding and segments."""
+        """The context of x: [B, T, C] after pooling, with its positions, padding and segments. A pooled position is
+        global if one of its pair is.
+        """
         positions, padding, segments = places(x, context), context.padding, context.segments
         if padding is not None:
             pairs = _pairs(self._lined_up(padding), self.padding == "min")
             padding = pairs.all(2) if self.padding == "min" else pairs.any(2)
         if segments is not None:
             segments = self._chosen(segments)
-        return replace(context, positions=self._positions(positions), padding=padding, segments=segments)
+        marks = context.global_positions
+        if marks is not None:
+            marks = _pairs(self._lined_up(marks), False).any(2)
+        own = {"padding": padding, "segments": segments, "global_positions": marks}
+        return replace(context, positions=self._positions(positions), **own)
 
     def _lined_up(self, x: Tensor) -> Tensor:
         """x: [B, T, ...] -> [B, T or T + 1, ...], arranged so that consecutive pairs are pooled."""

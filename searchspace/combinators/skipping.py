@@ -50,6 +50,7 @@ def of_sequences(context: Context, some: Tensor) -> Context:
         context,
         padding=of(context.padding),
         segments=of(context.segments),
+        global_positions=of(context.global_positions),
         memory=of(context.memory),
         memory_padding=of(context.memory_padding),
     )
@@ -61,6 +62,7 @@ def at_positions(blocks: Iterable[nn.Module], x: Tensor, wanted: Tensor, context
     if not len(places):
         return x
     bare = replace(context, padding=None, positions=None, segments=None, memory=None, memory_padding=None)
+    bare.global_positions = None
     rows = x.flatten(0, 1)
     run = rows[places].unsqueeze(0)  # [1, R, C]
     for block in blocks:

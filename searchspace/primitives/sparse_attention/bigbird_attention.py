@@ -10,13 +10,17 @@ once. A sequence of at most (5 + 2 r) b positions is too short for the pattern: 
 
 The last block is that of the last real position, and the draws depend only on the number of real blocks. So padding
 does not change what a sequence reads. Draws come from a hash of the seed, the layer, the head and the row. They are the
-same in training and evaluation, in every call and on every device. Queries at padding give zeros. B batch, T time, H
+same in training and evaluation, in every call and on every device. Queries at padding give zeros. The released code
+(google-research/bigbird, transformers) has one pattern for a batch: the last block is that of the padded length, and
+padding decides whether a sequence is short. So sequences of a padded batch read something else than alone: `end:
+padded`. B batch, T time, H
 heads, D width of one head, C = H * D model width, b positions of a block, N blocks, n of them read.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +33,7 @@ from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, linear, matmul
 from searchspace.primitives.attention.heads import check_heads, merge, places, split
 from searchspace.primitives.sparse_attention.bigbird_pattern import Pattern, pattern
+from searchspace.published import Published
 from searchspace.registry import primitive
 from searchspace.sharing import numbered
 
@@ -37,6 +42,7 @@ from searchspace.sharing import numbered
 class BigbirdAttentionConfig:
     """`block`: b, number of positions in a block.
     `random_blocks`: r, number of random blocks that each block reads.
+    `end`: whether the last block of a sequence is that of its last real position, or of the padded length.
     `seed`: seed of the random blocks; each layer of a model draws its own from it.
 
     Raises ValueError if heads does not divide dim, the block is empty, a number is negative, or the dropout is not a
@@ -48,6 +54,7 @@ class BigbirdAttentionConfig:
     heads: int = 4
     block: int = 8
     random_blocks: int = 3
+    end: Literal["real", "padded"] = "real"
     seed: int = 0
     bias: bool = False
     dropout: float = 0.0
@@ -59,12 +66,28 @@ class BigbirdAttentionConfig:
         at_least(0, random_blocks=self.random_blocks, seed=self.seed)
 
     @property
+    def hides_padding(self) -> bool:
+        """Whether padding after the end leaves the results of real positions unchanged."""
+        return self.end == "real"
+
+    @property
     def short(self) -> int:
         """The length of the longest sequence in which all positions read all positions."""
         return (5 + 2 * self.random_blocks) * self.block
 
 
-@primitive("bigbird_attention", BigbirdAttentionConfig)
+@primitive(
+    "bigbird_attention",
+    BigbirdAttentionConfig,
+    published=Published(
+        paper={"random blocks come from a hash of the seed, the layer, the head and the row": ""},
+        code=("google-research/bigbird", "transformers"),
+        released={
+            "the last block is that of the padded length": "end: padded",
+            "transformers: random blocks are drawn in training only; in evaluation the first block is read again": "",
+        },
+    ),
+)
 class BigbirdAttention(Primitive):
     """Attention over near, random and global blocks. It is always bidirectional."""
 
@@ -133,10 +156,13 @@ class BigbirdAttention(Primitive):
         return None if bias is None else bias[:, 0]
 
     def _pattern(self, length: int, padding: Tensor | None, device: torch.device) -> Pattern:
-        """One pattern for all sequences; with padding, one for each sequence, up to its last real position."""
+        """One pattern for all sequences; with padding, one for each sequence, up to its last real position if the
+        configuration says so.
+        """
         config = self.config
+        own = padding is not None and config.end == "real"
         lengths = torch.full((1,), length, device=device)
-        if padding is not None:
+        if padding is not None and own:
             lengths = (padding * torch.arange(1, length + 1, device=device)).amax(1)
         return pattern(
             lengths,
@@ -145,7 +171,7 @@ class BigbirdAttention(Primitive):
             block=config.block,
             drawn=config.random_blocks,
             seed=(config.seed, self.layer),
-            some_short=padding is not None,
+            some_short=own,
         )
 
     @property

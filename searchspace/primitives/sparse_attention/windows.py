@@ -39,11 +39,12 @@ def window_cost(
     causal: bool,
     dilation: int = 1,
     everywhere: int = 0,
+    own_masks: bool = False,
 ) -> Cost:
     """Scores are counted tile by tile, including masked ones. Activations are those that a fused kernel keeps.
 
     everywhere: number of keys that every query reads in addition to its window. Each tile then has its own copy of its
-    keys.
+    keys. own_masks: whether each sequence has its own mask.
     """
     classes = dilation if shape.length > 1 else 1
     length = -(-shape.length // classes)
@@ -58,11 +59,11 @@ def window_cost(
         matmul(tiles.rows, width // heads, 2 * columns, count=batch * tiles.count * heads)
         + kept(shape, batch * rows * (2 * width + heads))  # queries, results and normalisers of the tiles
         + kept(shape, batch * keys * 2 * key_value_width)
-        + kept(shape, (batch if ragged else 1) * rows * columns)  # the mask
+        + kept(shape, (batch if ragged or own_masks else 1) * rows * columns)  # the mask
     )
 
 
-def windows_cost(config: Any, shape: Shape, key_value_width: int, everywhere: int = 0) -> Cost:
+def windows_cost(config: Any, shape: Shape, key_value_width: int, everywhere: int = 0, own_masks: bool = False) -> Cost:
     """The sum of `window_cost` over the groups of heads with equal dilation."""
     cost, groups = Cost(), config.dilations
     for heads, dilation in groups:
@@ -76,5 +77,6 @@ def windows_cost(config: Any, shape: Shape, key_value_width: int, everywhere: in
             causal=config.causal,
             dilation=dilation,
             everywhere=everywhere,
+            own_masks=own_masks,
         )
     return cost + kept(shape, shape.rows * config.dim if len(groups) > 1 else 0)  # the concatenated results

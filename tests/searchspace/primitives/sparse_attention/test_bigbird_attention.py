@@ -55,6 +55,7 @@ def _plain(block, x, padding=None, alibi=False):
     for b in range(B):
         real = torch.ones(T, dtype=torch.bool) if padding is None else padding[b]
         length = int(real.nonzero().max()) + 1 if real.any() else 0
+        length = T if config.end == "padded" else length
         for h in range(H):
             mask = torch.zeros(T, T, dtype=torch.bool)
             mask[:length, :length] = _reads(config, block.layer, h, length) & real[:length]
@@ -95,6 +96,20 @@ def test_a_padded_sequence_reads_what_it_reads_alone(agrees, lengths, alibi):
         if length:
             alone = Context(padding=padding[b : b + 1, :length], position=position)
             torch.testing.assert_close(whole[b : b + 1, :length], block(x[b : b + 1, :length], alone))
+
+
+@pytest.mark.parametrize("lengths", [(70, 45), (40, 20), (0, 68)])
+def test_as_released_the_last_block_is_that_of_the_padded_length(agrees, lengths):
+    """google-research/bigbird and transformers: one pattern for the batch; padding is masked, and its queries give
+    zeros.
+    """
+    block = BigbirdAttention(BigbirdAttentionConfig(dim=8, heads=2, block=3, end="padded")).double()
+    x, padding = torch.randn(2, 70, 8, dtype=torch.float64), _lengths(*lengths, longest=70)
+    agrees(block, lambda x: _plain(block, x, padding), x, Context(padding=padding))
+    own = BigbirdAttention(BigbirdAttentionConfig(dim=8, heads=2, block=3)).double()
+    own.load_state_dict(block.state_dict())
+    assert not block(x, Context(padding=padding)).equal(own(x, Context(padding=padding)))
+    assert block(x, Context()).equal(own(x, Context()))
 
 
 def test_padded_queries_give_zeros():
