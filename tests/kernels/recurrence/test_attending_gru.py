@@ -48,6 +48,28 @@ def test_equals_its_definition(fed, masked, sizes):
 
 
 @ORDERS
+@pytest.mark.parametrize("masked", [False, True])
+def test_the_unit_of_torch_and_a_bias_of_the_output_equal_the_definition(fed, masked):
+    inputs = _problem(fed, H=4)
+    options = _options(inputs, masked)
+    options["bias"] = torch.randn(4, dtype=torch.float64, requires_grad=True)
+    learned = [*inputs, options["bias"]]
+    if fed:
+        options["output_bias"] = torch.randn(4, dtype=torch.float64, requires_grad=True)
+        learned.append(options["output_bias"])
+    found, expected = attending_gru(*inputs, **options), attending_gru_reference(*inputs, **options)
+    gradients = []
+    for outs in (found, expected):
+        read = outs[2].sin().sum() if fed else outs[1].sin().sum()
+        gradients.append(torch.autograd.grad(outs[0].cos().sum() + read, learned, materialize_grads=True))
+    torch.testing.assert_close(found[0], expected[0], atol=1e-12, rtol=1e-12)
+    torch.testing.assert_close(gradients[0], gradients[1], atol=1e-10, rtol=1e-10)
+    rest = [None] * (10 - len(inputs))
+    given = options.get("real"), options.get("mask"), options["bias"], options.get("output_bias")
+    torch.library.opcheck(torch.ops.tessera.attending_gru.default, (*inputs, *rest, *given))
+
+
+@ORDERS
 def test_a_state_handed_over_is_the_state_of_the_whole(fed):
     inputs = _problem(fed)
     whole = attending_gru(*inputs)
