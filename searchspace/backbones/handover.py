@@ -7,6 +7,7 @@ which they are built. A block with shared weights is one block; it passes on the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
@@ -31,6 +32,12 @@ def handed_over(encoder: tuple[Configured, ...], decoder: tuple[Configured, ...]
                 f"block {k} of the decoder with start: memory is {taker.type.name}, but recurrent block {k} of the "
                 f"encoder is {giver.type.name}, whose states have another form; make both the same."
             )
+        given, taken = (math.prod(block.config.layout) for block in (giver, taker))
+        if given != taken:
+            raise ValueError(
+                f"block {k} of the decoder with start: memory has a state of width {taken}, but recurrent block {k} of "
+                f"the encoder leaves {given}, both directions together; set hidden so that they are equal."
+            )
     return len(takers)
 
 
@@ -44,6 +51,11 @@ def check_nothing_is_lost(encoder: tuple[Configured, ...], norm: Configured, sta
         raise ValueError(
             f"the decoder reads nothing from the encoder but the states of {started} of its {givers} recurrent blocks, "
             "so the others would have no effect; set start: memory in as many blocks of the decoder."
+        )
+    if list(_recurrent(encoder))[-1].config.hidden is not None:
+        raise ValueError(
+            "the decoder reads nothing from the encoder but states of recurrent blocks, so the linear map that hidden "
+            "adds to the last of them would have no effect; leave hidden out there."
         )
     if not _ends_recurrent(encoder) or norm.type.name != "none":
         raise ValueError(

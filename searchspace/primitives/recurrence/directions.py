@@ -3,12 +3,12 @@
 A bidirectional block follows Schuster & Paliwal 1997, "Bidirectional Recurrent Neural Networks",
 https://doi.org/10.1109/78.650093. A second recurrence with its own weights reads from the end. Each recurrence has half
 of the width, and the output is [forward; backward], as in Bahdanau et al. 2015. Padding does not change the state, so
-the backward recurrence starts at the last real position, as with packed sequences.
+the backward recurrence starts at the last real position, as with packed sequences. `hidden` sets another width.
 
 A decoder may start from the final states of the encoder, as in Sutskever et al. 2014, "Sequence to Sequence Learning
 with Neural Networks", https://arxiv.org/abs/1409.3215. The k-th block of the decoder with `start: memory` starts from
 the last states of the k-th recurrent block of the encoder, both directions concatenated. B batch, T time, N directions,
-G width of the inputs of one direction, H width of the state of one direction, C = N * H model width.
+G width of the inputs of one direction, H width of the state of one direction, C model width.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from searchspace.checks import at_least
 from searchspace.contract import Context
 from searchspace.sharing import numbered
 
@@ -25,8 +26,14 @@ Directions = Literal["both", "forward"]
 Start = Literal["zeros", "memory"]
 
 
-def directions(dim: int, *, forward: bool) -> tuple[int, int]:
-    """(N, H) of a block of width `dim`. Raises ValueError if there are two directions and `dim` is odd."""
+def directions(dim: int, *, forward: bool, hidden: int | None = None) -> tuple[int, int]:
+    """(N, H) of a block of width `dim`; H is `hidden` if that is given.
+
+    Raises ValueError if `hidden` is below 1, or if there are two directions, no `hidden`, and `dim` is odd.
+    """
+    at_least(1, hidden=hidden)
+    if hidden is not None:
+        return 1 if forward else 2, hidden
     if forward:
         return 1, dim
     if dim % 2:

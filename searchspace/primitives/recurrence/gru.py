@@ -6,8 +6,9 @@ Cho et al. 2014, "Learning Phrase Representations using RNN Encoder-Decoder", ht
 2.3, eq. 5-8. The new state n depends on the variant. torch: n = tanh(W_n x + b_n + r * (U_n h + b')), as in
 `torch.nn.GRU`; the other biases are the sums of its pairs. cho: n = tanh(W_n x + b_n + U_n (r * h)), as in the paper.
 The order of the gates is r, z, n. A bidirectional block has a second recurrence that reads from the end, and each has
-half of the width (see `directions`). Several layers are written as a list of blocks. B batch, T time, N directions, H =
-C / N width of the state of one direction, C model width.
+half of the width (see `directions`). Several layers are written as a list of blocks. In libraries, such as torch, the
+width of the state need not be that of the input: `hidden` sets it, and a linear map brings the states back to the width
+of the model. B batch, T time, N directions, H width of the state of one direction, C / N by default, C model width.
 """
 
 from __future__ import annotations
@@ -31,25 +32,28 @@ from searchspace.primitives.recurrence.directions import (
     check_start,
     directions,
 )
+from searchspace.published import Published
 from searchspace.registry import primitive
 
 
 @dataclass(frozen=True, kw_only=True)
 class GRUConfig:
     """`variant`: the formula of the new state n: as in `torch.nn.GRU` (torch) or as in the paper (cho).
+    `hidden`: H, the width of the state of one direction; null takes the width of the model, shared by the directions.
     `directions`: forward, backward or both; a causal block only reads forward.
     `start`: whether the first state is zeros or the last state of the encoder (memory).
     `dropout`: probability of dropout on the output, not on the state (Zaremba et al. 2014,
     https://arxiv.org/abs/1409.2329).
 
-    Raises ValueError if two directions cannot share dim, the dropout is not a probability, or the block starts from an
-    encoder that the model does not have.
+    Raises ValueError if two directions cannot share dim, the hidden width is below 1, the dropout is not a probability,
+    or the block starts from an encoder that the model does not have.
     """
 
     dim: int = given()
     causal: bool = given(False)
     memory: bool = given(False)
     variant: Literal["torch", "cho"] = "torch"
+    hidden: int | None = None
     directions: Directions = "both"
     start: Start = "zeros"
     dropout: float = 0.0
@@ -62,10 +66,18 @@ class GRUConfig:
     @property
     def layout(self) -> tuple[int, int]:
         """(N, H), the directions and the width of each."""
-        return directions(self.dim, forward=self.causal or self.directions == "forward")
+        return directions(self.dim, forward=self.causal or self.directions == "forward", hidden=self.hidden)
 
 
-@primitive("gru", GRUConfig)
+@primitive(
+    "gru",
+    GRUConfig,
+    published=Published(
+        paper={"the reset gate is after the product, as in torch": "variant: cho"},
+        code=("torch",),
+        released={"the state may have another width than the input": "hidden: 8"},
+    ),
+)
 class GRU(Primitive):
     """A GRU with one or two directions. Streaming keeps h, in float32 or wider."""
 
@@ -80,6 +92,7 @@ class GRU(Primitive):
         self.bias = nn.Parameter(torch.empty(N, H)) if config.variant == "torch" else None
         for weight in self.parameters():
             nn.init.uniform_(weight, -(H**-0.5), H**-0.5)
+        self.output = None if config.hidden is None else nn.Linear(N * H, config.dim)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """x: [B, T, C] -> [B, T, C]. Raises ValueError if it is not causal and the context is streaming."""
@@ -91,7 +104,8 @@ class GRU(Primitive):
         bias = None if self.bias is None else self.bias.to(inputs.dtype)
         hs = gru(inputs, self.recurrent.to(inputs.dtype), bias, h, mask)
         self.ends.last(context, slot, h=hs[-1])
-        return self.dropout(by_batch(hs, projected.dtype))
+        out = by_batch(hs, projected.dtype)
+        return self.dropout(out if self.output is None else self.output(out))
 
     @classmethod
     def cost(cls, config: GRUConfig, shape: Shape) -> Cost:
@@ -100,6 +114,7 @@ class GRU(Primitive):
         return (
             linear(shape, config.dim, N * 3 * H)
             + matmul(shape.batch, H, 3 * H, count=N * shape.length)
+            + (Cost() if config.hidden is None else linear(shape, N * H, config.dim))
             + Cost(activation_bytes=shape.rows * config.dim if config.dropout else 0)  # a mask of one byte per element
             + Cost(
                 parameters=N * (3 * H * H + (H if torchs else 0)),

@@ -7,8 +7,9 @@ gate of Gers, Schmidhuber & Cummins 2000, "Learning to Forget", https://doi.org/
 peepholes. The gates have the order of `torch.nn.LSTM`; b is the sum of its two biases. b starts at zero, except that of
 f, which starts at `forget_bias` (Jozefowicz et al. 2015, https://proceedings.mlr.press/v37/jozefowicz15.html: 1). A
 bidirectional block has a second recurrence that reads from the end, and each has half of the width (see `directions`).
-Several layers are written as a list of blocks. B batch, T time, N directions, H = C / N width of the state of one
-direction, C model width.
+Several layers are written as a list of blocks. In libraries, such as torch, the width of the state need not be that of
+the input: `hidden` sets it, and a linear map brings the states back to the width of the model. B batch, T time, N
+directions, H width of the state of one direction, C / N by default, C model width.
 """
 
 from __future__ import annotations
@@ -31,25 +32,28 @@ from searchspace.primitives.recurrence.directions import (
     check_start,
     directions,
 )
+from searchspace.published import Published
 from searchspace.registry import primitive
 
 
 @dataclass(frozen=True, kw_only=True)
 class LSTMConfig:
     """`forget_bias`: initial bias of the forget gate.
+    `hidden`: H, the width of the state of one direction; null takes the width of the model, shared by the directions.
     `directions`: forward, backward or both; a causal block only reads forward.
     `start`: whether the first state is zeros or the last state of the encoder (memory).
     `dropout`: probability of dropout on the output, not on the state (Zaremba et al. 2014,
     https://arxiv.org/abs/1409.2329).
 
-    Raises ValueError if two directions cannot share dim, the dropout is not a probability, or the block starts from an
-    encoder that the model does not have.
+    Raises ValueError if two directions cannot share dim, the hidden width is below 1, the dropout is not a probability,
+    or the block starts from an encoder that the model does not have.
     """
 
     dim: int = given()
     causal: bool = given(False)
     memory: bool = given(False)
     forget_bias: float = 1.0
+    hidden: int | None = None
     directions: Directions = "both"
     start: Start = "zeros"
     dropout: float = 0.0
@@ -62,10 +66,21 @@ class LSTMConfig:
     @property
     def layout(self) -> tuple[int, int]:
         """(N, H), the directions and the width of each."""
-        return directions(self.dim, forward=self.causal or self.directions == "forward")
+        return directions(self.dim, forward=self.causal or self.directions == "forward", hidden=self.hidden)
 
 
-@primitive("lstm", LSTMConfig)
+@primitive(
+    "lstm",
+    LSTMConfig,
+    published=Published(
+        paper={"there is a forget gate, of Gers et al. 2000": ""},
+        code=("torch",),
+        released={
+            "the bias of the forget gate starts like the others": "forget_bias: 0.0",
+            "the state may have another width than the input": "hidden: 8",
+        },
+    ),
+)
 class LSTM(Primitive):
     """An LSTM with one or two directions. Streaming keeps h and c, in float32 or wider."""
 
@@ -81,6 +96,7 @@ class LSTM(Primitive):
             nn.init.uniform_(weight, -(H**-0.5), H**-0.5)
         with torch.no_grad():
             self.input.bias.zero_().view(N, 4, H)[:, 1] = config.forget_bias
+        self.output = None if config.hidden is None else nn.Linear(N * H, config.dim)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """x: [B, T, C] -> [B, T, C]. Raises ValueError if it is not causal and the context is streaming."""
@@ -96,7 +112,7 @@ class LSTM(Primitive):
             hs, cs = lstm(gates, self.recurrent.to(gates.dtype), h, c, mask)
             out, h, c = by_batch(hs, inputs.dtype), hs[-1], cs[-1]
         self.ends.last(context, slot, h=h, c=c)
-        return self.dropout(out)
+        return self.dropout(out if self.output is None else self.output(out))
 
     def _fuses(self, x: Tensor, context: Context) -> bool:
         """Whether PyTorch's own LSTM computes the same, only faster."""
@@ -117,6 +133,7 @@ class LSTM(Primitive):
         return (
             linear(shape, config.dim, N * 4 * H)
             + matmul(shape.batch, H, 4 * H, count=N * shape.length)
+            + (Cost() if config.hidden is None else linear(shape, N * H, config.dim))
             + Cost(activation_bytes=shape.rows * config.dim if config.dropout else 0)  # a mask of one byte per element
             + Cost(
                 parameters=N * 4 * H * H,

@@ -135,6 +135,34 @@ def test_counts_the_source_table():
     assert model.source.table.weight.shape == (17, 6)
 
 
+READING = """
+kind: encoder_decoder
+width: 6
+vocabulary: 13
+encoder: {{gru: {{hidden: {encoder}}}}}
+decoder: [{{gru: {{start: memory, hidden: {decoder}}}}}, {{attention: {{heads: 2, over: memory}}}}]
+"""
+
+
+def test_a_wide_state_starts_from_both_directions_of_narrow_ones():
+    model = build(READING.format(encoder=4, decoder=8)).double().eval()
+    source, target = torch.randint(13, (3, 5)), torch.randint(13, (3, 7))
+    context, seen = Context(), []
+    model.decoder[0].register_forward_hook(lambda module, inputs, output: seen.append((inputs[0], output)))
+    context.memory = model.encode(source, context)
+    model.decode(target, context)
+    (x, out), final = seen[0], context.finals[0]["h"]
+    assert final.shape == (3, 8)
+    block = model.decoder[0]
+    torch.testing.assert_close(block.output(_layer("gru", block, x, final[None])[0]), out)
+    with pytest.raises(
+        SpaceError, match="state of width 5, but recurrent block 0 of the encoder leaves 8, both direct"
+    ):
+        build(READING.format(encoder=4, decoder=5))
+    with pytest.raises(SpaceError, match="so the linear map that hidden adds to the last of them would have no effect"):
+        build(_text("gru", "{hidden: 3}").replace("start: memory", "start: memory, hidden: 6"))
+
+
 def test_says_what_does_not_fit():
     model, (source, target) = _model("gru"), _tokens()
     context = Context()

@@ -2,10 +2,14 @@
 
 import pytest
 import torch
+from torch import nn
+from torch.func import functional_call
 from torch.nn import functional as F
 
 from searchspace.contract import Context, Streams
+from searchspace.cost import Shape
 from searchspace.primitives.recurrence.attending_gru import AttendingGRU, AttendingGRUConfig
+from searchspace.testing import count_flops
 
 ORDERS = pytest.mark.parametrize("order", ["paper", "luong"])
 
@@ -26,19 +30,19 @@ def _read(block, s, memory):
 
 def _unit(block, x, s, fed):
     """Cho's unit: the reset gate in front of the product."""
-    C = len(s)
-    a = block.input.weight[: 3 * C] @ x + block.input.bias[: 3 * C] + block.fed @ fed
+    H = len(s)
+    a = block.input.weight[: 3 * H] @ x + block.input.bias[: 3 * H] + block.fed @ fed
     (U_r, U_z, U_n), (a_r, a_z, a_n) = block.recurrent.chunk(3), a.chunk(3)
     r, z = torch.sigmoid(a_r + U_r @ s), torch.sigmoid(a_z + U_z @ s)
     return (1 - z) * torch.tanh(a_n + U_n @ (r * s)) + z * s
 
 
 def _paper(block, x, s, memory):
-    C, outs = len(s), []
+    H, C, outs = len(s), block.config.dim, []
     for x_i in x:
         c = _read(block, s, memory)
-        V, b = block.input.weight[3 * C :], block.input.bias[3 * C :]
-        pairs = block.combined[:, :C] @ s + V @ x_i + b + block.combined[:, C:] @ c
+        V, b = block.input.weight[3 * H :], block.input.bias[3 * H :]
+        pairs = block.combined[:, :H] @ s + V @ x_i + b + block.combined[:, H:] @ c
         outs.append(torch.stack([max(pairs[2 * j], pairs[2 * j + 1]) for j in range(C)]))
         s = _unit(block, x_i, s, c)
     return outs
@@ -62,7 +66,7 @@ def _plain(block, x, memory, real=None, padding=None):
         s = torch.tanh(F.linear(half, block.start.weight, block.start.bias))
         steps = [i for i in range(x.shape[1]) if padding is None or padding[b, i]]
         outs = (_paper if block.config.paper else _luong)(block, [x[b, i] for i in steps], s, h)
-        row = [torch.zeros_like(s)] * x.shape[1]
+        row = [torch.zeros_like(x[b, 0])] * x.shape[1]
         for i, out in zip(steps, outs, strict=True):
             row[i] = out
         batch.append(torch.stack(row))
@@ -123,6 +127,71 @@ def test_starts_from_the_backward_half_of_the_first_state(order):
     torch.testing.assert_close(block(x, Context(memory=changed)), block(x, Context(memory=memory)))
     changed[:, 0, 3:] = 5.0
     assert (block(x, Context(memory=changed)) - block(x, Context(memory=memory))).abs().max() > 1e-3
+
+
+def _joeynmt(block, x, memory):
+    """One sequence, as joeynmt's `RecurrentDecoder` with `BahdanauAttention` computes it. memory: the real h."""
+    H, C = block.config.width, memory.shape[1]
+    unit = nn.GRU(C + (0 if block.fed is None else H), H, batch_first=True).double()
+    weights = {"weight_ih_l0": block.input.weight, "bias_ih_l0": block.input.bias, "weight_hh_l0": block.recurrent}
+    if block.fed is not None:
+        weights["weight_ih_l0"] = torch.cat([block.input.weight, block.fed], dim=1)
+    weights["bias_hh_l0"] = torch.cat([torch.zeros(2 * H, dtype=x.dtype), block.reset_bias])
+    hidden = torch.zeros(1, 1, H, dtype=x.dtype)
+    if block.config.first_state == "bridge":  # tanh(W [last forward state; last backward state])
+        final = torch.cat([memory[-1, : C // 2], memory[0, C // 2 :]])
+        hidden = torch.tanh(block.start(final))[None, None]
+    vector, outs = torch.zeros(H, dtype=x.dtype), []
+    for embedded in x:
+        entered = embedded if block.fed is None else torch.cat([embedded, vector])
+        hidden = functional_call(unit, weights, (entered[None, None], hidden))[1]
+        query = hidden[0, 0]
+        energies = torch.tanh(query @ block.query.T + memory @ block.key.weight.T) @ block.score
+        context = energies.softmax(0) @ memory
+        vector = torch.tanh(F.linear(torch.cat([query, context]), block.combined, block.bias))
+        outs.append(vector)
+    out = torch.stack(outs)
+    return out if block.output is None else block.output(out)
+
+
+@pytest.mark.parametrize("order", ["luong", "unfed"])
+@pytest.mark.parametrize("options", [{"first_state": "bridge", "hidden": 4}, {"first_state": "zeros", "alignment": 3}])
+def test_equals_the_decoder_of_joeynmt(agrees, order, options):
+    """torch's unit, a bridge or zeros, a bias of the output, no feeding, a state narrower than the memory."""
+    block = _built(order, variant="torch", output_bias=True, **options)
+    x, memory = torch.randn(2, 5, 6, dtype=torch.float64), torch.randn(2, 4, 6, dtype=torch.float64)
+    real = torch.tensor([[True] * 4, [True, True, False, False]])
+    context = Context(memory=memory, memory_padding=real)
+    agrees(
+        block,
+        lambda x: torch.stack([_joeynmt(block, x[b], context.memory[b, real[b]]) for b in range(2)]),
+        x,
+        context,
+    )
+
+
+def test_a_narrow_state_of_the_paper_reads_and_writes_the_width_of_the_model(agrees):
+    block = _built("paper", hidden=3, variant="cho")
+    x, memory = torch.randn(2, 4, 6, dtype=torch.float64), torch.randn(2, 4, 6, dtype=torch.float64)
+    context = Context(memory=memory)
+    agrees(block, lambda x: _plain(block, x, context.memory), x, context)
+
+
+@pytest.mark.parametrize("order", ["paper", "luong", "unfed"])
+def test_a_narrow_state_streams_and_costs_what_it_declares(order):
+    fields = {"hidden": 4, "variant": "torch", "output_bias": True, "first_state": "bridge"}
+    config = AttendingGRUConfig(dim=6, memory=True, order=order, **fields)
+    block = AttendingGRU(config)
+    x, memory, streams, outs = torch.randn(2, 9, 6), torch.randn(2, 5, 6), Streams(), []
+    for piece in x.split([4, 1, 4], dim=1):
+        streams.rewind()
+        outs.append(block(piece, Context(memory=memory, streams=streams)))
+    torch.testing.assert_close(torch.cat(outs, dim=1), block(x, Context(memory=memory)))
+    cost = AttendingGRU.cost(config, Shape(batch=2, length=9, memory=5))
+    assert cost.parameters == sum(parameter.numel() for parameter in block.parameters())
+    assert cost.state_bytes == streams.nbytes()
+    x, memory = x.requires_grad_(), memory.requires_grad_()
+    assert (cost.flops, cost.training_flops) == count_flops(lambda: block(x, Context(memory=memory)))
 
 
 def test_says_what_does_not_fit():

@@ -37,7 +37,7 @@ def _as_torchs(kind, block):
 
 def _torchs(kind, block, x, packed=False):
     N, H = block.config.layout
-    oracle = KINDS[kind][2](N * H, H, batch_first=True, bidirectional=N == 2).double()
+    oracle = KINDS[kind][2](x.shape[2], H, batch_first=True, bidirectional=N == 2).double()
     if packed:
         x = pack_padded_sequence(x, LENGTHS, batch_first=True)
     out = functional_call(oracle, _as_torchs(kind, block), (x,))[0]
@@ -53,6 +53,16 @@ def test_equals_torchs_own(agrees, kind, causal):
         agrees(block, lambda x: _torchs(kind, block, x), x)
     x = torch.randn(3, 7, 6, dtype=torch.float64)
     agrees(block, lambda x: _torchs(kind, block, x, packed=True), x, Context(padding=PADDING))
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("hidden", [4, 9])
+def test_a_state_of_another_width_equals_torchs_own_with_a_linear_map(agrees, hidden, kind, causal):
+    block = _built(kind, causal=causal, hidden=hidden)
+    x = torch.randn(3, 7, 6, dtype=torch.float64)
+    agrees(block, lambda x: block.output(_torchs(kind, block, x)), x)
+    agrees(block, lambda x: block.output(_torchs(kind, block, x, packed=True)), x, Context(padding=PADDING))
 
 
 def _sigmoid(x):
@@ -134,6 +144,9 @@ def test_refuses_a_width_that_two_directions_cannot_share(kind):
     ):
         config(dim=5)
     assert config(dim=5, causal=True).layout == (1, 5)
+    assert config(dim=5, hidden=4).layout == (2, 4)
+    with pytest.raises(ValueError, match="hidden must be at least 1, but got 0"):
+        config(dim=6, hidden=0)
 
 
 @pytest.mark.parametrize("length", [1, 2, 9])
