@@ -19,7 +19,7 @@ from searchspace.backbones.patches import patches
 from searchspace.contract import Context
 from searchspace.model.architecture import diff
 from searchspace.primitives.sparse_attention.bigbird_attention import BigbirdAttention
-from searchspace.primitives.sparse_attention.lsh_attention import LshAttention
+from searchspace.primitives.sparse_attention.lsh_attention import LshAttention, LshAttentionConfig
 
 V, C, H, T = 50, 16, 4, 13
 EXACT, SINGLE = 1e-9, 1e-5
@@ -234,17 +234,34 @@ def test_longformer_in_windows_with_two_global_tokens(transformers: Any, model: 
     agree(found, expected, SINGLE) if found.dim() == 2 else agree(found[padding], expected[padding], SINGLE)
 
 
-@pytest.mark.parametrize("length", [28, 48])
 @torch.no_grad()
-def test_bigbird_where_all_read_all_and_with_the_same_blocks_drawn(transformers: Any, length: int) -> None:
+def test_longformer_with_other_global_positions_in_each_sequence(transformers: Any) -> None:
+    sizes = {**BERT, "pad_token_id": 1, "type_vocab_size": 1}
+    config = transformers.LongformerConfig(**sizes, attention_window=8, layer_norm_eps=1e-5)
+    source = shaken(transformers.LongformerModel(config))
+    options = {"heads": H, "window": 8, "global_tokens": 3, "global_at": "context"}
+    ours = load_published("longformer", source.state_dict(), "longformer", **options)
+    padding, marks = padded(40, 5), torch.zeros(2, 40, dtype=torch.bool)
+    marks[0, [0, 17, 39]] = marks[1, 11] = True
+    x = words(40).masked_fill(~padding, 1)
+    found = ours(x, Context(padding=padding, global_positions=marks))
+    expected = source(x, attention_mask=padding.long(), global_attention_mask=(marks & padding).long())[0]
+    agree(found[padding], expected[padding], SINGLE)
+
+
+@pytest.mark.parametrize(("length", "beyond", "end"), [(28, 2, "real"), (48, 2, "real"), (48, 15, "padded")])
+@torch.no_grad()
+def test_bigbird_where_all_read_all_and_with_the_same_blocks_drawn(
+    transformers: Any, length: int, beyond: int, end: str
+) -> None:
     config = transformers.BigBirdConfig(**BERT, block_size=4, num_random_blocks=1)
     source = shaken(transformers.BigBirdForMaskedLM(config))
-    ours = load_published("bigbird", source.state_dict(), "bigbird", heads=H, block=4, random_blocks=1)
+    ours = load_published("bigbird", source.state_dict(), "bigbird", heads=H, block=4, random_blocks=1, end=end)
     theirs = [block for block in source.modules() if type(block).__name__ == "BigBirdBlockSparseAttention"]
     for own, other in zip(_all(ours, BigbirdAttention), theirs, strict=True):
         drawn = own._pattern(length, None, torch.device("cpu")).blocks[0, :, 1:-1, 5:].numpy()
         other._bigbird_block_rand_mask_with_head = lambda drawn=drawn, **_: list(drawn)
-    x, padding = words(length), padded(length, 2)
+    x, padding = words(length), padded(length, beyond)
     found, expected = ours(x, Context(padding=padding)), source(x, attention_mask=padding.long()).logits
     agree(found[padding], expected[padding])
 
@@ -263,6 +280,27 @@ def test_reformer_where_both_hash_by_the_same_matrix(
     monkeypatch.setattr(torch, "randn", lambda shape, **_: rotations.expand(shape))
     # Its newest release no longer adds the bias that its weights hold.
     agree(found, source(x).logits + source.lm_head.bias)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@torch.no_grad()
+def test_reformer_attention_that_looks_back_hashes_by_head_and_fills_chunks(
+    transformers: Any, monkeypatch: pytest.MonkeyPatch, causal: bool
+) -> None:
+    config = _reformer(transformers)
+    config.is_decoder = causal
+    theirs = shaken(transformers.models.reformer.modeling_reformer.LSHSelfAttention(config))
+    released = {"look": "back", "head_rotations": True, "padding": "fills", "scale": False, "key_eps": 1e-6}
+    sizes = {"heads": H, "chunk": 8, "rounds": 3, "buckets": 8}
+    ours = LshAttention(LshAttentionConfig(dim=C, causal=causal, **sizes, **released)).double().eval()
+    ours.query_value.weight.copy_(torch.cat([theirs.query_key.weight, theirs.value.weight]))
+    ours.output.weight.copy_(torch.eye(C))
+    rotations = torch.randn(H, C // H, 3, 4, dtype=torch.float64)
+    x, padding = torch.randn(2, 40, C, dtype=torch.float64), padded(40, 15)
+    monkeypatch.setattr(LshAttention, "_rotations", lambda *_: rotations)
+    found = ours(x, Context(padding=padding))
+    monkeypatch.setattr(torch, "randn", lambda shape, **_: rotations)
+    agree(found[padding], theirs(x, attention_mask=padding).hidden_states[padding])
 
 
 def _reformer(transformers: Any, layers: tuple[str, ...] = ("lsh", "lsh")) -> Any:
