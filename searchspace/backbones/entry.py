@@ -38,8 +38,9 @@ def entered(context: Context | None, inputs: Tensor, position: PositionModule, *
         segments = F.pad(segments, (front, 0), value=-1)
     if front and marks is not None:
         marks = F.pad(marks, (front, 0), value=True)
-    own = {"padding": padding, "segments": segments, "global_positions": marks}
-    return replace(context, positions=positions, position=position, **own)
+    inner = replace(context, positions=positions, position=position, padding=padding, segments=segments)
+    inner.global_positions = marks
+    return inner
 
 
 def left(context: Context) -> None:

@@ -63,8 +63,9 @@ class Pooling:
         marks = context.global_positions
         if marks is not None:
             marks = _pairs(self._lined_up(marks), False).any(2)
-        own = {"padding": padding, "segments": segments, "global_positions": marks}
-        return replace(context, positions=self._positions(positions), **own)
+        inner = replace(context, positions=self._positions(positions), padding=padding, segments=segments)
+        inner.global_positions = marks
+        return inner
 
     def _lined_up(self, x: Tensor) -> Tensor:
         """x: [B, T, ...] -> [B, T or T + 1, ...], arranged so that consecutive pairs are pooled."""
