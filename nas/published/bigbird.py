@@ -2,7 +2,8 @@
 
 The random blocks are not stored in the weights. Here they are drawn from a seed. There they are drawn from a generator
 in training, and in evaluation the first block is read once more instead. Up to (5 + 2 r) b positions each position
-reads all others in both, and the numbers are equal. Beyond that they are equal only where the drawn blocks are.
+reads all others in both, and the numbers are equal. Beyond that they are equal only where the drawn blocks are, and in
+a padded batch with the option `end: padded`.
 """
 
 from __future__ import annotations

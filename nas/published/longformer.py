@@ -1,7 +1,8 @@
 """Hugging Face's Longformer, https://github.com/huggingface/transformers: `models/longformer/modeling_longformer.py`.
 
-Here the global positions are the first ones of a sequence. Their number and the width of the windows are options of the
-zoo's architecture. The first two rows of the table of positions are unused and for padding.
+Here the global positions are the first ones of a sequence. With the option `global_at: context` they are those of
+`Context.global_positions`, which stands for `global_attention_mask`. Their number and the width of the windows are
+options of the zoo's architecture. The first two rows of the table of positions are unused and for padding.
 """
 
 from __future__ import annotations

@@ -7,8 +7,9 @@ of one chunk, and beyond that if both draw the same hashes.
 As released, keys are normalised with an epsilon, and scores are not divided by sqrt(D). This layout sets `key_eps` and
 `scale: false`. The weights do not hold `chunk`, `rounds`, `buckets`, `factorised` and `eps`: give them as options.
 
-There a sequence is padded until it fills its chunks, and the first chunk of a round then looks back at padding. Here it
-looks back at real positions, so the numbers are equal for whole chunks without padding.
+There each head has its own hashing matrices, and a batch is padded until it fills its chunks, so that the first chunk
+of a round may look back at padding. Here it looks back at real positions, so the numbers of padded batches are equal
+with the option `padding: fills`, and those of own matrices with `head_rotations: true`.
 """
 
 from __future__ import annotations
