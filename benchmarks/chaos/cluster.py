@@ -18,6 +18,7 @@ from benchmarks.chaos.server import Server
 
 # A killed node is noticed after one second instead of 15: the cluster asks more often, and waits as long for an answer.
 NODE_DEATHS = {"health_check_period_ms": 300, "health_check_failure_threshold": 3}
+os.environ.setdefault("RAY_raylet_start_wait_time_s", "180")  # a node starts slowly while others work
 STEPS = 30  # of the shortest training: a few tenths of a second
 STORE_BYTES = 100 * 2**20
 MEMORY_MONITOR = {"memory_monitor_refresh_ms": 100}

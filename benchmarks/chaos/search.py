@@ -59,6 +59,7 @@ finals: {{top: 0}}
 baselines: []
 storage: {storage}
 checkpoints: {checkpoints}
+keep: all
 seed: {seed}
 """
 HERE = "{inline: {process: false}}"

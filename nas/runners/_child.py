@@ -5,12 +5,15 @@ Each message to the parent is a pair: a `Said` and what belongs to it.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
 import os
 import pickle
 import signal
 import sys
+import traceback
+from dataclasses import replace
 from enum import Enum
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -21,6 +24,7 @@ from nas.errors import NasError
 from nas.runners.inline import InlineRunner
 from nas.work import Progress, Work
 
+MOST_TEXT = 2**20  # characters of the message of a failure
 STOP = signal.SIGUSR1  # from the parent: save the state of the unit and end
 _PARENT_DEATH = 1  # PR_SET_PDEATHSIG of prctl
 
@@ -50,24 +54,53 @@ def main(connection: Connection, parent: int) -> None:
     for number in (STOP, signal.SIGTERM):
         signal.signal(number, units.asked)
     units.say(Said.READY)
+    place = _Place()
     try:
         while True:
             units.take(connection.recv())
+            place.restore()
             units.say(*_answer(units))
     except KeyboardInterrupt:
         units.say(Said.INTERRUPTED)
     except (EOFError, ConnectionError):  # the parent has ended, or needs this process no longer
         pass
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)  # at once: a thread of the task may never end
+
+
+class _Place:
+    """What a unit may change in its process, and the next one relies on."""
+
+    def __init__(self) -> None:
+        self._path, self._mask = list(sys.path), os.umask(0)
+        os.umask(self._mask)
+        try:
+            self._folder = os.open(".", os.O_RDONLY)
+        except OSError:  # it was removed
+            self._folder = -1
+
+    def restore(self) -> None:
+        """Undo what an earlier unit did to the folder, the path of imports and the output."""
+        sys.path[:] = self._path
+        os.umask(self._mask)
+        with contextlib.suppress(OSError):
+            os.fchdir(self._folder)
+        for name in ("stdout", "stderr"):
+            if getattr(getattr(sys, name, None), "closed", True):
+                setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
 
 
 def _answer(units: _Units) -> tuple[Said, Any]:
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name).closed:  # by an earlier unit
-            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
     try:
-        return Said.OUTCOME, units.wait(0)[0]
+        outcome = units.wait(0)[0]
     except NasError as error:
         return Said.ERROR, _sendable(error)
+    if outcome.failure is not None and len(outcome.failure.message) > MOST_TEXT:
+        text = outcome.failure.message
+        shortened = f"{text[: MOST_TEXT // 2]} ... {text[-MOST_TEXT // 2 :]}"
+        return Said.OUTCOME, replace(outcome, failure=replace(outcome.failure, message=shortened))
+    return Said.OUTCOME, outcome
 
 
 def _sendable(error: NasError) -> NasError:
@@ -85,6 +118,7 @@ class _Units(InlineRunner):
     def __init__(self, connection: Connection, run: Any) -> None:
         super().__init__(run)
         self._connection = connection
+        self._process = os.getpid()
         self._saying = self._timed = False
 
     def take(self, work: Work) -> None:
@@ -93,7 +127,9 @@ class _Units(InlineRunner):
         self.submit(work)
 
     def say(self, what: Said, content: Any = None) -> None:
-        """Send a message to the parent."""
+        """Send a message to the parent. A fork that a unit made and let go on ends here: its parent speaks."""
+        if os.getpid() != self._process:
+            os._exit(0)
         self._saying = True
         try:
             self._connection.send((what, content))

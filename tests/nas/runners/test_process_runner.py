@@ -37,6 +37,35 @@ def run(work, progress):
     elif what == "closes the output":
         print("not for the result")
         sys.stdout.close()
+    elif what == "writes to its connection":
+        for number in range(3, 30):
+            try:
+                os.write(number, bytes(work.task["bytes"]))
+            except OSError:
+                pass
+        time.sleep(60)
+    elif what == "forks and lets the fork go on":
+        os.fork()
+    elif what == "leaves a thread and what cannot be sent":
+        import threading
+        threading.Thread(target=time.sleep, args=(60,)).start()
+        return Outcome(trial=work.trial, rung=work.rung, seconds=0.1, metrics={"loss": lambda: 0})
+    elif what == "ends with a signal without a name":
+        os.kill(os.getpid(), 40)
+    elif what == "spoils the process":
+        sys.stdout = sys.stderr = None
+        sys.path.clear()
+        os.mkdir(work.cache)
+        os.chdir(work.cache)
+        os.rmdir(work.cache)
+        os.umask(0o777)
+    elif what == "relies on the process":
+        open(os.path.join(work.cache), "w").close()
+        open(work.cache).close()
+        import json.tool
+        print(os.getcwd())
+    elif what == "fails with a long message":
+        raise RuntimeError("x" * 10_000_000)
     elif what == "hangs":
         ctypes.PyDLL(None).sleep(60)  # which keeps the interpreter's lock
     elif what == "has no disk":
@@ -102,6 +131,48 @@ def test_a_unit_that_ends_its_process_fails_and_the_next_one_runs(what, kind, te
     failure = ended(runner, work(what)).failure
     assert failure.kind is kind and text in failure.message
     assert ended(runner, work("works", 1)).device not in ("", str(os.getpid()))
+
+
+@pytest.mark.parametrize(
+    ("what", "text"),
+    [
+        ("leaves a thread and what cannot be sent", "exit code 1"),
+        ("ends with a signal without a name", "signal 40"),
+    ],
+)
+def test_what_ends_a_process_in_an_unusual_way_is_a_crash_too(what, text, runner):
+    failure = ended(runner, work(what), seconds=30).failure
+    assert failure.kind is FailureKind.CRASHED and text in failure.message
+
+
+@pytest.mark.parametrize("data", [b"\xff" * 100, b"hello", b"\0\0\0\4none", b"\0\0\1\0" + b"x"], ids=ascii)
+def test_a_unit_that_writes_to_its_connection_ends_its_process_alone(data, runner, monkeypatch):
+    """The last one is the beginning of a message whose end never comes."""
+    monkeypatch.setattr(_process_runner, "LATE_SECONDS", 0.2)
+    failure = ended(
+        runner, work("writes to its connection", task={"bytes": list(data)}, seconds=0.3), seconds=30
+    ).failure
+    assert failure.kind in (FailureKind.CRASHED, FailureKind.TOO_SLOW)
+    assert ended(runner, work("works", 1)).failure is None
+
+
+def test_a_fork_that_a_unit_lets_go_on_does_not_answer_for_it(runner):
+    """Its second outcome was taken for that of the next unit, which then never ended."""
+    for number in range(4):
+        outcome = ended(runner, work("forks and lets the fork go on" if number % 2 == 0 else "works", number))
+        assert outcome.failure is None and outcome.trial == number
+
+
+def test_what_a_unit_does_to_its_process_does_not_reach_the_next_one(runner, tmp_path):
+    first = ended(runner, work("spoils the process", cache=str(tmp_path / "gone")))
+    second = ended(runner, work("relies on the process", 1, cache=str(tmp_path / "file")))
+    assert first.failure is None and second.failure is None and first.device == second.device
+    assert (tmp_path / "file").stat().st_mode & 0o400
+
+
+def test_a_message_of_ten_megabytes_is_shortened(runner):
+    failure = ended(runner, work("fails with a long message")).failure
+    assert failure.kind is FailureKind.TASK_ERROR and len(failure.message) < 2**20 + 100
 
 
 def test_units_share_a_child_whose_output_is_not_that_of_the_search(runner, capfd):

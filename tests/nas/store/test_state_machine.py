@@ -158,8 +158,10 @@ class Machine(RuleBasedStateMachine):
         elif fault == "process" or self.store.database.dialect == "sqlite":  # whose connections are not lost
             self._end_everywhere(real)
         else:
-            with Fault(self.store, fault, ends=False):
-                assert real() == expected
+            with Fault(self.store, fault, ends=False) as met:
+                answer = real()
+            lost = name == "release" and met.is_committed  # tried again, it holds nothing that it could give back
+            assert answer == expected or (lost and answer == [])
         self.model = after
         if fault is not None:
             self.check()
