@@ -30,6 +30,7 @@ from searchspace.combinators.sequence import SequenceConfig, Stack
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Cost, Shape
 from searchspace.parts import Composite, Part, in_order
+from searchspace.published import Published
 from searchspace.registry import Branches, Configured, Norm, block_type, named, primitive
 
 
@@ -87,7 +88,14 @@ class Branch(nn.Module):
         return self.dropout(behind_norm(self.norm, self.of, x, context)[1])
 
 
-@primitive("reversible", ReversibleConfig)
+@primitive(
+    "reversible",
+    ReversibleConfig,
+    published=Published(
+        code=("google/trax", "transformers"),
+        released={"the streams are concatenated at the end, below a norm of twice the width": "merge: concatenate"},
+    ),
+)
 class Reversible(Composite, Primitive):
     """Pairs of branches on two streams."""
 

@@ -24,6 +24,7 @@ from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, linear, matmul
 from searchspace.primitives.attention.heads import check_heads
 from searchspace.primitives.convolution.neighbours import tail_cost, with_neighbours
+from searchspace.published import Published
 from searchspace.registry import primitive
 
 
@@ -47,7 +48,14 @@ class LightweightConvolutionConfig:
         probability(dropout=self.dropout)
 
 
-@primitive("lightweight_convolution", LightweightConvolutionConfig)
+@primitive(
+    "lightweight_convolution",
+    LightweightConvolutionConfig,
+    published=Published(
+        code=("facebookresearch/fairseq",),
+        released={"the convolution has a bias, if conv_bias": "channel_bias: true"},
+    ),
+)
 class LightweightConvolution(Primitive):
     """Gate, H x K normalised taps, output map. Streaming keeps the last K - 1 gated inputs, zeros before the first."""
 

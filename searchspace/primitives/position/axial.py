@@ -22,6 +22,7 @@ from searchspace.checks import at_least, probability
 from searchspace.contract import given
 from searchspace.cost import Cost, Shape
 from searchspace.primitives.position.none import NoPosition
+from searchspace.published import Published
 from searchspace.registry import primitive
 
 
@@ -63,7 +64,14 @@ class AxialConfig:
         return first, self.dim - first
 
 
-@primitive("axial", AxialConfig, role="position")
+@primitive(
+    "axial",
+    AxialConfig,
+    role="position",
+    published=Published(
+        code=("transformers",),
+    ),
+)
 class Axial(NoPosition):
     """The sum or concatenation of a row table and a column table, added to the input."""
 
