@@ -18,7 +18,7 @@ from searchspace.cost import Shape
 from searchspace.model.picture import svg
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "pictures"
-WIDTH, HEIGHT, MARGIN = 640, 400, 60
+WIDTH, HEIGHT, MARGIN, TOP = 640, 420, 60, 40  # the legend is above the axes
 NAMES = {"flops": "FLOPs of one sequence", "bits_per_byte": "bits per byte (validation)"}
 STYLE = "font: 13px system-ui, sans-serif; fill: #333"
 
@@ -71,10 +71,10 @@ def plot(dots: Sequence[Dot], x_name: str, y_name: str) -> str:
     xs, ys = [dot.x for dot in dots], [dot.y for dot in dots]
     x = Axis(min(xs) / 1.2, max(xs) * 1.2, MARGIN, WIDTH - 20, log=True)
     pad = 0.06 * (max(ys) - min(ys) or 1)
-    y = Axis(min(ys) - pad, max(ys) + pad, HEIGHT - MARGIN, 20)
+    y = Axis(min(ys) - pad, max(ys) + pad, HEIGHT - MARGIN, TOP)
     parts = [f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>']
     for tick in x.ticks():
-        parts.append(f'<path d="M{x(tick):.1f} 20V{HEIGHT - MARGIN}" stroke="#e5e5e5"/>')
+        parts.append(f'<path d="M{x(tick):.1f} {TOP}V{HEIGHT - MARGIN}" stroke="#e5e5e5"/>')
         place = f'x="{x(tick):.1f}" y="{HEIGHT - MARGIN + 20}" text-anchor="middle"'
         parts.append(f'<text {place} style="{STYLE}">{short(tick)}</text>')
     for tick in y.ticks():
@@ -93,23 +93,23 @@ def plot(dots: Sequence[Dot], x_name: str, y_name: str) -> str:
             )
         else:
             parts.append(f'<circle cx="{x(dot.x):.1f}" cy="{y(dot.y):.1f}" r="5" fill="{fill}"{pale}/>')
-    middle = (HEIGHT - MARGIN + 20) / 2
+    middle = (HEIGHT - MARGIN + TOP) / 2
     parts.append(f'<text x="{WIDTH / 2}" y="{HEIGHT - 14}" text-anchor="middle" style="{STYLE}">{x_name}</text>')
     parts.append(
         f'<text transform="translate(16 {middle}) rotate(-90)" text-anchor="middle" style="{STYLE}">{y_name}</text>'
     )
     legend = [("circle", "#0072b2", "Pareto front"), ("circle", "#555", "other trials")]
     legend += [("rect", "#d55e00", "baselines")] if any(dot.baseline for dot in dots) else []
-    if any(dot.shorter for dot in dots):
-        parts.append(f'<text x="{WIDTH - 135}" y="{38 + 20 * len(legend)}" style="{STYLE}">pale: fewer steps</text>')
-    for row, (shape, colour, text) in enumerate(legend):
-        at = 34 + 20 * row
+    for place, (shape, colour, text) in enumerate(legend):
+        at = MARGIN + 6 + 125 * place
         mark = (
-            f'<circle cx="{WIDTH - 130}" cy="{at}" r="5" fill="{colour}"/>'
+            f'<circle cx="{at}" cy="18" r="5" fill="{colour}"/>'
             if shape == "circle"
-            else f'<rect x="{WIDTH - 135}" y="{at - 5}" width="10" height="10" fill="{colour}"/>'
+            else f'<rect x="{at - 5}" y="13" width="10" height="10" fill="{colour}"/>'
         )
-        parts.append(mark + f'<text x="{WIDTH - 118}" y="{at + 4}" style="{STYLE}">{text}</text>')
+        parts.append(mark + f'<text x="{at + 12}" y="22" style="{STYLE}">{text}</text>')
+    if any(dot.shorter for dot in dots):
+        parts.append(f'<text x="{WIDTH - 20}" y="22" text-anchor="end" style="{STYLE}">pale: fewer steps</text>')
     body = "\n".join(parts)
     return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}">\n{body}\n</svg>\n'
 
