@@ -40,6 +40,16 @@ def load(path: Path) -> Any:
     return loads(content.decode("utf-8"))
 
 
+def load_packed(path: Path) -> Any:
+    """The data of a gzipped JSON file. Raises OSError or EOFError if it cannot be read, ValueError as `loads` does."""
+    with path.open("rb") as file:
+        try:
+            content = gzip.GzipFile(fileobj=file).read(MOST_BYTES + 1)
+        except zlib.error as error:
+            raise ValueError(f"its gzip data are damaged ({error})") from None
+    return loads(content.decode("utf-8"))
+
+
 def lines(path: Path) -> Iterator[str]:
     """The lines of a text file, unpacked if its name ends in .gz.
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from kernels.dispatch import registry
+from kernels.dispatch import limits, registry
 from kernels.dispatch.registry import Choice, Implementation, Operation, Problem
 from kernels.dispatch.sources import valid
 from nas.files import write_whole
@@ -144,8 +144,8 @@ def _journal(folder: Path, space: Space) -> Path:
 
 def _whole(folder: Path, space: Space) -> bool:
     """Whether there is a file for the same source and device, with the same configurations."""
-    with suppress(OSError, EOFError, ValueError, KeyError, TypeError), gzip.open(_file(folder, space), "rt") as file:
-        data = json.load(file)
+    with suppress(OSError, EOFError, ValueError, KeyError, TypeError):
+        data = limits.load_packed(_file(folder, space))
         return _same(data["about"], space) and set(data["cache"]) == set(space.choices())
     return False
 
@@ -159,7 +159,7 @@ def _lines(folder: Path, space: Space) -> Iterator[tuple[str, dict[str, Any]]]:
     with suppress(FileNotFoundError):
         for line in _journal(folder, space).read_text(encoding="utf-8").splitlines():
             with suppress(ValueError, KeyError, TypeError):
-                row = json.loads(line)
+                row = limits.loads(line)
                 if _same(row["about"], space):
                     yield row["key"], row["record"]
 

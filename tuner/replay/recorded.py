@@ -7,14 +7,13 @@ one record per configuration with its parameters, `time` (milliseconds, or a tex
 
 from __future__ import annotations
 
-import gzip
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from kernels.dispatch import limits
 from tuner.space import TuningSpace
 
 
@@ -38,16 +37,22 @@ def load(path: str | Path) -> Recorded:
     """Read a file. Raises ValueError that names the file and what is wrong with it."""
     path = Path(path)
     try:
-        with gzip.open(path, "rt", encoding="utf-8") as file:
-            data = json.load(file)
-        parameters = {name: data["tune_params"][name] for name in data["tune_params_keys"]}
-        records = list(data["cache"].values())
-        places = [[values.index(record[name]) for name, values in parameters.items()] for record in records]
-    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is not a recorded tuning space: {type(error).__name__}: {error}") from error
+        return _recorded(path.name.partition(".")[0], limits.load_packed(path))
+    except (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
+        raise ValueError(
+            f"{path} is not a recorded tuning space: {type(error).__name__}: {str(error)[:500]}"
+        ) from error
+
+
+def _recorded(name: str, data: Any) -> Recorded:
+    parameters = {name: data["tune_params"][name] for name in data["tune_params_keys"]}
+    records = list(data["cache"].values())
+    if not parameters or not records:
+        raise ValueError("it has no parameters or no configurations")
+    places = [[values.index(record[name]) for name, values in parameters.items()] for record in records]
     times = np.array([_milliseconds(record["time"]) for record in records])
     return Recorded(
-        path.name.partition(".")[0],
+        name,
         TuningSpace(parameters, np.array(places)),
         times,
         _samples(records, times),

@@ -9,18 +9,22 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from kernels.dispatch import limits
 from tuner.device import Device
 
 if TYPE_CHECKING:  # the tuner also runs without a database, and must not load its libraries then
     from nas.store import Store
 
+SCHEMA = dict.fromkeys(("operation", "problem", "dtype", "implementation", "configuration", "source"), limits.text)
+SCHEMA |= dict.fromkeys(("milliseconds", "low", "high"), limits.amount_or_null)
+SCHEMA |= dict.fromkeys(("failure", "message", "turns"), limits.text_or_null) | {"samples": limits.amounts}
 STORAGE = "NAS_STORAGE"  # names the study database, as for `nas`
 
 
@@ -78,16 +82,23 @@ class Folder:
 
     def rows(self, operation: str) -> list[Row]:
         found = []
-        with suppress(FileNotFoundError):
-            for line in self._file(operation).read_text(encoding="utf-8", errors="replace").splitlines():
-                with suppress(ValueError, KeyError, TypeError):  # a line that a killed process cut short
-                    written = json.loads(line)
-                    device = written.pop("device")
-                    found.append(
-                        Row(**{name: written[name] for name in _NAMES if name in written}, device=device["key"])
-                    )
-                    self._devices[device["key"]] = device
+        for line in self._lines(operation):
+            with suppress(ValueError, KeyError, TypeError):  # a line that was cut short or damaged
+                written = limits.loads(line)
+                limits.check(written, {name: check for name, check in SCHEMA.items() if name in written}, "a row")
+                limits.check(device := written.pop("device"), {"key": limits.text}, "a device")
+                found.append(Row(**{name: written[name] for name in _NAMES if name in written}, device=device["key"]))
+                self._devices[device["key"]] = device
         return found
+
+    def _lines(self, operation: str) -> Iterator[str]:
+        """The lines of the file of an operation; a line that is too long is left out."""
+        with suppress(FileNotFoundError), self._file(operation).open("rb") as file:
+            is_whole = True
+            while line := file.readline(limits.MOST_LINE):
+                if is_whole and (len(line) < limits.MOST_LINE or line.endswith(b"\n")):
+                    yield line.decode("utf-8", errors="replace")
+                is_whole = line.endswith(b"\n")
 
     def add(self, device: Device, rows: Sequence[Row]) -> None:
         self.path.mkdir(parents=True, exist_ok=True)

@@ -14,16 +14,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from kernels.dispatch import limits
 from nas.files import writing
+from tuner.search.backends import SCHEMA
 
 if TYPE_CHECKING:
     from nas.store import Store
 
 FORMAT = "tessera measurements 1"
-_SCHEMA = dict.fromkeys(
-    ("operation", "problem", "dtype", "implementation", "configuration", "source", "device"), limits.text
-)
-_SCHEMA |= dict.fromkeys(("milliseconds", "low", "high"), limits.amount_or_null)
-_SCHEMA |= dict.fromkeys(("failure", "message", "turns"), limits.text_or_null) | {"samples": limits.amounts}
+_SCHEMA = SCHEMA | {"device": limits.text}
 
 
 def export(store: Store, path: Path, operation: str | None = None) -> int:

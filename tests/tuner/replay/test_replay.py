@@ -115,7 +115,28 @@ def test_a_recorded_file_is_read_with_its_failures(tmp_path):
     assert recorded.best == 1.5
 
 
-@pytest.mark.parametrize("content", ["", "[1]", '{"cache": {}}'], ids=["not gzip", "a list", "no parameters"])
+def whole(**changes):
+    """The text of a recorded space of one configuration."""
+    known = {"tune_params_keys": ["x"], "tune_params": {"x": [1]}, "cache": {"1": {"x": 1, "time": 1.0}}}
+    return json.dumps(known | changes)
+
+
+NO_SPACES = {
+    "not gzip": "",
+    "a list": "[1]",
+    "no parameters": '{"cache": {}}',
+    "deep": "[" * 100_000,
+    "large": " " * (65 * 2**20),
+    "no configurations": whole(cache={}),
+    "configurations in a list": whole(cache=[1]),
+    "a name for the values": whole(tune_params={"x": "1"}),
+    "times of many lengths": whole(cache={"1": {"x": 1, "time": 1.0, "times": [[1], 2]}}),
+    "a huge number": whole(cache={"1": {"x": 1, "time": 10**400}}),
+    "compile time in words": whole(cache={"1": {"x": 1, "time": 1.0, "compile_time": "long"}}),
+}
+
+
+@pytest.mark.parametrize("content", NO_SPACES.values(), ids=NO_SPACES)
 def test_a_file_that_is_none_is_named(tmp_path, content):
     path = tmp_path / "broken.json.gz"
     path.write_bytes(gzip.compress(content.encode()) if content else b"not gzip")
