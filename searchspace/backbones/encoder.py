@@ -34,6 +34,7 @@ from searchspace.combinators.sequence import Stack
 from searchspace.contract import Context, Given
 from searchspace.cost import Cost, Shape
 from searchspace.parts import PROBE, Composite, Part, after, check_lengths, in_order
+from searchspace.published import Published
 from searchspace.registry import Blocks, Norm, Position, named, primitive
 from searchspace.rotation import check_position
 
@@ -114,7 +115,12 @@ class EncoderConfig:
             )
 
 
-@primitive("encoder", EncoderConfig, role="model")
+@primitive(
+    "encoder",
+    EncoderConfig,
+    role="model",
+    published=Published(code=("transformers",)),
+)
 class Encoder(Composite, nn.Module):
     """Embedding, body, final norm and an optional head."""
 

@@ -25,6 +25,7 @@ from searchspace.combinators.sequence import Stack
 from searchspace.contract import Context, Given
 from searchspace.cost import Cost, Shape
 from searchspace.parts import PROBE, Composite, Part, after, check_lengths, configured_below, in_order
+from searchspace.published import Published
 from searchspace.registry import Blocks, Configured, Norm, Position, named, primitive
 from searchspace.rotation import check_position
 
@@ -76,7 +77,12 @@ class EncoderDecoderConfig:
         check_nothing_is_lost(self.encoder, self.encoder_norm, started)
 
 
-@primitive("encoder_decoder", EncoderDecoderConfig, role="model")
+@primitive(
+    "encoder_decoder",
+    EncoderDecoderConfig,
+    role="model",
+    published=Published(code=("torch",)),
+)
 class EncoderDecoder(Composite, nn.Module):
     """An encoder, a decoder and their embeddings."""
 

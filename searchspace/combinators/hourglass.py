@@ -34,6 +34,7 @@ from searchspace.contract import Capabilities, Context, Primitive, Source, given
 from searchspace.cost import Shape
 from searchspace.parts import Composite, Part, in_order
 from searchspace.primitives.attention.heads import places
+from searchspace.published import Published
 from searchspace.registry import Blocks, Branches, Configured, primitive
 
 
@@ -91,7 +92,14 @@ class HourglassConfig:
         return len(self.stages) > 1 and len(self.decoder) == 0
 
 
-@primitive("hourglass", HourglassConfig)
+@primitive(
+    "hourglass",
+    HourglassConfig,
+    published=Published(
+        code=("transformers",),
+        released={"padding takes part in the pooling": "pool_padding: true"},
+    ),
+)
 class Hourglass(Composite, Primitive):
     """Stages of blocks with pooling between them."""
 

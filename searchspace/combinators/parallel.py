@@ -19,6 +19,7 @@ from searchspace.combinators.sequence import SequenceConfig, Stack
 from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Shape, linear
 from searchspace.parts import Composite, Part, in_order
+from searchspace.published import Published
 from searchspace.registry import Branches, Configured, block_type, primitive
 
 
@@ -38,7 +39,11 @@ class ParallelConfig:
         not_empty(of=self.of)
 
 
-@primitive("parallel", ParallelConfig)
+@primitive(
+    "parallel",
+    ParallelConfig,
+    published=Published(),
+)
 class Parallel(Composite, Primitive):
     """Branches on the same input."""
 

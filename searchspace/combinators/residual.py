@@ -20,6 +20,7 @@ from searchspace.combinators.sequence import Stack
 from searchspace.contract import Capabilities, Context, Primitive, Unnormed, given
 from searchspace.cost import Cost, Shape
 from searchspace.parts import Composite, Part, in_order
+from searchspace.published import Published
 from searchspace.registry import Blocks, Configured, Norm, named, primitive
 
 
@@ -41,7 +42,15 @@ class ResidualConfig:
         not_empty(of=self.of)
 
 
-@primitive("residual", ResidualConfig)
+@primitive(
+    "residual",
+    ResidualConfig,
+    published=Published(
+        paper={"the norm is before the blocks; Vaswani et al. have it after the sum": "order: post"},
+        code=("torch", "transformers", "NVIDIA/transformer-ls"),
+        released={"NVIDIA/transformer-ls takes the residual from the normed input": "order: stream"},
+    ),
+)
 class Residual(Composite, Primitive):
     """The sum of a stream and the output of the inner blocks, with a norm."""
 

@@ -26,6 +26,7 @@ from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, linear, matmul
 from searchspace.primitives.attention.heads import check_heads, merge, split
 from searchspace.primitives.attention.over_memory import Over, check_over, memory_of
+from searchspace.published import Published
 from searchspace.registry import primitive
 
 
@@ -59,7 +60,11 @@ class AdditiveAttentionConfig:
         return self.heads * (self.alignment or self.dim // self.heads)
 
 
-@primitive("additive_attention", AdditiveAttentionConfig)
+@primitive(
+    "additive_attention",
+    AdditiveAttentionConfig,
+    published=Published(),
+)
 class AdditiveAttention(Primitive):
     """Additive attention over the sequence or the memory. Streaming keeps U h and the values of all
     positions so far.

@@ -20,6 +20,7 @@ from searchspace.cost import Cost, Shape, kept, linear, matmul
 from searchspace.primitives.attention.heads import check_heads, merge, places, split
 from searchspace.primitives.attention.kept_keys import attend_to_kept, bias_of_kept, remember
 from searchspace.primitives.attention.over_memory import Over, check_over, memory_of
+from searchspace.published import Published
 from searchspace.registry import primitive
 
 
@@ -57,7 +58,14 @@ class AttentionConfig:
         return self.groups * (self.dim // self.heads)
 
 
-@primitive("attention", AttentionConfig)
+@primitive(
+    "attention",
+    AttentionConfig,
+    published=Published(
+        code=("torch", "transformers"),
+        released={"torch, BERT and GPT-2 have biases": "bias: true"},
+    ),
+)
 class Attention(Primitive):
     """Attention over the sequence or the memory. Streaming keeps the keys and values of everything read so far."""
 

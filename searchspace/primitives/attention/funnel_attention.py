@@ -22,6 +22,7 @@ from searchspace.contract import Capabilities, Context, Primitive, Source, given
 from searchspace.cost import Cost, Shape, kept, linear, matmul
 from searchspace.primitives.attention.distances import check_waves, columns, relative_shift, waves
 from searchspace.primitives.attention.heads import check_heads, merge, places, split
+from searchspace.published import Published
 from searchspace.registry import primitive
 
 INITIAL_STD = 0.1  # of the biases and of the segments
@@ -49,7 +50,11 @@ class FunnelAttentionConfig:
         probability(dropout=self.dropout)
 
 
-@primitive("funnel_attention", FunnelAttentionConfig)
+@primitive(
+    "funnel_attention",
+    FunnelAttentionConfig,
+    published=Published(code=("transformers",)),
+)
 class FunnelAttention(Primitive):
     """Bidirectional relative attention. If `context.source` is set, keys and values come from it."""
 

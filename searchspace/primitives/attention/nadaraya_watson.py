@@ -29,6 +29,7 @@ from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, matmul
 from searchspace.primitives.attention.heads import check_heads, merge, split
 from searchspace.primitives.attention.over_memory import Over, check_over, memory_of
+from searchspace.published import Published
 from searchspace.registry import primitive
 
 
@@ -71,7 +72,14 @@ class NadarayaWatsonConfig:
         return math.sqrt(2 * self.dim / self.heads) if self.bandwidth is None else self.bandwidth
 
 
-@primitive("nadaraya_watson", NadarayaWatsonConfig, former=["kernel_attention"])
+@primitive(
+    "nadaraya_watson",
+    NadarayaWatsonConfig,
+    former=["kernel_attention"],
+    published=Published(
+        paper={"each head reads a slice of the channels, with distances of its own": "heads: 1"},
+    ),
+)
 class NadarayaWatson(Primitive):
     """Kernel regression over the sequence or the memory. Streaming keeps the keys, and the values if they differ."""
 

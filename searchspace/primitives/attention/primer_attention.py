@@ -25,6 +25,7 @@ from searchspace.cost import Cost, Shape, kept, linear, matmul
 from searchspace.primitives.attention.heads import check_heads, merge, places, split
 from searchspace.primitives.attention.kept_keys import attend_to_kept, bias_of_kept, remember
 from searchspace.primitives.convolution.neighbours import before, tail_cost, with_neighbours
+from searchspace.published import Published
 from searchspace.registry import primitive
 
 
@@ -61,7 +62,11 @@ class PrimerAttentionConfig:
         return self.dim + 2 * self.key_value_width
 
 
-@primitive("primer_attention", PrimerAttentionConfig)
+@primitive(
+    "primer_attention",
+    PrimerAttentionConfig,
+    published=Published(),
+)
 class PrimerAttention(Primitive):
     """Convolved multi-head attention. Streaming keeps the last K - 1 projections and all keys and values so far."""
 

@@ -20,6 +20,7 @@ from searchspace.checks import at_least, probability
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, linear, matmul
 from searchspace.primitives.attention.heads import check_heads, merge, split
+from searchspace.published import Published
 from searchspace.registry import primitive
 
 
@@ -50,7 +51,11 @@ class ShawAttentionConfig:
         return 2 if self.values else 1
 
 
-@primitive("shaw_attention", ShawAttentionConfig)
+@primitive(
+    "shaw_attention",
+    ShawAttentionConfig,
+    published=Published(),
+)
 class ShawAttention(Primitive):
     """Attention with relative positions. Streaming keeps the keys and values of everything read so far."""
 

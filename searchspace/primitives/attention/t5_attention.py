@@ -24,6 +24,7 @@ from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Cost, Shape, common, kept, linear, matmul
 from searchspace.primitives.attention.heads import check_heads, merge, split
 from searchspace.primitives.attention.kept_keys import attend_to_kept, count, remember
+from searchspace.published import Published
 from searchspace.registry import primitive
 from searchspace.sharing import shared
 
@@ -72,7 +73,11 @@ class T5AttentionConfig:
         return ("t5_attention", self.causal, self.buckets, self.heads)
 
 
-@primitive("t5_attention", T5AttentionConfig)
+@primitive(
+    "t5_attention",
+    T5AttentionConfig,
+    published=Published(code=("transformers",)),
+)
 class T5Attention(Primitive):
     """Attention with a bias by distance. Streaming keeps the keys and values of everything read so far."""
 

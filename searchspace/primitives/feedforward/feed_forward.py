@@ -24,6 +24,7 @@ from searchspace.checks import at_least, probability
 from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, linear, matmul
 from searchspace.primitives.feedforward.hidden import ACTIVATIONS, dropped
+from searchspace.published import Published
 from searchspace.registry import primitive
 
 EPS = 1e-6  # of the inner norm
@@ -56,7 +57,15 @@ class FeedForwardConfig:
         return self.expand * self.dim if self.hidden is None else self.hidden
 
 
-@primitive("feed_forward", FeedForwardConfig)
+@primitive(
+    "feed_forward",
+    FeedForwardConfig,
+    published=Published(
+        paper={"the activation is gelu instead of relu": "activation: relu"},
+        code=("torch", "transformers"),
+        released={"GPT-2 has the tanh form of gelu": "activation: gelu_tanh"},
+    ),
+)
 class FeedForward(Primitive):
     """Two linear maps with an activation between them. Dropout is applied to the hidden layer, before its norm."""
 

@@ -21,6 +21,7 @@ from searchspace.checks import at_least, probability
 from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, linear
 from searchspace.primitives.feedforward.hidden import dropped
+from searchspace.published import Published
 from searchspace.registry import primitive
 
 MULTIPLE = 8  # widths that the matrix units of GPUs process efficiently in half precision
@@ -53,7 +54,11 @@ class GatedFeedForwardConfig:
         return max(1, (4 * self.expand * self.dim + 3 * MULTIPLE) // (6 * MULTIPLE)) * MULTIPLE
 
 
-@primitive("gated_feed_forward", GatedFeedForwardConfig)
+@primitive(
+    "gated_feed_forward",
+    GatedFeedForwardConfig,
+    published=Published(code=("transformers",)),
+)
 class GatedFeedForward(Primitive):
     """A gated hidden layer. Dropout is applied to the gated product."""
 

@@ -18,6 +18,7 @@ from searchspace.checks import probability
 from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, linear
 from searchspace.primitives.feedforward.hidden import dropped
+from searchspace.published import Published
 from searchspace.registry import primitive
 
 
@@ -33,7 +34,13 @@ class GatedLinearUnitConfig:
         probability(dropout=self.dropout)
 
 
-@primitive("gated_linear_unit", GatedLinearUnitConfig)
+@primitive(
+    "gated_linear_unit",
+    GatedLinearUnitConfig,
+    published=Published(
+        code=("torch",),
+    ),
+)
 class GatedLinearUnit(Primitive):
     """Values times their gates. Dropout is applied to the product."""
 

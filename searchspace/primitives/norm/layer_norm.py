@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from kernels.rowwise.layer_norm import layer_norm
 from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept
+from searchspace.published import Published
 from searchspace.registry import primitive
 
 
@@ -32,7 +33,12 @@ class LayerNormConfig:
             raise ValueError(f"eps must be above 0, but got eps={self.eps}.")
 
 
-@primitive("layer_norm", LayerNormConfig, role="norm")
+@primitive(
+    "layer_norm",
+    LayerNormConfig,
+    role="norm",
+    published=Published(code=("torch",)),
+)
 class LayerNorm(Primitive):
     """Layer normalisation over the last dimension."""
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from kernels.rowwise.rms_norm import rms_norm
 from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept
+from searchspace.published import Published
 from searchspace.registry import primitive
 
 
@@ -31,7 +32,12 @@ class RmsNormConfig:
             raise ValueError(f"eps must be above 0, but got eps={self.eps}.")
 
 
-@primitive("rms_norm", RmsNormConfig, role="norm")
+@primitive(
+    "rms_norm",
+    RmsNormConfig,
+    role="norm",
+    published=Published(code=("torch", "transformers")),
+)
 class RmsNorm(Primitive):
     """Root-mean-square normalisation over the last dimension."""
 

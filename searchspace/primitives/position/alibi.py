@@ -16,6 +16,7 @@ from torch import Tensor
 
 from searchspace.contract import given
 from searchspace.primitives.position.none import NoPosition
+from searchspace.published import Published
 from searchspace.registry import primitive
 
 
@@ -32,7 +33,12 @@ def slopes(heads: int) -> list[float]:
     return own + between[: heads - power]
 
 
-@primitive("alibi", AlibiConfig, role="position")
+@primitive(
+    "alibi",
+    AlibiConfig,
+    role="position",
+    published=Published(),
+)
 class Alibi(NoPosition):
     """A bias of the scores by distance, without parameters."""
 

@@ -23,6 +23,7 @@ from searchspace.contract import given
 from searchspace.cost import Cost, Shape
 from searchspace.primitives.position.none import NoPosition
 from searchspace.primitives.position.sinusoidal import sinusoid
+from searchspace.published import Published
 from searchspace.registry import primitive
 
 
@@ -54,7 +55,12 @@ class GridConfig:
         return self.rows * self.columns + self.first
 
 
-@primitive("grid", GridConfig, role="position")
+@primitive(
+    "grid",
+    GridConfig,
+    role="position",
+    published=Published(),
+)
 class Grid(NoPosition):
     """Vectors of rows and columns, added to the input."""
 

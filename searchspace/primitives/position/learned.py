@@ -21,6 +21,7 @@ from searchspace.checks import at_least
 from searchspace.contract import given
 from searchspace.cost import Cost, Shape
 from searchspace.primitives.position.none import NoPosition
+from searchspace.published import Published
 from searchspace.registry import primitive
 
 Mode = Literal["bilinear", "bicubic"]
@@ -45,7 +46,12 @@ class LearnedConfig:
         return self.length
 
 
-@primitive("learned", LearnedConfig, role="position")
+@primitive(
+    "learned",
+    LearnedConfig,
+    role="position",
+    published=Published(code=("transformers",)),
+)
 class Learned(NoPosition):
     """A table of vectors, added to the input."""
 

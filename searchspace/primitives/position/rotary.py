@@ -17,6 +17,7 @@ from torch import Tensor
 from kernels.rowwise.rotary import rotary
 from searchspace.contract import given
 from searchspace.primitives.position.none import NoPosition
+from searchspace.published import Published
 from searchspace.registry import primitive
 
 
@@ -37,7 +38,15 @@ class RotaryConfig:
             raise ValueError(f"base must be above 0, but got base={self.base}.")
 
 
-@primitive("rotary", RotaryConfig, role="position")
+@primitive(
+    "rotary",
+    RotaryConfig,
+    role="position",
+    published=Published(
+        paper={"dimensions (m, m + D/2) are a pair instead of (2m, 2m + 1)": "layout: interleaved"},
+        code=("transformers",),
+    ),
+)
 class Rotary(NoPosition):
     """A rotation of queries and keys by position, without parameters."""
 

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from searchspace.contract import given
 from searchspace.primitives.position.none import NoPosition
+from searchspace.published import Published
 from searchspace.registry import primitive
 
 Layout = Literal["interleaved", "halves"]
@@ -39,7 +40,15 @@ class SinusoidalConfig:
             )
 
 
-@primitive("sinusoidal", SinusoidalConfig, role="position")
+@primitive(
+    "sinusoidal",
+    SinusoidalConfig,
+    role="position",
+    published=Published(
+        code=("tensorflow/tensor2tensor",),
+        released={"all sines precede all cosines, and their frequencies differ": "layout: halves"},
+    ),
+)
 class Sinusoidal(NoPosition):
     """Fixed waves, added to the input."""
 

@@ -165,7 +165,7 @@ Masks = tuple[Tensor | None, Tensor | None, Tensor | None]
     "causal_long_short_attention",
     CausalLongShortAttentionConfig,
     published=Published(
-        paper={"W_P has no bias, because the softmax cancels it": ""},
+        paper={"a query reads the vectors of the last 16 chunks instead of all": "chunks: null"},
         code=("NVIDIA/transformer-ls", "lucidrains/long-short-transformer"),
         released={
             "the map of the distances of vectors has a bias": "distance_bias: true",

@@ -90,7 +90,6 @@ class LongShortAttentionConfig:
     "long_short_attention",
     LongShortAttentionConfig,
     published=Published(
-        paper={"W_P has no bias, because the softmax cancels it": ""},
         code=("NVIDIA/transformer-ls", "lucidrains/long-short-transformer"),
         released={
             "a class token that all positions read and that is in no window": "class_token: true",
