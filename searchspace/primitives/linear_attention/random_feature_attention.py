@@ -54,7 +54,8 @@ class RandomFeatureConfig:
     `kernel`: the kernel that the features approximate.
     `form`: whether lengths, features and normalisers are those of the paper or of the released code.
     `temperature`: tau, the temperature of the softmax.
-    `pool`: number of random matrices; training picks one per head and step, evaluation uses the first.
+    `pool`: number of random matrices; training picks one per head and step; evaluation, and a sequence that is read in
+    pieces, use the first.
     `seed`: seed of the random matrices; each layer of a model draws its own from it.
 
     Raises ValueError if heads does not divide dim, there are too few features, the pool is empty, the seed is negative,
@@ -135,7 +136,7 @@ class RandomFeatureBlock(Primitive):
         wide = torch.promote_types(q.dtype, torch.float32)
         # In half precision, the rounding of angles and of long sums would be worse than the error of the features.
         with without_autocast(x.device.type):
-            W = self._projection().to(wide)
+            W = self._projection(pieces=slot is not None).to(wide)
             V = _with_ones(v.to(wide), context.padding)
             summed = self.summed(self._features(q.to(wide), W), self._features(k.to(wide), W), V, x, context, slot)
             out = summed[..., :-1] / self.bounded(summed[..., -1:])
@@ -147,12 +148,13 @@ class RandomFeatureBlock(Primitive):
             return total.clamp(min=RELEASED_SMALLEST)
         return torch.where(total < 0, total.clamp(max=-SMALLEST), total.clamp(min=SMALLEST))
 
-    def _projection(self) -> Tensor:
+    def _projection(self, *, pieces: bool = False) -> Tensor:
         """[H, M, D]: in training a random matrix of the pool for each head, otherwise the first.
 
-        The choice uses PyTorch's random state, as dropout does. If that state is restored, the choice is the same.
+        The first one also serves for a sequence in pieces, because all pieces need the same. The choice uses PyTorch's
+        random state, as dropout does. If that state is restored, the choice is the same.
         """
-        if not self.training or self.config.pool == 1:
+        if pieces or not self.training or self.config.pool == 1:
             return self.projections[0]
         heads = torch.arange(self.config.heads, device=self.projections.device)
         return self.projections[torch.randint_like(heads, self.config.pool), heads]
@@ -205,7 +207,7 @@ class RandomFeatureAttention(RandomFeatureBlock):
         if not slot:
             k, v = (split(part, H) for part in F.linear(memory_of(context), W_kv, b_kv).chunk(2, dim=2))
         with without_autocast(x.device.type):
-            W = self._projection().to(wide)
+            W = self._projection(pieces=slot is not None).to(wide)
             if slot:
                 sums = slot["state"]
             else:

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from searchspace.contract import Context
+from searchspace.contract import Context, Streams
 from searchspace.model.build import build
 from searchspace.primitives.linear_attention.gated_random_feature_attention import (
     GatedRandomFeatureAttention,
@@ -182,6 +182,17 @@ def test_training_picks_from_the_pool_and_evaluation_reads_the_first():
         assert used == {0, 1, 2, 3}
     torch.default_generator.manual_seed(0)
     assert all(block._projection().equal(W) for W in picked)
+
+
+@pytest.mark.parametrize("over", ["self", "memory"])
+def test_all_pieces_of_a_sequence_have_the_features_of_one_matrix_in_training_too(over):
+    config = RandomFeatureAttentionConfig(dim=8, causal=True, memory=True, heads=2, pool=16, over=over)
+    block = RandomFeatureAttention(config).double().train()
+    x, memory, streams, outs = torch.randn(1, 6, 8).double(), torch.randn(1, 4, 8).double(), Streams(), []
+    for piece in x.split([2, 1, 3], dim=1):
+        streams.rewind()
+        outs.append(block(piece, Context(streams=streams, memory=memory)))
+    torch.testing.assert_close(torch.cat(outs, dim=1), block.eval()(x, Context(memory=memory)))
 
 
 def test_layers_of_one_seed_draw_matrices_of_their_own():
