@@ -102,7 +102,9 @@ def _parts(block: Configured, shape: Shape) -> list[Part] | None:
     if not issubclass(block.type.module, Composite):
         return None
     parts = block.type.module.parts(block.config, shape)
-    return parts if all(part.expected is None and part.shape == shape for part in parts) else None
+    same = replace(shape, normed=False)  # what stands before a block does not matter to its time
+    whole = all(part.expected is None and replace(part.shape, normed=False) == same for part in parts)
+    return parts if whole else None
 
 
 def _is_block(part: Part) -> bool:
