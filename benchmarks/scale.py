@@ -89,6 +89,7 @@ def main() -> None:
     parser.add_argument("--storage", help="an empty database; a SQLite file or postgresql://...")
     parser.add_argument("--filled", action="store_true", help="the database holds such a study already")
     parser.add_argument("--metrics", type=int, default=5, help="of a unit, and points of its curve")
+    parser.add_argument("--copies", type=int, default=1, help="fill PostgreSQL with copies of the first trials")
     parser.add_argument("--times", type=int, default=3, help="runs of each command")
     parser.add_argument("--commands", default=",".join(COMMANDS))
     parser.add_argument("--resume", metavar="URL", help=argparse.SUPPRESS)
@@ -99,15 +100,18 @@ def main() -> None:
         resume(arguments.resume)
         return
     if arguments.fill:
-        from benchmarks.support.studies import fill
+        from benchmarks.support.studies import fill, multiply
 
-        fill(arguments.fill, STUDY, arguments.trials, metrics=arguments.metrics)
+        fill(arguments.fill, STUDY, arguments.trials // arguments.copies, metrics=arguments.metrics)
+        if arguments.copies > 1:
+            multiply(arguments.fill, STUDY, arguments.copies)
         return
     with tempfile.TemporaryDirectory() as folder:
         storage = arguments.storage or f"sqlite:///{Path(folder) / 'study.db'}"
         notes = []
         if not arguments.filled:
             options = ["--trials", str(arguments.trials), "--metrics", str(arguments.metrics)]
+            options += ["--copies", str(arguments.copies)]
             notes = [f"filled in {run([*OWN, '--fill', storage, *options])[0]:.0f} s"]
         rows = measure(arguments.trials, storage, arguments.times, arguments.commands.split(","))
     kind = "PostgreSQL" if storage.startswith("postgres") else "SQLite"

@@ -8,6 +8,7 @@ NSGA-II", https://doi.org/10.1109/4235.996017; with two objectives the fronts co
 
 from __future__ import annotations
 
+import operator
 from bisect import bisect_right
 from collections.abc import Sequence
 
@@ -20,8 +21,10 @@ Mask = NDArray[np.bool_]
 
 
 def dominates(a: Sequence[float], b: Sequence[float]) -> bool:
-    """Whether `a` is nowhere worse than `b` and somewhere better."""
-    return all(x <= y for x, y in zip(a, b, strict=True)) and any(x < y for x, y in zip(a, b, strict=True))
+    """Whether `a` is nowhere worse than `b` and somewhere better. Raises ValueError if their lengths differ."""
+    if len(a) != len(b):
+        raise ValueError(f"Both must have as many values, but got {len(a)} and {len(b)}.")
+    return all(map(operator.le, a, b)) and any(map(operator.lt, a, b))
 
 
 def ranks(values: ArrayLike) -> Indices:

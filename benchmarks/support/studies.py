@@ -99,6 +99,48 @@ def _count(connection: Connection, study_id: int, sequence: int) -> None:
         connection.exec_driver_sql("ANALYZE")
 
 
+CHANGED = {  # what differs in a copy; `trials` and `units` are how many there are in the original
+    "architecture": {"hash": "md5(hash || '{copy}') || md5('{copy}' || hash)"},
+    "trial": {
+        **dict.fromkeys(("id", "number", "place", "known_results", "known_trials"), "{name} + {copy} * {trials}"),
+        "architecture_hash": "md5(architecture_hash || '{copy}') || md5('{copy}' || architecture_hash)",
+    },
+    "unit": {
+        **dict.fromkeys(("id", "sequence"), "{name} + {copy} * {units}"),
+        "trial_id": "trial_id + {copy} * {trials}",
+    },
+    "objective_value": {"unit_id": "unit_id + {copy} * {units}", "value": "value * (1 + 0.01 * random())"},
+    "metric": {"unit_id": "unit_id + {copy} * {units}"},
+}
+
+
+def multiply(storage: str, name: str, copies: int) -> None:
+    """Add copies of the trials of a study, within PostgreSQL. Only commands that summarise the study can use them:
+    their hashes are not those of their architectures, and their checksums are those of the originals."""
+    database = Database(parse(storage))
+    with database.engine.begin() as connection:
+        count = {
+            table: connection.exec_driver_sql(f"SELECT max(id) FROM {table}").scalar_one()
+            for table in ("trial", "unit")
+        }
+        connection.exec_driver_sql("SET session_replication_role = replica")  # no checks of references
+        for copy, table in itertools.product(range(1, copies), TABLES):
+            columns = [each.name for each in models.metadata.tables[table].columns]
+            known = {"copy": copy, "trials": count["trial"], "units": count["unit"]}
+            values = [CHANGED[table].get(each, "{name}").format(name=each, **known) for each in columns]
+            of_original = {
+                "architecture": f"hash IN (SELECT architecture_hash FROM trial WHERE id <= {count['trial']})",
+                "trial": f"id <= {count['trial']}",
+                "unit": f"id <= {count['unit']}",
+            }.get(table, f"unit_id <= {count['unit']}")
+            selected = f"SELECT {', '.join(values)} FROM {table} WHERE {of_original}"
+            connection.exec_driver_sql(f"INSERT INTO {table} ({', '.join(columns)}) {selected}")
+        connection.exec_driver_sql(f"UPDATE study SET sequence = {copies * count['unit']} WHERE name = '{name}'")
+    with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.exec_driver_sql("VACUUM ANALYZE")
+    database.close()
+
+
 class _Points:
     """Random points of the space, with the text and the hash of their architectures."""
 

@@ -21,7 +21,8 @@ from nas.runners.contract import Runner
 from nas.store import Reader, Store, Study, Trial, open_store
 from nas.store.database.engine import file_of, parse
 from nas.upkeep import cleaning
-from searchspace.errors import SpaceError
+from nas.work import FailureKind
+from searchspace.errors import SpaceError, nearest
 from searchspace.model.architecture import Architecture
 from searchspace.space.space import Space
 from searchspace.space.spacediff import diff
@@ -89,14 +90,18 @@ def override(config: SearchConfig, *, storage: str | None = None, address: str |
     return config.model_copy(update=changes)
 
 
-def search(config: SearchConfig, *, quiet: bool = False, runner: Runner | None = None) -> Result:
+def search(
+    config: SearchConfig, *, quiet: bool = False, runner: Runner | None = None, retry_failed: str | None = None
+) -> Result:
     """Run `config`'s search to the end of its budget. The same call again resumes; a larger budget continues.
 
-    Raises NasError; after Ctrl-C that is `nas.engine.loop.Interrupted`.
+    retry_failed: a kind of failure; failed trials of this kind are tried again first. Raises NasError; after Ctrl-C
+    that is `nas.engine.loop.Interrupted`.
     """
+    check_kind(retry_failed)
     store = open_for(config)
     try:
-        return _search(store, config, quiet, runner)
+        return _search(store, config, quiet, runner, retry_failed=retry_failed)
     except BaseException:
         store.close()
         raise
@@ -119,7 +124,13 @@ def finals(config: SearchConfig, *, quiet: bool = False, runner: Runner | None =
 
 
 def _search(
-    store: Store, config: SearchConfig, quiet: bool, runner: Runner | None, *, finals_only: bool = False
+    store: Store,
+    config: SearchConfig,
+    quiet: bool,
+    runner: Runner | None,
+    *,
+    finals_only: bool = False,
+    retry_failed: str | None = None,
 ) -> Result:
     study = enter(store, config)
     config = settle(config, SearchConfig(**study.config))
@@ -142,6 +153,8 @@ def _search(
         running = Search(config, store, study, chosen, reporter, finals_only=finals_only)
         if any(each.name == "latency" for each in config.objectives):
             reporter.say("Measuring latencies on this machine; the first trials wait for them")
+        if retry_failed is not None:
+            reporter.say(f"Failed trials that are tried again: {running.proposer.retry(retry_failed)}")
         reporter.watch(chosen.progress)
         report = running.run()
         removed = cleaning.clean(store, store.study(study.name), factory.CACHE)
@@ -189,6 +202,13 @@ def enter(store: Store, config: SearchConfig) -> Study:
     kept = _kept(_with_facts(settle(config, before), before.data_facts))
     store.update_study(study.id, config=kept, ending=None)
     return store.study(config.study)
+
+
+def check_kind(kind: str | None) -> None:
+    """Raise UsageError if `kind` is no kind of failure; None is no choice."""
+    known = [each.value for each in FailureKind if not each.uncounted]
+    if kind is not None and kind not in known:
+        raise UsageError(f"No trial fails as {kind!r}.{nearest(kind, known)} The kinds: {', '.join(known)}.")
 
 
 def check_runner(runner: object) -> None:

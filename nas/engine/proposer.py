@@ -19,9 +19,11 @@ from nas.engine.arm import Arm, next_arm
 from nas.engine.scores import Scores
 from nas.engine.source import Exhausted, point_of
 from nas.objectives.contract import Search
-from nas.store import Reader, Refusal, Store, Study, Trial, TrialAdded, TrialRefused, Unit, UnitKind
+from nas.store import Reader, Refusal, Store, Study, Trial, TrialAdded, TrialRefused, TrialState, Unit, UnitKind
+from nas.store.records import RETRY
 from nas.strategies.contract import Proposal
 from searchspace.model.architecture import Architecture
+from searchspace.space.point import Point
 from searchspace.space.space import Space
 
 BATCH = 1000  # rows read at once
@@ -127,6 +129,31 @@ class Proposer:
                 self.absorb()
         return units
 
+    def retry(self, kind: str) -> int:
+        """Queue a new trial for each failed one of this kind that has none yet -> how many were queued.
+
+        The failed trial stays in the log, where the strategy has learned from it. The new one comes later in the log,
+        as any other trial, so replays stay valid. It trains from the beginning.
+        """
+        self.absorb()
+        failed = self.store.trials(self.study.id, states=(TrialState.FAILED,), purposes=("search",))
+        return sum(self._retried(each) for each in failed if each.error_kind == kind and each.arm in self.arms)
+
+    def _retried(self, failed: Trial) -> bool:
+        arm = self.arms[failed.arm]
+        architecture = Architecture.parse(failed.architecture)
+        point = point_of(self.space, failed.choices, lambda: failed.architecture, failed.architecture_hash)
+        proposal = Proposal(point or Point({}, architecture), RETRY, (failed.number,))
+        while True:
+            known = self._next, arm.told
+            added = self._stored(arm, proposal, None, 0.0, None, *known, variant=f"{RETRY} of trial {failed.number}")
+            self.absorb()
+            arm = self.arms[failed.arm]
+            if isinstance(added, TrialAdded):
+                return True
+            if added.reason is not Refusal.NUMBER_TAKEN:
+                return False  # it was tried again before
+
     def is_last(self, unit: Unit) -> bool:
         """Whether the unit's trial ends with it."""
         if unit.kind is UnitKind.PROBE:
@@ -214,11 +241,12 @@ class Proposer:
         self,
         arm: Arm,
         proposal: Proposal,
-        owner: str,
+        owner: str | None,
         seconds: float,
         budget: int | None,
         known_trials: int,
         known_results: int,
+        variant: str = "",
     ) -> TrialAdded | TrialRefused:
         architecture = proposal.point.architecture
         cheap, evidence, failure = self.scores.before(architecture)
@@ -246,6 +274,7 @@ class Proposer:
             limit=None if left is None else arm.trials + left,
             costs=self._costs(architecture),
             space_version=self._space_version,
+            variant=variant,
         )
 
 

@@ -19,6 +19,9 @@ from nas.engine.arm import Arm, counts
 from nas.engine.scores import Scores
 from nas.engine.source import Exhausted
 from nas.store import Reader, Study, Trial, Unit
+from nas.store.records import RETRY
+
+GIVEN = ("baseline", RETRY)  # operators of trials that no strategy proposed
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Replay:
-    """The result of a replay. `given`: trials that the user supplied (baselines); they are counted, not proposed."""
+    """The result of a replay. `given`: baselines and retries; they are counted, not proposed."""
 
     trials: int
     given: int
@@ -81,7 +84,7 @@ def replay(store: Reader, study: Study) -> Replay:
                 log = _Log(arm, own, [each for each in results if each.arm == arm.name])
                 wanted = {each.number for each in own if each.space_version == version.number and _is_old(each) is old}
                 found += log.differences_without_starts(wanted) if old else log.differences(wanted)
-    given = sum(trial.operator == "baseline" for trial in trials)
+    given = sum(trial.operator in GIVEN for trial in trials)
     return Replay(len(trials), given, len(results), tuple(sorted(found, key=lambda each: each.trial)))
 
 
@@ -101,7 +104,7 @@ class _Log:
             return
         for batch in _batches(self.trials):
             self._tell(batch[0].known_results)
-            if batch[0].number in wanted and batch[0].operator != "baseline":
+            if batch[0].number in wanted and batch[0].operator not in GIVEN:
                 yield from self._compared(batch, self.arm.known)
             for trial in batch:
                 self._tell(trial.known_results)
@@ -110,7 +113,7 @@ class _Log:
     def differences_without_starts(self, wanted: Collection[int]) -> Iterator[Difference]:
         """As `differences`, for trials of older versions: proposed one at a time, without knowing started trials."""
         before = _Before(self.trials)
-        chosen = [trial for trial in self.trials if trial.number in wanted and trial.operator != "baseline"]
+        chosen = [trial for trial in self.trials if trial.number in wanted and trial.operator not in GIVEN]
         for trial in sorted(chosen, key=lambda trial: (trial.known_results, trial.number)):
             self._tell(trial.known_results)
             before.number = trial.number

@@ -168,11 +168,10 @@ def units_of(connection: Connection, study_id: int, number: int) -> list[Unit]:
     columns = *unit.c[*_SUMMARY.split()], unit.c.attempts.label("attempt")
     rows = connection.execute(_units(study_id, number, *columns).order_by(unit.c.rung, unit.c.id)).mappings().all()
     values = values_of(connection, _units(study_id, number, unit.c.id))
-    return [unit_record(row, values) for row in rows]
+    return [_unit(row, values) for row in rows]
 
 
-def unit_record(row: Any, values: Mapping[int, Mapping[str, float]]) -> Unit:
-    """The unit of a row; `values` are those of units that ended well."""
+def _unit(row: Any, values: Mapping[int, Mapping[str, float]]) -> Unit:
     fields = dict(row) | {"kind": UnitKind(row["kind"]), "state": UnitState(row["state"])}
     return Unit(**fields, values=values[row["id"]] if row["state"] == UnitState.DONE else None)
 

@@ -30,9 +30,17 @@ def best(
     name, sign = next(iter(directions.items()))
     value = objective_value.c.value
     statement = _ranked(study_id, states, purposes).add_columns(value).join(*_value_of(objective_value, name))
+    better = value if sign > 0 else value.desc()
+    if longest and limit is not None:  # mostly there are enough trials with the most steps: the others are not read
+        reached = _ranked(study_id, states, purposes).with_only_columns(func.max(trial.c.steps))
+        first = (
+            statement.where(trial.c.steps == reached.scalar_subquery()).order_by(better, trial.c.number).limit(limit)
+        )
+        if len(found := connection.execute(first).all()) == limit:
+            return _complete(connection, [row.unit_id for row in found])
     if longest:
         statement = statement.order_by(trial.c.steps.desc())
-    statement = statement.order_by(value if sign > 0 else value.desc(), trial.c.number).limit(limit)
+    statement = statement.order_by(better, trial.c.number).limit(limit)
     return _complete(connection, [row.unit_id for row in connection.execute(statement)])
 
 

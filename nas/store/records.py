@@ -77,6 +77,7 @@ MAIN = "main"  # the arm of the search itself
 SEARCH = "search"  # the purpose of the trials of the search
 FINAL = "final"  # that of the trials of the finals
 PURPOSES = (SEARCH, FINAL)
+RETRY = "retry"  # the operator of a trial that tries the architecture of a failed one again
 TUNING = "tuning"  # the operator of the trials of the finals that choose options on validation data
 FAILED_SECONDS = 1.0  # a failed unit counts as at least this long, so a search in which all fail still ends
 

@@ -22,6 +22,14 @@ def search(
     address: Annotated[
         str | None, typer.Option(help="A Ray cluster, e.g. auto or ray://host:10001.", show_default=False)
     ] = None,
+    retry_failed: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KIND",
+            help="First queue failed trials of this kind again, such as 'out of memory'.",
+            show_default=False,
+        ),
+    ] = None,
     storage: Storage = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the result, but no progress.")] = False,
     as_json: AsJson = False,
@@ -41,7 +49,7 @@ def search(
     if not quiet:
         note(f"Reading {file} and preparing its data")
     config = launch.override(find_search(file, storage), address=address)
-    result = launch.search(config, quiet=quiet)
+    result = launch.search(config, quiet=quiet, retry_failed=retry_failed)
     with result.store:
         verdict = finals.verdict(result.store, result.study) if result.report else None
         if as_json:
