@@ -22,6 +22,12 @@ def test_the_page_is_up_to_date():
     assert Path("docs/published.md").read_text() == page, "run: python -m searchspace.comparison > docs/published.md"
 
 
+@pytest.mark.parametrize("entry", EVERY, ids=lambda entry: f"{entry.kind.role}-{entry.kind.name}")
+def test_every_block_with_a_paper_says_how_it_differs(entry):
+    message = f"register what differs: @primitive({entry.kind.name!r}, ..., published=Published(...))"
+    assert entry.kind.published or not entry.papers, message
+
+
 def test_every_block_has_a_row():
     rows = [line for line in comparison.page().splitlines() if line.startswith("| `")]
     assert len(rows) == len(EVERY)

@@ -38,6 +38,7 @@ from searchspace.primitives.convolution.operations import (
     operation_cost,
 )
 from searchspace.primitives.feedforward.hidden import dropped
+from searchspace.published import Published
 from searchspace.registry import primitive
 
 EPS = 1e-6  # of the norm of z
@@ -133,7 +134,11 @@ class BranchedConvolutionConfig:
         )
 
 
-@primitive("branched_convolution", BranchedConvolutionConfig)
+@primitive(
+    "branched_convolution",
+    BranchedConvolutionConfig,
+    published=Published(),
+)
 class BranchedConvolution(Primitive):
     """Two branches and an output operation. Streaming keeps the last K - 1 positions of y and those of z that O still
     reads.

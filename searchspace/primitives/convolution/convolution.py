@@ -22,6 +22,7 @@ from searchspace.checks import at_least
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, matmul
 from searchspace.primitives.convolution.neighbours import tail_cost, with_neighbours
+from searchspace.published import Published
 from searchspace.registry import primitive
 
 
@@ -47,7 +48,11 @@ class ConvolutionConfig:
         return 1 if self.kind == "depthwise" else self.dim
 
 
-@primitive("convolution", ConvolutionConfig)
+@primitive(
+    "convolution",
+    ConvolutionConfig,
+    published=Published(code=("torch",)),
+)
 class Convolution(Primitive):
     """Convolution over time. Streaming keeps the last K - 1 inputs, zeros before the first."""
 

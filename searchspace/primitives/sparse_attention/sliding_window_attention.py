@@ -20,6 +20,7 @@ from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, linear
 from searchspace.primitives.attention.heads import check_heads, merge, places, split
 from searchspace.primitives.sparse_attention.windows import check_dilated_heads, dilations, windows_cost
+from searchspace.published import Published
 from searchspace.registry import primitive
 
 
@@ -70,7 +71,11 @@ class SlidingWindowAttentionConfig:
         return dilations(self.heads, self.dilation, self.dilated_heads)
 
 
-@primitive("sliding_window_attention", SlidingWindowAttentionConfig)
+@primitive(
+    "sliding_window_attention",
+    SlidingWindowAttentionConfig,
+    published=Published(),
+)
 class SlidingWindowAttention(Primitive):
     """Attention in a window. Streaming keeps the keys and values of the positions that later queries can read."""
 
