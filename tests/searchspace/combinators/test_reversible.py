@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from searchspace.backbones.initialisation import residual_calls
+from searchspace.combinators.residual import behind_norm
 from searchspace.combinators.reversible import Reversible
 from searchspace.contract import Context, Given, Source, Streams
 from searchspace.cost import Shape
@@ -55,8 +56,8 @@ def plainly(module: Reversible, x: Tensor, context: Context) -> Tensor:
     """The definition."""
     first = second = x
     for f, g in zip(module.of[::2], module.of[1::2], strict=True):
-        first = first + f.dropout(f.of(f.norm(second, context), context))
-        second = second + g.dropout(g.of(g.norm(first, context), context))
+        first = first + f.dropout(behind_norm(f.norm, f.of, second, context)[1])
+        second = second + g.dropout(behind_norm(g.norm, g.of, first, context)[1])
     if module.merge == "concatenate":
         return torch.cat([first, second], dim=2)
     return (first + second) / 2 if module.merge == "mean" else first + second
