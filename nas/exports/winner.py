@@ -79,4 +79,10 @@ def _weights(store: Reader, study: Study, trained: Trial) -> Mapping[str, Tensor
     try:
         return checkpoints.weights(Checkpoint(last.checkpoint_uri or "", last.checkpoint_sha256 or ""))
     except checkpoints.CheckpointLost as error:
-        raise NasError(f"The weights of trial {trained.number} cannot be exported. {error}") from None
+        some = study.config.get("keep") == "best"
+        why = (
+            " With `keep: best` a study keeps those of its front and its finals; `keep: last` keeps all."
+            if some
+            else ""
+        )
+        raise NasError(f"The weights of trial {trained.number} cannot be exported. {error}{why}") from None

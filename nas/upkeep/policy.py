@@ -1,12 +1,11 @@
 """Which checkpoints of a study are still needed: `keep` in its search file.
 
-    needed  what can still be continued or exported, or is on the front: the last checkpoint of every trial, except of
-            those that the search stopped, unless they are on the front
-    last    the last checkpoint of every trial
-    best    those of the front, of the finals, and of trials that may still continue
-    all     every checkpoint
+    last  the last checkpoint of every trial: what can still be continued or exported
+    best  those of the front, of the finals, and of trials that may still continue
+    all   every checkpoint
 
-The last checkpoint of a trial is that of its highest finished rung. Its next rung continues from it.
+The last checkpoint of a trial is that of its highest finished rung. Its next rung continues from it. A failed trial may
+continue too: `nas search --retry-failed`.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from nas.store import FINAL, TrialState
 if TYPE_CHECKING:
     from nas.store.upkeep.kept import Kept
 
-Keep = Literal["needed", "best", "last", "all"]
-DEFAULT: Keep = "needed"
+Keep = Literal["last", "best", "all"]
+DEFAULT: Keep = "last"
 EARLIER: Keep = "all"  # studies that were made before there was a choice
-_CONTINUE = (TrialState.WAITING, TrialState.RUNNING)
+_CONTINUE = (TrialState.WAITING, TrialState.RUNNING, TrialState.FAILED)
 
 
 def unneeded(kept: Iterable[Kept], keep: Keep, front: Collection[int]) -> list[Kept]:
@@ -33,9 +32,7 @@ def unneeded(kept: Iterable[Kept], keep: Keep, front: Collection[int]) -> list[K
 def _is_needed(each: Kept, keep: Keep, front: Collection[int]) -> bool:
     if each.highest is not None and each.rung < each.highest:
         return False
-    if keep == "last" or each.state in _CONTINUE or each.purpose == FINAL or each.number in front:
-        return True
-    return keep == "needed" and each.state is not TrialState.STOPPED
+    return keep == "last" or each.state in _CONTINUE or each.purpose == FINAL or each.number in front
 
 
 def most_kept(keep: Keep, units: Iterable[int], trials: int, finals: int) -> int:

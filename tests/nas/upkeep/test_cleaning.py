@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from nas.engine import launch, leases
-from nas.errors import DiskFull
+from nas.errors import DiskFull, NasError
+from nas.exports import winner
 from nas.runners.inline import InlineRunner
 from nas.store import open_reader
 from nas.upkeep import cleaning, leftovers
@@ -56,13 +57,21 @@ def rungs(folder: Path) -> list[tuple[int, int]]:
     return sorted((int(each.name.split("-")[1]), int(each.name.split("-")[3])) for each in folder.glob("trial-*.pt"))
 
 
-def test_a_search_keeps_what_can_be_exported_or_is_on_the_front(kept):
+def test_a_search_keeps_the_last_checkpoint_of_every_trial(kept):
     with kept() as result:
         trials = result.store.trials(result.study.id)
+        assert result.store.study("tried").config["keep"] == "last"
+    assert rungs(kept.folder) == sorted((each.number, each.rung) for each in trials)
+
+
+def test_best_keeps_the_front_and_an_export_of_another_trial_says_so(kept):
+    with kept("best") as result:
+        trials = result.store.trials(result.study.id)
         front = {each.number for each in result.front}
-        wanted = [(each.number, each.rung) for each in trials if each.state == "complete" or each.number in front]
-        assert result.store.study("tried").config["keep"] == "needed"
-    assert rungs(kept.folder) == sorted(wanted)
+        other = next(each.number for each in trials if each.number not in front)
+        with pytest.raises(NasError, match="keep: last"):
+            winner.winner(result.store, result.study, other).weights()
+    assert rungs(kept.folder) == sorted((each.number, each.rung) for each in trials if each.number in front)
 
 
 def test_all_keeps_every_checkpoint(kept):

@@ -27,8 +27,7 @@ SOME = [
     [
         ("all", []),
         ("last", [(0, 0)]),
-        ("needed", [(0, 0), (3, 0)]),
-        ("best", [(0, 0), (1, 1), (3, 0), (4, 0)]),
+        ("best", [(0, 0), (1, 1), (3, 0)]),
     ],
 )
 def test_a_policy_removes_what_it_does_not_need(keep, removed):
@@ -36,8 +35,8 @@ def test_a_policy_removes_what_it_does_not_need(keep, removed):
 
 
 def test_a_stopped_trial_on_the_front_keeps_its_checkpoint():
-    assert not unneeded([kept(3, TrialState.STOPPED, 0, 0)], "needed", {3})
+    assert not unneeded([kept(3, TrialState.STOPPED, 0, 0)], "best", {3})
 
 
 def test_only_all_keeps_a_checkpoint_of_every_unit():
-    assert [most_kept(keep, [9, 3, 1], 9, 4) for keep in ("all", "last", "needed", "best")] == [17, 13, 13, 13]
+    assert [most_kept(keep, [9, 3, 1], 9, 4) for keep in ("all", "last", "best")] == [17, 13, 13]
