@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,9 +28,9 @@ def writing(path: Path) -> Iterator[BinaryIO]:
     NasError if the file cannot be written.
     """
     check_writable(path)
-    part = path.with_name(f".{path.name[:200]}.{os.getpid()}.part")
+    part = path.with_name(f".{path.name[:200]}.{os.getpid()}-{secrets.token_hex(4)}.part")
     try:
-        with part.open("wb") as file:
+        with part.open("xb") as file:  # never through a link of that name, which others may make in a shared folder
             yield file
             file.flush()
             os.fsync(file.fileno())

@@ -43,7 +43,7 @@ def run(
     try:
         while done < rounds and place.faults:
             search = place.begin(tally.searches, trials)
-            met = _disturb(place, luck, rounds - done, tally)
+            met = _disturb(place, luck, rounds - done, tally, say)
             done += met.total()
             found = search.problems()
             tally.problems += found
@@ -58,7 +58,7 @@ def run(
         tally.missing |= place.missing
 
 
-def _disturb(place: Place, luck: random.Random, most: int, tally: Tally) -> Counter[str]:
+def _disturb(place: Place, luck: random.Random, most: int, tally: Tally, say: Callable[[str], None]) -> Counter[str]:
     """Run one search to its end, and disturb it every now and then while rounds are left -> the rounds by kind."""
     met: Counter[str] = Counter()
     failures, last = 0, time.monotonic()
@@ -74,6 +74,7 @@ def _disturb(place: Place, luck: random.Random, most: int, tally: Tally) -> Coun
             place.faults[kind](luck)
             met[kind] += 1
             tally.rounds[kind] += 1
+            say(f"round {tally.rounds.total()}: {kind}")
             last = time.monotonic()
     place.rest()
     return met

@@ -9,6 +9,7 @@ import errno
 import hashlib
 import io
 import os
+import secrets
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ def delete(checkpoint: Checkpoint) -> None:
 def _put(uri: str, data: bytes) -> None:
     """Write a file that gets its name only when it is complete."""
     system, path = fsspec.core.url_to_fs(uri)
-    unfinished = f"{path}.{os.getpid()}.unfinished"
+    unfinished = f"{path}.{os.getpid()}-{secrets.token_hex(4)}.unfinished"  # hosts that share a folder share pids
     system.makedirs(system._parent(path), exist_ok=True)
     if "file" in system.protocol:
         _put_local(Path(unfinished), Path(path), data)
@@ -90,7 +91,7 @@ def _put(uri: str, data: bytes) -> None:
 
 def _put_local(unfinished: Path, final: Path, data: bytes) -> None:
     try:
-        with unfinished.open("wb") as file:
+        with unfinished.open("xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

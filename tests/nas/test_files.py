@@ -32,6 +32,17 @@ def test_an_older_file_stays_if_writing_is_interrupted(tmp_path, error):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_the_temporary_name_is_no_link_that_others_made(tmp_path, monkeypatch):
+    """In a folder that others may write to, they could link the name to a file of ours."""
+    monkeypatch.setattr("nas.files.secrets.token_hex", lambda size: "1234")
+    (victim := tmp_path / "victim").write_bytes(b"old")
+    (link := tmp_path / f".a.yaml.{os.getpid()}-1234.part").symlink_to(victim)
+    with pytest.raises(NasError, match="File exists"):
+        write_whole(tmp_path / "a.yaml", b"new")
+    assert victim.read_bytes() == b"old" and not (tmp_path / "a.yaml").exists()
+    link.unlink(missing_ok=True)
+
+
 def test_a_full_disk_keeps_the_older_file(tmp_path):
     """In a process that may write files of 1,000 bytes at most, which fails as a full disk does."""
     path = tmp_path / "a.yaml"

@@ -90,6 +90,8 @@ def explain(error: BaseException, place: str, wait: float) -> StoreError | None:
         code = sqlstate(error)
         if code in _POSTGRESQL_CODES:
             return StoreError(f"{place} {_POSTGRESQL_CODES[code]} ({words})")
+        if code is None and type(original).__name__ == "ProgrammingError":  # libpq read the URL before it connected
+            return StoreError(f"{place} cannot be reached: an option of the URL is not valid ({words})")
         if may_pass(error):
             return StoreError(
                 f"{place} does not answer. Check the host and port in the URL, the server and the network, "

@@ -21,7 +21,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from nas.errors import StoreError
 from nas.store.database.diagnosis import NO_WRITES, explain, may_pass, sqlstate
-from nas.store.database.secrets import redacted, shown
+from nas.store.database.secrets import holds_secret, redacted, shown
 from nas.store.database.waiting import OWN_WAIT, Turn, is_busy
 
 T = TypeVar("T")
@@ -30,6 +30,7 @@ RETRY_SECONDS = 60.0  # how long to wait for a PostgreSQL server that went away
 # Of libpq. Without them a network that fails silently holds a search for hours: nothing tells it that no answer comes.
 NETWORK = {"connect_timeout": 10, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 4}
 NETWORK |= {"tcp_user_timeout": 30_000}  # milliseconds without an acknowledgement
+FORM = "write postgresql://user@host/name. The password belongs into ~/.pgpass or $PGPASSWORD."
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 2.0  # seconds between two attempts
 
 CACHE_KIB = 64 * 1024  # SQLite cache of each connection
@@ -107,19 +108,20 @@ def parse(where: str | Path) -> URL:
     Raises StoreError if `where` is neither, or a database in memory.
     """
     if isinstance(where, Path) or "://" not in where:
+        if isinstance(where, str) and holds_secret(where) and not Path(where).exists():
+            raise StoreError(f"What names the database looks like a URL with a password, but {FORM}")
         return URL.create("sqlite", database=str(Path(where).expanduser()))
     try:
         url = make_url(where)
     except (ArgumentError, ValueError):
-        raise StoreError(
-            f"{redacted(where)!r} is not the URL of a database: write postgresql://user@host/name. The password "
-            "belongs into ~/.pgpass or $PGPASSWORD."
-        ) from None
+        raise StoreError(f"{redacted(where)!r} is not the URL of a database: {FORM}") from None
     kind = url.drivername.partition("+")[0]
     if kind in ("postgresql", "postgres"):
         return url.set(drivername="postgresql+psycopg")
     if kind != "sqlite":
         raise StoreError(f"A study lives in SQLite or PostgreSQL, not in {kind!r}: give a path or postgresql://...")
+    if url.host or url.username:
+        raise StoreError("A SQLite database is on this machine: give its path, or sqlite:///PATH.")
     if url.database in (None, "", ":memory:"):
         raise StoreError("A database in memory dies with its process and is seen by no other: give a path to a file.")
     return url
@@ -144,6 +146,8 @@ def _engine(url: URL, wait: float, reads_only: bool) -> Engine:
         event.listen(engine, "connect", lambda connection, _record: prepare(connection, wait))
         event.listen(engine, "begin", _begin_sqlite)
         return engine
+    if "@" in f"{url.host}{url.database}":
+        raise StoreError(f"The URL of the database has an @ that belongs to its password: write %40. Else {FORM}")
     arguments = {name: value for name, value in NETWORK.items() if name not in url.query}
     options = {"execution_options": {"postgresql_readonly": True}} if reads_only else {}
     try:

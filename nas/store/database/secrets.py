@@ -14,9 +14,14 @@ _PARAMETER = re.compile(r"(?i)\b((?:ssl)?password\s*=\s*)('[^']*'|[^&\s]*)")
 
 def shown(url: URL) -> str:
     """The URL without its password, wherever that is, and without our name of the driver."""
-    return redacted(url.render_as_string(hide_password=False)).replace("+psycopg", "")
+    return redacted(url.render_as_string(hide_password=True)).replace("+psycopg", "")
 
 
 def redacted(text: str) -> str:
     """`text` with the password of every URL and connection string in it hidden, also of those that are malformed."""
     return _PARAMETER.sub(rf"\1{HIDDEN}", _AFTER_USER.sub(rf"\1:{HIDDEN}@", text))
+
+
+def holds_secret(text: str) -> bool:
+    """Whether text that is no URL looks like one with a password, or like a connection string."""
+    return re.search(r":[^/\\]*@", text) is not None or _PARAMETER.search(text) is not None

@@ -94,7 +94,7 @@ def test_clean_removes_unfinished_files_and_nothing_that_a_user_made(kept, tmp_p
     with kept("all") as result:
         study = result.study
     name = "trial-000003-rung-0-0123456789abcdef.pt"
-    stale = old(kept.folder / f"{name}.77.unfinished")
+    stale = old(kept.folder / f"{name}.77-0a1b2c3d.unfinished")
     state = old(kept.folder / f"partial-{'0' * 32}-{'1' * 16}.pt")
     fresh = kept.folder / f"{name}.78.unfinished"
     fresh.write_bytes(b"being written")
