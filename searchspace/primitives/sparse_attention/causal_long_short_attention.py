@@ -18,11 +18,12 @@ projects the result.
 `compress: mixed` is the released code (NVIDIA/transformer-ls). The sequence is cut into segments of `segment`
 positions. Chunks of earlier segments are compressed from inputs (hidden), those of the current one from keys and values
 (projected). The inputs of earlier segments get no gradient. Behind a pre-norm they are kept before the norm. A query
-reads the last `chunks` chunks before its segment, and all earlier ones inside. There this memory starts with zeros:
-`compress: mixed_from_zeros`. There the projection W' of distances has a bias too: `distance_bias: true`.
+reads the last `chunks` chunks before its segment, and all earlier ones inside it. The released code starts with a
+memory of zeros, which queries read: `compress: mixed_from_zeros`. Its map W' of distances has a bias: `distance_bias:
+true`.
 
-`one_map` makes keys and values one, and `head_norms` norms each head alone; both are in
-lucidrains/long-short-transformer. B batch, T time, N chunks, H heads, D width of one head, C = H * D model width.
+With `one_map`, keys and values are equal. With `head_norms`, each head is normed alone. lucidrains/
+long-short-transformer has both. B batch, T time, N chunks, H heads, D width of one head, C = H * D model width.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ key and value beside the compressed ones, with their norm. It reads itself, with
 others: softmax(q0 . [k0; C]) [v0; C], C = the results before the output map. It is in no window and not compressed. The
 authors' code for images norms its key and value with the norm of the window instead.
 
-`one_map` makes keys and values one, and `head_norms` norms each head alone; both are in
-lucidrains/long-short-transformer.
+With `one_map`, keys and values are equal. With `head_norms`, each head is normed alone. lucidrains/
+long-short-transformer has both.
 
 The compressed keys have no position, so positions must be added to the input: rotary positions and ALiBi have no
 effect. A padded position is neither compressed nor in a window, and its result is zero. The causal form is
