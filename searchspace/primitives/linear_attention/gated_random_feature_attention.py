@@ -42,6 +42,7 @@ class GatedRandomFeatureAttentionConfig(RandomFeatureConfig):
         paper={"normalisers and lengths are bounded away from zero by 1e-3": ""},
         code=("Noahs-ARK/RFA",),
         released={
+            "there is no gate": "",
             "lengths grow by 1e-3, features are multiplied by 0.1, normalisers are at least 1": "form: released",
         },
     ),

@@ -12,8 +12,13 @@ positions count, so padding has no effect. In a sequence of at most M positions 
 formula stands for full attention, F A^+ B = A A^+ A = A. The iteration comes near it; `exact: true` computes it.
 
 The released code (mlpen/Nystromformer, transformers) starts the iteration from one maximum over the batch and all
-heads, which couples samples (`coupled: true`), and masks padding only in the softmax of B, so that padding counts for
-landmarks (`padding_counts: true`). `released: true` is both. It is exact if the length is M.
+heads, which couples samples (`coupled: true`), and padding counts for its landmarks. In transformers padding is hidden
+only in the softmax of B (`padding_counts: true`; `released: true` is both). In mlpen/Nystromformer queries and keys of
+padding are zeros, and the convolution does not read its values (`padding_counts: zeros`). Both are exact if the length
+is M.
+
+lucidrains/nystrom-attention puts zeros before a sequence up to a multiple of M. They count as positions, or as padding
+if there is a mask: `segments: front`. It needs `coupled: true` too, and has `bias: false` except in the output.
 
 Rotary positions and ALiBi have no effect, because there are no scores of pairs. B batch, T time, H heads, D width of
 one head, M landmarks, C = H * D.
@@ -27,7 +32,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
+from torch.nn import functional as F
 
 from kernels.convolution.lightweight_convolution import lightweight_convolution
 from kernels.dispatch.precision import without_autocast
@@ -44,14 +49,15 @@ class NystromAttentionConfig:
     """`landmarks`: M, number of landmarks.
     `iterations`: number of iterations for the pseudoinverse.
     `kernel`: taps of the depthwise convolution of the values, odd; 0 for none.
-    `segments`: how segments are formed if M does not divide the length.
+    `segments`: how segments are formed if M does not divide the length; front puts zeros before the sequence.
     `coupled`: whether the iteration starts from one maximum over the batch and all heads, as in the released code.
-    `padding_counts`: whether landmarks are means over padding too, as in the released code.
-    `released`: both.
+    `padding_counts`: whether landmarks are means over padding too, as in the released code: with the queries and keys
+    that padding has (true), or with zeros (zeros).
+    `released`: `coupled` and `padding_counts: true`.
     `exact`: whether sequences of at most M positions get full attention.
 
-    Raises ValueError if heads does not divide dim, there are no landmarks or iterations, or the kernel is even and not
-    0.
+    Raises ValueError if heads does not divide dim, there are no landmarks or iterations, the kernel is even and not 0,
+    exact is set with segments front, or released with padding_counts zeros.
     """
 
     dim: int = given()
@@ -60,9 +66,9 @@ class NystromAttentionConfig:
     landmarks: int = 64
     iterations: int = 6
     kernel: int = 33
-    segments: Literal["balanced", "padded"] = "balanced"
+    segments: Literal["balanced", "padded", "front"] = "balanced"
     coupled: bool = False
-    padding_counts: bool = False
+    padding_counts: Literal[False, True, "zeros"] = False
     released: bool = False
     exact: bool = False
     bias: bool = False
@@ -73,16 +79,26 @@ class NystromAttentionConfig:
         at_least(0, kernel=self.kernel)
         if self.kernel and self.kernel % 2 == 0:
             raise ValueError(f"kernel must be odd, or 0 for no convolution, but got {self.kernel}.")
+        if self.exact and self.segments == "front":
+            raise ValueError("exact needs segments balanced or padded, but segments is front.")
+        if self.released and self.padding_counts == "zeros":
+            raise ValueError("released sets padding_counts to true, but it is zeros; use coupled instead of released.")
 
     @property
     def hides_padding(self) -> bool:
         """Whether padding after the end leaves the results of real positions unchanged."""
-        return not (self.released or self.coupled or self.padding_counts)
+        return not (self.released or self.coupled or self.padding_counts or self.segments == "front")
 
     def used(self, length: int) -> int:
         """The number of landmarks of a sequence with `length` positions."""
+        if self.segments == "front":
+            return self.landmarks
         most = min(self.landmarks, length)
         return most if self.segments == "balanced" else -(-length // -(-length // most))
+
+    def zeros(self, length: int) -> int:
+        """The number of zeros before a sequence with `length` positions."""
+        return -length % self.landmarks if self.segments == "front" else 0
 
 
 @primitive(
@@ -92,9 +108,12 @@ class NystromAttentionConfig:
         code=("mlpen/Nystromformer", "transformers"),
         released={
             "the iteration starts from one maximum over the batch and all heads": "coupled: true",
-            "landmarks are means over padding too": "padding_counts: true",
+            "transformers: landmarks are means over padding too": "padding_counts: true",
+            "mlpen: landmarks are means over padding too, whose queries and keys are zeros": "padding_counts: zeros",
             "full attention if the length is the number of landmarks": "exact: true",
-            "lucidrains/nystrom-attention masks the landmarks and shares one scale": "coupled: true",
+            "lucidrains/nystrom-attention shares one scale, and puts zeros that count before the sequence": (
+                "coupled: true, segments: front"
+            ),
         },
     ),
 )
@@ -119,24 +138,30 @@ class NystromAttention(Primitive):
         wide = torch.promote_types(projected.dtype, torch.float32)
         # The iteration would magnify rounding errors of half precision.
         with without_autocast(x.device.type):
-            out = self._attend(projected.to(wide), context.padding)
+            zeros, padding = self.config.zeros(x.shape[1]), context.padding
+            if zeros:
+                projected = F.pad(projected, (0, 0, zeros, 0))
+                padding = None if padding is None else F.pad(padding, (zeros, 0), value=False)
+            out = self._attend(projected.to(wide), padding)[:, :, zeros:]
         return self.output(merge(out.to(projected.dtype)))
 
     def _attend(self, projected: Tensor, padding: Tensor | None) -> Tensor:
         """projected: [B, T, 3 C], queries, keys and values -> [B, H, T, D]."""
         C, H, T = self.config.dim, self.config.heads, projected.shape[1]
-        counts = self.config.released or self.config.padding_counts
+        counts = self.config.released or bool(self.config.padding_counts)
+        if padding is not None and self.config.padding_counts == "zeros":
+            projected = projected.masked_fill(~padding[:, :, None], 0)
         q, k, v = (split(part, H) for part in projected.chunk(3, dim=2))
         if padding is not None and not counts:
             v = v.masked_fill(~padding[:, None, :, None], 0)
         scale = q.shape[3] ** -0.5
-        if self.config.exact and self.config.used(T) == T:  # each position is its own landmark
+        if self.config.exact and T <= self.config.landmarks:  # each position is its own landmark
             return self._with_neighbours(_softmax(q @ (k * scale).transpose(2, 3), padding) @ v, v)
         means, real = self._segments(projected, None if counts else padding)
         landmarks = means @ projected[:, :, : 2 * C]  # [B, M, 2 C]
         Ql, Kl = (split(part, H) for part in landmarks.chunk(2, dim=2))
         Ql, Kl = Ql * scale, Kl.transpose(2, 3)  # landmarks are scaled, not positions: there are fewer
-        F = _softmax(q @ (Kl * scale), real)
+        read_by = _softmax(q @ (Kl * scale), real)
         A = _softmax(Ql @ Kl, real)
         if real is not None:
             A = A * real[:, None, :, None]
@@ -145,14 +170,14 @@ class NystromAttention(Primitive):
         if self.config.exact and padding is not None and not counts:
             short = padding.sum(1) <= means.shape[1]
             read = torch.where(short[:, None, None, None], means[:, None] @ v, read)
-        return self._with_neighbours(F @ read, v)
+        return self._with_neighbours(read_by @ read, v)
 
     def _with_neighbours(self, out: Tensor, v: Tensor) -> Tensor:
         """out plus the depthwise convolution of the values; all [B, H, T, D]."""
         if self.taps is None:
             return out
         # Padded explicitly: with `padding` of conv2d, gradients write out of bounds if the taps are longer than x.
-        around = functional.pad(merge(v), (0, 0, self.config.kernel // 2, self.config.kernel // 2))
+        around = F.pad(merge(v), (0, 0, self.config.kernel // 2, self.config.kernel // 2))
         return out + split(lightweight_convolution(around, self.taps.to(v.dtype).flatten(1)), self.config.heads)
 
     def _segments(self, x: Tensor, padding: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -165,6 +190,9 @@ class NystromAttention(Primitive):
         if padding is None:
             segment = self._segment(torch.arange(T, device=x.device)[None], M, T)
             member = segment[:, None, :] == numbers[:, None]
+        elif self.config.segments == "front":  # segments of the whole row, of which only real positions count
+            segment = self._segment(torch.arange(T, device=x.device)[None], M, T)
+            member = (segment[:, None, :] == numbers[:, None]) & padding[:, None, :]
         else:
             rank, count = padding.cumsum(1) - 1, padding.sum(1, keepdim=True).clamp(min=1)
             segment = self._segment(rank, M, count)
@@ -180,17 +208,17 @@ class NystromAttention(Primitive):
 
     @classmethod
     def cost(cls, config: NystromAttentionConfig, shape: Shape) -> Cost:
-        C, D, T = config.dim, config.dim // config.heads, shape.length
+        C, D, T = config.dim, config.dim // config.heads, shape.length + config.zeros(shape.length)
         M, states = config.used(T), shape.batch * config.heads
         around = shape.batch * (T + config.kernel - 1) * C + C * config.kernel if config.kernel else 0  # for the taps
         outside = (
             linear(shape, C, 3 * C, bias=config.bias)
-            + matmul(shape.rows, config.kernel, C)
+            + matmul(shape.batch * T, config.kernel, C)
             + kept(shape, around)
             + linear(shape, C, C, bias=config.bias)
             + Cost(parameters=config.heads * config.kernel)
         )
-        if config.exact and M == T:
+        if config.exact and T <= config.landmarks:
             return outside + matmul(T, D, 2 * T, count=states) + kept(shape, states * T * (T + 4 * D))
         numbers = states * (T * (2 * M + 4 * D) + M * (4 * D + M * (6 * config.iterations + 2))) + M * T
         return (

@@ -10,7 +10,7 @@ is the length by which q and k are divided: the gradient of a row of zeros would
 
 The released code (Noahs-ARK/RFA) divides by the length plus 1e-3, has features 0.1 [sin, cos] instead of M^-1/2 [sin,
 cos], and keeps the normaliser above 1, so that the first positions give less than a mean: `form: released`. Over the
-encoder's output (`over: memory`, section 3.1), it divides by the absolute value of the normaliser, at least 1e-3.
+encoder's output (`over: memory`, section 3.1), it divides by the absolute value of the normaliser, at least 1.
 
 Rotary positions and ALiBi have no effect, because there are no scores. B batch, T time, H heads, D width of one head, M
 random vectors, F features (2 M or M), C = H * D model width.
@@ -42,7 +42,7 @@ from searchspace.sharing import numbered
 SMALLEST = 1e-3  # of lengths and normalisers
 # With fewer vectors the normaliser is near zero so often that the output is mostly noise.
 FEWEST = 8
-# The factor of features, and the smallest normaliser over the sequence itself, of the released code.
+# The factor of features and the smallest normaliser of the released code.
 RELEASED_FEATURES, RELEASED_SMALLEST = 0.1, 1.0
 
 
@@ -179,7 +179,7 @@ class RandomFeatureBlock(Primitive):
         code=("Noahs-ARK/RFA",),
         released={
             "lengths grow by 1e-3, features are multiplied by 0.1, normalisers are at least 1": "form: released",
-            "over the memory, the absolute value of the normaliser divides": "form: released",
+            "over the memory, the absolute value of the normaliser divides, and it is at least 1": "form: released",
         },
     ),
 )
@@ -221,7 +221,7 @@ class RandomFeatureAttention(RandomFeatureBlock):
     def bounded(self, total: Tensor) -> Tensor:
         """The normalisers [B, H, T, 1] without those near zero."""
         if self.config.form == "released" and self.config.over == "memory":
-            return total.abs().clamp(min=SMALLEST)
+            total = total.abs()
         return super().bounded(total)
 
     def summed(

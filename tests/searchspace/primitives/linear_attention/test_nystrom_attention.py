@@ -89,11 +89,16 @@ def test_taps_that_reach_beyond_both_ends_have_their_gradients_in_single_precisi
     torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-5)
 
 
-def _released(block, x, padding):
-    """Padding is hidden from B alone, and all matrices start from the largest column of any."""
+def _released(block, x, padding, *, zeros=False):
+    """Padding is hidden from B alone, and all matrices start from the largest column of any.
+
+    zeros: queries, keys and values of padding are zeros, as in the authors' code; their landmarks count them.
+    """
     config, (B, T, C) = block.config, x.shape
     H, D, M = config.heads, C // config.heads, config.landmarks
     q, k, v = F.linear(x, block.query_key_value.weight).view(B, T, 3, H, D).permute(2, 0, 3, 1, 4)
+    if zeros:
+        q, k, v = (part * padding[:, None, :, None] for part in (q, k, v))
     Ql, Kl = (part.unflatten(2, (M, T // M)).mean(3) for part in (q, k))
     middle = [[_softmax(Ql[b, h] @ Kl[b, h].T / D**0.5) for h in range(H)] for b in range(B)]
     norm = max(A.sum(0).max() for heads in middle for A in heads)
@@ -112,6 +117,37 @@ def test_as_released_one_sample_starts_the_iteration_of_all_and_padding_is_hidde
     padding = torch.rand(3, 12) < 0.6
     padding[:, 0] = True
     agrees(block, lambda x: _released(block, x, padding), x, Context(padding=padding))
+
+
+def test_padding_counts_as_zeros_as_in_the_code_of_the_authors(agrees):
+    options = {"coupled": True, "padding_counts": "zeros"}
+    config = NystromAttentionConfig(dim=8, heads=2, landmarks=4, kernel=5, **options)
+    block, x = NystromAttention(config).double(), torch.randn(3, 12, 8, dtype=torch.float64)
+    padding = torch.rand(3, 12) < 0.6
+    padding[:, 0] = True
+    agrees(block, lambda x: _released(block, x, padding, zeros=True), x, Context(padding=padding))
+
+
+@pytest.mark.parametrize("length", [1, 3, 10, 12])
+def test_zeros_in_front_fill_the_segments_and_count(agrees, length):
+    """lucidrains/nystrom-attention: without a mask, the result is that of a longer sequence that starts with zeros."""
+    config = NystromAttentionConfig(dim=8, heads=2, landmarks=4, kernel=5, coupled=True, segments="front")
+    block, x = NystromAttention(config).double(), torch.randn(3, length, 8, dtype=torch.float64)
+
+    def filled(x):
+        longer = F.pad(x, (0, 0, -length % 4, 0))
+        return _released(block, longer, torch.ones(longer.shape[:2], dtype=torch.bool))[:, -length:]
+
+    agrees(block, filled, x)
+
+
+def test_zeros_in_front_of_padded_sequences_do_not_count():
+    block = NystromAttention(NystromAttentionConfig(dim=8, heads=2, landmarks=4, kernel=5, segments="front"))
+    x, padding = torch.zeros(1, 12, 24, dtype=torch.float64), torch.ones(1, 10, dtype=torch.bool)
+    # 12 positions in segments of 3: the first segment holds two zeros and one position.
+    means, real = block._segments(x, F.pad(padding, (2, 0), value=False))
+    assert means[0, 0].tolist() == [0, 0, 1] + [0] * 9
+    assert real.all()
 
 
 @pytest.mark.parametrize("options", [{"coupled": True}, {"padding_counts": True}])
@@ -177,3 +213,7 @@ def test_says_what_does_not_fit():
         NystromAttentionConfig(dim=8, kernel=4)
     with pytest.raises(ValueError, match="landmarks must be at least 1, but got 0"):
         NystromAttentionConfig(dim=8, landmarks=0)
+    with pytest.raises(ValueError, match="exact needs segments balanced or padded, but segments is front"):
+        NystromAttentionConfig(dim=8, exact=True, segments="front")
+    with pytest.raises(ValueError, match="released sets padding_counts to true, but it is zeros"):
+        NystromAttentionConfig(dim=8, released=True, padding_counts="zeros")

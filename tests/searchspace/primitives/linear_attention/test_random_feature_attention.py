@@ -83,17 +83,20 @@ def test_equals_its_definition(agrees, options, causal):
     _compare(agrees, RandomFeatureAttention(config).double(), causal, (1, 9, 66))
 
 
-@pytest.mark.parametrize("form", ["paper", "released"])
-def test_over_a_memory_equals_its_definition(agrees, form):
-    """Peng et al. 2021, section 3.1; the released code divides by the absolute value of the normaliser."""
-    options = {"heads": 2, "features": 8, "bias": True, "form": form}
+@pytest.mark.parametrize(("form", "features"), [("paper", 8), ("released", 8), ("released", 100)])
+def test_over_a_memory_equals_its_definition(agrees, form, features):
+    """Peng et al. 2021, section 3.1; the released code divides by the absolute value of the normaliser, at least 1.
+
+    With 8 features every normaliser is below 1, with 100 some are above 1.
+    """
+    options = {"heads": 2, "features": features, "bias": True, "form": form}
     config = RandomFeatureAttentionConfig(dim=8, causal=True, memory=True, over="memory", **options)
     block = RandomFeatureAttention(config).double()
     with torch.no_grad():
         block.scale.uniform_(0.5, 1.5)
     W, b = block.query_key_value.weight, block.query_key_value.bias
     x, memory = torch.randn(2, 5, 8, dtype=torch.float64), torch.randn(2, 7, 8, dtype=torch.float64)
-    real = torch.rand(2, 7) < 0.7
+    real = torch.tensor([[True] * 5 + [False] * 2, [False] + [True] * 6])
 
     def plain(x):
         rows = []
@@ -108,7 +111,8 @@ def test_over_a_memory_equals_its_definition(agrees, form):
                 weights = _phi(block, q, h) @ _phi(block, k, h).T
                 total = weights.sum(1, keepdim=True)
                 if form == "released":
-                    total = total.abs()
+                    assert (total.abs() > 1).any() == (features == 100)
+                    total = total.abs().clamp(min=1)
                 assert total.abs().min() > 1e-3
                 heads.append(weights @ v / total)
             rows.append(torch.cat(heads, dim=1))
