@@ -18,7 +18,7 @@ padding are zeros, and the convolution does not read its values (`padding_counts
 is M.
 
 lucidrains/nystrom-attention puts zeros before a sequence up to a multiple of M. They count as positions, or as padding
-if there is a mask: `segments: front`. It needs `coupled: true` too, and has `bias: false` except in the output.
+if there is a mask: `segments: front`. It is coupled too. Only its output has a bias, which has no option here.
 
 Rotary positions and ALiBi have no effect, because there are no scores of pairs. B batch, T time, H heads, D width of
 one head, M landmarks, C = H * D.
@@ -114,6 +114,7 @@ class NystromAttentionConfig:
             "lucidrains/nystrom-attention shares one scale, and puts zeros that count before the sequence": (
                 "coupled: true, segments: front"
             ),
+            "lucidrains/nystrom-attention has a bias in the output only": "",
         },
     ),
 )
