@@ -156,7 +156,7 @@ class NystromAttention(Primitive):
         if padding is not None and not counts:
             v = v.masked_fill(~padding[:, None, :, None], 0)
         scale = q.shape[3] ** -0.5
-        if self.config.exact and T <= self.config.landmarks:  # each position is its own landmark
+        if self.config.exact and self.config.landmarks >= T:  # each position is its own landmark
             return self._with_neighbours(_softmax(q @ (k * scale).transpose(2, 3), padding) @ v, v)
         means, real = self._segments(projected, None if counts else padding)
         landmarks = means @ projected[:, :, : 2 * C]  # [B, M, 2 C]
@@ -219,7 +219,7 @@ class NystromAttention(Primitive):
             + linear(shape, C, C, bias=config.bias)
             + Cost(parameters=config.heads * config.kernel)
         )
-        if config.exact and T <= config.landmarks:
+        if config.exact and config.landmarks >= T:
             return outside + matmul(T, D, 2 * T, count=states) + kept(shape, states * T * (T + 4 * D))
         numbers = states * (T * (2 * M + 4 * D) + M * (4 * D + M * (6 * config.iterations + 2))) + M * T
         return (
