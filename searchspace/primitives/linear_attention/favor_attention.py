@@ -41,7 +41,7 @@ from searchspace.sharing import numbered
 
 # The maximum if there is no key: smaller than every exponent, but finite.
 NOTHING = -1e30
-# Stands for an epsilon of 0: features that all vanish would leave 0 / 0, and its square is still a number of float32.
+# Used if epsilon is 0. If all features vanish, 0 / 0 would follow. The square of this number is above 0 in float32.
 SMALLEST = 1e-15
 # exp(-200) is zero in float32 and negligible next to 1 in float64; a larger jump would lose digits.
 FORGOTTEN = -200.0

@@ -9,7 +9,7 @@ depthwise convolution of V is added to the result.
 If M does not divide the length, "balanced" makes the segments as equal as possible. "padded" gives all segments except
 the last one the same length, as if the end were padded to a multiple of M, and drops empty landmarks. Only real
 positions count, so padding has no effect. In a sequence of at most M positions each is its own landmark, and the
-formula stands for full attention, F A^+ B = A A^+ A = A. The iteration comes near it; `exact: true` computes it.
+formula equals full attention, F A^+ B = A A^+ A = A. The iteration approximates it; `exact: true` computes it.
 
 The released code (mlpen/Nystromformer, transformers) starts the iteration from one maximum over the batch and all
 heads, which couples samples (`coupled: true`), and padding counts for its landmarks. In transformers padding is hidden
@@ -243,10 +243,10 @@ def _softmax(scores: Tensor, columns: Tensor | None) -> Tensor:
 
 
 def pseudo_inverse(A: Tensor, iterations: int, *, coupled: bool = False) -> Tensor:
-    """The Moore-Penrose inverse of softmax matrices [.., M, M], nearly: the paper's iteration of third order.
+    """An approximate Moore-Penrose inverse of softmax matrices [.., M, M], by the paper's iteration of third order.
 
-    |A|_inf, the largest sum of a row, is one; |A|_1, the largest sum of a column, is taken of each matrix by itself, or
-    of all together where they are `coupled`.
+    |A|_inf, the largest sum of a row, is 1. |A|_1 is the largest sum of a column of each matrix. If `coupled`, all
+    matrices use the largest |A|_1.
     """
     largest = A.sum(-2).amax() if coupled else A.sum(-2).amax(-1)[..., None, None]
     Z = A.transpose(-2, -1) / torch.where(largest > 0, largest, 1)
