@@ -1,12 +1,14 @@
 """Disturbs running searches in many ways and counts what is lost.
 
-    python -m benchmarks.chaos [--rounds 200] [--places local remote cluster] [--kinds driver disk] [--seed 0] [--json]
+    python -m benchmarks.chaos [--rounds 200] [--places local remote cluster own_ray] [--kinds driver disk] [--seed 0]
+        [--trials 24] [--json]
 
-Places: `local` (two processes on SQLite), `remote` (two processes on PostgreSQL), `cluster` (Ray and PostgreSQL). Each
-round makes one fault at a random moment and then restores the infrastructure; a process that ended is started again
-with the same command. When a search has spent its budget, its database is compared with that of an undisturbed run: no
-trial may be lost, repeated or counted twice, every checkpoint must be complete, every trial must have the same
-architecture and the same loss to the last bit, and the Pareto front must be the same.
+Places: `local` (two processes on SQLite), `remote` (two processes on PostgreSQL), `cluster` (Ray and PostgreSQL),
+`own_ray` (Ray as a search starts it, on SQLite). Each round makes one fault at a random moment and then restores the
+infrastructure; a process that ended is started again with the same command. When a search has spent its budget, its
+database is compared with that of an undisturbed run: no trial may be lost, repeated or counted twice, every checkpoint
+must be complete, every trial must have the same architecture and the same loss to the last bit, and the Pareto front
+must be the same.
 """
 
 from __future__ import annotations
@@ -32,10 +34,17 @@ def _cluster(folder: Path) -> places.Place:
     return Cluster(folder)
 
 
+def _own_ray(folder: Path) -> places.Place:
+    from benchmarks.chaos.cluster import OwnRay
+
+    return OwnRay(folder)
+
+
 PLACES: dict[str, Callable[[Path], places.Place]] = {
     "local": places.Local,
     "remote": places.Remote,
     "cluster": _cluster,
+    "own_ray": _own_ray,
 }
 
 
