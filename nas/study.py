@@ -84,7 +84,7 @@ class Study:
     def __init__(self, store: Store, record: Record, config: SearchConfig | None = None):
         """config: the search file that was read for this study, if one was; its parts are used again."""
         self.store, self.record = store, record
-        self.config = SearchConfig(**record.config)
+        self.config = SearchConfig.stored(record.config)
         if config is not None:
             factory.parts(self.config).adopt(factory.parts(config))
         self._proposer = session.proposer(self.config, store, record, factory.objectives(self.config))

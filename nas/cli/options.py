@@ -108,5 +108,5 @@ def cost_shape(reference: str, storage: str | None, *, length: int | None = None
     store, study = location.open_existing(trial[0], storage)
     with store:
         if length is None:
-            shape = replace(shape, length=factory.shape(SearchConfig(**study.config)).length)
+            shape = replace(shape, length=factory.shape(SearchConfig.stored(study.config)).length)
         return at_trial_depth(store, study, trial[1], shape)

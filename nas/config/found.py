@@ -34,7 +34,7 @@ def find_search(reference: str | Path, storage: str | None = None) -> SearchConf
         ) from error
     store.close()
     where = location.url(location.storage_of(study.name, storage))
-    return SearchConfig(**study.config).model_copy(update={"storage": where})
+    return SearchConfig.stored(study.config).model_copy(update={"storage": where})
 
 
 def _is_database(path: Path) -> bool:

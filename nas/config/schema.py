@@ -6,7 +6,7 @@ A search file says what to search (`space`), on which data (`task`), for what (`
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -14,11 +14,13 @@ from pydantic import (
     ConfigDict,
     Field,
     PrivateAttr,
+    ValidationError,
     ValidationInfo,
     field_validator,
     model_validator,
 )
 
+from nas.errors import DamageError
 from nas.options import MOST
 from nas.upkeep.policy import DEFAULT, Keep
 from searchspace.language import documents
@@ -220,6 +222,18 @@ class SearchConfig(_Section):
     def built(self) -> Built:
         """The parts that were built from this config, or from one that it is a copy of."""
         return self._built
+
+    @classmethod
+    def stored(cls, config: Any) -> Self:
+        """The search file of a study, as the database keeps it. Raises DamageError if it is not valid."""
+        try:
+            return cls.model_validate(config)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            place = ".".join(map(str, first["loc"]))
+            raise DamageError(
+                f"The stored configuration of the study is damaged, or of a newer Tessera: {place}: {first['msg']}."
+            ) from None
 
     def keep_parts(self, parts: Any) -> None:
         """Keep the parts that were built from this config."""

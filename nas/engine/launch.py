@@ -133,7 +133,7 @@ def _search(
     retry_failed: str | None = None,
 ) -> Result:
     study = enter(store, config)
-    config = settle(config, SearchConfig(**study.config))
+    config = settle(config, SearchConfig.stored(study.config))
     first = factory.objectives(config)[0]
     reporter = Reporter(
         store,
@@ -198,7 +198,7 @@ def enter(store: Store, config: SearchConfig) -> Study:
     study = store.study(config.study)
     if check_continues(store, study, config):
         store.add_space_version(study.id, config.space)
-    before = SearchConfig(**study.config)
+    before = SearchConfig.stored(study.config)
     kept = _kept(_with_facts(settle(config, before), before.data_facts))
     store.update_study(study.id, config=kept, ending=None)
     return store.study(config.study)
@@ -255,7 +255,7 @@ def _kept(config: SearchConfig) -> dict[str, Any]:
 
 def _check_same(study: Study, config: SearchConfig) -> None:
     """Raise UsageError if trials of `config` could not be compared with those of the study."""
-    before = SearchConfig(**study.config)
+    before = SearchConfig.stored(study.config)
     config = settle(config, before)
     changed = [
         f"{name} was {_short(then)}, is {_short(now)}"

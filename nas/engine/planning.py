@@ -297,7 +297,7 @@ def _found(config: SearchConfig, objectives: Sequence[Objective]) -> tuple[str, 
         tried = sum(count.trials for count in store.counts(study.id) if count.purpose == "search")
         of = f" of {config.budget.trials}" if config.budget.trials else ""
         text = f"started {study.created_at:%Y-%m-%d}: it has {tried}{of} trials"
-        return text, settle(config, SearchConfig(**study.config))
+        return text, settle(config, SearchConfig.stored(study.config))
 
 
 def _new(config: SearchConfig, objectives: Sequence[Objective]) -> str:

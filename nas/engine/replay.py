@@ -71,7 +71,7 @@ class Replay:
 
 def replay(store: Reader, study: Study) -> Replay:
     """Propose every trial of `study` again, each with what its strategy knew then."""
-    config = SearchConfig(**study.config)
+    config = SearchConfig.stored(study.config)
     trials = store.trials(study.id, purposes=("search",))
     results = [each for each in store.results_since(study.id) if each.purpose == "search" and counts(each)]
     scores = Scores(factory.objectives(config))

@@ -30,7 +30,7 @@ def origin(
     entrant: Entrant | None,
 ) -> dict[str, Any]:
     """The header of an export as plain data; `trained` is the run whose weights are exported."""
-    config = SearchConfig(**study.config)
+    config = SearchConfig.stored(study.config)
     shape = at_trial_depth(store, study, trial.number, factory.shape(config))
     costs = cost(architecture, shape).numbers()
     done = [unit for unit in store.units(study.id, trial.number) if unit.state is UnitState.DONE]

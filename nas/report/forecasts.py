@@ -47,7 +47,7 @@ def eta(
     from nas.config.schema import SearchConfig  # pydantic: only a running study needs it
     from nas.engine.forecast import forecast
 
-    config = config or SearchConfig(**study.config)
+    config = config or SearchConfig.stored(study.config)
     units = progress(store, study) if units is None else units
     running = sum(each.activity is Activity.RUNNING for each in units)
     ahead = forecast(config)
