@@ -120,7 +120,10 @@ class Search:
 def _recorded(store: Store, study: int) -> dict[int, tuple]:
     """The architecture and the rung 0 values of every trial: these do not depend on the order in which trials end."""
     return {
-        trial.number: (trial.architecture_hash, tuple((store.units(study, trial.number)[0].values or {}).items()))
+        trial.number: (
+            trial.architecture_hash,
+            tuple(sorted((store.units(study, trial.number)[0].values or {}).items())),
+        )
         for trial in store.trials(study)
     }
 
