@@ -10,7 +10,7 @@ from pathlib import Path
 from nas.report.tables import size
 
 RESERVE = 64 * 2**20  # bytes that stay free, for the database and other programs
-WARN_TIMES = 10  # a warning comes when so many times the space is left at which the search pauses
+WARN_TIMES = 10  # a warning comes when less than ten times the space is left at which the search pauses
 LOOK_SECONDS = 2.0  # between two looks
 FULL_SECONDS = 30.0  # how long the search pauses after a write failed, although space seems to be left (a quota)
 
@@ -33,7 +33,7 @@ class Disks:
         self.short = False  # whether the search pauses
 
     def hold(self, files: int, largest: int) -> None:
-        """Keep space for so many files of `largest` bytes."""
+        """Keep space for `files` files of `largest` bytes."""
         self._need = max(self._need, RESERVE + files * largest)
 
     def failed(self, why: str) -> None:

@@ -150,7 +150,7 @@ def check_mixed(config: CausalLongShortAttentionConfig) -> None:
     if config.carried is None:
         if config.compress == "mixed_from_zeros":
             raise ValueError(
-                "chunks must be a number with mixed_from_zeros, because so many zeros are read, but is null."
+                "chunks must be a number with mixed_from_zeros, because it is how many zeros are read, but is null."
             )
     elif config.carried < config.window - 1:
         raise ValueError(
