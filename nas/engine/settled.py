@@ -33,7 +33,9 @@ def settle(config: SearchConfig, study: SearchConfig | None = None) -> SearchCon
         "scheduler": _settled(config.scheduler, factory.scheduler(config), study.scheduler if study else None),
         "strategy": _strategy(config, config.strategy, config.main_share, planned, study.strategy if study else None),
     }
-    if "keep" not in config.model_fields_set and study:  # an earlier version kept all checkpoints
+    if "keep" in config.model_fields_set or study is None:
+        changes["keep"] = config.keep
+    else:  # an earlier version kept all checkpoints
         changes["keep"] = study.keep if "keep" in study.model_fields_set else EARLIER
     arms = {}
     for name, arm in config.arms.items():

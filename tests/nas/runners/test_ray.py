@@ -239,7 +239,7 @@ def test_the_users_own_task_is_trained_on_workers_without_its_file(cluster, tmp_
     (tmp_path / "mine.py").unlink()
     result = launch.search(config, quiet=True)
     trials = result.store.trials(result.study.id)
-    kept = [unit.checkpoint_uri for trial in trials for unit in result.store.units(result.study.id, trial.number)]
+    kept = [result.store.units(result.study.id, trial.number)[-1].checkpoint_uri for trial in trials]
     result.store.close()
     assert {trial.state for trial in trials} == {TrialState.COMPLETE, TrialState.STOPPED}
     assert max(trial.rung for trial in trials) == 1 and all(Path(uri).is_file() for uri in kept)

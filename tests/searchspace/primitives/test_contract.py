@@ -460,7 +460,7 @@ def test_a_configuration_is_frozen_and_every_field_in_yaml_has_a_scalar_default(
     for name, default in scalar_defaults(kind).items():
         assert isinstance(default, (bool, int, float, str, type(None))), name
         assert not isinstance(default, float) or math.isfinite(default), name
-    assert kind.given <= {"dim", "causal", "memory"}
+    assert kind.given <= {"dim", "causal", "memory", "widens"}
     assert all(field.kw_only for field in fields(config))
 
 
