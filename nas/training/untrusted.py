@@ -20,7 +20,7 @@ from torch import Tensor
 
 CHUNK = 4 * 2**20  # bytes that are read at once
 MOST_PICKLE = 64 * 2**20  # bytes of the description of the tensors: about 500,000 of them
-MOST_VALUES = 5_000_000
+MOST_VALUES = 1_000_000
 MOST_DEPTH = 100
 # All that `torch.save` writes of plain values, tensors and parameters. The types of storages have names of their own.
 NAMES = {"collections OrderedDict", "torch._utils _rebuild_tensor_v2", "torch._utils _rebuild_parameter"}

@@ -159,7 +159,7 @@ def lists(depth: int) -> list:
     ("state", "why"),
     [
         ({"model": Buffer()}, "names '__builtin__ bytearray'"),
-        ({"optimiser": lists(40)}, "more than 5,000,000 values"),
+        ({"optimiser": lists(40)}, "more than 1,000,000 values"),
         ({"model": {"weight": torch.zeros(1).expand(2**40)}}, "repeats its few values"),
     ],
     ids=["a large buffer", "lists in lists", "an expanded tensor"],
