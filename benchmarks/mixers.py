@@ -2,13 +2,14 @@
 
     python -m benchmarks.mixers [--only NAME ...] [--quick] [--device cpu] [--json]
 
-A mixer is a registered block of attention, convolution or recurrence. Each reads one sequence of T positions, forward
-without gradients and in training (forward and backward), with the sizes below. Full attention is four projections
-around `scaled_dot_product_attention`, causal or not like the mixer. Time is this process's CPU time on one thread, so
-that other processes disturb it little (on a GPU: time between events). All lengths and both systems of a pair take
-turns. Freed memory stays with the process, because otherwise large tensors would cost page faults. Memory is the peak
-size of the results of operations, counted for both systems by `searchspace.testing.peak_bytes`. `grows` is the exponent
-of T in the declared FLOPs. `slope` is the exponent of T in the measured time per position, from 1,024 on.
+A mixer is a registered block of attention (linear and sparse too), convolution or recurrence. Each reads one sequence
+of T positions, forward without gradients and in training (forward and backward), with the sizes below. Full attention
+is four projections around `scaled_dot_product_attention`, causal or not like the mixer. Time is this process's CPU time
+on one thread, so that other processes disturb it little (on a GPU: time between events). All lengths and both systems
+of a pair take turns. Freed memory stays with the process, because otherwise large tensors would cost page faults.
+Memory is the peak size of the results of operations, counted for both systems by `searchspace.testing.peak_bytes`.
+`grows` is the exponent of T in the declared FLOPs. `slope` is the exponent of T in the measured time per position, from
+1,024 on.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from searchspace.registry import BlockType, Configured, block_types
 from searchspace.testing import peak_bytes, primitives
 from tuner.measure.measure import Call, Clock, Timing, clock_of, compare, measure
 
-FAMILIES = ("attention", "convolution", "recurrence")
+FAMILIES = ("attention", "linear_attention", "sparse_attention", "convolution", "recurrence")
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 QUICK = (1024, 4096)
 DIM, HEADS = 256, 4
