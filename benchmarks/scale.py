@@ -18,7 +18,7 @@ from pathlib import Path
 from benchmarks.support.report import report
 
 STUDY = "large"
-COMMANDS = {  # the seconds that each may take with so many trials; None: no bar
+COMMANDS = {  # seconds that each may take, by the number of trials; None: no bar
     "status": ((100_000, 1.0), (1_000_000, 3.0)),
     "best": ((100_000, 1.0), (1_000_000, 3.0)),
     "pareto": ((100_000, 1.0), (1_000_000, 3.0)),

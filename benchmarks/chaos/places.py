@@ -26,7 +26,7 @@ Fault = Callable[[random.Random], None]
 class Place:
     """Runs one search after the other. `faults`: the kinds of fault. missing: kinds that cannot be made here, and why.
 
-    needed: so many processes work on a search.
+    needed: the number of processes that work on a search.
     """
 
     needed = 2

@@ -58,7 +58,7 @@ def config_for(storage: str, study: str) -> SearchConfig:
 
 
 def fill(storage: str, name: str, trials: int, *, metrics: int = 5, seed: int = 0) -> None:
-    """Make a study with so many trials; the database must not hold any. metrics: of a unit, and points of its curve."""
+    """Make a study with `trials` trials; the database must be empty. metrics: of a unit, and points of its curve."""
     config = config_for(storage, name)
     with launch.open_for(config) as store:
         study = launch.enter(store, config)

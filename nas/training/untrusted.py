@@ -2,7 +2,7 @@
 
 `torch.load(weights_only=True)` runs no code, but it unpacks compressed members, makes buffers of any stated size, and
 reads older formats that allocate what they are told. So the file is looked at before it is loaded, and its content once
-more before anybody walks over it.
+more before it is used.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from nas.store.records import TrialState
 
 @dataclass(frozen=True)
 class Kept:
-    """A checkpoint: of which rung of which trial, and how far that trial is."""
+    """A checkpoint: its trial, its rung, and how far that trial is."""
 
     number: int
     purpose: str

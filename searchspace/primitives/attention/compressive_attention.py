@@ -340,14 +340,14 @@ class CompressiveAttention(Primitive):
         """The same, but the slot keeps keys and values of [compressed, memory, x], and of compressed vectors not yet
         readable.
         """
-        c, fresh, begun, stop = self.config.rate, not slot, self._source(entered), start + q.shape[2]
+        c, fresh, group, stop = self.config.rate, not slot, self._source(entered), start + q.shape[2]
         if not fresh:
-            begun = torch.cat([slot["begun"], begun], dim=1)
-        slot["begun"] = _last(begun, stop % c, dim=1)
+            group = torch.cat([slot["group"], group], dim=1)
+        slot["group"] = _last(group, stop % c, dim=1)
         k, v = self._heads(self.key_value(entered.normed))
         late = None
         if fresh or stop // c > start // c:
-            results = self.compression(begun[:, : (stop // c - start // c) * c])
+            results = self.compression(group[:, : (stop // c - start // c) * c])
             late = self._heads(self.key_value(self._normed(results, entered)).detach())
         k = self._turned(slot, "k", k, None if late is None else late[0], start)
         v = self._turned(slot, "v", v, None if late is None else late[1], start)

@@ -191,7 +191,7 @@ class NystromAttention(Primitive):
         if padding is None:
             segment = self._segment(torch.arange(T, device=x.device)[None], M, T)
             member = segment[:, None, :] == numbers[:, None]
-        elif self.config.segments == "front":  # segments of the whole row, of which only real positions count
+        elif self.config.segments == "front":  # segments of the whole row; only its real positions count
             segment = self._segment(torch.arange(T, device=x.device)[None], M, T)
             member = (segment[:, None, :] == numbers[:, None]) & padding[:, None, :]
         else:

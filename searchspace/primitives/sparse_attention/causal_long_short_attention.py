@@ -248,37 +248,37 @@ class CausalLongShortAttention(Primitive):
         outs: list[Tensor] = []
         done = 0
         while not outs or done < T:
-            begun = (start + done) % S
-            n = min(T - done, S - begun)
+            filled = (start + done) % S
+            n = min(T - done, S - filled)
             piece = Unnormed(entered.x.narrow(1, done, n), entered.normed.narrow(1, done, n), entered.module)
             real = None if real is None or padding is None else torch.cat([real, padding.narrow(1, done, n)], dim=1)
-            outs.append(self._segment(q.narrow(2, done, n), piece, kept, begun, real))
+            outs.append(self._segment(q.narrow(2, done, n), piece, kept, filled, real))
             kept, done = torch.cat([kept, piece.x.detach()], dim=1), done + n
-            if begun + n == S:
+            if filled + n == S:
                 kept = self._last(kept, config.carried)
                 real = None if real is None else self._last(real, config.carried)
         slot["inputs"] = kept
         return torch.cat(outs, dim=2)
 
-    def _segment(self, q: Tensor, entered: Unnormed, kept: Tensor, begun: int, real: Tensor | None) -> Tensor:
-        """Queries of one segment, after `begun` of its positions; q: [B, H, n, D].
+    def _segment(self, q: Tensor, entered: Unnormed, kept: Tensor, filled: int, real: Tensor | None) -> Tensor:
+        """Queries of one segment, after `filled` of its positions; q: [B, H, n, D].
 
-        kept: the inputs of the memory and of these positions, [B, M + begun, C]. real: [B, M + begun + n].
+        kept: the inputs of the memory and of these positions, [B, M + filled, C]. real: [B, M + filled + n].
         """
         config, n = self.config, q.shape[2]
-        M, L = kept.shape[1] - begun, config.chunk
+        M, L = kept.shape[1] - filled, config.chunk
         old = entered.norm(kept)
         before = min(config.window - 1, old.shape[1])
         both = torch.cat([self.key_value(old[:, M:]), self.key_value(entered.normed)], dim=1)  # of this segment
         near = own_near = normed(self.near_norm, both)
-        if before > begun:
+        if before > filled:
             earlier = normed(self.near_norm, self.key_value(old[:, old.shape[1] - before : M]))
             near = torch.cat([earlier, near], dim=1)
         near = near[:, near.shape[1] - before - n :]
-        vectors = config.far(n, (M + begun) // L, begun % L)
+        vectors = config.far(n, (M + filled) // L, filled % L)
         far, far_real = near[:, :0], None
         if vectors is not None:
-            own = (begun + n - 1) // L * L  # positions of the chunks that are read
+            own = (filled + n - 1) // L * L  # positions of the chunks that are read
             hidden = torch.cat([old[:, M:], entered.normed], dim=1)[:, :own]
             source = (own_near if config.norms == "chained" else both)[:, :own]
             parts = [self._summary(old[:, :M], old[:, :M], "hidden", None if real is None else real[:, :M])]

@@ -304,7 +304,7 @@ def test_ragged_pieces_read_what_one_long_input_does(kind, train, distances):
         found, losses, streams = _fed(block, x, [1, 1, 1, 3, 7, 1, 13, 1, 1, 18])
         torch.testing.assert_close(found, block(x, Context()), atol=1e-12, rtol=1e-12)
     assert not losses
-    assert set(streams.slots[0]) == ({"inputs", "packed"} if train else {"k", "v", "waiting_k", "waiting_v", "begun"})
+    assert set(streams.slots[0]) == ({"inputs", "packed"} if train else {"k", "v", "waiting_k", "waiting_v", "group"})
 
 
 def test_work_grows_with_the_length_and_the_state_does_not():
