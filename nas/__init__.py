@@ -3,6 +3,7 @@
     result = nas.search("examples/quickstart.yaml")     # run a search; the same call again resumes it
     result.best, result.front, result.report            # the best trial, the Pareto front, the finals
     model = nas.build("transformer_decoder:tiny")       # a PyTorch module: a file, YAML text, a name or STUDY:TRIAL
+    model, vocabulary, task = nas.load("quickstart:17")   # a trained model: STUDY:TRIAL, an exported file or folder
     study = nas.open_study("runs/quickstart.db", "quickstart")   # ask, tell, best, pareto
 
 Importing `nas` is cheap: torch, Ray and SQLAlchemy are imported when a function needs them.
@@ -22,12 +23,13 @@ if TYPE_CHECKING:
     from nas.engine.launch import Result
     from nas.runners.contract import Runner
     from nas.study import Study
+    from nas.trained.loading import Loaded
     from searchspace.model.architecture import Architecture
 
 Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
 
-__all__ = ["build", "open_study", "search"]
+__all__ = ["build", "load", "open_study", "search"]
 
 
 def __dir__() -> list[str]:
@@ -109,6 +111,22 @@ def build(architecture: Architecture | str | Path) -> nn.Module:
     from searchspace.model import build as builder
 
     return builder.build(architectures.as_architecture(architecture))
+
+
+@_short_traceback
+def load(reference: str | Path, *, weights: str | Path | None = None, storage: str | Path | None = None) -> Loaded:
+    """A trained model in evaluation mode, its vocabulary and its task, as a named tuple.
+
+    reference: an exported file or folder, the folder of `nas train --out`, or a trial such as "quickstart:17".
+    weights: another file of weights. storage: the study database. `task.prepare(None)` reads the data of the task.
+
+    Raises `nas.errors.NasError` if there is no such architecture, or it has no weights that fit.
+    """
+    _check()
+    from nas import location
+    from nas.trained import loading
+
+    return loading.load(str(reference), weights, None if storage is None else location.url(storage))
 
 
 def _check() -> None:

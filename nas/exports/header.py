@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from searchspace.cost import Shape
 
+MADE_BY = "Tessera (tessera-nas)"
+
 
 def read(path: str | Path) -> Mapping[str, Any]:
     """What `nas.exports.origin` wrote, as plain data; empty if `path` is not an exported file."""

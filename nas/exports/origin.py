@@ -9,10 +9,12 @@ from typing import Any
 
 from nas.config import factory
 from nas.config.schema import SearchConfig
+from nas.exports.header import MADE_BY
 from nas.metrics import current
 from nas.report.depth import at_trial_depth
 from nas.report.finals import Entrant, FinalsResult
 from nas.store import Reader, Study, Trial, UnitState
+from nas.store.records import SEARCH
 from searchspace.model.architecture import Architecture
 from searchspace.model.build import cost
 
@@ -35,7 +37,7 @@ def origin(
     costs = cost(architecture, shape).numbers()
     done = [unit for unit in store.units(study.id, trial.number) if unit.state is UnitState.DONE]
     header: dict[str, Any] = {
-        "made_by": "Tessera (tessera-nas)",
+        "made_by": MADE_BY,
         "exported_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "architecture": architecture.hash,
         "study": study.name,
@@ -45,6 +47,7 @@ def origin(
             "state": trial.state.value,
             "seed": trial.seed,
             "steps": done[-1].steps if done else 0,
+            "horizon": horizon(config, trial, done[-1].steps if done else 0),
             "objectives": dict(trial.values),
             "metrics": current(store.metrics(study.id, trial.number, done[-1].rung)) if done else {},
         },
@@ -54,6 +57,7 @@ def origin(
     return header | {
         "costs": {"length": shape.length, "parameters": costs["parameters"], "flops": costs["flops"]},
         "task": config.task.written(),
+        **({"task_source": config.task_source} if config.task_source else {}),
         **({"vocabulary": vocabulary} if (vocabulary := factory.vocabulary(config)) else {}),
         "data_sha256": study.data_hash,
         "recipe": dict(config.recipe) or "the defaults",
@@ -98,6 +102,13 @@ def _version(name: str) -> str | None:
         return version(name)
     except PackageNotFoundError:
         return None
+
+
+def horizon(config: SearchConfig, trial: Trial, steps: int) -> int:
+    """The steps at which the learning rate of `trial` comes down; `steps` for a run of the finals."""
+    if trial.purpose != SEARCH:
+        return steps
+    return factory.scheduler(config, ranks=False).horizon(trial.place)
 
 
 def _lineage(store: Reader, study: Study, trial: Trial) -> list[str]:

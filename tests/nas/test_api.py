@@ -24,7 +24,7 @@ checkpoints: null
 
 
 def test_dir_lists_what_is_public():
-    assert dir(nas) == ["build", "open_study", "search"]
+    assert dir(nas) == ["build", "load", "open_study", "search"]
 
 
 @pytest.mark.parametrize("name", ["build", "open_study", "search"])

@@ -8,58 +8,88 @@ from typing import Annotated
 import typer
 
 from nas.cli.app import app
-from nas.cli.options import ArchitectureName, AsJson, Device, Storage
+from nas.cli.options import ArchitectureName, AsJson, Storage
 from nas.cli.output import note, print_json
-from nas.errors import NasError
 
 
 @app.command()
 def train(
     architecture: ArchitectureName,
-    steps: Annotated[int, typer.Option(min=1, help="Number of optimiser steps.")] = 300,
-    task: Annotated[str, typer.Option(help="A task, or the path of your own task file.")] = "language_model",
-    data: Annotated[
-        str | None, typer.Option(help="Text files for language_model, e.g. 'books/*.txt'.", show_default=False)
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Steps in all. Default: the recorded training, else 300.")
     ] = None,
-    length: Annotated[int | None, typer.Option(min=1, help="Sequence length of the task.", show_default=False)] = None,
-    learning_rate: Annotated[
-        float | None, typer.Option(min=0.0, help="Default: the recipe's.", show_default=False)
+    task: Annotated[
+        str | None, typer.Option(help="A task, or your own task file. Default: recorded, else language_model.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed for the weights and the order of the data.")] = 0,
-    device: Device = "cpu",
-    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
+    data: Annotated[str | None, typer.Option(help="Text files for language_model, e.g. 'books/*.txt'.")] = None,
+    length: Annotated[int | None, typer.Option(min=1, help="Sequence length of the task.")] = None,
+    recipe: Annotated[Path | None, typer.Option(help="A YAML file with a recipe, or a search file.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(min=0.0, help="Default: the recipe's.")] = None,
+    evaluate: Annotated[
+        int | None, typer.Option(min=1, help="Evaluate every N steps. Default: where the search did, and at the end.")
+    ] = None,
+    from_: Annotated[
+        str | None, typer.Option("--from", metavar="WEIGHTS", help="Begin with these weights: a file or STUDY:TRIAL.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the training in --out, else from the trial's checkpoint.")
+    ] = False,
+    seed: Annotated[int | None, typer.Option(min=0, help="For weights and order of the data. Default: 0.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ... Default: the study's, else cpu.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads. Default: the study's, else 1.")] = None,
     out: Annotated[
-        Path | None,
-        typer.Option(help="Folder for the checkpoint; an interrupted run continues from it.", show_default=False),
+        Path | None, typer.Option(help="Folder for the best and the last checkpoint; `nas.load` reads it.")
     ] = None,
     storage: Storage = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train ARCHITECTURE and evaluate it on held-out data. A file may leave out what the task decides (vocabulary).
+    """Train ARCHITECTURE and evaluate it on held-out data. A trial or an exported file uses the task, data, recipe and
+    seed of its study; options replace them. A file may leave out what the task decides (vocabulary).
 
-    Example: nas train transformer_modern:small --data 'texts/*.txt' --steps 500
+    Example: nas train quickstart:17 --steps 2000 --evaluate 500 --out trained
     """
-    from nas import architectures
+    from nas.errors import UsageError
+    from nas.trained import recorded, settings, training, weights
     from nas.training import standalone
 
     options = {key: value for key, value in (("data", data), ("length", length)) if value is not None}
-    outcome = standalone.train(
-        architectures.find(architecture, storage, lambda: standalone.decided_fields({task: options})).text(),
-        {task: options},
-        {} if learning_rate is None else {"learning_rate": learning_rate},
+    if resume and from_ is not None:
+        raise UsageError("Give either --resume or --from WEIGHTS.")
+    record = recorded.find(architecture, storage, lambda: standalone.decided_fields({task or settings.TASK: options}))
+    chosen = settings.settings(
+        record,
+        task=task,
+        options=options,
+        recipe=None if recipe is None else settings.read_recipe(recipe),
+        changes={} if learning_rate is None else {"learning_rate": learning_rate},
         steps=steps,
+        every=evaluate,
         seed=seed,
         device=device,
         threads=threads,
-        out=out and str(out),
+    )
+    for line in chosen.lines():
+        note(line)
+    if settings.data_changed(record, chosen):
+        note("warning: the data have changed since the search, so the numbers will differ from its own")
+    trained = training.train(
+        record,
+        chosen,
+        out=out,
+        start=None if from_ is None else weights.of_reference(from_, storage),
+        resume=resume,
         progress=lambda each: note(
             f"step {each.step}/{each.steps}  loss {each.loss:.3f}  {each.tokens_per_second:,.0f} tokens/s"
         ),
+        evaluated=lambda step, metrics: note(
+            f"step {step}: " + "  ".join(f"{name} {value:.6g}" for name, value in metrics.items() if "/" not in name)
+        ),
     )
-    if outcome.failure is not None:
-        raise NasError(f"{outcome.failure.kind}: {outcome.failure.message}")
+    last = trained.points[-1].metrics
     if as_json:
-        print_json({"metrics": dict(outcome.metrics), "seconds": outcome.seconds, "checkpoint": outcome.checkpoint})
+        points = [{"step": each.step, **each.metrics} for each in trained.points]
+        found = {"metrics": dict(last), "seconds": trained.seconds, "checkpoint": trained.last, "points": points}
+        print_json(found | {"best": trained.best, "best_step": trained.best_step})
     else:
-        for name, value in outcome.metrics.items():
+        for name, value in last.items():
             print(f"{name}: {value:.6g}")

@@ -1,0 +1,168 @@
+"""How an architecture was trained: its task, data, recipe, length and seed, as a study or an exported file recorded it.
+
+A file of the user's own or a name of the zoo has no record: its `task` is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nas import architectures
+from nas.errors import UsageError
+from nas.exports import header
+from nas.work import Checkpoint
+from searchspace.model.architecture import Architecture
+
+if TYPE_CHECKING:
+    from nas.store import Reader, Study
+    from searchspace.tree import Scalar
+
+ARCHITECTURE = "architecture.yaml"  # in an exported folder
+WEIGHTS = ".safetensors"
+TRAINING = "training.json"  # in the folder of a training: its evaluations and checkpoints
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recorded:
+    """What is known of an architecture that people named. task: {name: options}, None if nothing is recorded.
+
+    steps: the training that the search gave it. horizon: the steps at which its learning rate has come down. rungs: the
+    steps at which it was evaluated. metrics: what it reached. checkpoint: of the trial. file: of exported weights.
+    """
+
+    name: str
+    architecture: Architecture
+    task: Mapping[str, Any] | None = None
+    task_source: str | None = None
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+    steps: int | None = None
+    horizon: int | None = None
+    seed: int = 0
+    rungs: tuple[int, ...] = ()
+    device: str = "cpu"
+    threads: int = 1
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    vocabulary: Mapping[str, Any] | None = None
+    data_sha256: str = ""
+    checkpoint: Checkpoint | None = None
+    file: Path | None = None
+
+
+def find(reference: str, storage: str | None = None, given: Callable[[], Mapping[str, Scalar]] = dict) -> Recorded:
+    """The record of `reference`: a file, an exported folder, a name of the zoo, or STUDY:TRIAL.
+
+    given: makes values of fields that a file may leave out; called for an incomplete file. Raises UsageError,
+    StoreError or SpaceError if there is no such architecture.
+    """
+    path = Path(reference)
+    if path.is_dir() and (path / ARCHITECTURE).is_file():
+        return _of_file(path / ARCHITECTURE, Architecture.load(path / ARCHITECTURE), reference)
+    trial = architectures.trial_reference(reference)
+    if trial is not None and not _in_zoo(reference):
+        return of_trial(*trial, storage=storage)
+    architecture = architectures.find(reference, storage, given)
+    return _of_file(path, architecture, reference) if path.is_file() else Recorded(
+        name=reference, architecture=architecture
+    )  # fmt: skip
+
+
+def _in_zoo(reference: str) -> bool:
+    from searchspace import zoo
+
+    name, _, size = reference.partition(":")
+    return name in zoo.names() and not set(size) <= architectures.HEXADECIMAL
+
+
+def of_trial(study: str, number: int, storage: str | None = None) -> Recorded:
+    """Trial `number` of `study`. Raises UsageError or StoreError if there is none."""
+    from nas.location import open_existing
+
+    store, found = open_existing(study, storage)
+    with store:
+        return _read_trial(store, found, number)
+
+
+def _read_trial(store: Reader, study: Study, number: int) -> Recorded:
+    from nas.config import factory
+    from nas.config.schema import SearchConfig
+    from nas.exports.origin import horizon
+    from nas.metrics import current
+    from nas.store import UnitKind, UnitState
+    from nas.training.recipe import replaced
+
+    config, trial = SearchConfig.stored(study.config), store.trial(study.id, number)
+    units = [each for each in store.units(study.id, number) if each.kind is UnitKind.TRAIN]
+    done = [each for each in units if each.state is UnitState.DONE]
+    kept = [each for each in done if each.checkpoint_uri]
+    steps = done[-1].steps if done else (units[-1].steps if units else None)
+    return Recorded(
+        name=f"{study.name}:{number}",
+        architecture=Architecture.parse(trial.architecture, f"{study.name}:{number}"),
+        task={config.task.name: config.task.options},
+        task_source=config.task_source,
+        recipe=replaced(config.recipe, trial.recipe or {}),
+        steps=steps,
+        horizon=None if steps is None else horizon(config, trial, steps),
+        seed=trial.seed,
+        rungs=tuple(each.steps for each in done),
+        device=config.device,
+        threads=factory.threads(config),
+        metrics=_finite(current(store.metrics(study.id, number, done[-1].rung))) if done else {},
+        vocabulary=factory.vocabulary(config),
+        data_sha256=study.data_hash or "",
+        checkpoint=Checkpoint(kept[-1].checkpoint_uri or "", kept[-1].checkpoint_sha256 or "") if kept else None,
+    )
+
+
+def _finite(metrics: Mapping[str, float | None]) -> dict[str, float]:
+    return {name: value for name, value in metrics.items() if value is not None}
+
+
+def _of_file(path: Path, architecture: Architecture, reference: str) -> Recorded:
+    found = header.read(path)
+    weights = path.with_suffix(WEIGHTS)
+    inside = [path.parent / f"model{WEIGHTS}", path.parent / TRAINING] if path.name == ARCHITECTURE else []
+    file = next((each for each in (weights, *inside) if each.is_file()), None)
+    if not found or "task" not in found:
+        return Recorded(name=reference, architecture=architecture, file=file)
+    finals = found.get("finals") or {}
+    run = {**found.get("search", {}), **finals}
+    recipe = finals.get("recipe", found.get("recipe"))
+    if finals.get("recipe"):
+        from nas.training.recipe import replaced
+
+        recipe = replaced(_options(found.get("recipe")), finals["recipe"])
+    steps = run.get("steps") or None
+    return Recorded(
+        name=reference,
+        architecture=architecture,
+        task=_spec(found["task"], path),
+        task_source=found.get("task_source"),
+        recipe=_options(recipe),
+        steps=steps,
+        horizon=steps if finals else run.get("horizon", steps),
+        seed=run.get("seed", 0),
+        rungs=(steps,) if steps else (),
+        metrics=run.get("metrics") or {},
+        vocabulary=found.get("vocabulary"),
+        data_sha256=found.get("data_sha256") or "",
+        file=file,
+    )
+
+
+def _options(recipe: Any) -> dict[str, Any]:
+    return dict(recipe) if isinstance(recipe, Mapping) else {}
+
+
+def _spec(task: Any, path: Path) -> dict[str, Any]:
+    """{name: options} of a task as the header writes it. Raises UsageError for anything else."""
+    if isinstance(task, str):
+        return {task: {}}
+    if isinstance(task, Mapping) and len(task) == 1:
+        name, options = next(iter(task.items()))
+        if options is None or isinstance(options, Mapping):
+            return {str(name): dict(options or {})}
+    raise UsageError(f"{path}: the header's `task` must be a name or {{name: options}}, but got {task!r}.")

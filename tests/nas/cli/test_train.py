@@ -1,0 +1,144 @@
+"""nas train, nas eval and nas generate: a trial trains on as in its search, and its folder is used."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import nas as package
+from nas import report
+from nas.store import open_store
+
+LOSSES = ("bits_per_byte", "loss")
+
+
+def recorded(study, number):
+    """What the search stored at each rung of a trial: {steps: metrics}."""
+    with open_store(study.storage) as store:
+        found = store.study("tiny")
+        units = [unit for unit in store.units(found.id, number) if unit.kind.value == "train"]
+        return {unit.steps: store.metrics(found.id, number, unit.rung) for unit in units}, report.curve(
+            store, found, number
+        )
+
+
+def longest(study):
+    with open_store(study.storage) as store:
+        return max(store.trials(store.study("tiny").id), key=lambda each: each.steps or 0).number
+
+
+def test_a_trial_trains_again_to_the_numbers_of_its_search(study, nas):
+    number = longest(study)
+    rungs, curve = recorded(study, number)
+    ended = nas("train", f"tiny:{number}", "--json")
+    points = {point["step"]: point for point in ended.json()["points"]}
+
+    assert points.keys() == rungs.keys() == {1, 2}
+    for steps, metrics in rungs.items():
+        assert [points[steps][name] for name in LOSSES] == [metrics[name] for name in LOSSES]
+    assert [loss for _, loss in curve] == [point["run/train_loss"] for point in points.values()]
+    assert "task: language_model (length: 16, batch: 2" in ended.err
+    assert "recipe: learning_rate: 0.001" in ended.err
+
+
+def test_an_exported_file_trains_to_the_numbers_in_its_header(study, nas, tmp_path):
+    path = tmp_path / "best.yaml"
+    nas("export", "tiny", "--trial", longest(study), "--out", path)
+    found = nas("train", path, "--json").json()["metrics"]
+    rungs, _ = recorded(study, longest(study))
+
+    header = nas("show", path, "--json")
+    assert header.code == 0
+    assert found["bits_per_byte"] in [metrics["bits_per_byte"] for metrics in rungs.values()]
+
+
+def test_a_training_resumes_to_the_numbers_of_one_without_a_break(study, nas, tmp_path):
+    whole = nas("train", "tiny:0", "--steps", "2", "--evaluate", "1", "--json").json()["points"]
+    folder = tmp_path / "half"
+    assert nas("train", "tiny:0", "--steps", "1", "--out", folder).code == 0
+    resumed = nas("train", "tiny:0", "--steps", "2", "--out", folder, "--resume", "--json").json()["points"]
+
+    assert [[point[name] for name in LOSSES] for point in resumed] == [
+        [point[name] for name in LOSSES] for point in whole
+    ]
+    assert nas("train", "tiny:0", "--steps", "2", "--out", folder, "--resume").code == 2  # it is at the end
+    assert len(list(folder.glob("*.pt"))) <= 2
+
+
+def test_a_trial_resumes_from_its_own_checkpoint(study, nas):
+    after = max(recorded(study, 0)[0])
+    points = nas("train", "tiny:0", "--steps", "4", "--evaluate", "1", "--resume", "--json").json()["points"]
+
+    assert [point["step"] for point in points] == list(range(after + 1, 5))
+
+
+def test_options_replace_what_was_recorded(study, nas, tmp_path):
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("recipe: {learning_rate: 0.01, schedule: linear}\n")
+    ended = nas(
+        "train", "tiny:0", "--steps", "1", "--length", "8", "--recipe", recipe, "--learning-rate", "0.02", "--seed", "7"
+    )
+
+    assert ended.code == 0
+    assert "length: 8" in ended.err
+    assert "recipe: schedule: linear, learning_rate: 0.02" in ended.err
+    assert "seed: 7" in ended.err
+
+
+def test_weights_are_a_start(study, nas, tmp_path):
+    assert nas("train", "tiny:0", "--steps", "3", "--out", tmp_path / "a").code == 0
+    best = json.loads((tmp_path / "a/training.json").read_text())["best"]["uri"]
+    new = nas("train", "tiny:0", "--steps", "1", "--learning-rate", "1e-9", "--json").json()["metrics"]["loss"]
+    old = nas("train", "tiny:0", "--steps", "1", "--learning-rate", "1e-9", "--from", best, "--json").json()
+
+    assert old["metrics"]["loss"] < new - 0.01
+
+
+def test_the_folder_of_a_training_is_evaluated_and_generates(study, nas, tmp_path):
+    folder = tmp_path / "trained"
+    last = nas("train", "tiny:0", "--out", folder, "--steps", "2", "--json").json()["metrics"]
+    found = nas("eval", folder, "--split", "validation", "--json").json()["metrics"]
+
+    assert found["loss"] == pytest.approx(last["loss"], rel=1e-6)
+    model, vocabulary, task = package.load(folder)
+    assert vocabulary.encode("a") == [97]
+    assert type(task).__name__ == "LanguageModel"
+    assert not model.training
+    text = nas("generate", folder, "--prompt", "To be", "--steps", "5", "--temperature", "0", "--json").json()
+    assert len(text["symbols"]) == 5
+    assert text["text"] == vocabulary.decode(text["symbols"])
+    assert nas("generate", folder, "--prompt", "To be", "--steps", "5", "--beams", "2").out.startswith("To be")
+
+
+def test_a_trial_and_an_export_load_the_same_model(study, nas, tmp_path):
+    path = tmp_path / "0.yaml"
+    nas("export", "tiny", "--trial", "0", "--weights", "--out", path)
+    tokens = torch.arange(8).view(1, 8)
+
+    trial, export = package.load("tiny:0").model, package.load(path).model
+    assert torch.equal(trial(tokens), export(tokens))
+    assert load_file(path.with_suffix(".safetensors")).keys() == trial.state_dict().keys()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["train", "gru:tiny", "--resume"], 2, "nothing to resume"),
+        (["train", "tiny:0", "--from", "missing.pt"], 2, "no file"),
+        (["train", "tiny:0", "--from", "tiny:1", "--resume"], 2, "either --resume or --from"),
+        (["train", "tiny:0", "--recipe", "missing.yaml"], 2, "missing.yaml"),
+        (["train", "tiny:0", "--recipe", "text.txt"], 2, "recipe"),
+        (["generate", "gru:tiny", "--prompt", "a"], 2, "no trained weights"),
+        (["generate", "tiny:0", "--prompt", "a", "--top-p", "0"], 2, "top_p"),
+        (["generate", "tiny:0", "--prompt", ""], 2, "at least one symbol"),
+        (["eval", "tiny:0", "--split", "train"], 2, "validation or test"),
+        (["eval", "gru:tiny", "--task", "digits"], 2, "needs"),
+    ],
+)
+def test_what_cannot_be_done_is_told(arguments, code, said, study, nas):
+    ended = nas(*arguments)
+
+    assert (ended.code, ended.out) == (code, "")
+    assert said in ended.err
+    assert "Traceback" not in ended.err

@@ -1,0 +1,91 @@
+"""Sampling and beam search: with kept state and without it, the symbols are the same."""
+
+import itertools
+
+import pytest
+import torch
+
+from nas.errors import UsageError
+from nas.generation.generating import beam, sample
+from nas.generation.sampling import Sampling
+from searchspace import zoo
+from searchspace.contract import Context
+from searchspace.model.build import build
+
+PROMPT = torch.tensor([[3, 1, 4, 1, 5]])
+SMALL = """
+kind: decoder
+width: 16
+vocabulary: 4
+body:
+  - residual: {of: {attention: {heads: 2}}}
+  - residual: {of: gru}
+"""
+
+
+def trained(name):
+    torch.manual_seed(1)
+    return build(zoo.load(name, "tiny") if "\n" not in name else name).eval()
+
+
+@pytest.mark.parametrize("name", ["transformer_decoder", "gru", "linear_transformer"])
+def test_kept_state_changes_no_symbol(name):
+    model = trained(name)
+    kept = sample(model, PROMPT, 12, Sampling(top_p=0.9), seed=5)
+    again = sample(model, PROMPT, 12, Sampling(top_p=0.9), seed=5, whole=True)
+
+    assert kept.symbols == again.symbols
+    assert len(kept.symbols) == 12
+    assert kept.tokens_per_second > 0
+    assert beam(model, PROMPT, 8, 3).symbols == beam(model, PROMPT, 8, 3, whole=True).symbols
+
+
+def test_the_seed_decides_the_text():
+    model = trained("gru")
+    texts = [tuple(sample(model, PROMPT, 12, seed=seed).symbols) for seed in (0, 0, 1)]
+
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_one_beam_takes_the_most_likely_symbol_each_time():
+    model = trained("transformer_decoder")
+
+    assert beam(model, PROMPT, 6, 1).symbols == sample(model, PROMPT, 6, Sampling(temperature=0)).symbols
+
+
+def test_as_many_beams_as_sequences_find_the_best_of_all():
+    model, prompt = trained(SMALL), torch.tensor([[0, 1]])
+    found = beam(model, prompt, 3, 64)
+    every = torch.tensor(list(itertools.product(range(4), repeat=3)))
+    with torch.inference_mode():
+        logits = model(torch.cat([prompt.expand(64, -1), every], dim=1), Context())[:, 1:-1]
+    scores = logits.double().log_softmax(-1).gather(2, every[:, :, None]).sum((1, 2))
+
+    assert found.symbols == every[scores.argmax()].tolist()
+    assert found.score == pytest.approx(scores.max().item() / 3, rel=1e-5)
+
+
+def test_generation_stops_at_the_end():
+    model = trained(SMALL)
+    symbols = sample(model, torch.tensor([[0]]), 30, seed=3).symbols
+    end = symbols[4]
+
+    assert sample(model, torch.tensor([[0]]), 30, seed=3, end=end).symbols == symbols[: symbols.index(end)]
+
+
+def test_an_encoder_decoder_reads_its_source_once():
+    model = trained("transformer")
+    start, source = torch.tensor([[2]]), torch.tensor([[7, 8, 9]])
+    kept = sample(model, start, 6, Sampling(temperature=0), source=source)
+
+    assert kept.symbols == sample(model, start, 6, Sampling(temperature=0), source=source, whole=True).symbols
+    assert beam(model, start, 6, 1, source=source).symbols == kept.symbols
+    with pytest.raises(UsageError, match="needs a source"):
+        sample(model, start, 6)
+
+
+def test_an_encoder_and_an_empty_prompt_are_refused():
+    with pytest.raises(UsageError, match="encoder"):
+        sample(trained("transformer_encoder"), PROMPT, 1)
+    with pytest.raises(UsageError, match="at least one symbol"):
+        sample(trained("gru"), PROMPT[:, :0], 1)
