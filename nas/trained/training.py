@@ -154,7 +154,9 @@ class _Series:
         self.evaluated(steps, outcome.metrics)
 
     def _value(self, metrics: Mapping[str, float]) -> float:
-        return self.sign * (metrics[self.metric] if self.metric in metrics else next(iter(metrics.values())))
+        return self.sign * (
+            metrics[self.metric] if self.metric is not None and self.metric in metrics else next(iter(metrics.values()))
+        )
 
     def _at(self, step: int) -> Mapping[str, float]:
         return next(each.metrics for each in self.points if each.step == step)
