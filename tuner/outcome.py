@@ -18,6 +18,10 @@ class Kind(StrEnum):
     OUT_OF_MEMORY = "out_of_memory"
     BUILD_ERROR = "build_error"  # a compiler rejected it
     REFUSED = "refused"  # it declares that it cannot run the problem
+    CALL = "call"  # the caller's part of the call raised, such as its grid function
+
+
+TEMPORARY = {Kind.OUT_OF_MEMORY, Kind.TIMED_OUT, Kind.CALL}  # a later session tries again after these
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,8 @@ def of_exception(error: BaseException) -> Outcome:
     """The outcome that an exception in the first call means."""
     text = f"{type(error).__name__}: {error}"[:MESSAGE]
     module = type(error).__module__
+    if isinstance(error, CallFailed):
+        return Outcome(Kind.CALL, message=text)
     if type(error).__name__ == "OutOfResources":  # Triton's: shared memory or registers
         return Outcome(Kind.BUILD_ERROR, message=text)
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or _lacks_memory(str(error)):
@@ -43,9 +49,31 @@ def of_exception(error: BaseException) -> Outcome:
     return Outcome(Kind.CRASHED, message=text)
 
 
+class CallFailed(Exception):
+    """The caller's part of a call raised `error`; the configuration is not to blame."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(f"{type(error).__name__}: {error}")
+        self.error = error
+
+
 def poisons(error: BaseException) -> bool:
-    """Whether, after this error, nothing can be trusted that this process computes on its device."""
-    return type(error).__name__ == "AcceleratorError" or "CUDA error" in str(error)
+    """Whether, after this error, nothing can be trusted that this process computes on its device.
+
+    torch reports an AcceleratorError or "CUDA error: ...", "HIP error: ..."; Triton reports "Triton Error [CUDA]: ..."
+    or "Triton Error [HIP]: ...". A launch that was rejected, or lacked memory, leaves the device usable.
+    """
+    text = str(error).lower()
+    if not (type(error).__name__ == "AcceleratorError" or any(each in text for each in DEVICE_ERRORS)):
+        return False
+    return not any(each in text for each in HARMLESS)
+
+
+DEVICE_ERRORS = ("cuda error", "hip error", "triton error [cuda]", "triton error [hip]", "cuda driver error")
+HARMLESS = (
+    *("out of memory", "invalid argument", "invalid value", "invalid configuration", "invalid device function"),
+    *("out of resources", "too many resources", "no kernel image", "invalid image", "invalid ptx", "not supported"),
+)
 
 
 def _lacks_memory(text: str) -> bool:

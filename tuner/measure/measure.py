@@ -27,6 +27,7 @@ NANOSECOND = 1e-6  # in milliseconds; replaces a measured time of zero
 FLUSH_BYTES = 256 * 2**20  # more than the largest level-2 cache (126 MB on a B200)
 SPINS = 2_000_000  # cycles of a GPU in a millisecond, at about 2 GHz
 LONGEST_SPIN = 20.0  # milliseconds: a first call may compile for minutes
+LEAST_ROUNDS = 7  # of a comparison that decides, however long they take: fewer cannot tell two apart with confidence
 ATTEMPTS = 3  # of one sample; a call that waits for the GPU itself can never be launched in advance
 
 
@@ -137,6 +138,7 @@ def measure(
     device: str = "cpu",
     warmup: int = 2,
     repeats: int = 20,
+    least: int = 1,
     min_seconds: float = 0.0,
     budget_seconds: float | None = None,
     prepare: Mapping[str, Call] | None = None,
@@ -146,9 +148,10 @@ def measure(
 
     candidates: calls without arguments, each doing the same amount of work every time. warmup: rounds whose times are
     discarded. repeats: timed rounds; there are more until `min_seconds` have been measured in total. budget_seconds: no
-    round starts after this time, including warm-up, but one round is always timed. prepare: by a candidate's name, what
-    to run before each of its calls, untimed. Raises ValueError for numbers out of range and a `prepare` without
-    candidate. An exception of a candidate passes through, with its name as a note.
+    round starts after this time, including warm-up, but `least` rounds are always timed. prepare: by a
+    candidate's name, what to run before each of its calls, untimed. Raises ValueError for numbers out of range and a
+    `prepare` without candidate. An exception of a candidate passes through, with its name as a note and as the
+    attribute `candidate`.
     """
     prepare = prepare or {}
     _check(candidates, prepare, warmup, repeats)
@@ -161,7 +164,7 @@ def measure(
             if clock.now() < deadline:
                 _round(candidates, prepare, clock, order)
         rounds, measured = 0, 0.0
-        while rounds == 0 or (clock.now() < deadline and (rounds < repeats or measured < min_seconds * 1e3)):
+        while rounds < least or (clock.now() < deadline and (rounds < repeats or measured < min_seconds * 1e3)):
             for name, milliseconds in _round(candidates, prepare, clock, order).items():
                 samples[name].append(milliseconds)
                 measured += milliseconds
@@ -208,5 +211,6 @@ def _round(
             times[name] = clock.time(call)
         except Exception as error:
             error.add_note(f"while timing {name!r}")
+            error.candidate = name  # type: ignore[attr-defined]
             raise
     return times

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from functools import cache
 from pathlib import Path
@@ -143,6 +143,37 @@ class Database:
 
     def devices(self) -> Mapping[str, Mapping[str, Any]]:
         return self.store.devices()
+
+
+class StoreFailed(Exception):
+    """The place where results are kept cannot be read or written."""
+
+
+class Guarded:
+    """Raises StoreFailed for every error of another back end, so that a caller can go on without it."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+
+    def rows(self, operation: str) -> list[Row]:
+        with _guarding("read"):
+            return self.backend.rows(operation)
+
+    def add(self, device: Device, rows: Sequence[Row]) -> None:
+        with _guarding("written"):
+            self.backend.add(device, rows)
+
+    def devices(self) -> Mapping[str, Mapping[str, Any]]:
+        with _guarding("read"):
+            return self.backend.devices()
+
+
+@contextmanager
+def _guarding(what: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        raise StoreFailed(f"the stored results cannot be {what}: {type(error).__name__}: {error}") from error
 
 
 _NAMES = [each.name for each in fields(Row) if each.name != "device"]

@@ -18,18 +18,29 @@ from kernels.dispatch.registry import Choice, Operation, Problem
 from tuner import problems
 from tuner.device import Device
 from tuner.measure.measure import timing
-from tuner.outcome import Kind, Outcome
+from tuner.outcome import TEMPORARY, Kind, Outcome
 from tuner.search.backends import Backend, Row
 from tuner.search.effort import rank
+
+FORGOTTEN = "forgotten"  # the failure of a row that ends the validity of all rows before it
+EVERY = "{}"  # the problem of such a row, for all problems of the operation
+TRIES = 3  # sessions that try a configuration whose failures may be temporary
 
 
 @dataclass(frozen=True)
 class Known:
-    """The newest measurement of a choice on a problem. turns: the comparison it belongs to, None if to none."""
+    """The newest measurement of a choice on a problem. turns: the comparison it belongs to, None if to none. tries: how
+    often it has failed in a row, if the last failure may have been temporary."""
 
     outcome: Outcome
     milliseconds: float | None
     turns: str | None = None
+    tries: int = 0
+
+    @property
+    def may_be_tried_again(self) -> bool:
+        """Whether it failed in a way that may be temporary, and not too often."""
+        return 0 < self.tries < TRIES
 
 
 @dataclass(frozen=True)
@@ -100,6 +111,10 @@ class Cache:
         """The valid measurements of other devices, oldest first."""
         return [row for row in self.rows if row.device != self.device.key and self._has_valid_source(row)]
 
+    def rows_of_this_code(self) -> list[Row]:
+        """The valid measurements of all devices, oldest first."""
+        return [row for row in self.rows if self._has_valid_source(row)]
+
     def write(self, problem: Problem, outcomes: Mapping[Choice, Outcome], mark: str | None = None) -> str | None:
         """Keep outcomes; with `mark` they were taken in turns -> the `turns` they share."""
         self._read()
@@ -115,6 +130,27 @@ class Cache:
         self.written += len(outcomes)
         return turns
 
+    def forget(self, problem: Problem | None = None) -> None:
+        """Measure a problem again, or every problem: what is known on this device is no longer valid."""
+        self._read()
+        text = EVERY if problem is None else problems.text(problem, self.threads)
+        dtype = "" if problem is None else problem.dtype
+        mark = Row(
+            operation=self.operation,
+            problem=text,
+            dtype=dtype,
+            implementation="",
+            configuration="{}",
+            source="",
+            failure=FORGOTTEN,
+        )
+        self.backend.add(self.device, [mark])
+        self._forget(problem)
+
+    def _forget(self, problem: Problem | None) -> None:
+        for known in (self._known, self._finals):
+            known.clear() if problem is None else known.pop(problem, None)
+
     @cached_property
     def rows(self) -> list[Row]:
         """All rows of the back end, valid or not, as they were when they were first needed."""
@@ -125,7 +161,13 @@ class Cache:
             return
         self._is_read = True
         for each in self.rows:
-            if each.device == self.device.key and self._has_valid_source(each):
+            if each.device != self.device.key:
+                continue
+            if each.failure == FORGOTTEN:
+                wanted = problems.of_text(self.operation, each.dtype, each.problem)
+                if wanted is not None or each.problem == EVERY:
+                    self._forget(wanted)
+            elif self._has_valid_source(each):
                 problem = problems.of_text(self.operation, each.dtype, each.problem)
                 if problem is not None and each.problem == problems.text(problem, self.threads):
                     self._take(problem, choice_of(each), outcome_of(each), each.turns)
@@ -134,7 +176,9 @@ class Cache:
         return self.sources.valid(row.implementation, row.source)
 
     def _take(self, problem: Problem, choice: Choice, outcome: Outcome, turns: str | None) -> None:
-        known = Known(outcome, timing(outcome.samples).median if outcome.samples else None, turns)
+        before = self._known.get(problem, {}).get(choice)
+        tries = 0 if outcome.kind not in TEMPORARY else 1 + (before.tries if before else 0)
+        known = Known(outcome, timing(outcome.samples).median if outcome.samples else None, turns, tries)
         self._known.setdefault(problem, {})[choice] = known
         if turns is not None:
             self._finals.setdefault(problem, {}).setdefault(turns, {})[choice] = known
@@ -170,7 +214,7 @@ def choice_of(row: Row) -> Choice:
 def outcome_of(row: Row) -> Outcome:
     """The outcome of the measurement."""
     if row.milliseconds is not None:
-        return Outcome(Kind.TIMED, tuple(row.samples) or (row.milliseconds,))
+        return Outcome(Kind.TIMED, tuple(row.samples) or (row.milliseconds,), row.message or "")
     kind = row.failure if row.failure in set(Kind) else Kind.CRASHED
     return Outcome(Kind(kind), message=row.message or "")
 

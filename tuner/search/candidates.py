@@ -40,6 +40,10 @@ class Candidates:
         """Whether `choice`, which was measured before, is still a candidate."""
         return any(choice in group.choices or choice == group.first for group in self.groups)
 
+    def promising(self, cache: Cache) -> Sequence[Choice]:
+        """Choices to measure right after the default."""
+        return ()
+
     def further(self, cache: Cache) -> Iterator[Choice]:
         """Choices to measure after the groups; each is asked for when the one before is known."""
         return iter(())

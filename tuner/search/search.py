@@ -56,7 +56,11 @@ class Search:
         self.seed, self.strategy, self.hints = seed, strategy, hints
         self.deadline, self.hurried, self.on_progress = deadline, hurried, on_progress
         self.in_time = True
-        self.known = {each: known for each, known in cache.known(self.problem).items() if candidates.includes(each)}
+        self.known = {
+            each: known
+            for each, known in cache.known(self.problem).items()
+            if candidates.includes(each) and not known.may_be_tried_again
+        }
         self.waiting = [group for group in candidates.groups if builds_later and group.builds]
 
     @property
@@ -74,7 +78,8 @@ class Search:
         self.bench.prepare()
         try:
             groups = [group for group in self.candidates.groups if group not in self.waiting]
-            for choice in (self.default, *(group.first for group in groups)):
+            promising = self.candidates.promising(self.cache)
+            for choice in (self.default, *promising, *(group.first for group in groups)):
                 self.measure(choice)
             times = valid(self.known)
             for group in sorted(groups, key=lambda each: times.get(each.first, math.inf)):

@@ -1,44 +1,47 @@
-"""Copies of the tensors of a kernel's call, to undo what a configuration writes and to detect a wrong result.
+"""Copies of the tensors of a kernel's call, to undo what its configurations write.
 
-Whole storages are copied: a kernel gets pointers, and may write outside of the view whose pointer it got.
+Whole storages are copied: a kernel gets pointers, and may write outside of the view whose pointer it got. The copies
+are on the tensors' own device; if its memory is short, they are in the memory of the host.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from tuner.measure.correctness import ROUNDINGS
+from tuner.triton.holders import UnknownMemory, tensors
 
-MEMORY = 0.4  # share of a GPU's free memory that copies may take
-LOOSER = 4  # times the tolerance of the correctness check: the default's result, the reference here, is rounded too
+HOST = torch.device("cpu")
+SHARE = 0.4  # of a device's available memory, the most that the copies for one purpose may take
+
+
+PACKED = tuple(getattr(torch, name) for name in ("float4_e2m1fn_x2",) if hasattr(torch, name))
+
+
+class CannotCheck(Exception):
+    """The tensors of a call cannot be copied, so that no configuration can be checked or undone."""
 
 
 class Buffers:
-    """The tensors among the arguments of one call, by name.
+    """The tensors that the arguments of one call hold, by name.
 
     zero: names of tensors to zero before every call. restore: names of tensors to restore before every call. whole:
-    also copy all other tensors, to restore them between configurations; without enough memory they are not copied.
+    also copy all other tensors, to restore them between configurations. Raises CannotCheck if that is impossible.
     """
 
     def __init__(self, arguments: Mapping[str, Any], zero: Sequence[str], restore: Sequence[str], whole: bool) -> None:
-        tensors = {name: value for name, value in arguments.items() if isinstance(value, Tensor)}
-        self.zero = [tensors[name] for name in zero if name in tensors]
-        self.restored = [(tensors[name], tensors[name].clone()) for name in restore if name in tensors]
-        found: dict[int, tuple[str, Tensor]] = {}
-        for name, tensor in tensors.items():
-            if tensor.untyped_storage().nbytes():
-                found.setdefault(tensor.untyped_storage().data_ptr(), (name, _flat(tensor)))
-        self.live = dict(found.values())
-        self.before = _copied(self.live) if whole else None
-
-    @property
-    def whole(self) -> bool:
-        """Whether all tensors were copied."""
-        return self.before is not None
+        self.zero = [arguments[name] for name in zero if isinstance(arguments.get(name), Tensor)]
+        named = {name: arguments[name] for name in restore if isinstance(arguments.get(name), Tensor)}
+        try:
+            self.restored = [(tensor, tensor.clone()) for tensor in named.values()]
+            self.live = storages(arguments) if whole else {}
+        except (UnknownMemory, MemoryError, RuntimeError) as error:  # torch's out-of-memory error is a RuntimeError
+            raise CannotCheck(str(error)) from error
+        self.before = copied(self.live)
 
     def prepare(self) -> None:
         """Zero and restore the named tensors; called before every call."""
@@ -48,60 +51,78 @@ class Buffers:
             tensor.copy_(copy)
 
     def reset(self) -> None:
-        """Restore all tensors; without copies, do what `prepare` does."""
-        if self.before is None:
-            self.prepare()
-            return
+        """Restore all tensors that were copied; the named ones are prepared if they were not."""
         for name, tensor in self.live.items():
             tensor.copy_(self.before[name])
+        if not self.live:
+            self.prepare()
 
-    def written(self) -> dict[str, Tensor]:
-        """Copies of the tensors that have changed."""
-        before = self.before or {}
-        return {name: self.live[name].clone() for name in before if not _same(self.live[name], before[name])}
-
-    def difference(self, expected: Mapping[str, Tensor]) -> str | None:
-        """How the tensors differ from `expected`, or from their original values if it does not name them; else None."""
-        for name, before in (self.before or {}).items():
-            wanted = expected.get(name, before)
-            if count := _differences(self.live[name], wanted):
-                return f"{name} differs at {count} of {wanted.numel()} places from what the first configuration gives"
-        return None
+    def leave(self) -> None:
+        """Restore all tensors after the last measurement. As after Triton's tuning, those to zero are zero."""
+        self.reset()
+        for tensor in self.zero:
+            tensor.zero_()
 
 
-def _flat(tensor: Tensor) -> Tensor:
-    """All of a tensor's storage as [N] of its dtype; of bytes if the dtype does not divide the storage."""
+def storages(arguments: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Each storage that the arguments use, as [N] of the dtype of its first tensor, by the name of that tensor.
+
+    Raises UnknownMemory if an argument points to memory that cannot be found.
+    """
+    found: dict[int, tuple[str, Tensor]] = {}
+    for name, tensor, _ in tensors(arguments):
+        if tensor.untyped_storage().nbytes():
+            found.setdefault(tensor.untyped_storage().data_ptr(), (name, flat(tensor)))
+    return dict(found.values())
+
+
+def flat(tensor: Tensor) -> Tensor:
+    """All of a tensor's storage as [N] of its dtype; of bytes if the dtype does not divide the storage. Complex numbers
+    are pairs of real ones."""
     storage = tensor.untyped_storage()
-    dtype = tensor.dtype if storage.nbytes() % tensor.element_size() == 0 else torch.uint8
+    dtype = tensor.dtype.to_real() if tensor.is_complex() else tensor.dtype
+    if storage.nbytes() % dtype.itemsize or dtype in PACKED:
+        dtype = torch.uint8
     size = storage.nbytes() // dtype.itemsize
     return torch.empty(0, dtype=dtype, device=tensor.device).set_(storage, 0, (size,), (1,))
 
 
-def _copied(live: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
-    needed = sum(each.numel() * each.element_size() for each in live.values() if each.is_cuda)
-    if needed and needed > MEMORY * torch.cuda.mem_get_info()[0]:
-        return None
+def copied(live: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copies of tensors, on their device or in the memory of the host. Raises CannotCheck if neither has room."""
+    made = {}
+    for name, tensor in live.items():
+        place = next((each for each in (tensor.device, HOST) if has_room(each, tensor.nbytes)), None)
+        if place is None:
+            raise CannotCheck(f"there is no memory for a copy of {name}, {tensor.nbytes:,} bytes")
+        try:
+            made[name] = tensor.to(place, copy=True)
+        except (MemoryError, RuntimeError) as error:
+            raise CannotCheck(f"there is no memory for a copy of {name}, {tensor.nbytes:,} bytes") from error
+    return made
+
+
+def has_room(device: torch.device, needed: int) -> bool:
+    """Whether a device has memory for copies of `needed` bytes. Memory that torch only caches is released first."""
+    if needed > SHARE * available(device) and device.type == "cuda":
+        torch.cuda.empty_cache()
+    return needed <= SHARE * available(device)
+
+
+def available(device: torch.device) -> float:
+    """Bytes that can be allocated on a device; infinite if it is not known."""
+    if device.type == "cuda":
+        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + cached
     try:
-        return {name: tensor.clone() for name, tensor in live.items()}
-    except (MemoryError, RuntimeError):  # torch's out-of-memory error is a RuntimeError
-        return None
+        with open("/proc/meminfo") as file:  # noqa: PTH123
+            known = dict(line.split(":", 1) for line in file)
+        return int(known["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return _free_pages()
 
 
-def _same(one: Tensor, other: Tensor) -> bool:
-    """Whether all bits are equal, so that NaN equals itself."""
-    return torch.equal(one.view(torch.uint8), other.view(torch.uint8))
-
-
-def _differences(found: Tensor, wanted: Tensor) -> int:
-    """The number of places where two tensors differ by more than rounding."""
-    if _same(found, wanted):
-        return 0
-    if not found.is_floating_point():
-        return int((found != wanted).sum())
-    wide = torch.float64 if found.dtype == torch.float64 else torch.float32
-    found, expected = found.to(wide), wanted.to(wide)
-    plain = torch.where(expected.isfinite(), expected, 0.0)
-    precision = LOOSER * ROUNDINGS.get(wanted.dtype, 8) * torch.finfo(wanted.dtype).eps
-    fits = (found - expected).abs() <= precision * (plain.abs() + plain.square().mean().sqrt())
-    fits |= (found == expected) | (found.isnan() & expected.isnan())
-    return int((~fits).sum())
+def _free_pages() -> float:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        return float("inf")

@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import itertools
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,12 +17,14 @@ from kernels.dispatch.registry import Choice, Problem
 from tuner import problems
 from tuner.device import Device
 from tuner.search.backends import Backend
-from tuner.search.cache import Cache, Sources
+from tuner.search.cache import Cache, Known, Sources
+from tuner.search.cache import choice_of as choice_of_row
 from tuner.search.candidates import Candidates, Group
 from tuner.space import TuningSpace
 from tuner.triton.buffers import Buffers
 
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")  # of a triton.Config, not of the kernel
+WINNERS = 3  # of other calls, measured before the search begins
 IMPLEMENTATION = "triton"  # a user's kernel has only this one
 
 
@@ -44,10 +47,8 @@ class Launch:
         ready.prepare() if isinstance(ready, Buffers) else ready(named)
 
     def run(self, config: Any) -> None:
-        """Launch with the settings of `config`. Raises ValueError if the call itself gives one of them."""
+        """Launch with the settings of `config`. Raises what the kernel or the grid raises."""
         settings = config.all_kwargs()
-        if twice := sorted(settings.keys() & self.arguments.keys()):
-            raise ValueError(f"{', '.join(twice)} is given in the call, and is there to be tuned.")
         failed: Exception | None = None
         try:
             self.kernel.run(*self.args, grid=self.grid, warmup=False, **self.kwargs, **settings)
@@ -57,6 +58,29 @@ class Launch:
         finally:
             if self.post_hook is not None:
                 self.post_hook({**self.arguments, **settings}, exception=failed)
+
+
+class _Configurations(Candidates):
+    """The configurations of a kernel."""
+
+    def promising(self, cache: Cache) -> list[Choice]:
+        """The fastest configurations of the most similar calls, also on other devices or recorded by `tuner.listen`."""
+        fastest: dict[Problem, tuple[float, Choice]] = {}
+        for row in cache.rows_of_this_code():
+            problem = problems.of_text(row.operation, row.dtype, row.problem)
+            if problem is not None and row.milliseconds is not None:
+                measured = row.milliseconds, choice_of_row(row)
+                fastest[problem] = min(fastest.get(problem, measured), measured, key=lambda pair: pair[0])
+        nearest = sorted(fastest, key=lambda each: _distance(each, self.problem))
+        choices = dict.fromkeys(fastest[each][1] for each in nearest)
+        return [each for each in choices if self.includes(each)][:WINNERS]
+
+
+def _distance(one: Problem, other: Problem) -> tuple[bool, bool, float]:
+    """Another kind of device is far, then another dtype, then the largest factor between two sizes."""
+    sizes = dict(one.sizes)
+    ratios = [abs(math.log(max(sizes[name], 1) / max(size, 1))) for name, size in other.sizes if name in sizes]
+    return one.device != other.device, one.dtype != other.dtype, max(ratios, default=math.inf)
 
 
 class Case:
@@ -74,7 +98,7 @@ class Case:
     def signature(self) -> str:
         """A hash of the default and of all configurations."""
         default, *others = self.choices
-        text = repr((default, sorted(map(str, others))))
+        text = repr((default, sorted(map(str, others))))  # stored, so it must stay the same
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     @property
@@ -82,7 +106,21 @@ class Case:
         """All configurations in one group."""
         space = space_of([values(config) for config in self.choices.values()])
         group = Group(self.default, space, list(self.choices))
-        return Candidates(self.problem, self.default, self.signature, [group])
+        return _Configurations(self.problem, self.default, self.signature, [group])
+
+    def missed(self, reason: str) -> str:
+        """Why the default serves; reason: why it is not tuned now."""
+        return f"the first configuration: {self.why_nothing_is_known()}; {reason}"
+
+    def timings(self, known: Mapping[Choice, Known]) -> dict[Any, list[float]]:
+        """As Triton's autotuner keeps them: the median and two quantiles of each one, infinite if it failed."""
+        found = {}
+        for choice, each in known.items():
+            if choice in self.choices:
+                samples = each.outcome.samples
+                times = np.quantile(samples, (0.5, 0.2, 0.8)).tolist() if samples else [math.inf] * 3
+                found[self.choices[choice]] = times
+        return found
 
     def why_nothing_is_known(self) -> str:
         """Why no stored result serves this call."""
@@ -152,19 +190,17 @@ def product(space: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
 
 
 def pruned(
-    configs: Sequence[Any],
-    by: Mapping[str, Any],
-    names: Sequence[str],
-    arguments: Mapping[str, Any],
-    kwargs: Mapping[str, Any],
+    configs: Sequence[Any], by: Mapping[str, Any], positional: Mapping[str, Any], named: Mapping[str, Any]
 ) -> list[Any]:
     """Prune as Triton does: by `early_config_prune`, then keep the `top_k` by `perf_model`, in their original order.
 
-    Raises ValueError if no configuration is left, TypeError for a `top_k` that is neither a share nor a count.
+    positional: the positional arguments of the call, by name. named: the others, with `grid` and `warmup`; both
+    functions get the same as from Triton. Raises ValueError if no configuration is left, TypeError for a `top_k` that
+    is neither a share nor a count.
     """
     kept = list(configs)
     if prune := by.get("early_config_prune"):
-        kept = list(prune(kept, {name: arguments[name] for name in names if name in arguments}, **kwargs))
+        kept = list(prune(kept, dict(positional), **named))
         if not kept:
             raise ValueError("early_config_prune left no configuration, and must leave one.")
     if model := by.get("perf_model"):
@@ -172,9 +208,10 @@ def pruned(
         count = int(len(configs) * top) if isinstance(top, float) and top <= 1 else top
         if not isinstance(count, int):
             raise TypeError(f"top_k must be a share of at most 1.0 or a whole number, but got {top!r}.")
-        expected = [model(**{**arguments, **each.all_kwargs()}) for each in kept]
-        best = sorted(range(len(kept)), key=lambda number: expected[number])[: max(count, 1)]
-        kept = [kept[number] for number in sorted(best)]
+        if len(kept) > count:
+            expected = [model(**positional, **named, **each.all_kwargs()) for each in kept]
+            best = sorted(range(len(kept)), key=lambda number: expected[number])[: max(count, 1)]
+            kept = [kept[number] for number in sorted(best)]
     return kept
 
 

@@ -47,14 +47,19 @@ def described(arguments: Mapping[str, Any]) -> tuple[tuple, ...]:
 def settings_of_trace(number: int, described: tuple[tuple, ...]) -> tuple[tuple[str, Any], ...]:
     """The settings that the call of the kernel with this number uses.
 
-    They are looked up outside of the trace, which would otherwise guard on everything that the look-up reads.
+    They are looked up outside of the trace, which would otherwise guard on everything that the look-up reads. Raises
+    NotImplementedError if the configuration has a hook, which a trace cannot call.
     """
     arguments = {
         name: torch.empty(more[0], dtype=more[1], device="meta") if len(more) > 1 else more[0]
         for name, *more in described
     }
     devices = [each[3] for each in described if len(each) > 2]
-    settings = _kernels[number].of_trace(arguments, devices[0] if devices else usual_device()).config.all_kwargs()
+    kernel = _kernels[number]
+    config = kernel.of_trace(arguments, devices[0] if devices else usual_device()).config
+    if config.pre_hook is not None:
+        raise NotImplementedError(f"{kernel.name}: torch.compile supports no pre_hook of a configuration: {config}.")
+    settings = config.all_kwargs()
     if settings.get("num_ctas") == 1:  # the default; torch.compile accepts no other value
         del settings["num_ctas"]
     return tuple(settings.items())

@@ -11,10 +11,13 @@ import hashlib
 import inspect
 import textwrap
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 OWN = ("triton", "torch")  # packages whose versions are in the fingerprint of a device
+JIT = ("debug", "noinline", "do_not_specialize", "do_not_specialize_on_alignment")  # options that change the kernel
 
 
 def function_of(kernel: Any) -> Callable[..., Any]:
@@ -26,38 +29,122 @@ def function_of(kernel: Any) -> Callable[..., Any]:
     return kernel
 
 
+def source(kernel: Any) -> str:
+    """The hash, sixteen hexadecimal digits; of the byte code if the source code cannot be read.
+
+    kernel: a function, or a kernel with its decorators; options of `triton.jit` and heuristics then count as well.
+    """
+    try:
+        return _source(kernel)
+    except TypeError:  # a decorator that cannot be hashed
+        return _source.__wrapped__(kernel)
+
+
 @cache
-def source(function: Callable[..., Any]) -> str:
-    """The hash, sixteen hexadecimal digits; of the byte code if the source code cannot be read."""
-    parts: list[str] = []
-    _collect(function, parts, set())
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+def _source(kernel: Any) -> str:
+    found = _Parts([], [], set())
+    found.add(kernel)
+    # What the hash did not cover in the past comes last, so that a kernel without any of it keeps its hash.
+    return hashlib.sha256("\n".join(found.code + found.more).encode()).hexdigest()[:16]
 
 
-def _collect(function: Callable[..., Any], parts: list[str], seen: set[Any]) -> None:
-    if function in seen:
-        return
-    seen.add(function)
+@dataclass
+class _Parts:
+    """code: of the functions, and their simple constants. more: everything else that changes what is computed."""
+
+    code: list[str]
+    more: list[str]
+    seen: set[Any]
+
+    def add(self, kernel: Any) -> None:
+        """A kernel with its decorators, and what it calls."""
+        function = function_of(kernel)
+        if function in self.seen:
+            return
+        self.seen.add(function)
+        self._add_decorators(kernel)
+        tree = _tree(function)
+        if tree is None:
+            self.code.append(f"{function.__qualname__} {function.__code__.co_code.hex()}")
+            return
+        self.code.append(ast.dump(tree))
+        known = {**function.__globals__, **inspect.getclosurevars(function).nonlocals}
+        for name in sorted({name for each in ast.walk(tree) if (name := _dotted(each))}):
+            self._add_value(name, _value(name, known))
+
+    def _add_value(self, name: str, value: Any) -> None:
+        if isinstance(getattr(value, "value", None), bool | int | float | str):  # a tl.constexpr
+            value = value.value
+        if isinstance(value, bool | int | float | str):
+            self.code.append(f"{name} = {value!r}")
+        elif (called := _called(value)) is not None:
+            self.add(value if function_of(value) is called else called)
+        elif text := self._described(name, value):
+            self.more.append(f"{name} = {text}")
+
+    def _described(self, name: str, value: Any) -> str:
+        """A constant that is no number or text, or another name of one of Triton's functions; empty for the rest."""
+        value = getattr(value, "value", value) if type(value).__name__ == "constexpr" else value
+        if isinstance(value, tuple | list):
+            parts = []
+            for number, each in enumerate(value):
+                if _called(each) is not None:
+                    self.add(each)
+                plain = isinstance(each, bool | int | float | str | None)
+                parts.append(repr(each) if plain else self._described(f"{name}.{number}", each))
+            return f"({', '.join(parts)})"
+        if type(value).__name__ == "dtype":
+            return str(value)
+        if inspect.isclass(value) and (value.__module__ or "").partition(".")[0] not in (*OWN, "builtins"):
+            with suppress(OSError, TypeError, SyntaxError):
+                return ast.dump(ast.parse(textwrap.dedent(inspect.getsource(value))))
+        own = getattr(value, "__name__", None)
+        is_alias = callable(value) and own and "." not in name and own != name and not inspect.ismodule(value)
+        return f"{getattr(value, '__module__', '')}.{own}" if is_alias else ""
+
+    def _add_decorators(self, kernel: Any) -> None:
+        """Options of `triton.jit` that are not the default, and the functions of `triton.heuristics`."""
+        while kernel is not None and not inspect.isfunction(kernel):
+            given = getattr(kernel, "kwargs", None) or {}  # of the interpreter's kernels
+            options = {name: getattr(kernel, name, None) or given.get(name) for name in JIT}
+            chosen = {name: value for name, value in options.items() if value}
+            if chosen:
+                self.more.append(f"jit {sorted(chosen.items())}")
+            for name, value in sorted((getattr(kernel, "values", None) or {}).items()):
+                self.more.append(f"heuristic {name} {_code(getattr(value, '__code__', None))} {_closure(value)}")
+            kernel = getattr(kernel, "fn", None)
+
+
+def _tree(function: Callable[..., Any]) -> ast.FunctionDef | None:
+    """The function without decorators and docstring; None if its source code cannot be read."""
     try:
         (tree,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
         assert isinstance(tree, ast.FunctionDef)
     except (OSError, SyntaxError, ValueError, AssertionError):
-        parts.append(f"{function.__qualname__} {function.__code__.co_code.hex()}")
-        return
+        return None
     tree.decorator_list = []
     if ast.get_docstring(tree) is not None:
         tree.body = tree.body[1:] or [ast.Pass()]
-    parts.append(ast.dump(tree))
-    known = {**function.__globals__, **inspect.getclosurevars(function).nonlocals}
-    used = {name for each in ast.walk(tree) if (name := _dotted(each))}
-    for name in sorted(used):
-        value = _value(name, known)
-        if isinstance(getattr(value, "value", None), bool | int | float | str):  # a tl.constexpr
-            value = value.value
-        if isinstance(value, bool | int | float | str):
-            parts.append(f"{name} = {value!r}")
-        elif (called := _called(value)) is not None:
-            _collect(called, parts, seen)
+    return tree
+
+
+def _code(code: Any) -> str:
+    """The byte code of a function with its constants and names."""
+    if code is None:
+        return ""
+    constants = [_code(each) if inspect.iscode(each) else repr(each) for each in code.co_consts]
+    return f"{code.co_code.hex()} {constants} {code.co_names}"
+
+
+def _closure(function: Any) -> list[str]:
+    """The plain values that a function has from around it: its closure, its defaults, and globals that it names."""
+    if not inspect.isfunction(function):
+        return []
+    found = inspect.getclosurevars(function)
+    known = {**found.nonlocals, **found.globals, "defaults": function.__defaults__}
+    return [
+        f"{name}={value!r}" for name, value in sorted(known.items()) if isinstance(value, int | float | str | tuple)
+    ]
 
 
 def _dotted(node: ast.AST) -> str | None:

@@ -1,8 +1,8 @@
 """Measures the configurations of one call of a user's Triton kernel, in this process.
 
-A kernel's arguments cannot be sent to another process. So before each check all tensors of the call are set back to
-what they were, a configuration whose output differs from the default's is wrong, and an error of the device ends the
-search.
+A kernel's arguments cannot be sent to another process. So a configuration is checked on guarded copies of them
+(`tuner.triton.output_check`), all tensors are set back to what they were after the search, and an error of the device
+ends the search. The outcome of a configuration says what was checked, and against what.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ from typing import Any, Protocol
 
 from kernels.dispatch.registry import Choice
 from tuner.measure import garbage
-from tuner.measure.measure import Call, Clock, measure, timing
+from tuner.measure.measure import LEAST_ROUNDS, Call, Clock, measure, timing
 from tuner.measure.worker import CLEARLY, RACED
 from tuner.outcome import Kind, Outcome, of_exception, poisons
 from tuner.search.bench import Bench, DeviceLost
 from tuner.search.effort import Effort
 from tuner.triton.buffers import Buffers
 from tuner.triton.case import Case, Launch
+from tuner.triton.output_check import OutputCheck
 
-TURNS = 5  # of a comparison with the user's own benchmark: fewer cannot tell two apart with confidence
+TURNS = LEAST_ROUNDS  # of a comparison with the user's own benchmark
+CHECKED = "checked"  # the first word of the message of an outcome whose output was checked
 
 
 @dataclass(frozen=True)
@@ -59,17 +61,20 @@ class Clocked:
         return few + self._measure(prepared, max(1, effort.repeats - RACED), effort)
 
     def turns(self, calls: Mapping[Choice, Prepared], effort: Effort) -> dict[Choice, tuple[float, ...]]:
-        return self._timed(calls, effort.rounds, effort.final_seconds)
+        return self._timed(calls, effort.rounds, effort.final_seconds, LEAST_ROUNDS)
 
     def _measure(self, prepared: Prepared, repeats: int, effort: Effort) -> tuple[float, ...]:
         return self._timed({Choice(""): prepared}, repeats, effort.seconds)[Choice("")]
 
-    def _timed(self, calls: Mapping[Choice, Prepared], repeats: int, seconds: float) -> dict[Choice, tuple[float, ...]]:
+    def _timed(
+        self, calls: Mapping[Choice, Prepared], repeats: int, seconds: float, least: int = 1
+    ) -> dict[Choice, tuple[float, ...]]:
         found = measure(
             {str(choice): each.call for choice, each in calls.items()},
             device=self.device,
             warmup=1,
-            repeats=repeats,
+            repeats=max(repeats, least),
+            least=least,
             budget_seconds=seconds,
             prepare={str(choice): each.prepare for choice, each in calls.items()},
             clock=self.clock,
@@ -99,8 +104,8 @@ class Injected:
 
 
 class KernelBench(Bench):
-    """The bench of one call. check: whether a configuration must write what the default writes. pre_hook: the user's,
-    which then prepares a call in place of the buffers."""
+    """The bench of one call. check: None if configurations may write different results. pre_hook: the user's, which
+    then prepares a call in place of the buffers."""
 
     def __init__(
         self,
@@ -110,13 +115,14 @@ class KernelBench(Bench):
         timer: Timer,
         effort: Effort,
         *,
-        check: bool = True,
+        check: OutputCheck | None = None,
         pre_hook: Callable[..., Any] | None = None,
     ) -> None:
         self.case, self.launch, self.buffers, self.timer, self.effort = case, launch, buffers, timer, effort
         self.check, self.pre_hook = check, pre_hook
-        self.expected: Any = None  # what the default writes, once it has run
+        self.reference: Choice | None = None  # the first choice that runs: the default, unless it fails
         self.checks: dict[Choice, Outcome | None] = {}  # what was wrong with each choice that was checked
+        self.errors: dict[Choice, Exception] = {}
         self.is_lost = False
         self.undo: Callable[[], None] = lambda: None  # undoes what `prepare` did
 
@@ -124,14 +130,16 @@ class KernelBench(Bench):
         self.undo = garbage.spare_existing()
 
     def forget(self) -> None:
-        """The buffers are as they were before the search."""
+        """The buffers are as they were before the search; those to be zeroed before a call are zero."""
         self.undo()
         if not self.is_lost:
-            self.buffers.reset()
+            if self.check is not None:
+                self.check.release()
+            self.buffers.leave()
 
     def measure(self, choice: Choice, best: float) -> Outcome:
         began = time.monotonic()
-        if failed := self._failure(choice):
+        if failed := self.failure(choice):
             return failed
         try:
             samples = self.timer.sample(self._prepared(choice), best, self.effort)
@@ -139,48 +147,77 @@ class KernelBench(Bench):
             return self._failed(choice, error)
         if not all(math.isfinite(sample) for sample in samples):
             return Outcome(Kind.CRASHED, message="its benchmark gave no time")
-        return Outcome(Kind.TIMED, samples, seconds=time.monotonic() - began)
+        return Outcome(Kind.TIMED, samples, self.note(choice), time.monotonic() - began)
 
     def compare(self, times: Mapping[Choice, float]) -> dict[Choice, Outcome]:
         """A choice that this process has checked before is not checked again: the arguments are the same."""
-        outcomes = {choice: failed for choice in times if (failed := self._failure(choice)) is not None}
+        outcomes = {choice: failed for choice in times if (failed := self.failure(choice)) is not None}
         self.buffers.reset()
         some = {choice: self._prepared(choice) for choice in times if choice not in outcomes}
-        found = self.timer.turns(some, self.effort) if some else {}
-        return outcomes | {choice: Outcome(Kind.TIMED, samples) for choice, samples in found.items()}
+        while some:
+            try:
+                found = self.timer.turns(some, self.effort)
+            except Exception as error:  # of one configuration; the others are timed again without it
+                blamed = getattr(error, "candidate", None)
+                choice = next((each for each in some if str(each) == blamed), None)
+                if choice is None:
+                    raise
+                outcomes[choice] = self._failed(choice, error)
+                del some[choice]
+            else:
+                timed = {each: Outcome(Kind.TIMED, samples, self.note(each)) for each, samples in found.items()}
+                return outcomes | timed
+        return outcomes
+
+    def note(self, choice: Choice) -> str:
+        """What was checked of a choice, and against what; empty if nothing was."""
+        if self.check is None:
+            return ""
+        what = f"{CHECKED} on {len(self.check.states)} sets of inputs: {', '.join(self.check.written) or 'no output'}"
+        return f"{what}, {'the reference' if choice == self.reference else f'against {self.reference}'}"
+
+    def failure(self, choice: Choice) -> Outcome | None:
+        """None if `choice` writes what the reference writes."""
+        if self.check is not None and self.reference is None and not self._has_failed_before(self.case.default):
+            self._check_once(self.case.default)  # the reference, even if its time is known
+        self._check_once(choice)
+        return self.checks[choice]
+
+    def _has_failed_before(self, choice: Choice) -> bool:
+        """Whether it failed in an earlier search, perhaps so that the device was lost."""
+        known = self.case.cache.known(self.case.problem).get(choice)
+        return known is not None and known.milliseconds is None and not known.may_be_tried_again
+
+    def _check_once(self, choice: Choice) -> None:
+        if choice not in self.checks:
+            self.checks[choice] = self._checked(choice)
+
+    def _checked(self, choice: Choice) -> Outcome | None:
+        """Run `choice` on the original arguments."""
+        config = self.case.choices[choice]
+        try:
+            if self.check is None:
+                self.buffers.reset()
+                prepared = self._prepared(choice)
+                prepared.prepare()
+                prepared.call()
+                return None
+            if self.reference is not None:
+                reason = self.check.differs(config)
+            elif (reason := self.check.refer_to(config)) is None:
+                self.reference = choice
+        except Exception as error:
+            return self._failed(choice, error)
+        return Outcome(Kind.WRONG, message=reason) if reason else None
 
     def _prepared(self, choice: Choice) -> Prepared:
         config = self.case.choices[choice]
         ready = self.pre_hook or self.buffers
         return Prepared(partial(self.launch.run, config), partial(self.launch.prepare, config, ready))
 
-    def _failure(self, choice: Choice) -> Outcome | None:
-        """None if `choice` writes what the default writes."""
-        default = self.case.default
-        if self.check and default not in self.checks:
-            self.checks[default] = self._checked(default)  # its output is needed, even if its time is known
-        if choice not in self.checks:
-            self.checks[choice] = self._checked(choice)
-        return self.checks[choice]
-
-    def _checked(self, choice: Choice) -> Outcome | None:
-        """Run `choice` once on the original arguments."""
-        try:
-            self.buffers.reset()
-            prepared = self._prepared(choice)
-            prepared.prepare()
-            prepared.call()
-            if not self.check or not self.buffers.whole:
-                return None
-            if choice == self.case.default:
-                self.expected = self.buffers.written()
-            reason = None if self.expected is None else self.buffers.difference(self.expected)
-        except Exception as error:
-            return self._failed(choice, error)
-        return Outcome(Kind.WRONG, message=reason) if reason else None
-
     def _failed(self, choice: Choice, error: Exception) -> Outcome:
         outcome = of_exception(error)
+        self.errors[choice] = error
         if poisons(error):
             self.is_lost = True
             raise DeviceLost(choice, outcome, error) from error

@@ -6,6 +6,7 @@ called. A key that Triton has cached, in this process or on disk, is recorded wh
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -38,19 +39,13 @@ class Listener:
     """Writes rows into `backend`; `recorded` counts them."""
 
     def __init__(self, backend: Backend) -> None:
-        self.backend, self.recorded = backend, 0
-        self._undo: list[Callable[[], None]] = []
+        self.backend, self.recorded, self.has_warned = backend, 0, False
 
     def open(self) -> Listener:
-        from triton import knobs
-        from triton.runtime.autotuner import Autotuner
-
-        if hasattr(knobs.autotuning, "listener"):
-            before = knobs.autotuning.listener
-            knobs.autotuning.listener = _both(before, self)
-            self._undo.append(lambda: setattr(knobs.autotuning, "listener", before))
-        else:
-            self._watch(Autotuner)
+        """Record until `close`."""
+        _listening.append(self)
+        if len(_listening) == 1:
+            _install()
         return self
 
     def __enter__(self) -> Listener:
@@ -60,9 +55,11 @@ class Listener:
         self.close()
 
     def close(self) -> None:
-        """Stop recording."""
-        while self._undo:
-            self._undo.pop()()
+        """Stop recording. Several listeners may be closed in any order."""
+        if self in _listening:
+            _listening.remove(self)
+            if not _listening:
+                _undo.pop()()
 
     def __call__(
         self,
@@ -79,54 +76,80 @@ class Listener:
         """Record a decision of an autotuner, as Triton reports it; names: of the first values of `key`."""
         where = device or (f"cuda:{torch.cuda.current_device()}" if torch.cuda.is_available() else "cpu")
         here, function = fingerprint(where), function_of(fn)
-        name, text = f"{function.__module__}.{function.__qualname__}", source(function)
+        name, text = f"{function.__module__}.{function.__qualname__}", source(fn)
         problem = _problem(name, torch.device(where).type, key, names, interpreted(fn))
         about = name, problems.text(problem, None), problem.dtype
         rows = [
             row(*about, choice_of(values(config)), text, _outcome(times)) for config, times in configs_timings.items()
         ]
-        if cache_hit:
-            known = [_identity(each) for each in self.backend.rows(name) if each.device == here.key]
-            rows = [each for each in rows if _identity(each) not in known]
-        if rows:
-            self.backend.add(here, rows)
-            self.recorded += len(rows)
-
-    def _watch(self, autotuner: Any) -> None:
-        """Wrap `run` of the autotuner, and record the timings that are new after a call."""
-        run = autotuner.run
-
-        def watched(tuner: Any, *args: Any, **kwargs: Any) -> Any:
-            timings, seconds = getattr(tuner, "configs_timings", None), getattr(tuner, "bench_time", None)
-            keys = set(tuner.cache)
-            result = run(tuner, *args, **kwargs)
-            found = getattr(tuner, "configs_timings", None)
-            new = [key for key in tuner.cache if key not in keys]
-            if found is not None and found is not timings and new:
-                measured = getattr(tuner, "bench_time", None) != seconds
-                self(
-                    fn=tuner.fn,
-                    key=new[-1],
-                    best_config=tuner.best_config,
-                    configs_timings=found,
-                    duration=tuner.bench_time if measured else None,
-                    cache_hit=not measured,
-                    names=tuner.keys,
-                    device=_device((*args, *kwargs.values())),
-                )
-            return result
-
-        autotuner.run = watched
-        self._undo.append(lambda: setattr(autotuner, "run", run))
+        try:
+            if cache_hit:
+                known = [_identity(each) for each in self.backend.rows(name) if each.device == here.key]
+                rows = [each for each in rows if _identity(each) not in known]
+            if rows:
+                self.backend.add(here, rows)
+                self.recorded += len(rows)
+        except Exception as error:  # the user's kernel has run, and must not fail because of its record
+            if not self.has_warned:
+                self.has_warned = True
+                message = f"tuner.listen records nothing: what it records cannot be written: {error}"
+                warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
-def _both(before: Callable[..., None] | None, new: Callable[..., None]) -> Callable[..., None]:
-    def call(**arguments: Any) -> None:
+_listening: list[Listener] = []
+_undo: list[Callable[[], None]] = []
+
+
+def _install() -> None:
+    """Make Triton call all listeners that are open."""
+    from triton import knobs
+    from triton.runtime.autotuner import Autotuner
+
+    if not hasattr(knobs.autotuning, "listener"):
+        _watch(Autotuner)
+        return
+    before = knobs.autotuning.listener
+
+    def told(**arguments: Any) -> None:
         if before is not None:
             before(**arguments)
-        new(**arguments)
+        _tell(**arguments)
 
-    return call
+    knobs.autotuning.listener = told
+    _undo.append(lambda: setattr(knobs.autotuning, "listener", before))
+
+
+def _tell(**arguments: Any) -> None:
+    for each in list(_listening):
+        each(**arguments)
+
+
+def _watch(autotuner: Any) -> None:
+    """Wrap `run` of the autotuner, and tell the timings that are new after a call."""
+    run = autotuner.run
+
+    def watched(tuner: Any, *args: Any, **kwargs: Any) -> Any:
+        timings, seconds = getattr(tuner, "configs_timings", None), getattr(tuner, "bench_time", None)
+        keys = set(tuner.cache)
+        result = run(tuner, *args, **kwargs)
+        found = getattr(tuner, "configs_timings", None)
+        new = [key for key in tuner.cache if key not in keys]
+        if found is not None and found is not timings and new:
+            measured = getattr(tuner, "bench_time", None) != seconds
+            _tell(
+                fn=tuner.fn,
+                key=new[-1],
+                best_config=tuner.best_config,
+                configs_timings=found,
+                duration=tuner.bench_time if measured else None,
+                cache_hit=not measured,
+                names=tuner.keys,
+                device=_device((*args, *kwargs.values())),
+            )
+        return result
+
+    autotuner.run = watched
+    _undo.append(lambda: setattr(autotuner, "run", run))
 
 
 def _problem(name: str, kind: str, key: Sequence[Any], names: Sequence[str], interpreted: bool) -> Problem:

@@ -40,7 +40,7 @@ def hashed(tmp_path, text):
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return source(function_of(module.kernel))
+    return source(module.kernel)
 
 
 @pytest.mark.parametrize("change", SAME, ids=str)
@@ -51,6 +51,61 @@ def test_what_computes_the_same_has_the_same_hash(tmp_path, change):
 @pytest.mark.parametrize("change", OTHERS, ids=str)
 def test_what_computes_something_else_has_another(tmp_path, change):
     assert hashed(tmp_path, TEXT) != hashed(tmp_path, TEXT.replace(*change))
+
+
+MORE = """import torch
+import triton
+from triton import language as tl
+from triton.language import exp2 as power
+DTYPE = tl.constexpr(tl.float32)
+SHAPE = (16, tl.float32)
+
+@triton.jit
+def one(x):
+    return x + 1
+
+@triton.jit
+def two(x):
+    return x + 2
+
+STEPS = (one,)
+called = one
+
+class Mode:
+    FAST = 1
+
+@triton.heuristics({"EVEN": lambda args: args["size"] % 8 == 0})
+@triton.jit(do_not_specialize=["size"])
+def kernel(x_ptr, size, BLOCK: tl.constexpr, EVEN: tl.constexpr):
+    x = tl.load(x_ptr + tl.arange(0, BLOCK)).to(DTYPE)
+    tl.store(x_ptr + tl.arange(0, BLOCK), called(STEPS[0](power(x))) + SHAPE[0] + Mode.FAST)
+"""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("tl.constexpr(tl.float32)", "tl.constexpr(tl.float16)"),
+        ("(16, tl.float32)", "(32, tl.float32)"),
+        ("(16, tl.float32)", "(16, tl.float16)"),
+        ("(one,)", "(two,)"),
+        ("called = one", "called = two"),
+        ("import exp2 as power", "import exp as power"),
+        ("% 8", "% 16"),
+        ('do_not_specialize=["size"]', 'do_not_specialize=["x_ptr"]'),
+        ("(do_not_specialize=", "(noinline=True, do_not_specialize="),
+        ("FAST = 1", "FAST = 2"),
+    ],
+    ids=str,
+)
+def test_dtypes_tuples_aliases_heuristics_and_options_count(tmp_path, change):
+    assert change[0] in MORE
+    assert hashed(tmp_path, MORE) != hashed(tmp_path, MORE.replace(*change))
+    assert hashed(tmp_path, MORE) == hashed(tmp_path, MORE.replace("import torch\n", ""))
+
+
+def test_a_kernel_of_functions_and_numbers_keeps_the_hash_of_former_releases(tmp_path):
+    assert hashed(tmp_path, TEXT) == "2b51e01b5ad25848"
 
 
 def test_what_is_no_kernel_is_refused():

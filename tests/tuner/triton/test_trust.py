@@ -1,0 +1,330 @@
+"""A kernel is never disabled, never serves what was not checked, and blames a configuration only for its own faults."""
+
+import gc
+import threading
+import warnings
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+
+import tuner
+from tuner.search.backends import Folder, StoreFailed
+from tuner.triton import alone, buffers
+from tuner.triton.compile_trace import settings_of_trace
+
+triton = pytest.importorskip("triton")
+
+from scaled_kernel import ARGUMENTS, Pretended, allowed, call, grid, scale, tuned  # noqa: E402, F401
+
+
+def test_what_was_checked_and_against_what_is_stored(tmp_path):
+    kernel = tuned(tmp_path)
+    call(kernel)
+
+    rows = Folder(tmp_path / "kernels").rows(kernel.name)
+    assert {row.message.split(":")[0] for row in rows} == {"checked on 2 sets of inputs"}
+    assert any("y_ptr, against triton BLOCK=16" in row.message for row in rows)
+
+
+def test_a_stored_winner_that_was_never_checked_is_checked_before_it_serves(tmp_path):
+    configs = [{"BLOCK": 64}, {"BLOCK": 32, "FAULT": "wrong"}, {"BLOCK": 16}]
+    unchecked = tuned(tmp_path, configs=configs, check=False)
+    unchecked[grid](torch.ones(16), torch.ones(16), 16, 1.5)
+    assert unchecked.best_config.kwargs["BLOCK"] == 32
+
+    checked = tuned(tmp_path, configs=configs)
+    call(checked)
+
+    assert checked.best_config.kwargs == {"BLOCK": 64}
+    again = tuned(tmp_path, configs=configs)
+    call(again)
+    assert again.best_config.kwargs == {"BLOCK": 64}
+
+
+def test_a_default_that_fails_does_not_end_the_checks(tmp_path):
+    configs = [{"BLOCK": 48}, {"BLOCK": 64}, {"BLOCK": 32, "FAULT": "wrong"}, {"BLOCK": 16}]
+    kernel = tuned(tmp_path, configs=configs)
+
+    call(kernel)
+
+    assert kernel.best_config.kwargs == {"BLOCK": 64}, "16 is slower, 32 writes something else"
+
+
+def test_without_memory_for_a_check_the_default_serves_with_one_warning(tmp_path, monkeypatch):
+    monkeypatch.setattr(buffers, "available", lambda device: 0)
+    clock = Pretended()
+    kernel = tuned(tmp_path, clock=clock)
+
+    with pytest.warns(RuntimeWarning, match="first configuration serves: no configuration can be checked") as said:
+        call(kernel)
+        call(kernel)
+        call(kernel, size=17)
+
+    assert not clock.calls and len(said) == 1
+
+
+def test_the_users_own_hook_does_not_switch_the_check_off(tmp_path):
+    configs = [{"BLOCK": 64}, {"BLOCK": 32, "FAULT": "wrong"}]
+    kernel = tuned(tmp_path, configs=configs, pre_hook=lambda args, reset_only=False: None)
+
+    call(kernel)
+
+    assert kernel.best_config.kwargs == {"BLOCK": 64}
+
+
+def test_torch_compile_refuses_a_configuration_with_a_hook(tmp_path):
+    kernel = tuned(tmp_path, configs=[triton.Config({"BLOCK": 16}, pre_hook=lambda arguments: None)])
+
+    with pytest.raises(NotImplementedError, match="pre_hook"):
+        settings_of_trace(kernel._number, (("size", 16),))
+
+
+def test_an_error_of_the_grid_is_raised_and_disables_nothing(tmp_path):
+    kernel = tuned(tmp_path)
+    with pytest.raises(KeyError, match="BLOK"):
+        kernel[lambda meta: (triton.cdiv(meta["size"], meta["BLOK"]),)](*ARGUMENTS)
+    assert not (tmp_path / "kernels").exists(), "no configuration is to blame"
+
+    call(kernel)
+
+    assert kernel.best_config.kwargs == {"BLOCK": 32}
+
+
+def test_a_grid_that_fails_for_some_configurations_is_tried_again(tmp_path):
+    def broken(meta):
+        if meta["BLOCK"] == 32:
+            raise ValueError("a mistake")
+        return grid(meta)
+
+    x, y = torch.arange(16.0), torch.zeros(16)
+    first = tuned(tmp_path)
+    first[broken](x, y, 16, 1.5)
+    (decision,) = first.decisions.values()
+    assert decision.failures == {"call": 1}
+
+    second = tuned(tmp_path, space={"BLOCK": [16, 32, 64]})
+    call(second)
+    assert second.best_config.kwargs == {"BLOCK": 32}
+
+
+def test_a_missing_argument_is_the_callers_error(tmp_path):
+    kernel = tuned(tmp_path)
+
+    with pytest.raises(TypeError, match=r"scale\(\) lacks the argument 'factor'"):
+        kernel[grid](torch.zeros(16), torch.zeros(16), 16)
+    with pytest.raises(ValueError, match="BLOCK is given in the call"):
+        kernel[grid](torch.zeros(16), torch.zeros(16), 16, 1.5, BLOCK=16)
+    assert not (tmp_path / "kernels").exists()
+
+
+def test_a_call_in_which_nothing_ran_is_measured_again(tmp_path):
+    broken = [triton.Config({"BLOCK": 16}, pre_hook=lambda arguments: 1 / 0), {"BLOCK": 48}]
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="The first one: ZeroDivisionError") as told:
+            call(tuned(tmp_path, configs=broken))
+        assert isinstance(told.value.__cause__, ZeroDivisionError), "it was tried again"
+
+
+def test_what_is_forgotten_is_measured_again(tmp_path):
+    kernel = tuned(tmp_path)
+    call(kernel)
+    call(kernel, size=12)
+
+    kernel.forget(*ARGUMENTS)
+    clock = Pretended()
+    again = tuned(tmp_path, clock=clock)
+    call(again, size=12)
+    assert not clock.calls
+    call(again)
+    assert clock.calls
+    kernel.forget()
+    clock.calls.clear()
+    call(tuned(tmp_path, clock=clock), size=12)
+    assert clock.calls
+
+
+class Broken:
+    """A back end that cannot be read, or cannot be written."""
+
+    def __init__(self, reads):
+        self.reads = reads
+
+    def rows(self, operation):
+        if not self.reads:
+            raise OSError("database is locked")
+        return []
+
+    def add(self, device, rows):
+        raise PermissionError("read-only file system")
+
+    def devices(self):
+        return {}
+
+
+@pytest.mark.parametrize("reads", [True, False], ids=["read-only", "locked"])
+def test_a_store_that_fails_never_makes_a_call_fail(tmp_path, monkeypatch, reads):
+    kernel = tuned(tmp_path)
+    monkeypatch.setattr(kernel.options.backend, "backend", Broken(reads))
+
+    with pytest.warns(RuntimeWarning, match="the stored results cannot be") as said:
+        call(kernel)
+        call(kernel)
+        call(kernel, size=12)
+
+    assert len(said) == 1 and kernel.best_config.kwargs == {"BLOCK": 16}
+    with pytest.raises(StoreFailed):
+        kernel.options.backend.add(None, [])
+
+
+def test_a_listener_whose_store_fails_warns_once(tmp_path):
+    listener = tuner.listen(tmp_path / "listened")
+    listener.backend = Broken(True)
+    try:
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            for _ in range(2):
+                listener(
+                    fn=scale,
+                    key=(16, "torch.float32"),
+                    best_config=None,
+                    configs_timings={triton.Config({"BLOCK": 16}): [1.0, 1.0, 1.0]},
+                    duration=None,
+                    cache_hit=False,
+                )
+    finally:
+        listener.close()
+    assert len([each for each in said if "cannot be written" in str(each.message)]) == 1
+
+
+def test_listeners_close_in_any_order(tmp_path):
+    from triton import knobs
+    from triton.runtime.autotuner import Autotuner
+
+    before = getattr(knobs.autotuning, "listener", None), Autotuner.run
+    one, two = tuner.listen(tmp_path / "one"), tuner.listen(tmp_path / "two")
+    one.close()
+    assert (getattr(knobs.autotuning, "listener", None), Autotuner.run) != before, "the other one still listens"
+    two.close()
+    assert (getattr(knobs.autotuning, "listener", None), Autotuner.run) == before
+
+
+def test_a_decision_takes_seven_rounds_even_for_slow_kernels(tmp_path):
+    class Slow(Pretended):
+        def now(self):
+            return 100.0 * len(self.calls)
+
+    kernel = tuned(tmp_path, clock=Slow({16: 30.0, 32: 15.0, 64: 40.0, 128: 50.0}))
+
+    call(kernel)
+
+    assert kernel.best_config.kwargs == {"BLOCK": 32}
+    (decision,) = kernel.decisions.values()
+    assert decision.gain.coverage > 0.98
+
+
+def test_four_threads_tune_once(tmp_path):
+    clock = Pretended()
+    kernel = tuned(tmp_path, clock=clock, cache_results=False)
+    threads = [threading.Thread(target=call, args=(kernel,)) for _ in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+
+    assert len(kernel.decisions) == 1 and clock.calls.count(128) <= 8
+
+
+def test_a_process_waits_for_the_one_that_tunes(tmp_path, monkeypatch):
+    first = tuned(tmp_path)
+    kernel = tuned(tmp_path, clock=Pretended({}))
+    real = alone.alone
+
+    @contextmanager
+    def waits(what):
+        call(first)  # another process tunes meanwhile
+        with real(f"{what}, another"):
+            yield True
+
+    monkeypatch.setattr("tuner.triton.tuned_kernel.alone", Once(waits, real))
+    call(kernel)
+    assert kernel.best_config.kwargs == {"BLOCK": 32}
+
+
+class Once:
+    """The first call goes to one function, the others to another."""
+
+    def __init__(self, first, others):
+        self.first, self.others = first, others
+
+    def __call__(self, what):
+        now, self.first = self.first, self.others
+        return now(what)
+
+
+def test_only_one_process_is_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(alone, "_file", lambda what: Path(tmp_path / "lock"))
+    with alone.alone("it") as waited:
+        assert waited is False
+        with alone.alone("it", longest=0.0) as second:
+            assert second is None, "it gave up waiting"
+    with alone.alone("it") as waited:
+        assert waited is False
+
+
+def test_the_winner_of_another_key_is_tried_right_after_the_default(tmp_path):
+    call(tuned(tmp_path))
+    clock = Pretended()
+    kernel = tuned(tmp_path, space={"BLOCK": [128, 64, 16, 32]}, clock=clock)
+
+    call(kernel, size=12)
+
+    assert list(dict.fromkeys(clock.calls))[:2] == [128, 32]
+
+
+def test_timings_and_seconds_are_kept_as_triton_keeps_them(tmp_path):
+    kernel = tuned(tmp_path, configs=[{"BLOCK": 16}, {"BLOCK": 48}])
+
+    call(kernel)
+
+    fast, failed = (kernel.configs_timings[each] for each in kernel.configs)
+    assert len(fast) == 3 and fast[1] <= fast[0] <= fast[2] and failed == [float("inf")] * 3
+    assert kernel.bench_time > 0
+
+
+def test_pruning_functions_receive_what_triton_passes(tmp_path):
+    seen = []
+
+    def early(configs, named, **kwargs):
+        seen.append((set(named), set(kwargs)))
+        return configs
+
+    def model(x_ptr, y_ptr, size, factor, grid, warmup, BLOCK, num_warps, **more):
+        return BLOCK
+
+    kernel = tuned(
+        tmp_path,
+        configs=[{"BLOCK": 16}, {"BLOCK": 32}],
+        prune_configs_by={"early_config_prune": early, "perf_model": model, "top_k": 1},
+    )
+    kernel[grid](torch.ones(16), torch.ones(16), 16, factor=1.5)
+
+    assert seen[0] == ({"x_ptr", "y_ptr", "size"}, {"factor", "grid", "warmup"})
+    assert kernel.best_config.kwargs == {"BLOCK": 16}
+
+
+def test_warm_tunes_without_launching(tmp_path):
+    kernel = tuned(tmp_path)
+    y = torch.full((16,), -1.0)
+
+    served = kernel.warm(torch.ones(16), y, 16, 1.5, grid=grid)
+
+    assert bool((y == -1).all()) and served.config.kwargs == {"BLOCK": 32}
+    assert str(served).startswith("BLOCK: 32, num_warps: 4")
+
+
+def test_garbage_collection_is_as_it_was(tmp_path):
+    before = gc.get_threshold(), gc.isenabled(), gc.get_freeze_count()
+    call(tuned(tmp_path))
+    assert (gc.get_threshold(), gc.isenabled(), gc.get_freeze_count()) == before

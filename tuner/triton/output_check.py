@@ -1,0 +1,212 @@
+"""The correctness check of a user's kernel: a configuration must write what the reference configuration writes.
+
+It runs on copies of the arguments, so that nothing of the user's is touched. Around each copy there are guard zones: a
+write into them is an error, and what is read from them is NaN. Each configuration is checked on two sets of inputs: the
+user's own, and a set in which whatever the reference writes holds random numbers before, so that an output that is left
+out differs. If the user's numbers are constant, as in a trial run on zeros, all of them are random in the second set.
+Whole numbers are never changed, because a kernel may use them as addresses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tuner.measure.tolerance import difference, equal
+from tuner.triton.buffers import Buffers, CannotCheck, copied, flat, has_room, storages
+from tuner.triton.case import Launch
+from tuner.triton.holders import UnknownMemory, replaced, tensors
+
+GUARD = 2**16  # bytes of each guard zone; a multiple of what allocators align to
+TERMS = 4096  # of the sums of a kernel, which are not known
+SLACK = 2.0  # on the error model: the reference is rounded too
+REPEATS = 3  # runs of a kernel that declares itself deterministic
+
+
+class OutputCheck:
+    """The check of one call. deterministic: repeated runs must agree in every bit. Raises CannotCheck if the arguments
+    cannot be copied or point to memory that cannot be found."""
+
+    def __init__(
+        self,
+        launch: Launch,
+        zero: Sequence[str] = (),
+        restore: Sequence[str] = (),
+        *,
+        deterministic: bool = False,
+        seed: int = 0,
+        pre_hook: Callable[..., Any] | None = None,
+    ) -> None:
+        try:
+            self.launch, self.guards = _guarded(launch)
+            own = storages(launch.arguments)
+        except (UnknownMemory, MemoryError, RuntimeError) as error:
+            raise CannotCheck(str(error) or "memory is short") from error
+        self.live = {name: self.guards[name][1] if name in self.guards else each for name, each in own.items()}
+        self.before = copied(self.live)
+        buffers = Buffers(self.launch.arguments, zero, restore, whole=False)
+        self.ready = pre_hook or buffers
+        self.deterministic, self.seed = deterministic, seed
+        self.states: list[dict[str, Tensor]] = [self.before]  # contents of the storages before a run
+        self.expected: list[dict[str, Tensor]] = []  # what the reference writes from each state
+        self.reference: Any = None
+
+    def refer_to(self, config: Any) -> str | None:
+        """Run the reference; later configurations are compared with it. Returns what is wrong with it, None if nothing.
+
+        Raises what the configuration raises.
+        """
+        self._run(config, self.states[0])
+        self.expected = [self._written(self.states[0])]
+        self.reference = config
+        if reason := self._outside():
+            return reason
+        random = self._random_state()
+        if random:
+            self.states = [self.before, self.before | random]
+            self._run(config, self.states[1])
+            self.expected.append(self._written(self.states[1]))
+        return self._repeated(config)
+
+    def differs(self, config: Any) -> str | None:
+        """How `config` differs from the reference; None if it does not. Raises what the configuration raises."""
+        for state, expected in zip(self.states, self.expected, strict=True):
+            random = _random_states(self.live)
+            self._run(config, state)
+            if reason := self._outside() or self._compared(state, expected):
+                return reason
+            if any(not torch.equal(*each) for each in zip(random, _random_states(self.live), strict=True)):
+                return "it changed the state of torch's random numbers"
+        return self._repeated(config)
+
+    @property
+    def written(self) -> list[str]:
+        """The names of the storages that the reference writes."""
+        return sorted({name for expected in self.expected for name in expected})
+
+    def release(self) -> None:
+        """Restore what has no guarded copy."""
+        for name, tensor in self.live.items():
+            if name not in self.guards:
+                tensor.copy_(self.before[name])
+
+    def _run(self, config: Any, state: Mapping[str, Tensor]) -> None:
+        for name, tensor in self.live.items():
+            tensor.copy_(state[name])
+        for whole, content in self.guards.values():
+            _poison(whole, content)
+        self.launch.prepare(config, self.ready)
+        self.launch.run(config)
+
+    def _written(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Copies of the storages that differ from `state`."""
+        return copied({name: each for name, each in self.live.items() if not equal(each, state[name])})
+
+    def _outside(self) -> str | None:
+        """Which guard zone was written; None if none was."""
+        for name, (whole, content) in self.guards.items():
+            fresh = torch.empty_like(whole[:GUARD])
+            _fill(fresh, content.dtype)
+            if not (equal(whole[:GUARD], fresh) and equal(whole[-GUARD:], fresh)):
+                return f"it writes outside of {name}"
+        return None
+
+    def _compared(self, state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> str | None:
+        for name, found in self.live.items():
+            wanted = expected.get(name, state[name])
+            if equal(found, wanted):
+                continue
+            if not found.is_floating_point():
+                count = int((found != wanted.to(found.device)).sum())
+                reason: str | None = f"differs at {count} of {wanted.numel()} places"
+            else:
+                reason = difference(
+                    found, wanted, found.dtype, length=TERMS, slack=SLACK, before=state[name] if expected else None
+                )
+            if reason:
+                return f"{name} {reason}, compared with what the first configuration gives"
+        return None
+
+    def _repeated(self, config: Any) -> str | None:
+        """Whether more runs from the last state differ in any bit, for a kernel that declares that they do not."""
+        if not self.deterministic:
+            return None
+        first = copied(self.live)
+        for _ in range(REPEATS - 1):
+            self._run(config, self.states[-1])
+            if name := next((name for name, each in self.live.items() if not equal(each, first[name])), None):
+                return f"{name} differs between two runs, but the kernel is declared deterministic"
+        return None
+
+    def _random_state(self) -> dict[str, Tensor]:
+        """Random contents for the storages of numbers that the reference writes; for all of them if all are constant,
+        or if it writes nothing that can be seen."""
+        numbers = {name: each for name, each in self.before.items() if each.is_floating_point() and each.numel()}
+        varied = any(not bool((each == each[0]).all()) for each in numbers.values())
+        some = [name for name in numbers if not varied or not self.expected[0] or name in self.expected[0]]
+        generator = torch.Generator().manual_seed(self.seed)
+        made = {}
+        for name in some:
+            noise = torch.empty(numbers[name].shape, dtype=torch.float32).normal_(generator=generator)
+            made[name] = noise.to(numbers[name].dtype).to(numbers[name].device)
+        return made
+
+
+def _guarded(launch: Launch) -> tuple[Launch, dict[str, tuple[Tensor, Tensor]]]:
+    """The same launch on copies of its tensors, and each copy by name: all of its bytes, and the part between the guard
+    zones. A storage keeps its place if it has no room for a copy, or if an argument cannot hold another tensor."""
+    fixed, sizes = set(), dict[int, tuple[str, Tensor]]()
+    for name, tensor, replaceable in tensors(launch.arguments):
+        place = tensor.untyped_storage().data_ptr()
+        sizes.setdefault(place, (name, tensor))
+        fixed |= set() if replaceable else {place}
+    guards: dict[str, tuple[Tensor, Tensor]] = {}
+    made: dict[int, Tensor] = {}
+    for place, (name, tensor) in sizes.items():
+        size = tensor.untyped_storage().nbytes()
+        if not size or place in fixed or not has_room(tensor.device, 4 * (size + 2 * GUARD)):
+            continue
+        whole = torch.empty(size + 2 * GUARD, dtype=torch.uint8, device=tensor.device)
+        content = flat(tensor)
+        inside = whole[GUARD : GUARD + size].view(content.dtype)
+        inside.copy_(content)
+        guards[name], made[place] = (whole, inside), whole
+
+    def new(tensor: Tensor) -> Tensor:
+        whole = made.get(tensor.untyped_storage().data_ptr())
+        if whole is None:
+            return tensor
+        start = tensor.storage_offset() + GUARD // tensor.element_size()
+        empty = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+        return empty.set_(whole.untyped_storage(), start, tensor.shape, tensor.stride())
+
+    arguments = {name: replaced(value, new) for name, value in launch.arguments.items()}
+    names = list(launch.kernel.arg_names)[: len(launch.args)]
+    args = tuple(arguments[name] for name in names)
+    kwargs = {name: arguments[name] for name in launch.kwargs}
+    return replace(launch, args=args, kwargs=kwargs, arguments=arguments), guards
+
+
+def _poison(whole: Tensor, content: Tensor) -> None:
+    for zone in (whole[:GUARD], whole[-GUARD:]):
+        _fill(zone, content.dtype)
+
+
+def _fill(zone: Tensor, dtype: torch.dtype) -> None:
+    """NaN for numbers; 1 for whole numbers, because a larger one may be used as an address."""
+    if dtype.is_floating_point and dtype.itemsize > 1:
+        zone.view(dtype).fill_(torch.nan)
+    elif dtype.is_floating_point:
+        zone.fill_(0x7F)  # NaN in the 8-bit types that PyTorch has
+    else:
+        zone.view(dtype).fill_(1)
+
+
+def _random_states(live: Mapping[str, Tensor]) -> list[Tensor]:
+    """The states of the generators of random numbers of the devices in use."""
+    devices = {each.device for each in live.values() if each.is_cuda}
+    return [torch.get_rng_state(), *(torch.cuda.get_rng_state(each) for each in sorted(devices, key=str))]
