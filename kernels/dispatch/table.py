@@ -1,10 +1,14 @@
 """A table of tuned problems and its file: which choice serves a problem, and why.
 
 The lookup tries in this order: the same problem; a bucket; the nearest tuned problem; the default of the operation. A
-bucket is a choice that serves a set of problems within a stated loss. It is used if the problem is between them, or if
-no size differs from one of them by a factor of more than `BOUND`. The nearest problem must be within the same bound.
-Operation, dtype and flags must be equal. An implementation that is compiled for each shape serves only shapes that were
-tuned.
+bucket is a choice that serves a set of problems within a stated loss. It is used if its problems and the new one differ
+in no size by a factor of more than `BOUND`. The nearest problem must be within the same bound. Operation, dtype and
+flags must be equal. An implementation that is compiled for each shape serves only shapes that were tuned. A problem
+that was tuned gets its own choice or the default.
+
+Each entry says where it was measured: the fingerprint of the device with its driver, torch and Triton, and on a CPU the
+number of threads. An entry that was measured elsewhere does not serve until `nas tune verify` has checked it here; then
+it counts as near.
 """
 
 from __future__ import annotations
@@ -12,12 +16,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kernels.dispatch import limits
+from kernels.dispatch.device import Device
 from kernels.dispatch.registry import Choice, Operation, Problem
 from kernels.dispatch.sources import valid
 
@@ -25,6 +30,18 @@ BOUND = 2.0  # the largest factor between a size and that of the tuned problem
 MISSES = ("default", "error")
 _ROW = dict.fromkeys(("operation", "device", "dtype", "implementation", "source"), limits.text)
 _ROW |= dict.fromkeys(("flags", "configuration"), limits.scalars)
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where something was measured. device: the key of the fingerprint. threads: of torch on a CPU; None if unknown."""
+
+    device: str
+    threads: int | None = None
+
+    def is_same(self, other: Where) -> bool:
+        """Whether both are the same place; an unknown number of threads equals any."""
+        return self.device == other.device and (None in (self.threads, other.threads) or self.threads == other.threads)
 
 
 @dataclass(frozen=True)
@@ -49,6 +66,8 @@ class Entry:
     choice: Choice
     milliseconds: float
     source: str  # the hash of the implementation's code when it was measured
+    where: Where | None = None  # None for an entry that this process made
+    checked: bool = False  # measured elsewhere, and found correct and not slower than the default here
 
 
 @dataclass(frozen=True)
@@ -62,18 +81,15 @@ class Bucket:
     problems: tuple[Problem, ...]
     loss: float
     source: str = ""
+    where: Where | None = None
 
     def near(self, problem: Problem) -> tuple[float, Problem]:
         """(distance to the nearest problem of the bucket, that problem)."""
         return min(((distance(each, problem), each) for each in self.problems), key=lambda pair: pair[0])
 
-    def surrounds(self, problem: Problem) -> bool:
-        """Whether each size of `problem` is between two sizes of the bucket's problems."""
-        columns = zip(*(each.sizes for each in self.problems), strict=True)
-        pairs = (
-            (asked, [value for _, value in column]) for (_, asked), column in zip(problem.sizes, columns, strict=True)
-        )
-        return all(min(values) <= asked <= max(values) for asked, values in pairs)
+    def reaches(self, problem: Problem) -> bool:
+        """Whether neither the bucket's problems nor `problem` differ in a size by more than the bound."""
+        return span((*self.problems, problem)) <= BOUND
 
 
 class LockedMiss(LookupError):
@@ -93,28 +109,54 @@ class Table:
         origin: str = "",
         locked: bool = False,
         buckets: Iterable[Bucket] = (),
+        here: Where | None = None,
+        about: Mapping[str, Any] | None = None,
     ) -> None:
         if miss not in MISSES:
             raise ValueError(f"miss must be one of {', '.join(MISSES)}, but got {miss!r}.")
-        self.entries = {entry.problem: entry for entry in entries}
         self.miss, self.origin, self.locked = miss, origin, locked
+        self.here, self.about = here, about or {}
+        self.all = list(entries)  # several entries of a problem were measured at different places
+        self.entries: dict[Problem, Entry] = {}
+        for entry in self.all:
+            if entry.problem not in self.entries or self.is_here(entry):
+                self.entries[entry.problem] = entry
         self._alike: dict[tuple, list[Entry]] = {}
         for entry in self.entries.values():
-            self._alike.setdefault(kind(entry.problem), []).append(entry)
+            if self.is_here(entry):
+                self._alike.setdefault(kind(entry.problem), []).append(entry)
         self.buckets = [bucket for bucket in buckets if bucket.problems]
         self._buckets: dict[tuple, list[Bucket]] = {}
         for bucket in self.buckets:
-            self._buckets.setdefault(kind(bucket.problems[0]), []).append(bucket)
+            if self.is_here(bucket):
+                self._buckets.setdefault(kind(bucket.problems[0]), []).append(bucket)
+
+    def is_here(self, measured: Entry | Bucket) -> bool:
+        """Whether it was measured, or checked, where this process runs."""
+        return self.here is None or measured.where is None or measured.where.is_same(self.here)
+
+    @property
+    def elsewhere(self) -> list[Entry]:
+        """The entries that do not serve, because they were measured elsewhere."""
+        return [each for each in self.entries.values() if not self.is_here(each)]
+
+    @property
+    def operations(self) -> set[str]:
+        """The names of the operations that the table may serve."""
+        return {known[0] for known in (*self._alike, *self._buckets)}
 
     def serve(self, operation: Operation, problem: Problem) -> Served:
         """What serves `problem`, and why. Raises LockedMiss if nothing does and a miss is an error."""
         entry = self.entries.get(problem)
-        fault = None if entry is None else _fault(operation, entry, problem)
-        if entry is not None and fault is None:
-            return Served(entry.choice, "locked" if self.locked else "exact", problem, entry.milliseconds)
-        found = self._by_bucket(operation, problem) or self._near(operation, problem)
-        if found is not None:
-            return found
+        is_known = entry is not None and self.is_here(entry)
+        fault = None if entry is None or not is_known else _fault(operation, entry, problem)
+        if entry is not None and is_known and fault is None:
+            why = "near" if entry.checked else "locked" if self.locked else "exact"
+            return Served(entry.choice, why, problem, entry.milliseconds)
+        if not is_known and self.miss != "error":
+            found = self._by_bucket(operation, problem) or self._near(operation, problem)
+            if found is not None:
+                return found
         if self.miss == "error":
             raise LockedMiss(
                 f"{self.origin} has no valid entry for {problem} ({fault or self.missed(operation, problem)}), and "
@@ -127,7 +169,12 @@ class Table:
         """Why nothing in the table serves `problem`."""
         if not self.entries:
             return "there is no table" if not self.origin else f"{self.origin} is empty"
+        known = self.entries.get(problem)
+        if known is not None and not self.is_here(known):
+            return f"it was measured elsewhere ({self.difference(known)}): `nas tune verify` checks it here"
         alike = self._alike.get(kind(problem), [])
+        if not alike and any(kind(each.problem) == kind(problem) for each in self.elsewhere):
+            return "similar problems were measured elsewhere: `nas tune verify` checks them here"
         if not alike:
             same = any(known.operation == problem.operation for known in self.entries)
             return (
@@ -140,11 +187,22 @@ class Table:
             return f"the nearest tuned problem, {sizes}, differs by a factor of {apart:.3g}"
         return _fault(operation, nearest, problem) or "its own entry cannot serve it"
 
+    def difference(self, entry: Entry) -> str:
+        """In which ways the place of an entry differs from this one."""
+        there, here = entry.where or Where(""), self.here or Where("")
+        devices = self.about.get("devices", {})
+        one, other = devices.get(there.device, {}), self.about.get("here", {})
+        names = ("name", "units", "capability", "driver", "torch", "triton")
+        parts = [f"{name} {one.get(name) or 'none'}" for name in names if one and one.get(name) != other.get(name)]
+        if there.device == here.device:
+            parts.append(f"{there.threads} threads, not {here.threads}")
+        return ", ".join(parts) or "on an unknown device"
+
     def _by_bucket(self, operation: Operation, problem: Problem) -> Served | None:
         """The bucket with the nearest problems, if `problem` is between them or within the bound."""
         near = [(*bucket.near(problem), bucket) for bucket in self._buckets.get(kind(problem), [])]
-        for apart, tuned, bucket in sorted(near, key=lambda each: each[0]):
-            if apart <= math.log(BOUND) or bucket.surrounds(problem):
+        for _, tuned, bucket in sorted(near, key=lambda each: each[0]):
+            if bucket.reaches(problem):
                 entry = Entry(tuned, bucket.choice, 0.0, bucket.source)
                 if _fault(operation, entry, problem) is None:
                     return Served(bucket.choice, "bucket", tuned, loss=bucket.loss)
@@ -185,20 +243,56 @@ def distance(one: Problem, other: Problem) -> float:
     return max((abs(math.log(max(a, 1) / max(b, 1))) for (_, a), (_, b) in pairs), default=0.0)
 
 
-def read(path: Path) -> Table:
-    """The table in a file. Raises ValueError, naming the file, if it cannot be read."""
+def span(problems: Sequence[Problem]) -> float:
+    """The largest factor between two values of a size."""
+    columns = zip(*([max(value, 1) for _, value in each.sizes] for each in problems), strict=True)
+    return max((max(column) / min(column) for column in columns), default=1.0)
+
+
+def read(path: Path, here: Device | None = None, threads: int | None = None, *, lock: bool = False) -> Table:
+    """The table in a file. here, threads: the device and number of threads of this process; without `here`, entries
+    serve wherever they were measured. lock: the file must be a lock file. Raises ValueError, naming the file, if it
+    cannot be read.
+    """
     try:
         data = limits.load(path)
         limits.check(data, {"entries": _listed}, "the file")
-        if data.get("sha256") not in (None, digest(data)):
-            raise ValueError("its entries were changed after it was locked; lock again instead of editing it")
+        _check_hash(data, lock)
         if _listed(data.get("buckets", [])):
             raise ValueError(f"'buckets' must be a list, but is {limits.short(data['buckets'])}")
-        buckets = [_bucket(row) for row in data.get("buckets", [])]
-        return Table(map(_entry, data["entries"]), data.get("miss", "default"), str(path), buckets=buckets)
+        about = {"devices": _devices(data), "here": here.to_dict() if here else {}, "load": data.get("load", [])}
+        made = Where(_key(data.get("device")), data.get("threads") if type(data.get("threads")) is int else None)
+        return Table(
+            [_entry(row, made) for row in data["entries"]],
+            data.get("miss", "default"),
+            str(path),
+            lock,
+            [_bucket(row, made) for row in data.get("buckets", [])],
+            Where(here.key, threads) if here else None,
+            about,
+        )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         why = limits.short(str(error)) if isinstance(error, KeyError) else str(error)[:500]
         raise ValueError(f"{path} is not a table of tuned kernels: {type(error).__name__}: {why}") from error
+
+
+def _check_hash(data: Mapping[str, Any], lock: bool) -> None:
+    """Raises ValueError if a lock file was changed or has no hash."""
+    is_lock = lock or "miss" in data
+    if is_lock and "sha256" not in data:
+        raise ValueError("it has no hash, so it is not a lock file, or was edited; make one with `nas tune lock`")
+    if data.get("sha256") not in (None, digest(data), former_digest(data)):
+        raise ValueError("it was changed after it was locked; lock again instead of editing it")
+
+
+def _devices(data: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The fingerprints in a file, by key."""
+    known = [data.get("device"), *(data["devices"] if isinstance(data.get("devices"), list) else [])]
+    return {each["key"]: each for each in known if isinstance(each, dict) and isinstance(each.get("key"), str)}
+
+
+def _key(device: Any) -> str:
+    return device["key"] if isinstance(device, dict) and isinstance(device.get("key"), str) else "unknown"
 
 
 def written(entries: Iterable[Entry], buckets: Iterable[Bucket] = (), **about: Any) -> str:
@@ -211,6 +305,8 @@ def written(entries: Iterable[Entry], buckets: Iterable[Bucket] = (), **about: A
                 **_chosen(entry.choice),
                 "milliseconds": entry.milliseconds,
                 "source": entry.source,
+                **_measured_at(entry.where),
+                **({"checked": True} if entry.checked else {}),
             }
             for entry in entries
         ],
@@ -221,17 +317,26 @@ def written(entries: Iterable[Entry], buckets: Iterable[Bucket] = (), **about: A
                 **_chosen(bucket.choice),
                 "loss": bucket.loss,
                 "source": bucket.source,
+                **_measured_at(bucket.where),
             }
             for bucket in buckets
         ],
     }
+    whole = {**about, **data}
     if "miss" in about:  # a lock file, which serves the same choices everywhere
-        about["sha256"] = digest(data)
-    return json.dumps({**about, **data}, indent=1) + "\n"
+        whole = {**about, "sha256": digest(whole), **data}
+    return json.dumps(whole, indent=1) + "\n"
 
 
 def digest(data: Mapping[str, Any]) -> str:
-    """A hash of the choices of a lock file."""
+    """A hash of all of a lock file but the hash."""
+    rest = {name: value for name, value in data.items() if name != "sha256"}
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def former_digest(data: Mapping[str, Any]) -> str:
+    """The hash of the choices alone, which former releases wrote."""
     text = json.dumps([data["entries"], data.get("buckets", [])], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -257,13 +362,29 @@ def _problem(row: Mapping[str, Any], sizes: Mapping[str, int]) -> Problem:
     return Problem(row["operation"], row["device"], row["dtype"], tuple(sizes.items()), tuple(row["flags"].items()))
 
 
-def _entry(row: Mapping[str, Any]) -> Entry:
+def _measured_at(where: Where | None) -> dict[str, Any]:
+    return {} if where is None else {"measured": {"device": where.device, "threads": where.threads}}
+
+
+def _where(row: Mapping[str, Any], otherwise: Where) -> Where:
+    """Where a row was measured; otherwise: the place that the file names for all rows."""
+    measured = row.get("measured")
+    if not isinstance(measured, dict):
+        return otherwise
+    limits.check(measured, {"device": limits.text}, "'measured' of a row")
+    threads = measured.get("threads")
+    return Where(measured["device"], threads if type(threads) is int else None)
+
+
+def _entry(row: Mapping[str, Any], otherwise: Where) -> Entry:
     limits.check(row, _ROW | {"sizes": limits.sizes, "milliseconds": limits.amount}, "an entry")
     choice = Choice.of(row["implementation"], row["configuration"])
-    return Entry(_problem(row, row["sizes"]), choice, row["milliseconds"], row["source"])
+    where, checked = _where(row, otherwise), row.get("checked") is True
+    return Entry(_problem(row, row["sizes"]), choice, row["milliseconds"], row["source"], where, checked)
 
 
-def _bucket(row: Mapping[str, Any]) -> Bucket:
+def _bucket(row: Mapping[str, Any], otherwise: Where) -> Bucket:
     limits.check(row, _ROW | {"sizes": limits.all_sizes, "loss": limits.amount}, "a bucket")
     problems = tuple(_problem(row, sizes) for sizes in row["sizes"])
-    return Bucket(Choice.of(row["implementation"], row["configuration"]), problems, row["loss"], row["source"])
+    choice = Choice.of(row["implementation"], row["configuration"])
+    return Bucket(choice, problems, row["loss"], row["source"], _where(row, otherwise))

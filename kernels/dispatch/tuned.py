@@ -12,6 +12,7 @@ gets the default. Inside `kernels.dispatch.plain()` no table is used.
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 from collections.abc import Callable, Iterator
@@ -22,10 +23,13 @@ from typing import Any
 
 import torch
 
+from kernels.dispatch.device import fingerprint
 from kernels.dispatch.mode import is_plain
 from kernels.dispatch.registry import THREADS, Choice, Operation, Problem, registered
 from kernels.dispatch.table import Served, Table, read
 from kernels.dispatch.traced import hint
+
+log = logging.getLogger(__name__)
 
 TABLES = "NAS_KERNEL_TABLES"
 LOCK = "NAS_KERNEL_LOCK"
@@ -78,7 +82,7 @@ def untouched(operation: Operation, device: torch.device) -> bool:
     found = _untouched.get((operation.name, device))
     if found is None:
         here = table(device.type)
-        found = here.miss == "default" and not any(known.operation == operation.name for known in here.entries)
+        found = here.miss == "default" and operation.name not in here.operations
         _untouched[operation.name, device] = found
     return found
 
@@ -211,14 +215,25 @@ def folders() -> list[Path]:
 def _found(device: str) -> Table:
     lock = os.environ.get(LOCK)
     if lock:
-        found = read(Path(lock))
-        found.locked = True
-        return found
+        return _read(Path(lock), device, lock=True)
     for folder in folders():
         path = folder if folder.suffix == ".json" else folder / f"{device_name(device)}.json"
         if path.is_file():
-            return read(path)
+            return _read(path, device)
     return Table()
+
+
+def _read(path: Path, device: str, *, lock: bool = False) -> Table:
+    """The table in a file; a log entry says if it was measured elsewhere, so that its entries do not serve."""
+    if device == "cuda" and not torch.cuda.is_available():
+        return read(path, lock=lock)
+    here = fingerprint(f"cuda:{torch.cuda.current_device()}" if device == "cuda" else device)
+    found = read(path, here, torch.get_num_threads() if device == "cpu" else None, lock=lock)
+    if rest := found.elsewhere:
+        why = found.difference(rest[0])
+        message = "%s: %d entries were measured elsewhere (%s), and serve only when `nas tune verify` has checked them."
+        log.warning(message, path, len(rest), why)
+    return found
 
 
 def _file_name(text: str) -> str:

@@ -2,13 +2,14 @@
 
 The loss of a problem is the relative extra time of the best choice in the set, compared with the best known choice.
 Each step adds the choice that brings most problems within the bound; among several, the one with the smallest total
-loss.
+loss. A bucket never spans more than a factor of two in any size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from kernels.dispatch import table
 from kernels.dispatch.registry import Choice, Problem
 from kernels.dispatch.table import Bucket
 
@@ -38,6 +39,18 @@ def buckets(times: Mapping[Problem, Mapping[Choice, float]], bound: float = BOUN
         served[min((choice for choice in chosen if choice in known), key=lambda choice: known[choice])].append(problem)
     return [
         Bucket(choice, tuple(problems), max(losses[problem][choice] for problem in problems))
-        for choice, problems in served.items()
-        if problems
+        for choice, some in served.items()
+        for problems in _close(some)
     ]
+
+
+def _close(problems: Sequence[Problem]) -> list[list[Problem]]:
+    """The problems in groups in which no size differs by more than `table.BOUND`, in the order of their sizes."""
+    groups: list[list[Problem]] = []
+    for problem in sorted(problems, key=lambda each: each.sizes):
+        fitting = (group for group in groups if table.span([*group, problem]) <= table.BOUND)
+        group = next(fitting, None)
+        if group is None:
+            groups.append(group := [])
+        group.append(problem)
+    return groups

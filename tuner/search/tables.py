@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from kernels.dispatch import registry, table, tuned
 from kernels.dispatch.registry import Choice, Problem
 from kernels.dispatch.sources import valid
-from kernels.dispatch.table import Bucket, Entry, Table
+from kernels.dispatch.table import Bucket, Entry, Table, Where
+from nas.errors import NasError
 from nas.files import write_whole
 from tuner.device import fingerprint
+from tuner.locks import holding
 from tuner.measure.children import Children
 from tuner.measure.interval import Interval
 from tuner.measure.measure import compare, timing
@@ -20,6 +25,7 @@ from tuner.outcome import Outcome
 from tuner.search.decision import Decision
 
 ROUNDS, SECONDS = 15, 0.5  # of a comparison with the default
+PATIENCE = 60.0  # seconds to wait for another process that writes the table
 
 
 def path_of(device: str) -> Path:
@@ -39,24 +45,71 @@ def entries(decisions: Iterable[Decision]) -> list[Entry]:
 
 
 def update(
-    device: str, decisions: Sequence[Decision], threads: int, buckets: Sequence[Bucket] = ()
+    device: str,
+    decisions: Sequence[Decision],
+    threads: int,
+    buckets: Sequence[Bucket] = (),
+    load: Iterable[str] = (),
 ) -> tuple[Path, int]:
     """Write decisions and buckets into the device's table -> its path and its number of entries.
 
-    Entries of other problems are kept if their source is still valid, and so are buckets of other kinds of problems.
+    Entries of other problems are kept if their source is still valid, and so are buckets of other kinds of problems,
+    and what was measured elsewhere. load: files that register operations, which the table remembers. Several processes
+    may do this at once.
     """
-    path = path_of(device)
-    before = table.read(path) if path.is_file() else Table()
-    decided = {each.problem for each in decisions}
-    kept = [each for each in before.entries.values() if each.problem not in decided and _current(each)]
-    new = sorted([*kept, *entries(decisions)], key=lambda each: str(each.problem))
     kinds = {table.kind(each.problems[0]) for each in buckets}
-    others = [each for each in before.buckets if table.kind(each.problems[0]) not in kinds and _bucket_current(each)]
-    some = sorted([*others, *buckets], key=lambda each: str((each.problems[0], each.choice)))
-    # This file is not named by the user. A link in its place, from a manager of settings, is kept.
-    write(path.resolve(), new, some, device=fingerprint(device).to_dict(), threads=threads)
+    decided = {each.problem for each in decisions}
+    here = place(device, threads)
+    new = [replace(each, where=here) for each in entries(decisions)]
+    some = [replace(each, where=here) for each in buckets]
+    return change(
+        device, threads, new, some, lambda entry: entry.problem in decided, lambda bucket: _kind(bucket) in kinds, load
+    )
+
+
+def place(device: str, threads: int) -> Where:
+    """Where this process measures."""
+    return Where(fingerprint(device).key, threads if device == "cpu" else None)
+
+
+def change(
+    device: str,
+    threads: int,
+    new: Sequence[Entry],
+    buckets: Sequence[Bucket] = (),
+    drops: Callable[[Entry], bool] = lambda entry: False,
+    drops_bucket: Callable[[Bucket], bool] = lambda bucket: False,
+    load: Iterable[str] = (),
+) -> tuple[Path, int]:
+    """Add entries and buckets to the device's table, and drop those of this place that they replace.
+
+    Raises NasError if another process holds the table for long.
+    """
+    here, path = fingerprint(device), path_of(device)
+    there = place(device, threads)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with holding(path.with_name(f".{path.name}.lock"), PATIENCE) as waited:
+        if waited is None:
+            raise NasError(f"Another process has been writing {path} for {PATIENCE:.0f} s: the table is unchanged.")
+        before = table.read(path, here, there.threads) if path.is_file() else Table(here=there)
+        kept = [each for each in before.all if _current(each) and not (before.is_here(each) and drops(each))]
+        others = [each for each in before.buckets if _bucket_current(each)]
+        others = [each for each in others if not (before.is_here(each) and drops_bucket(each))]
+        whole = sorted([*kept, *new], key=lambda each: str(each.problem))
+        some = sorted([*others, *buckets], key=lambda each: str((each.problems[0], each.choice)))
+        devices = [each for key, each in before.about.get("devices", {}).items() if key != here.key]
+        about: dict[str, Any] = {"device": here.to_dict(), "threads": threads}
+        about |= {"devices": devices} if devices else {}
+        files = sorted({*before.about.get("load", []), *(str(Path(each).resolve()) for each in load)})
+        about |= {"load": files} if files else {}
+        # This file is not named by the user. A link in its place, from a manager of settings, is kept.
+        write(path.resolve(), whole, some, **about)
     tuned.use(device.partition(":")[0], None)
-    return path, len(new)
+    return path, len({each.problem for each in whole if each.where is None or each.where.is_same(there)})
+
+
+def _kind(bucket: Bucket) -> tuple:
+    return table.kind(bucket.problems[0])
 
 
 def write(path: Path, some: Iterable[Entry], buckets: Iterable[Bucket] = (), **about: object) -> None:
@@ -72,11 +125,13 @@ def lock(device: str, path: Path, miss: str) -> int:
     """
     Table(miss=miss)  # raises for an invalid miss
     found = tuned.table(device.partition(":")[0])
-    frozen = [each for each in found.entries.values() if _current(each)]
+    frozen = [each for each in found.entries.values() if found.is_here(each) and _current(each)]
     if not frozen:
         raise ValueError(f"There is nothing to lock: no table serves {device}. Make one with `nas tune run all`.")
-    some = [each for each in found.buckets if _bucket_current(each)]
-    write(path, frozen, some, miss=miss, device=fingerprint(device).to_dict())
+    some = [each for each in found.buckets if found.is_here(each) and _bucket_current(each)]
+    about: dict[str, Any] = {"miss": miss, "device": fingerprint(device).to_dict()}
+    about |= {"threads": torch.get_num_threads()} if device == "cpu" else {}
+    write(path, frozen, some, **about)
     return len(frozen)
 
 
@@ -84,10 +139,17 @@ def lock(device: str, path: Path, miss: str) -> int:
 class Verified:
     """ratio: the choice's time relative to the default's; None if it was not timed."""
 
-    problem: Problem
-    choice: Choice
+    entry: Entry
     outcome: Outcome
     ratio: Interval | None
+
+    @property
+    def problem(self) -> Problem:
+        return self.entry.problem
+
+    @property
+    def choice(self) -> Choice:
+        return self.entry.choice
 
     @property
     def sound(self) -> bool:
@@ -105,8 +167,24 @@ def verify(device: str, some: Iterable[Entry], threads: int, load: Sequence[str]
             outcomes = children.run(Job(entry.problem, choices, seed, ROUNDS, SECONDS))
             timed = len(outcomes) == 2 and all(each.samples for each in outcomes)
             ratio = compare(*(timing(each.samples) for each in outcomes)) if timed else None
-            found.append(Verified(entry.problem, entry.choice, outcomes[0], ratio))
+            found.append(Verified(entry, outcomes[0], ratio))
     return found
+
+
+def adopt(device: str, found: Sequence[Verified], threads: int) -> int:
+    """Let the sound choices that were measured elsewhere serve here -> their number."""
+    here = place(device, threads)
+    sound = [
+        each for each in found if each.sound and each.entry.where is not None and not each.entry.where.is_same(here)
+    ]
+    new = [
+        replace(each.entry, milliseconds=timing(each.outcome.samples).median, where=here, checked=True)
+        for each in sound
+    ]
+    if new:
+        problems = {each.problem for each in new}
+        change(device, threads, new, drops=lambda entry: entry.problem in problems)
+    return len(new)
 
 
 def _current(entry: Entry) -> bool:

@@ -37,6 +37,7 @@ def verify(
 ) -> None:
     """Check the choices in the table on new inputs, and time them against the defaults.
 
+    Choices that were measured elsewhere, such as with another driver, serve from then on if they are sound.
     The exit code is 1 if a choice is wrong, or slower than its default.
 
     Example: nas tune verify all
@@ -50,7 +51,9 @@ def verify(
     with ValueErrors():
         entries = tuned.table(kind_of(device)).entries.values()
         some = [each for each in entries if operation in ("all", each.problem.operation)]
-        found = tables.verify(device, some, threads or torch.get_num_threads(), [str(path) for path in load or ()])
+        threads = threads or torch.get_num_threads()
+        found = tables.verify(device, some, threads, [str(path) for path in load or ()])
+        adopted = tables.adopt(device, found, threads)
     rows = [
         {
             "problem": str(each.problem),
@@ -65,6 +68,8 @@ def verify(
         for each in found
     ]
     print_rows(rows, as_json, empty="The table is empty.")
+    if adopted:
+        note(f"{adopted} choices that were measured elsewhere are correct here, and serve from now on.")
     if not all(each.sound for each in found):
         raise typer.Exit(1)
 

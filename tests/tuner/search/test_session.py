@@ -1,9 +1,12 @@
 """A session measures what is not known, decides in pairs, resumes after anything, and never serves what is wrong."""
 
+import threading
+
 import pytest
 
 from kernels.dispatch import sources, table, tuned
-from kernels.dispatch.registry import THREADS, Choice, Implementation, register
+from kernels.dispatch.device import fingerprint
+from kernels.dispatch.registry import THREADS, Choice, Implementation, Problem, register
 from tuner.measure.children import Children, TimeIsUp
 from tuner.measure.roofline import Rates
 from tuner.outcome import Kind, Outcome
@@ -297,18 +300,58 @@ def test_few_choices_serve_all_problems_within_a_stated_loss(pretended, store, f
 def test_the_table_serves_what_lies_between_by_the_bucket(pretended, store, faulty, tables):
     from tuner.search import tables as made
 
-    report = run(store, faulty, 16, 128)
+    report = run(store, faulty, 32, 64)
     made.update("cpu", report.decisions, 1, report.buckets)
     between = tuned.explain(faulty.FAULTY, faulty.problem(48))
     assert (between.why, between.choice, between.loss) == ("bucket", Choice.of("right", {"block": 16}), 0.0)
 
-    made.update("cpu", run(store, faulty, 64).decisions, 1)  # without buckets: those that are there stay
+    made.update("cpu", run(store, faulty, 128).decisions, 1)  # without buckets: those that are there stay
     assert tuned.explain(faulty.FAULTY, faulty.problem(48)).why == "bucket"
     lock = tables.parent / "lock.json"
     made.lock("cpu", lock, "error")
     lock.write_text(lock.read_text().replace('"loss": 0.0', '"loss": 0.5'))
-    with pytest.raises(ValueError, match="were changed after it was locked"):
+    with pytest.raises(ValueError, match="was changed after it was locked"):
         table.read(lock)
+
+
+def test_sessions_that_write_at_once_lose_no_entry(tables, monkeypatch):
+    """A lock belongs to an open file, so threads exclude each other as processes do."""
+    from tuner.search import tables as made
+
+    monkeypatch.setattr(made, "_current", lambda entry: True)
+
+    def session(number):
+        for rows in range(3):
+            problem = Problem("x", "cpu", "float32", (("rows", 10 * number + rows),))
+            made.change("cpu", 1, [table.Entry(problem, Choice.of("y"), 1.0, "z")])
+
+    threads = [threading.Thread(target=session, args=(number,)) for number in range(8)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+
+    (path,) = tables.glob("*.json")
+    assert len(table.read(path).entries) == 24
+
+
+def test_what_was_measured_elsewhere_is_adopted_when_it_is_sound(pretended, store, faulty, tables):
+    from tuner.search import tables as made
+
+    path, _ = made.update("cpu", run(store, faulty, 16).decisions, 1)
+    path.write_text(path.read_text().replace(fingerprint().key, "elsewhere"))
+    tuned.use("cpu", None)
+    assert tuned.explain(faulty.FAULTY, faulty.problem(16)).why == "default"
+
+    (entry,) = tuned.table("cpu").entries.values()
+    timed = Outcome(Kind.TIMED, (1.0,) * 7)
+    wrong = [made.Verified(entry, Outcome(Kind.WRONG), None)]
+    assert made.adopt("cpu", wrong, 1) == 0
+    assert tuned.explain(faulty.FAULTY, faulty.problem(16)).why == "default"
+    assert made.adopt("cpu", [made.Verified(entry, timed, None)], 1) == 1
+    assert tuned.explain(faulty.FAULTY, faulty.problem(16)).why == "near"
+    made.update("cpu", run(store, faulty, 16).decisions, 1)
+    assert tuned.explain(faulty.FAULTY, faulty.problem(16)).why == "exact"
 
 
 def test_fewer_threads_are_a_candidate_on_a_cpu(faulty):
@@ -354,7 +397,7 @@ def test_a_table_keeps_what_it_held_and_a_lock_notices_a_change(pretended, store
     assert made.lock("cpu", lock, "error") == 2
     assert len(table.read(lock).entries) == 2
     lock.write_text(lock.read_text().replace('"block": 16', '"block": 4'))
-    with pytest.raises(ValueError, match="were changed after it was locked"):
+    with pytest.raises(ValueError, match="was changed after it was locked"):
         table.read(lock)
     with pytest.raises(ValueError, match="miss must be one of"):
         made.lock("cpu", lock, "never")

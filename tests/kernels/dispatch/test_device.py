@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tuner.device import fingerprint, parse_cpuinfo, resolve
+from kernels.dispatch.device import fingerprint, parse_cpuinfo, resolve
 
 X86 = """processor\t: 0
 model name\t: AMD EPYC 9654 96-Core Processor
@@ -36,7 +36,7 @@ def test_names_this_processor_and_its_software():
 
 
 def test_the_key_is_the_same_in_another_process(root):
-    code = "from tuner.device import fingerprint; print(fingerprint().key)"
+    code = "from kernels.dispatch.device import fingerprint; print(fingerprint().key)"
     other = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
 
     assert other.stdout.strip() == fingerprint().key
