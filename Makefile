@@ -18,6 +18,7 @@ search:  ## install what is missing, run the quickstart search, export the best 
 	@scripts/setup
 	$(BIN)/nas search $(SEARCH)
 	$(BIN)/nas export $(STUDY) --best
+	@echo "Look at it in a browser:  $(BIN)/nas dashboard $(STUDY) --open" >&2
 
 test:  ## install what is missing, run every test (TESTS=tests/nas runs some)
 	@scripts/setup --test

@@ -25,7 +25,7 @@ scheduler: {full: {steps: 2}}
 budget: {trials: 4}
 runner: {inline: {process: false}}
 """
-PACKAGES = ("nas", "searchspace", "kernels", "tuner")
+PACKAGES = ("nas", "searchspace", "kernels", "tuner", "dashboards")
 GENERATED = {"build", "runs", ".venv"}
 
 

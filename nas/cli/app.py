@@ -22,6 +22,9 @@ EXIT_CODES = {
     130: "interrupted",
 }
 
+# Packages with commands. Those of other packages are found by their name, so that `nas` does not import them.
+FOLDERS = ("nas.cli", "dashboards.cli")
+
 app = typer.Typer(
     name="nas",
     help="Finds sequence-model architectures better than the Transformer, for your data, device and budget.",
@@ -46,9 +49,12 @@ def discover(command: str | None = None) -> None:
     A command NAME is in NAME.py, and its subcommands may be in NAME_*.py. To import and build the others would take
     more CPU than to read a study.
     """
-    import nas.cli
-
-    modules = [found.name for found in pkgutil.walk_packages(nas.cli.__path__, "nas.cli.") if not found.ispkg]
+    modules = [
+        found.name
+        for folder in map(importlib.import_module, FOLDERS)
+        for found in pkgutil.walk_packages(folder.__path__, f"{folder.__name__}.")
+        if not found.ispkg
+    ]
     files = {name: name.rpartition(".")[2] for name in modules}
     own = [name for name in modules if f"{files[name]}_".startswith(f"{command}_")]
     for module in own if command in files.values() else modules:

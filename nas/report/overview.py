@@ -100,7 +100,7 @@ class Status:
         lines.append(("trained", f"{duration(self.trained_seconds)} over all workers"))
         if set(self.spending.planned) - {"trials"}:
             lines.append(("spent", self.spending.to_text()))
-        lines += [("at work", _worker(owner)) for owner in self.owners]
+        lines += [("at work", worker_text(owner)) for owner in self.owners]
         lines += [("unit", _unit(unit)) for unit in self.units[:LISTED_UNITS]]
         if len(self.units) > LISTED_UNITS:
             lines.append(("", f"and {len(self.units) - LISTED_UNITS} more units"))
@@ -210,7 +210,7 @@ def _unit(unit: UnitProgress) -> str:
     return f"{unit.name}: {doing}, step {unit.step}/{unit.steps}{loss}{rate}"
 
 
-def _worker(owner: Owner) -> str:
+def worker_text(owner: Owner) -> str:
     """The owner's name is host/boot/pid/start/random, with ask/ before it if it is of `nas ask`."""
     asked, parts = owner.name.startswith("ask/"), owner.name.removeprefix("ask/").split("/")
     name = f"{parts[0]} process {parts[2]}" if len(parts) == 5 else owner.name

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from sqlalchemy import Connection
 
-from nas.store import changes, finals, leases, log, measurements, queries, ranking
+from nas.store import changes, columns, finals, leases, log, measurements, queries, ranking
+from nas.store.columns import Columns
 from nas.store.database.engine import Database
 from nas.store.measurements import Measurement
 from nas.store.records import (
@@ -112,6 +113,34 @@ class Reader:
         """
         changed = None if since is None else changes.changed_since(study_id, since)
         return self._read(queries.trials, study_id, states, purposes, first, limit, light, changed)
+
+    def columns(self, study_id: int, first: int, limit: int) -> Columns:
+        """Light rows of the trials with numbers from `first` on, `limit` numbers."""
+        return self._read(columns.columns, study_id, first, limit)
+
+    def changed_columns(self, study_id: int, since: Mark) -> Columns:
+        """Light rows of the trials that changed since that mark, and perhaps of some that did not."""
+        return self._read(columns.changed_columns, changes.changed_since(study_id, since))
+
+    def origins(self, study_id: int, first: int = 0) -> list[tuple[int, str, list[int]]]:
+        """(number, operator, parents) of the trials from number `first` on."""
+        return self._read(columns.origins, study_id, first)
+
+    def choices(self, study_id: int, numbers: list[int]) -> dict[int, dict[str, Any]]:
+        """The point of each of these trials, by number."""
+        return self._read(columns.choices, study_id, numbers)
+
+    def errors(self, study_id: int, numbers: list[int]) -> dict[int, str]:
+        """The message of each of these trials that failed, by number."""
+        return self._read(columns.errors, study_id, numbers)
+
+    def rungs(self, study_id: int, objective: str, most: int) -> list[tuple[int, int, int, str, float]]:
+        """(number, rung, steps, arm, value) of the first `most` units of the search that ended well."""
+        return self._read(columns.rungs, study_id, objective, most)
+
+    def probes(self, study_id: int, most: int) -> dict[int, dict[str, float]]:
+        """What the probe of each trial found, by its number, for the first `most` probes that ended."""
+        return self._read(columns.probes, study_id, most)
 
     def trial(self, study_id: int, number: int) -> Trial:
         return self._read(queries.trial_by_number, study_id, number)

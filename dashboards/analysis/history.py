@@ -1,0 +1,86 @@
+"""How the best value and the hypervolume of a search grew, and what a random search would have reached by chance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nas import pareto
+from dashboards.analysis.tabulated import Numbers, Tabulated
+
+POINTS = 80  # at which the hypervolume and the band are computed
+CONFIDENCE = 0.9
+
+
+@dataclass(frozen=True)
+class Growth:
+    """A value after each of some trials. rows: the rows of these trials; low, high: an interval, or empty."""
+
+    rows: NDArray[np.int64]
+    values: Numbers
+    low: Numbers
+    high: Numbers
+
+
+_NONE = np.zeros(0)
+
+
+def in_order(table: Tabulated, arm: str | None = None) -> NDArray[np.int64]:
+    """The rows of the search that can be compared, by the ends of their last units; of one arm, if given."""
+    mask = table.longest if arm is None else table.longest & (table.texts["arm"] == arm)
+    rows = np.flatnonzero(mask)
+    return rows[np.argsort(table.sequence[rows], kind="stable")]
+
+
+def best_so_far(table: Tabulated, objective: str, arm: str | None = None) -> Growth:
+    """The best value after each trial that improved it, and after the last."""
+    rows = in_order(table, arm)
+    if not len(rows):
+        return Growth(rows, _NONE, _NONE, _NONE)
+    sign = table.signs[objective]
+    best = np.minimum.accumulate(sign * table.values[objective][rows])
+    changes = np.flatnonzero(np.append(True, best[1:] < best[:-1]))
+    shown = np.unique(np.append(changes, len(rows) - 1))
+    return Growth(rows[shown], sign * best[shown], _NONE, _NONE)
+
+
+def by_chance(values: Sequence[float] | Numbers, draws: NDArray[np.int64], sign: int = 1) -> tuple[Numbers, ...]:
+    """(median, low, high) of the best of n values drawn from these with replacement, for each n in `draws`.
+
+    The control arm tried few architectures. This is what its distribution promises for n of them: P(best of n > v) =
+    P(one > v)^n. sign: 1 if a smaller value is better, -1 if a larger one is.
+    """
+    ordered = np.sort(sign * np.asarray(values, dtype=np.float64))
+    ends = 0.5, (1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2
+    found = []
+    for share in ends:
+        place = np.ceil((1 - (1 - share) ** (1 / np.maximum(draws, 1))) * len(ordered)).astype(int) - 1
+        found.append(sign * ordered[np.clip(place, 0, len(ordered) - 1)])
+    return tuple(found)
+
+
+def hypervolume(table: Tabulated, objectives: Sequence[str], arm: str | None = None) -> Growth:
+    """The hypervolume of the front after some trials, as a share of that of all trials together.
+
+    The reference is the worst value of each objective among all trials, so the share of arms can be compared.
+    """
+    every = in_order(table)
+    rows = in_order(table, arm)
+    if not len(rows) or len(objectives) < 2:
+        return Growth(rows[:0], _NONE, _NONE, _NONE)
+    values = table.minimised(objectives, every)
+    low, high = values.min(axis=0), values.max(axis=0)
+    span = np.where(high > low, high - low, 1.0)
+    corner = [1.0 + 1e-9] * len(objectives)
+    whole = pareto.hypervolume((values - low) / span, corner) or 1.0
+    own = (table.minimised(objectives, rows) - low) / span
+    ends = np.unique(np.linspace(1, len(rows), min(POINTS, len(rows))).astype(int))
+    front, reached, start = own[:0], [], 0
+    for end in ends:
+        both = np.concatenate([front, own[start:end]])
+        front, start = both[pareto.front(both)], end
+        reached.append(pareto.hypervolume(front, corner) / whole)
+    return Growth(rows[ends - 1], np.asarray(reached), _NONE, _NONE)

@@ -1,0 +1,108 @@
+"""Where trials come from: parents and children, ancestors, and what each mutation changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nas.store import Reader, Study
+
+MOST_ANCESTORS = 60
+MOST_CHILDREN = 40
+MISSING = object()
+
+
+@dataclass(frozen=True)
+class Origin:
+    """How a trial was proposed: by which operator, from which trials."""
+
+    operator: str
+    parents: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A hole with the value of the parent and of the child; None: the hole is not in its architecture."""
+
+    path: str
+    before: Any
+    after: Any
+
+
+class Lineage:
+    """The family of all trials of a study."""
+
+    def __init__(self, origins: Mapping[int, Origin]):
+        self.origins = origins
+        self.children: dict[int, list[int]] = {}
+        for number, origin in origins.items():
+            for parent in origin.parents:
+                self.children.setdefault(parent, []).append(number)
+
+    def ancestors(self, number: int, most: int = MOST_ANCESTORS) -> list[int]:
+        """The trials that `number` descends from, nearest first, at most `most`; itself is not one."""
+        found: dict[int, None] = {}
+        left = list(self.parents(number))
+        while left and len(found) < most:
+            each = left.pop(0)
+            if each not in found and each != number:
+                found[each] = None
+                left += self.parents(each)
+        return list(found)
+
+    def parents(self, number: int) -> tuple[int, ...]:
+        """The trials that `number` was made from; none if it is not known."""
+        origin = self.origins.get(number)
+        return tuple(each for each in origin.parents if each in self.origins) if origin else ()
+
+    def generation(self) -> dict[int, int]:
+        """How many steps each trial is away from trials without parents."""
+        found: dict[int, int] = {}
+        for number in sorted(self.origins):  # parents have lower numbers
+            known = [found[parent] for parent in self.parents(number) if parent in found]
+            found[number] = max(known) + 1 if known else 0
+        return found
+
+    def descendants(self, number: int, most: int = MOST_CHILDREN) -> list[int]:
+        """The trials that descend from `number`, nearest first, at most `most`."""
+        found: dict[int, None] = {}
+        left = list(self.children.get(number, ()))
+        while left and len(found) < most:
+            each = left.pop(0)
+            if each not in found:
+                found[each] = None
+                left += self.children.get(each, ())
+        return list(found)
+
+
+def lineage(store: Reader, study: Study) -> Lineage:
+    """The family of the trials of `study`."""
+    shared: dict[str, str] = {}  # equal names of operators are one object
+    return Lineage(
+        {
+            number: Origin(shared.setdefault(operator, operator), tuple(parents or ()))
+            for number, operator, parents in store.origins(study.id)
+        }
+    )
+
+
+def changed(parent: Mapping[str, Any], child: Mapping[str, Any]) -> list[Change]:
+    """The holes in which two points differ."""
+    paths = dict.fromkeys([*parent, *child])
+    return [
+        Change(path, parent.get(path), child.get(path))
+        for path in paths
+        if _key(parent.get(path, MISSING)) != _key(child.get(path, MISSING))
+    ]
+
+
+def distance(a: Mapping[str, Any], b: Mapping[str, Any]) -> float:
+    """The share of the holes of both points in which they differ, from 0 to 1."""
+    paths = {*a, *b}
+    return len(changed(a, b)) / len(paths) if paths else 0.0
+
+
+def _key(value: Any) -> tuple[type, Any]:
+    return type(value), value if not isinstance(value, list | dict) else repr(value)

@@ -1,0 +1,1 @@
+"""The commands of this package: nas.cli finds them by their file names."""

@@ -1,0 +1,1 @@
+"""Figures as plain values, and what draws them: SVG, Plotly, a table."""

@@ -1,0 +1,99 @@
+"""Draws the lines of an architecture as nested boxes in the order of the forward pass, shaded by one of their costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from dashboards.figures.markup import element, label
+from dashboards.figures.outline import Line
+from nas.report.tables import short, size
+
+LINE, GAP, INDENT, MARGIN, LETTER, BAR = 24, 5, 14, 8, 7.6, 90
+QUANTITIES = {"flops": "FLOPs", "parameters": "Parameters", "state_bytes": "State", "milliseconds": "Time"}
+STYLE = (
+    "svg.boxes{font:12.5px ui-monospace,Menlo,Consolas,monospace;background:#fff;color:#1c2128}"
+    ".boxes text{fill:#1c2128}.boxes .faint{fill:#667080}"
+    ".boxes .box{fill:currentColor;stroke:currentColor;fill-opacity:.1}"
+    ".boxes .bar{fill:currentColor}.boxes .track{fill:#98a2b3;fill-opacity:.25}"
+    ".f-attention{color:#0072b2}.f-convolution{color:#009e73}.f-recurrence{color:#d55e00}.f-feedforward{color:#b8860b}"
+    ".f-norm,.f-none{color:#667080}.f-position{color:#aa4499}"
+)
+
+
+def architecture_svg(lines: Sequence[Line], shade: str = "flops", *, alone: bool = False, title: str = "") -> str:
+    """The boxes as an SVG element. shade: the cost whose share is a bar and colours the box; lines may have none."""
+    places = list(_places(lines))
+    labels = max((INDENT * line.depth + LETTER * (len(_label(line)) + 2) for line in lines), default=100)
+    right = MARGIN + labels + INDENT * (max((line.depth for line in lines), default=0) + 1)
+    known = [name for name in QUANTITIES if any(name in line.cost for line in lines)]
+    shade = shade if shade in known else (known[0] if known else "")
+    width = right + (BAR + 2 * 92 if known else MARGIN)
+    height = (max(bottom for _, bottom in places) if places else LINE) + MARGIN
+    whole = max((line.cost.get(shade, 0.0) for line in lines), default=0.0) or 1.0
+    parts: list[str] = []
+    for line, (top, bottom) in zip(lines, places):
+        parts += _box(line, top, bottom, right, line.cost.get(shade, 0.0) / whole if shade else 0.0)
+        if known:
+            parts += _numbers(line, top, right, shade, line.cost.get(shade, 0.0) / whole)
+    if alone:
+        parts.insert(0, f"<style>{STYLE}</style>")
+    size = {"xmlns": "http://www.w3.org/2000/svg"} if alone else {}
+    box = {"viewBox": f"0 0 {width:.0f} {height:.0f}", "width": width, "role": "img"}
+    return element("svg", *parts, kind="boxes", aria_label=title or "The architecture as nested blocks", **size, **box)
+
+
+def _places(lines: Sequence[Line]) -> Iterator[tuple[float, float]]:
+    """The top and the bottom of the box of each line: a box contains the boxes of the deeper lines below it."""
+    tops, at = [], float(MARGIN)
+    open_: list[int] = []
+    bottoms = [0.0] * len(lines)
+    for i, line in enumerate(lines):
+        while open_ and lines[open_[-1]].depth >= line.depth:
+            bottoms[open_.pop()] = at
+            at += GAP
+        tops.append(at)
+        at += LINE
+        open_.append(i)
+    while open_:
+        bottoms[open_.pop()] = at
+        at += GAP
+    return zip(tops, bottoms)
+
+
+def _box(line: Line, top: float, bottom: float, right: float, share: float) -> Iterator[str]:
+    left = MARGIN + INDENT * line.depth
+    wide = right - left - INDENT * line.depth * 0.6
+    shade = {"style": f"fill-opacity:{0.06 + 0.5 * share:.2f}"} if line.depth and share else {}
+    place = {"x": left, "y": top, "width": wide, "height": bottom - top, "rx": 4}
+    yield element("rect", kind=f"box f-{line.family or 'none'}", **place, **shade)
+    yield label(_label(line), left + 8, top + 16, "start")
+
+
+def _numbers(line: Line, top: float, right: float, shade: str, share: float) -> Iterator[str]:
+    left = right + 6
+    place = {"x": left, "y": top + 9, "height": 6, "rx": 3}
+    yield element("rect", kind="track", width=BAR, **place)
+    if share > 0.004:
+        yield element("rect", kind=f"bar f-{line.family or 'none'}", width=BAR * min(share, 1), **place)
+    other = "parameters" if shade != "parameters" else "flops"
+    for column, name in enumerate((shade, other)):
+        yield label(cost_text(name, line.cost), left + BAR + 82 + 84 * column, top + 16, "end", kind="faint")
+
+
+def cost_text(name: str, cost: Mapping[str, float]) -> str:
+    """A cost as people read it; empty if it is not known or nothing."""
+    value = cost.get(name)
+    if not value:
+        return ""
+    if name == "state_bytes":
+        return size(value)
+    return (
+        f"{short(value)} ms"
+        if name == "milliseconds"
+        else f"{short(value)} {'par.' if name == 'parameters' else ''}".strip()
+    )
+
+
+def _label(line: Line) -> str:
+    text = line.label if len(line.label) <= 90 else f"{line.label[:88]}…"
+    return f"{text} × {line.count}" if line.count > 1 else text

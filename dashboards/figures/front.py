@@ -1,0 +1,118 @@
+"""The Pareto front of a study: every trial by two objectives, with baselines, controls, finalists and the winner."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dashboards.figures.figure import QUIET, Axis, Figure, Series
+from dashboards.figures.labels import labelled
+from dashboards.analysis.tabulated import Tabulated
+from dashboards.analysis.thinning import thinned
+from nas.report.tables import short
+
+
+def front_figure(
+    table: Tabulated,
+    x: str,
+    y: str,
+    *,
+    address: str,
+    shade: str = "",
+    log: Collection[str] = (),
+    bounds: tuple[tuple[float, float] | None, tuple[float, float] | None] = (None, None),
+    dominated: bool = True,
+    finalists: Collection[int] = (),
+    winner: int | None = None,
+) -> Figure:
+    """Objective `y` against `x`. shade: a third objective as colour. bounds: the zoom. address: of the study."""
+    longest, searched = table.longest, table.searched
+    front = table.front([x, y])
+    on_front = np.zeros(len(table), dtype=bool)
+    on_front[front] = True
+    special = on_front | table.baselines | np.isin(table.number, list(finalists))
+    kinds = [
+        ("Trained for fewer steps", searched & ~longest & ~table.baselines, QUIET, "circle", 4.0),
+        ("Dominated", longest & ~on_front & ~table.controls & ~table.baselines, 5, "circle", 5.0),
+        ("Control arm", longest & table.controls & ~on_front & ~table.baselines, 4, "triangle", 6.0),
+        ("Baseline", searched & table.baselines, 2, "square", 8.0),
+        ("Pareto front", on_front & ~table.baselines, 0, "circle", 8.0),
+        ("Finalist", np.isin(table.number, list(finalists)) & (table.number != (winner or -1)), 3, "diamond", 8.0),
+        ("Winner", table.number == (-1 if winner is None else winner), 1, "star", 10.0),
+    ]
+    if not dominated:
+        kinds = kinds[3:]
+    series = [_stairs(table, front, x, y)]
+    for name, mask, colour, symbol, size in kinds:
+        rows = np.flatnonzero(mask & searched & _inside(table, x, bounds[0]) & _inside(table, y, bounds[1]))
+        if shade and name != "Winner":
+            rows = rows[np.isfinite(table.values[shade][rows])]
+        rows = rows[thinned(table.values[x][rows], table.values[y][rows], special[rows])]
+        series.append(
+            _points(table, rows, x, y, address, name, colour, symbol, size, shade if name != "Winner" else "")
+        )
+    left_out = int(searched.sum()) - sum(len(each.x) for each in series[1:])
+    note = "A line joins the front: no other trial with as many steps is better in both objectives."
+    if left_out > 0 and dominated and bounds == (None, None):
+        note += f" {left_out:,} trials that lie on top of others are not drawn; zooming in draws them."
+    return Figure(
+        title=f"{labelled(y)} against {labelled(x)}",
+        x=Axis(label=labelled(x), log=x in log and _positive(table, x), bounds=bounds[0]),
+        y=Axis(label=labelled(y), log=y in log and _positive(table, y), bounds=bounds[1]),
+        series=tuple(each for each in series if len(each.x)),
+        note=note,
+        height=440,
+        brush=f"{address}/compare",
+        empty="No trial has a result yet. Points appear when the first trials end.",
+    )
+
+
+def _inside(table: Tabulated, name: str, bounds: tuple[float, float] | None) -> NDArray[np.bool_]:
+    values = table.values[name]
+    return np.isfinite(values) if bounds is None else (values >= bounds[0]) & (values <= bounds[1])
+
+
+def _positive(table: Tabulated, name: str) -> bool:
+    values = table.values[name][table.searched]
+    return bool(len(values)) and bool((values > 0).all())
+
+
+def _stairs(table: Tabulated, front: NDArray[np.int64], x: str, y: str) -> Series:
+    order = front[np.argsort(table.values[x][front], kind="stable")]
+    return Series(
+        name="",
+        x=table.values[x][order].tolist(),
+        y=table.values[y][order].tolist(),
+        mark="line",
+        colour=0,
+        dashed=True,
+    )
+
+
+def _points(
+    table: Tabulated,
+    rows: NDArray[np.int64],
+    x: str,
+    y: str,
+    address: str,
+    name: str,
+    colour: int,
+    symbol: str,
+    size: float,
+    shade: str,
+) -> Series:
+    xs, ys, numbers = table.values[x][rows].tolist(), table.values[y][rows].tolist(), table.number[rows].tolist()
+    return Series(
+        name=name,
+        x=xs,
+        y=ys,
+        colour=colour,
+        symbol=symbol,
+        size=size,
+        text=[f"Trial {n}: {short(a)}, {short(b)}" for n, a, b in zip(numbers, xs, ys)],
+        links=[f"{address}/trials/{n}" for n in numbers],
+        shade=table.values[shade][rows].tolist() if shade else (),
+        shade_label=labelled(shade) if shade else "",
+    )

@@ -1,0 +1,24 @@
+"""Names of quantities as people read them."""
+
+from __future__ import annotations
+
+KNOWN = {
+    "flops": "FLOPs of one sequence",
+    "training_flops": "FLOPs of one sequence in training",
+    "parameters": "Parameters",
+    "state_bytes": "State (bytes)",
+    "activation_bytes": "Activations (bytes)",
+    "latency": "Latency (ms)",
+    "bits_per_byte": "Bits per byte",
+    "loss": "Loss",
+    "error": "Error",
+    "gradient_norm": "Gradient norm",
+}
+
+
+def labelled(name: str) -> str:
+    """The name of an objective or a metric on an axis: bits_per_byte becomes Bits per byte."""
+    if name in KNOWN:
+        return KNOWN[name]
+    words = name.replace("_", " ").strip()
+    return words[:1].upper() + words[1:] if words else name

@@ -1,0 +1,107 @@
+"""Figures as Plotly traces. A colour is the name of a custom property of the stylesheet, which the page looks up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dashboards.figures.figure import QUIET, Axis, Figure, Heat, Series
+from dashboards.figures.marks import COLOURS, cut
+
+SYMBOLS = {"triangle": "triangle-up", "cross": "x-thin"}
+
+
+def plotly(figure: Figure | Heat) -> dict[str, Any]:
+    """{data, layout} for `Plotly.react`, and the address that a selection leads to."""
+    if isinstance(figure, Heat):
+        return {"data": [_heat(figure)], "layout": _layout(figure.x, figure.y, 120 + 28 * len(figure.y.categories))}
+    data = [trace for series in figure.series for trace in _traces(series)]
+    layout = _layout(figure.x, figure.y, figure.height)
+    layout["showlegend"] = sum(bool(each.name and len(each.x)) for each in figure.series) > 1
+    return {"data": data, "layout": layout, "brush": figure.brush}
+
+
+def _layout(x: Axis, y: Axis, height: int) -> dict[str, Any]:
+    across = _axis(y)
+    if y.categories:
+        across |= {"autorange": "reversed", "automargin": True}
+    return {"xaxis": _axis(x), "yaxis": across, "height": height}
+
+
+def _axis(axis: Axis) -> dict[str, Any]:
+    made: dict[str, Any] = {"title": {"text": _plain(axis.label)}, "type": "log" if axis.log else "linear"}
+    if axis.categories:
+        made |= {
+            "tickvals": list(range(len(axis.categories))),
+            "ticktext": [_plain(cut(name)) for name in axis.categories],
+        }
+        made["title"] = {"text": ""} if len(axis.categories) > 1 else made["title"]
+    return made
+
+
+def _traces(series: Series) -> list[dict[str, Any]]:
+    colour = "--quiet" if series.colour == QUIET else f"--c{series.colour % len(COLOURS)}"
+    trace: dict[str, Any] = {
+        "type": "bar" if series.mark == "bars" else "scatter",
+        "name": _plain(series.name),
+        "x": list(series.x),
+        "y": list(series.y),
+        "hovertext": [_plain(each) for each in series.text],
+        "customdata": list(series.links),
+    }
+    if series.mark in ("line", "steps"):
+        shape = {"color": colour, "width": 2, "dash": "dash" if series.dashed else "solid"}
+        trace |= {"mode": "lines", "line": shape | {"shape": "hv" if series.mark == "steps" else "linear"}}
+        return [*_band(series, colour), trace]
+    marker: dict[str, Any] = {"color": colour, "size": series.size, "symbol": SYMBOLS.get(series.symbol, series.symbol)}
+    if series.symbol == "cross":
+        marker["line"] = {"width": 2, "color": colour}
+    if series.shade:
+        bar = {"title": {"text": _plain(series.shade_label), "side": "right"}, "thickness": 12}
+        marker |= {"color": list(series.shade), "colorscale": "Viridis", "reversescale": True, "showscale": True}
+        marker["colorbar"] = bar
+    trace |= {"mode": "markers", "marker": marker}
+    if series.mark == "bars":
+        trace["marker"] = {"color": colour}
+        del trace["mode"]
+    if series.low:
+        own = series.x if series.mark == "spans" else series.y
+        pairs = list(zip(own, series.low, series.high))
+        trace["error_x" if series.mark == "spans" else "error_y"] = {
+            "type": "data",
+            "symmetric": False,
+            "array": [None if at is None or high is None else high - at for at, _, high in pairs],
+            "arrayminus": [None if at is None or low is None else at - low for at, low, _ in pairs],
+            "color": colour,
+        }
+    return [trace]
+
+
+def _band(series: Series, colour: str) -> list[dict[str, Any]]:
+    if not series.low:
+        return []
+    edge: dict[str, Any] = {"type": "scatter", "mode": "lines", "hoverinfo": "skip", "showlegend": False}
+    shape = "hv" if series.mark == "steps" else "linear"
+    ends = [
+        edge | {"x": list(series.x), "y": list(each), "line": {"width": 0, "shape": shape}}
+        for each in (series.low, series.high)
+    ]
+    ends[1] |= {"fill": "tonexty", "fillcolor": f"{colour}-pale"}
+    return ends
+
+
+def _heat(heat: Heat) -> dict[str, Any]:
+    return {
+        "type": "heatmap",
+        "z": [list(row) for row in heat.z],
+        "colorscale": "Viridis",
+        "reversescale": heat.low_is_good,
+        "texttemplate": "%{z:.4~g}",
+        "colorbar": {"title": {"text": _plain(heat.label), "side": "right"}, "thickness": 12},
+        "xgap": 2,
+        "ygap": 2,
+    }
+
+
+def _plain(text: str) -> str:
+    """Plotly reads some HTML in texts: `<` would begin a tag."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -1,0 +1,175 @@
+"""Draws figures as SVG, without a script. Colours are classes: the stylesheet of the page, or `STYLE` in a file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from dashboards.figures.figure import QUIET, Axis, Figure, Heat, Series
+from dashboards.figures.heat import heat_height, heat_parts
+from dashboards.figures.marks import COLOURS, LETTER, RIGHT, STYLE, TOP, cut, shades_of, shape, tick_text
+from dashboards.figures.markup import element, escaped, label
+from dashboards.figures.scale import Scale, scale_of
+
+WIDTH, LEFT, BOTTOM = 720, 64, 48
+
+
+def svg(figure: Figure | Heat, *, alone: bool = False, width: int = WIDTH) -> str:
+    """The figure as an SVG element. alone: with its own styles, for a file."""
+    if isinstance(figure, Heat):
+        height, parts = heat_height(figure), list(heat_parts(figure, width))
+    else:
+        height, parts = figure.height, list(_figure(figure, width, figure.height))
+    if alone:
+        parts.insert(0, f"<style>{STYLE}</style>")
+    space = {"xmlns": "http://www.w3.org/2000/svg"} if alone else {}
+    size: dict[str, str | float] = (
+        {"xmlns": "http://www.w3.org/2000/svg", "width": width, "height": height} if alone else {}
+    )
+    box = {"viewBox": f"0 0 {width} {height}", "role": "img", "aria_label": figure.title}
+    return element("svg", *parts, kind="figure", **space, **size, **box)
+
+
+def _figure(figure: Figure, width: int, height: int) -> Iterator[str]:
+    xs = [value for each in figure.series for value in each.x]
+    ys = [value for each in figure.series for value in each.y]
+    for each in figure.series:
+        ends = [value for value in (*each.low, *each.high) if value is not None]
+        (xs if each.mark == "spans" else ys).extend(ends)
+        if each.mark == "bars":
+            ys.append(0.0)
+    legend = [each for each in figure.series if each.name and len(each.x)]
+    top = TOP + (_legend_height(legend, width) if len(legend) > 1 else 0)
+    left = max(LEFT, 20 + min(LETTER * max((len(cut(name)) for name in figure.y.categories), default=0), width * 0.42))
+    x = scale_of(figure.x, xs, left, width - RIGHT)
+    y = scale_of(figure.y, ys, *((top, height - BOTTOM) if figure.y.categories else (height - BOTTOM, top)))
+    yield from _axes(figure, x, y, width, height)
+    if len(legend) > 1:
+        yield from _legend(legend, width)
+    for series in figure.series:
+        yield from _series(series, x, y)
+
+
+def _axes(figure: Figure, x: Scale, y: Scale, width: int, height: int) -> Iterator[str]:
+    down, up = max(y.start, y.end), min(y.start, y.end)
+    for tick, text in _ticks(figure.x, x, 8):
+        yield element("path", kind="grid", d=f"M{x(tick):.1f} {up:.1f}V{down:.1f}")
+        yield label(text, x(tick), down + 17)
+    for tick, text in _ticks(figure.y, y, 7):
+        yield element("path", kind="grid", d=f"M{x.start:.1f} {y(tick):.1f}H{x.end:.1f}")
+        yield label(text, x.start - 7, y(tick) + 4, "end")
+    yield element("path", kind="axis", fill="none", d=f"M{x.start:.1f} {up:.1f}V{down:.1f}H{x.end:.1f}")
+    yield label(figure.x.label, (x.start + x.end) / 2, height - 8)
+    if not figure.y.categories:
+        turned = f"translate(14 {(up + down) / 2:.1f}) rotate(-90)"
+        yield element("text", escaped(figure.y.label), transform=turned, text_anchor="middle")
+
+
+def _ticks(axis: Axis, scale: Scale, most: int) -> list[tuple[float, str]]:
+    if axis.categories:
+        return [(place, cut(name)) for place, name in enumerate(axis.categories)]
+    return [(tick, tick_text(tick)) for tick in scale.ticks(most)]
+
+
+def _legend_places(legend: Sequence[Series], width: int) -> list[tuple[float, float]]:
+    places, at, row = [], float(LEFT), 0
+    for each in legend:
+        need = 30 + LETTER * len(cut(each.name))
+        if at + need > width and at > LEFT:
+            at, row = float(LEFT), row + 1
+        places.append((at, 12.0 + 18 * row))
+        at += need
+    return places
+
+
+def _legend_height(legend: Sequence[Series], width: int) -> float:
+    return _legend_places(legend, width)[-1][1] + 8
+
+
+def _legend(legend: Sequence[Series], width: int) -> Iterator[str]:
+    for each, (left, top) in zip(legend, _legend_places(legend, width)):
+        if each.mark in ("line", "steps"):
+            yield _line(each, f"M{left:.1f} {top - 4:.1f}h16")
+        else:
+            yield element("path", kind=f"mark {_colour(each)}", d=shape(each.symbol, left + 8, top - 4, 5))
+        yield label(cut(each.name), left + 21, top, "start")
+
+
+def _line(series: Series, path: str) -> str:
+    dash = {"stroke_dasharray": "5 4"} if series.dashed else {}
+    return element("path", kind=f"line {_colour(series)}", d=path, **dash)
+
+
+def _colour(series: Series) -> str:
+    return "quiet" if series.colour == QUIET else f"c{series.colour % len(COLOURS)}"
+
+
+def _series(series: Series, x: Scale, y: Scale) -> Iterator[str]:
+    places = [
+        None if a is None or b is None or not _drawn(x, a) or not _drawn(y, b) else (x(a), y(b))
+        for a, b in zip(series.x, series.y)
+    ]
+    if series.mark in ("line", "steps"):
+        yield from _band(series, x, y)
+        if path := _path(places, series.mark == "steps"):
+            yield _line(series, path)
+        return
+    if series.low:
+        yield from _whiskers(series, x, y)
+    shades = shades_of(series.shade)
+    for i, place in enumerate(places):
+        if place is not None:
+            shade = shades[i] if shades else None
+            yield _mark(series, i, place, x, y, _colour(series) if shade is None else f"s{shade}")
+
+
+def _mark(series: Series, i: int, place: tuple[float, float], x: Scale, y: Scale, colour: str) -> str:
+    title = [element("title", escaped(series.text[i]))] if series.text else []
+    if series.mark == "bars":
+        base = y(max(0.0, y.low))
+        wide = 8.0 if x.log else max(4.0, min(40.0, abs(x(1) - x(0)) * 0.6))
+        box = {"x": place[0] - wide / 2, "y": min(base, place[1]), "width": wide, "height": abs(base - place[1])}
+        drawn = element("rect", *title, kind=f"mark {colour}", **box)
+    else:
+        drawn = element("path", *title, kind=f"mark {colour}", d=shape(series.symbol, *place, series.size / 2))
+    return element("a", drawn, href=series.links[i], tabindex="-1") if series.links else drawn
+
+
+def _drawn(scale: Scale, value: float) -> bool:
+    return math.isfinite(value) and (value > 0 or not scale.log) and scale.shows(value)
+
+
+def _path(places: Sequence[tuple[float, float] | None], steps: bool) -> str:
+    parts: list[str] = []
+    before = None
+    for place in places:
+        if place is not None:
+            if before is None:
+                parts.append(f"M{place[0]:.1f} {place[1]:.1f}")
+            else:
+                parts.append(f"H{place[0]:.1f}V{place[1]:.1f}" if steps else f"L{place[0]:.1f} {place[1]:.1f}")
+        before = place
+    return "".join(parts)
+
+
+def _band(series: Series, x: Scale, y: Scale) -> Iterator[str]:
+    known = [
+        (x(at), y(max(low, y.low)), y(min(high, y.high)))
+        for at, low, high in zip(series.x, series.low, series.high)
+        if at is not None and low is not None and high is not None and _drawn(x, at)
+    ]
+    if len(known) > 1:
+        there = "L".join(f"{at:.1f} {low:.1f}" for at, low, _ in known)
+        back = "L".join(f"{at:.1f} {high:.1f}" for at, _, high in reversed(known))
+        yield element("path", kind=f"band {_colour(series)}", d=f"M{there}L{back}Z")
+
+
+def _whiskers(series: Series, x: Scale, y: Scale) -> Iterator[str]:
+    for at, height, low, high in zip(series.x, series.y, series.low, series.high):
+        if at is None or height is None or low is None or high is None:
+            continue
+        if series.mark == "spans":
+            ends = f"M{x(low):.1f} {y(height):.1f}H{x(high):.1f}"
+        else:
+            ends = f"M{x(at):.1f} {y(low):.1f}V{y(high):.1f}"
+        yield element("path", kind=f"whisker {_colour(series)}", stroke_width="2", d=ends)

@@ -1,0 +1,29 @@
+"""What a page function gets: the databases, the parameters of the address, and the study that it names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dashboards.server.parameters import Parameters
+from dashboards.server.sources import Sources, StudyCache
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ask:
+    """A request for a page. number: of the trial in the address."""
+
+    sources: Sources
+    parameters: Parameters
+    study: StudyCache | None
+    path: str
+
+    @property
+    def of(self) -> StudyCache:
+        """The study; only pages of a study ask for it."""
+        assert self.study is not None
+        return self.study
+
+
+def crumbs(study: StudyCache, *more: tuple[str, str]) -> list[tuple[str, str]]:
+    """The way from the first page to a page of `study`."""
+    return [("Studies", "/"), (study.study.name, study.address), *more]

@@ -1,0 +1,220 @@
+"""One study: how it stands, its front, its history, what was learned, what failed, and all its trials."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import yaml
+
+from dashboards.figures.front import front_figure
+from dashboards.figures.labels import labelled
+from dashboards.figures.progress import (
+    AXES,
+    curves_figure,
+    history_figure,
+    hypervolume_figure,
+    rungs_figure,
+    verdict_figure,
+)
+from dashboards.pages.asked import Ask, crumbs
+from dashboards.pages.trials import trials_table
+from dashboards.server.sources import StudyCache
+from dashboards.view import Column, Table, View
+from nas import report
+from nas.report.activity import Activity
+from nas.report.overview import Status, eta_text, worker_text
+from nas.report.tables import duration, reason, short
+from nas.store.records import SEARCH
+
+MOST_RUNGS = 20_000  # results of rungs that are read
+CURVES = 8  # of the best trials
+HIDDEN = ("task_source", "vocabulary", "data_facts", "step_tokens")
+FAILURES = (
+    *(Column("kind", "Kind"), Column("trials", "Trials", "number")),
+    *(Column("first", "First", "number"), Column("message", "Its message")),
+)
+UNITS = (
+    *(Column("unit", "Unit"), Column("state", "State", "state"), Column("step", "Step", "number")),
+    *(Column("steps", "Of", "number"), Column("loss", "Loss", "number"), Column("rate", "Tokens/s", "number")),
+    Column("worker", "Worker"),
+)
+
+
+def view(ask: Ask) -> View:
+    """The page of a study."""
+    study = ask.of
+    table = study.table
+    status = study.remember("status", lambda: report.status(study.reader, study.study))
+    names = [each["name"] for each in study.study.objectives]
+    figures = _figures(ask, status, names) if names else {}
+    tables = {"trials": trials_table(ask), "units": _units(study), "failures": _failures(study)}
+    if status.verdict:
+        tables["finals"] = _finals(status)
+    return View(
+        template="study.html",
+        title=study.study.name,
+        values={
+            "study": study.study.name,
+            "status": status.to_dict(),
+            "sentences": status.ranking.sentences(),
+            "verdict": status.verdict.sentence if status.verdict else None,
+            "notes": status.verdict.notes() if status.verdict else [],
+            "search_file": search_file(study.study.config),
+        },
+        shown={
+            "facts": facts(study, status),
+            "phase": status.phase,
+            "done": progress_of(status),
+            "workers": [worker_text(owner) for owner in status.owners],
+            "objectives": names,
+            "labels": {name: labelled(name) for name in names},
+            "axes": AXES,
+            "has_arms": len(set(table.texts["arm"].tolist())) > 1,
+            "address": study.address,
+        },
+        tables=tables,
+        figures=figures,
+        crumbs=crumbs(study)[:-1],
+        live=f"{study.address}/events",
+    )
+
+
+def _figures(ask: Ask, status: Status, names: list[str]) -> dict[str, Any]:
+    study, parameters, table = ask.of, ask.parameters, ask.of.table
+    y = parameters.choice("y", names, names[0])
+    x = parameters.choice("x", names, names[1] if len(names) > 1 else names[0])
+    shade = parameters.choice("shade", ["none", *names], "none")
+    axis = parameters.choice("axis", AXES, "trials")
+    finals = status.verdict
+    found: dict[str, Any] = {
+        "front": front_figure(
+            table,
+            x,
+            y,
+            address=study.address,
+            shade="" if shade == "none" else shade,
+            log=[name for name in {x, y} if parameters.flag(f"log_{'x' if name == x else 'y'}", _is_wide(table, name))],
+            bounds=(parameters.bounds("zoom_x"), parameters.bounds("zoom_y")),
+            dominated=parameters.flag("dominated", True),
+            finalists=[each.trial for each in finals.entrants if each.role != "baseline"] if finals else (),
+            winner=finals.winner.trial if finals else None,
+        ),
+        "history": history_figure(table, y, axis),
+    }
+    if len(names) > 1:
+        found["hypervolume"] = study.remember(("hypervolume", axis), lambda: hypervolume_figure(table, names, axis))
+    rungs = study.remember(("rungs", y), lambda: study.reader.rungs(study.study.id, y, MOST_RUNGS))
+    if len({steps for _, _, steps, _, _ in rungs}) > 1:
+        found["rungs"] = rungs_figure(rungs, y, study.address)
+    found["curves"] = study.remember(("curves", y), lambda: _curves(study, y))
+    if finals and finals.verdicts:
+        found["verdict"] = verdict_figure(finals)
+    return found
+
+
+def _is_wide(table: Any, name: str) -> bool:
+    """Whether the values span so much that a logarithmic axis shows more."""
+    values = table.values[name][table.searched]
+    return bool(len(values)) and bool(values.min() > 0) and bool(values.max() / values.min() > 8)
+
+
+def _curves(study: StudyCache, objective: str) -> Any:
+    table = study.table
+    rows = np.flatnonzero(table.longest)
+    order = rows[np.argsort(table.signs[objective] * table.values[objective][rows], kind="stable")][:CURVES]
+    numbers = table.number[order].tolist()
+    curves = {f"Trial {number}": study.reader.curve(study.study.id, number) for number in numbers}
+    return curves_figure(curves, f"Learning curves of the best {len(curves)} trials")
+
+
+def facts(study: StudyCache, status: Status) -> list[tuple[str, str, str]]:
+    """(name, value, detail) of each number at the top of the page."""
+    states = Counter(status.states)
+    planned = status.budget
+    found = [("Trials", f"{sum(states.values()):,}" + (f" of {planned:,}" if planned else ""), _states(states))]
+    if status.best:
+        name = study.study.objectives[0]["name"]
+        detail = f"{labelled(name)}, trial {status.best.number}"
+        found.append(("Best", short(status.best.values[name]) if name in status.best.values else "?", detail))
+    found.append(("Pareto front", f"{status.front:,}", "trial" if status.front == 1 else "trials"))
+    failed = sum(len(each) for each in status.failures.values())
+    found.append(("Failures", f"{failed:,}", ", ".join(status.failures) or "none"))
+    found.append(("Trained", duration(status.trained_seconds), "over all workers"))
+    if status.eta:
+        found.append(("Time left", eta_text(status.eta).removeprefix("about "), "by the pace so far"))
+    return found
+
+
+def progress_of(status: Status) -> tuple[float, str] | None:
+    """(share from 0 to 1, in words) of the budget; None if it has no such limit."""
+    started = sum(status.states.values())
+    if status.budget:
+        return min(1.0, started / status.budget), f"{started:,} of {status.budget:,} trials started"
+    share = status.spending.share
+    return None if share is None else (min(1.0, share), f"{share:.0%} of the budget is spent")
+
+
+def _states(states: Counter[str]) -> str:
+    return ", ".join(f"{count:,} {name}" for name, count in states.items() if count)
+
+
+def _units(study: StudyCache) -> Table:
+    rows = [
+        {
+            "unit": unit.name,
+            "state": unit.activity.value if unit.activity is not Activity.PAUSED else "waiting",
+            "step": unit.step,
+            "steps": unit.steps,
+            "loss": unit.loss,
+            "rate": unit.tokens_per_second and round(unit.tokens_per_second),
+            "worker": (unit.owner or "").removeprefix("ask/").partition("/")[0],
+        }
+        for unit in study.units[:100]
+    ]
+    return Table(columns=UNITS, rows=rows, empty="No unit is running or waiting.")
+
+
+def _failures(study: StudyCache) -> Table:
+    """Failures by kind with the message of the first one."""
+    table = study.table
+    failed = np.flatnonzero((table.texts["state"] == "failed") & (table.texts["purpose"] == SEARCH))
+    kinds: dict[str, list[int]] = {}
+    for row in failed:
+        kinds.setdefault(str(table.texts["error_kind"][row]), []).append(int(table.number[row]))
+    firsts = {kind: numbers[0] for kind, numbers in kinds.items()}
+    texts = study.reader.errors(study.study.id, list(firsts.values())) if firsts else {}
+    rows = [
+        {"kind": kind, "trials": len(numbers), "first": firsts[kind], "message": reason(texts.get(firsts[kind], ""))}
+        for kind, numbers in sorted(kinds.items(), key=lambda item: -len(item[1]))
+    ]
+    links = [f"{study.address}?failure={each['kind']}#trials" for each in rows]
+    return Table(columns=FAILURES, rows=rows, links=links, empty="No trial has failed.")
+
+
+def _finals(status: Status) -> Table:
+    assert status.verdict is not None
+    rows = status.verdict.rows()
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    columns = [Column(name, name[:1].upper() + name[1:], "text" if name == "entrant" else "number") for name in names]
+    return Table(columns=columns, rows=rows)
+
+
+def search_file(config: Any) -> str:
+    """The search file that a study keeps, as YAML."""
+    shown = (
+        {name: value for name, value in config.items() if name not in HIDDEN} if isinstance(config, dict) else config
+    )
+    return yaml.dump(shown, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes long texts as blocks."""
+
+
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+
+_Dumper.add_representer(str, _text)

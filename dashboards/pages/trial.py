@@ -1,0 +1,224 @@
+"""One trial: its architecture, costs, learning curve, rungs, family, neighbours, and the latency that was measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from dashboards.figures.architecture import QUANTITIES, architecture_svg
+from dashboards.figures.labels import labelled
+from dashboards.figures.outline import Line, outline
+from dashboards.figures.progress import curves_figure
+from dashboards.pages.asked import Ask, crumbs
+from dashboards.server.parameters import NotFound
+from dashboards.server.sources import StudyCache, open_or_none
+from dashboards.view import Column, Table, View
+from nas.latency import evidence
+from nas.report import trials
+from dashboards.analysis.lineage import Lineage, changed, distance, lineage
+from nas.report.tables import duration, short
+from nas.store import Trial
+from nas.store.records import SEARCH
+
+NEIGHBOURS, COMPARED = 8, 1000
+RUNGS = (
+    *(Column("kind", "Unit"), Column("rung", "Rung", "number"), Column("steps", "Steps", "number")),
+    *(
+        Column("state", "State", "state"),
+        Column("attempts", "Attempts", "number"),
+        Column("seconds", "Time", "seconds"),
+    ),
+    *(Column("device", "Device"), Column("host", "Host"), Column("failure", "Failure")),
+)
+FAMILY = (
+    *(Column("trial", "Trial", "number"), Column("relation", "Relation"), Column("value", "Value", "number")),
+    *(Column("origin", "Made by"), Column("changes", "What changed")),
+)
+NEAR = (
+    Column("trial", "Trial", "number"),
+    Column("distance", "Distance", "number"),
+    Column("value", "Value", "number"),
+)
+
+
+def view(ask: Ask) -> View:
+    """The page of a trial. Raises NotFound if the study has no such trial."""
+    study, number = ask.of, _number(ask)
+    trial = study.reader.trial(study.study.id, number)
+    told = trials.story(study.reader, study.study, number)
+    family = study.remember("lineage", lambda: lineage(study.reader, study.study))
+    lines, problem = open_or_none(lambda: outline(trial.architecture))
+    curve = study.reader.curve(study.study.id, number)
+    name = f"{study.study.name}:{number}"
+    title = f"Trial {number}"
+    return View(
+        template="trial.html",
+        title=title,
+        values={
+            "trial": number,
+            "story": told,
+            "architecture": trial.architecture,
+            "hash": trial.architecture_hash,
+            "choices": trial.choices or {},
+            "values": dict(trial.values),
+            "error": trial.error_text or "",
+            "evidence": [evidence.sentence(key, found, name) for key, found in (trial.evidence or {}).items()],
+        },
+        shown={
+            "facts": _facts(study, trial),
+            "picture": Markup(architecture_svg(lines or [Line(depth=0, label=problem or "?")], title=title)),
+            "commands": [f"nas show {name}", f"nas export {name} -o model.py", f"nas profile {name}"],
+            "quantities": QUANTITIES,
+            "address": study.address,
+            "before": _neighbour(study, number, -1),
+            "after": _neighbour(study, number, 1),
+        },
+        tables={
+            "rungs": _rungs(study, number),
+            "family": _family(study, trial, family),
+            "neighbours": _neighbours(study, trial),
+            **({"kernels": _served(trial)} if trial.evidence else {}),
+        },
+        figures={"curve": curves_figure({"": curve} if curve else {}, "Training loss")},
+        crumbs=crumbs(study),
+        live=f"{study.address}/events",
+    )
+
+
+def _number(ask: Ask) -> int:
+    written = ask.path.rpartition("/")[2]
+    table = ask.of.table
+    if not (written.isascii() and written.isdigit() and len(written) < 10) or not len(table.rows_of([int(written)])):
+        last = int(table.number[-1]) if len(table) else None
+        there = f"The last one is {last}." if last is not None else "There are none yet."
+        raise NotFound(f"This study has no trial {written[:20]!r}. {there}")
+    return int(written)
+
+
+def _neighbour(study: StudyCache, number: int, step: int) -> int | None:
+    place = int(np.searchsorted(study.table.number, number)) + step
+    return int(study.table.number[place]) if 0 <= place < len(study.table) else None
+
+
+def _facts(study: StudyCache, trial: Trial) -> list[tuple[str, str, str]]:
+    found = [("State", trial.state.value, f"rung {trial.rung}" if trial.rung is not None else "no rung has ended")]
+    found += [(labelled(name), short(value), "") for name, value in trial.values.items()]
+    if trial.parameters is not None and "parameters" not in trial.values:
+        found.append(("Parameters", short(trial.parameters), ""))
+    row = study.table.rows_of([trial.number])
+    if len(row):
+        found.append(("Trained", duration(float(study.table.seconds[row[0]])), f"{trial.steps or 0:,} steps"))
+    arm = "" if trial.arm == "main" else f"arm {trial.arm}"
+    found.append(("Origin", trial.operator or "unknown", arm or trial.purpose))
+    return found
+
+
+def _rungs(study: StudyCache, number: int) -> Table:
+    units = study.reader.units(study.study.id, number)
+    names = list(dict.fromkeys(name for unit in units for name in unit.values or ()))
+    rows = [
+        {
+            "kind": "probe" if unit.kind == "probe" else "training",
+            "rung": unit.rung,
+            "steps": unit.steps,
+            "state": unit.state.value,
+            "attempts": unit.attempt,
+            "seconds": unit.seconds,
+            "device": unit.device,
+            "host": (unit.owner or "").removeprefix("ask/").partition("/")[0],
+            "failure": unit.error_kind,
+            **(unit.values or {}),
+        }
+        for unit in units
+    ]
+    own = [Column(name, labelled(name), "number") for name in names]
+    return Table(columns=[*RUNGS[:4], *own, *RUNGS[4:]], rows=rows, empty="This trial has no unit.")
+
+
+def _value(study: StudyCache, number: int) -> float | None:
+    row = study.table.rows_of([number])
+    name = study.study.objectives[0]["name"] if study.study.objectives else ""
+    found = float(study.table.values[name][row[0]]) if len(row) and name in study.table.values else float("nan")
+    return found if np.isfinite(found) else None
+
+
+def _family(study: StudyCache, trial: Trial, family: Lineage) -> Table:
+    """The ancestors, itself and the children, with what changed between each and its first parent."""
+    ancestors = family.ancestors(trial.number, 12)
+    searched = set(study.table.number[study.table.texts["purpose"] == SEARCH].tolist())
+    children = [number for number in family.children.get(trial.number, []) if number in searched][:12]
+    shown = [*reversed(ancestors), trial.number, *children]
+    parents = {number: family.parents(number) for number in shown}
+    known = {each for number in shown for each in (number, *parents[number][:1])}
+    points = study.reader.choices(study.study.id, sorted(known))
+    rows = []
+    for number in shown:
+        first = parents[number][0] if parents[number] else None
+        differences = changed(points.get(first, {}), points.get(number, {})) if first is not None else []
+        rows.append(
+            {
+                "trial": number,
+                "relation": "this trial"
+                if number == trial.number
+                else "child"
+                if number in children
+                else "parent"
+                if number in parents[trial.number]
+                else "ancestor",
+                "value": _value(study, number),
+                "origin": _origin(family, number),
+                "changes": "; ".join(change_text(each) for each in differences[:6])
+                + (f"; and {len(differences) - 6} more" if len(differences) > 6 else ""),
+            }
+        )
+    links = [f"{study.address}/trials/{row['trial']}" for row in rows]
+    return Table(columns=FAMILY, rows=rows, links=links)
+
+
+def _origin(family: Lineage, number: int) -> str:
+    origin = family.origins.get(number)
+    if origin is None:
+        return ""
+    parents = " and ".join(map(str, origin.parents[:3]))
+    return f"{origin.operator} of {parents}" if parents else origin.operator
+
+
+def change_text(change: Any) -> str:
+    """times: 2 → 3, with the short name of the hole."""
+    before, after = ("none" if each is None else each for each in (change.before, change.after))
+    return f"{hole_name(change.path)}: {before} → {after}"
+
+
+def hole_name(path: str) -> str:
+    """The end of a path, which is what people look for: body[0].repeat.times becomes body[0]…times."""
+    if len(path) <= 34:
+        return path
+    first, last = path.split(".", 1)[0], path.rpartition(".")[2]
+    return f"{first[:12]}…{last[-24:]}"
+
+
+def _neighbours(study: StudyCache, trial: Trial) -> Table:
+    """The trials whose points differ in the fewest holes, among those that were trained longest."""
+    table = study.table
+    rows = np.flatnonzero(table.longest & (table.number != trial.number))
+    own = table.steps[rows] if len(rows) else rows
+    rows = rows[np.argsort(-own, kind="stable")][:COMPARED] if len(rows) > COMPARED else rows
+    points = study.remember(
+        ("points", len(rows)), lambda: study.reader.choices(study.study.id, table.number[rows].tolist())
+    )
+    apart = sorted((distance(trial.choices or {}, point), number) for number, point in points.items())
+    found = [
+        {"trial": number, "distance": far, "value": _value(study, number)}
+        for far, number in apart
+        if number != trial.number
+    ][:NEIGHBOURS]
+    links = [f"{study.address}/trials/{row['trial']}" for row in found]
+    return Table(columns=NEAR, rows=found, links=links, empty="No other trial was trained yet.")
+
+
+def _served(trial: Trial) -> Table:
+    rows = evidence.served({name: found for name, found in (trial.evidence or {}).items() if "served" in found})
+    columns = [Column(name, name.title()) for name in ("operation", "problem", "choice", "why")]
+    return Table(columns=columns, rows=rows, empty="No operation was served by a tuned choice.")

@@ -1,0 +1,1 @@
+"""Serving: routes, databases that are only read, protection, live events."""

@@ -1,0 +1,155 @@
+"""A view as an answer: HTML, JSON or CSV, by the end of the address."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import gzip
+import io
+import json
+import math
+from collections.abc import Mapping
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dashboards.figures.figure import Figure, Heat
+from dashboards.figures.plotly import plotly
+from dashboards.figures.svg import svg
+from dashboards.server.parameters import BadRequest, NotFound, Parameters
+from dashboards.view import Column, Table, View
+from nas.report.tables import duration, short, size
+
+LEAST_GZIP = 2000  # bytes
+PAGES: tuple[tuple[str, str], ...] = ()  # of a study, in the navigation
+
+
+@cache
+def environment() -> jinja2.Environment:
+    """The templates. Every value is escaped unless it is `Markup`."""
+    made = jinja2.Environment(
+        loader=jinja2.PackageLoader("dashboards", "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {"short": short, "duration": duration, "size": size, "cell": cell, "data": data_block}
+    made.globals |= {"svg": lambda figure: Markup(svg(figure)), "plotly": plotly}
+    return made
+
+
+def cell(value: Any, column: Column) -> str:
+    """A value as people read it in a table."""
+    if value is None or value == "":
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else ""
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    if not isinstance(value, int | float) or (isinstance(value, float) and not math.isfinite(value)):
+        return str(value)
+    if column.kind == "seconds":
+        return duration(value)
+    if column.kind == "bytes":
+        return size(value)
+    if isinstance(value, int) or (value.is_integer() and abs(value) < 1e6):
+        return f"{int(value):,}"
+    return short(value)
+
+
+def html(view: View, parameters: Parameters, path: str) -> str:
+    """The page."""
+    template = environment().get_template(view.template)
+    own: dict[str, Any] = {"view": view, "parameters": parameters, "path": path, "pages": PAGES}
+    return template.render(own | dict(view.shown) | dict(view.values), tables=view.tables, figures=view.figures)
+
+
+def answer(request: Request, view: View, ending: str, parameters: Parameters, path: str) -> Response:
+    """The view in the form that the address asks for. Raises NotFound for a CSV of a page without such a table."""
+    if ending == ".json":
+        return packed(request, as_json(view.to_dict()), "application/json")
+    if ending == ".csv":
+        return packed(request, as_csv(chosen_table(view, parameters)), "text/csv; charset=utf-8")
+    return packed(request, html(view, parameters, path), "text/html; charset=utf-8")
+
+
+def chosen_table(view: View, parameters: Parameters) -> Table:
+    """The table that `table` names, else the first. Raises NotFound if the page has none."""
+    if not view.tables and not view.figures:
+        raise NotFound("This page has no table.")
+    found: dict[str, Table | Figure | Heat] = {**view.tables, **view.figures}
+    chosen = found[parameters.choice("table", list(found), next(iter(found)))]
+    if isinstance(chosen, Table):
+        return chosen
+    rows = chosen.rows(100_000)
+    return Table(columns=[Column(key, key) for key in dict.fromkeys(key for row in rows for key in row)], rows=rows)
+
+
+def as_csv(table: Table) -> str:
+    """The rows with a line of names. Text that a spreadsheet would take for a formula begins with an apostrophe."""
+    file = io.StringIO()
+    writer = csv.writer(file)
+    writer.writerow([column.key for column in table.columns])
+    for row in table.rows:
+        writer.writerow([_harmless(row.get(column.key)) for column in table.columns])
+    return file.getvalue()
+
+
+def _harmless(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return " ".join(map(str, value))
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+
+
+def as_json(value: Any) -> str:
+    """JSON. Numbers that are not finite are null."""
+    return json.dumps(_plain(value), default=_other, ensure_ascii=True, allow_nan=False)
+
+
+def data_block(value: Any) -> Markup:
+    """JSON for a script element of type application/json: nothing in it can end the element."""
+    return Markup(as_json(value).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _other(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _plain(vars(value))
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    return str(value)
+
+
+def packed(request: Request, text: str, kind: str, status: int = 200) -> Response:
+    """The text, compressed if the browser can read it. Nothing is kept by the browser: it is the user's own data."""
+    content = text.encode("utf-8", "backslashreplace")
+    headers = {"cache-control": "no-store", "vary": "accept-encoding"}
+    if len(content) >= LEAST_GZIP and "gzip" in request.headers.get("accept-encoding", ""):
+        content = gzip.compress(content, 3)
+        headers["content-encoding"] = "gzip"
+    return Response(content, status, headers, media_type=kind)
+
+
+def problem(request: Request, error: Exception, status: int, ending: str) -> Response:
+    """A page that says what was wrong with a request."""
+    text = str(error)
+    if ending in (".json", ".csv"):
+        return packed(request, as_json({"error": text}), "application/json", status)
+    title = "Not found" if isinstance(error, NotFound) else "Bad request" if isinstance(error, BadRequest) else "Sorry"
+    view = View(template="problem.html", title=title, values={"message": text})
+    return packed(request, html(view, Parameters({}), "/"), "text/html; charset=utf-8", status)

@@ -1,0 +1,122 @@
+"""The application: addresses and the pages that answer them."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Sequence
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from dashboards.pages import asked, registry
+from dashboards.server import answers
+from dashboards.server.events import Events
+from dashboards.server.parameters import BadRequest, NotFound, Parameters
+from dashboards.server.security import Guard, known_names
+from dashboards.server.sources import SUFFIXES, Sources
+from nas.errors import NasError
+
+STATIC = Path(__file__).resolve().parent.parent / "static"
+KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+log = logging.getLogger("dashboards")
+
+
+def application(places: Sequence[str] | None = None, *, host: str = "127.0.0.1", token: str | None = None) -> Starlette:
+    """The dashboard of these databases (None: those of the current folder), as an ASGI application.
+
+    Raises ValueError if `host` is not loopback and there is no token.
+    """
+    names = known_names(host)
+    if names is None and not token:
+        raise ValueError(f"A dashboard on {host} can be reached from other machines, so it needs a token.")
+    sources, events = Sources(places), Events()
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        yield
+        events.closing.set()
+        sources.close()
+
+    async def page(request: Request) -> Response:
+        path, ending = split(request.url.path)
+        try:
+            return await run_in_threadpool(_answer, request, sources, path, ending)
+        except NotFound as error:
+            return answers.problem(request, error, 404, ending)
+        except BadRequest as error:
+            return answers.problem(request, error, 400, ending)
+        except NasError as error:
+            return answers.problem(request, error, 503, ending)
+        except Exception:
+            log.exception("%s failed", request.url.path)
+            message = Exception("This page failed. The terminal of `nas dashboard` says why.")
+            return answers.problem(request, message, 500, ending)
+
+    async def stream(request: Request) -> Response:
+        if events.is_full:
+            return PlainTextResponse("Too many open pages.", 503)
+        try:
+            study = await run_in_threadpool(sources.study, request.path_params["key"], request.path_params["study"])
+        except (NotFound, NasError) as error:
+            return PlainTextResponse(str(error), 404)
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        return StreamingResponse(events.stream(request, study), media_type="text/event-stream", headers=headers)
+
+    made = Starlette(
+        routes=[
+            Route("/static/{name}", static),
+            Route("/login", lambda _request: RedirectResponse("/", 303), methods=["GET", "POST"]),
+            Route("/studies/{key}/{study}/events", stream),
+            Route("/{path:path}", page, methods=["GET", "HEAD", "POST"]),
+        ],
+        middleware=[Middleware(Guard, names=names, token=token)],
+        lifespan=lifespan,
+    )
+    made.state.sources, made.state.events = sources, events
+    return made
+
+
+def split(path: str) -> tuple[str, str]:
+    """("/studies/a/b", ".json") of /studies/a/b.json; the ending may be empty."""
+    for ending in SUFFIXES:
+        if path.endswith(ending):
+            return path.removesuffix(ending) or "/", ending
+    return path, ""
+
+
+def _answer(request: Request, sources: Sources, path: str, ending: str) -> Response:
+    query = dict(request.query_params)
+    parameters = Parameters(query)
+    work, study = registry.find(sources, path)
+    ask = asked.Ask(sources=sources, parameters=parameters, study=study, path=path)
+    if study is None:
+        return answers.answer(request, work(ask), ending, parameters, path)
+    view = study.remember((path, parameters.key), lambda: work(ask))
+    return answers.answer(request, view, ending, parameters, path)
+
+
+async def static(request: Request) -> Response:
+    """One of our own files by its name, or the script of Plotly's Python package."""
+    found = files().get(request.path_params["name"])
+    if found is None:
+        return PlainTextResponse("There is no such file.", 404)
+    headers = {"cache-control": "no-cache"}
+    return FileResponse(found, headers=headers, media_type=KINDS[found.suffix])
+
+
+@cache
+def files() -> dict[str, Path]:
+    """The files that are served, by name: a name that is not here never becomes a path."""
+    found = {path.name: path for path in STATIC.iterdir() if path.suffix in KINDS}
+    plotly = find_spec("plotly")
+    if plotly is not None and plotly.origin:
+        found["plotly.min.js"] = Path(plotly.origin).parent / "package_data" / "plotly.min.js"
+    return found

@@ -1,0 +1,96 @@
+"""The parameters of an address, checked: each has a kind, a default and bounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from urllib.parse import urlencode
+
+from searchspace.errors import nearest
+
+MOST_TEXT = 200  # characters of a search text
+
+
+class BadRequest(Exception):
+    """The address asks for what there is not; the message says what was expected."""
+
+
+class NotFound(Exception):
+    """The address leads nowhere; the message says what there is instead."""
+
+
+class Parameters:
+    """The query of an address. Every method raises BadRequest if its parameter is there and not valid."""
+
+    def __init__(self, query: Mapping[str, str]):
+        self._query = dict(query)
+
+    def text(self, name: str, default: str = "") -> str:
+        """A short text. Raises BadRequest if it is too long."""
+        found = self._query.get(name, default)
+        if len(found) > MOST_TEXT:
+            raise BadRequest(f"{name} must have at most {MOST_TEXT} characters, but has {len(found)}.")
+        return found
+
+    def choice(self, name: str, choices: Collection[str], default: str) -> str:
+        """One of several words. Raises BadRequest for another one."""
+        found = self._query.get(name) or default
+        if found not in choices:
+            close = nearest(found[:MOST_TEXT], list(choices))
+            raise BadRequest(f"{name} must be one of {', '.join(choices) or 'nothing'}.{close}")
+        return found
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """yes or no. Raises BadRequest for another word."""
+        return self.choice(name, ("yes", "no"), "yes" if default else "no") == "yes"
+
+    def whole(self, name: str, default: int, low: int, high: int) -> int:
+        """A whole number from `low` to `high`. Raises BadRequest."""
+        written = self._query.get(name)
+        if written is None or written == "":
+            return default
+        return _whole(name, written, low, high)
+
+    def wholes(self, name: str, most: int, low: int = 0, high: int = 2**31 - 1) -> list[int]:
+        """Up to `most` whole numbers with commas between them, each once. Raises BadRequest."""
+        written = [part for part in self._query.get(name, "")[:5000].split(",") if part.strip()]
+        if len(written) > most:
+            raise BadRequest(f"{name} must have at most {most} numbers, but has {len(written)}.")
+        return list(dict.fromkeys(_whole(name, part, low, high) for part in written))
+
+    def bounds(self, name: str) -> tuple[float, float] | None:
+        """Two numbers LOW,HIGH; None if they are not given. Raises BadRequest."""
+        written = self._query.get(name)
+        if not written:
+            return None
+        try:
+            low, high = (float(part) for part in written[:MOST_TEXT].split(","))
+        except ValueError:
+            raise BadRequest(f"{name} must be two numbers with a comma between them.") from None
+        if not (math.isfinite(low) and math.isfinite(high) and low < high):
+            raise BadRequest(f"{name} must be two finite numbers, the lower one first.")
+        return low, high
+
+    def changed(self, **changes: object) -> str:
+        """The query with these changes, for a link; None removes a parameter."""
+        query = self._query | {name: str(value) for name, value in changes.items() if value is not None}
+        query = {name: value for name, value in query.items() if changes.get(name, "") is not None}
+        return "?" + urlencode(query)
+
+    @property
+    def key(self) -> tuple[tuple[str, str], ...]:
+        """What tells this query from others."""
+        return tuple(sorted(self._query.items()))
+
+    def items(self) -> list[tuple[str, str]]:
+        """All parameters as they are written."""
+        return list(self._query.items())
+
+
+def _whole(name: str, written: str, low: int, high: int) -> int:
+    text = written.strip()
+    if not (text.removeprefix("-").isascii() and text.removeprefix("-").isdigit()) or len(text) > 18:
+        raise BadRequest(f"{name} must be a whole number.")
+    if not low <= int(text) <= high:
+        raise BadRequest(f"{name} must be from {low} to {high}, but is {int(text)}.")
+    return int(text)

@@ -1,0 +1,115 @@
+"""Runs the server: checks the options, opens a port, and prints nothing of its own."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import webbrowser
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from dashboards.server.security import is_loopback
+from nas import location
+from nas.errors import NasError, UsageError
+
+if TYPE_CHECKING:
+    from uvicorn import Server
+
+TOKEN = "NAS_DASHBOARD_TOKEN"
+NEEDED = ("starlette", "uvicorn", "jinja2", "plotly")
+MOST_CONNECTIONS = 400
+
+
+class ServeError(NasError):
+    """The server cannot start."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """A server that is ready to run at `address`."""
+
+    address: str
+    server: Server
+    listening: socket.socket
+    warm: threading.Thread
+
+    def run(self, *, open_browser: bool = False) -> None:
+        """Serve until it is interrupted."""
+        self.warm.start()
+        if open_browser:
+            threading.Timer(0.5, webbrowser.open, [self.address]).start()
+        self.server.run(sockets=[self.listening])
+
+
+def check_installed() -> None:
+    """Raises ServeError if a library that the pages need is missing."""
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        raise ServeError(f'The dashboard needs {", ".join(missing)}: pip install "tessera-nas[dashboard]".')
+
+
+def prepare(study: str | None, storages: Sequence[str], host: str, port: int, token: str | None) -> Served:
+    """A server with an open port.
+
+    Raises ServeError if a library or the port is missing, UsageError for a host that needs a token, and what opening
+    a database raises.
+    """
+    check_installed()
+    import uvicorn
+
+    from dashboards.server.app import application
+    from dashboards.server.sources import slug_of
+
+    token = token or os.environ.get(TOKEN) or None
+    if not is_loopback(host) and not token:
+        raise UsageError(f"Other machines can reach {host}, so a dashboard there needs --token or ${TOKEN}.")
+    if token is not None and len(token) < 8:
+        raise UsageError("A token must have at least 8 characters, or it can be guessed.")
+    places = list(storages) or ([location.storage_of(study)] if study else [])
+    page = "/"
+    if study:
+        for place in places:
+            location.open_existing(study, place)[0].close()
+    made: Any = application(places, host=host, token=token)
+    listening = _listen(host, port)
+    if study:
+        source = made.state.sources.all()[0]
+        page = f"/studies/{source.key}/{slug_of(source.reader.study(study))}"
+    config = uvicorn.Config(
+        made,
+        log_level="warning",
+        limit_concurrency=MOST_CONNECTIONS,
+        server_header=False,
+        date_header=False,
+        timeout_graceful_shutdown=2,
+        h11_max_incomplete_event_size=64 * 1024,
+    )
+    name = f"[{host}]" if ":" in host else host
+    suffix = f"?token={quote(token)}" if token and is_loopback(host) else ""
+    address = f"http://{name}:{listening.getsockname()[1]}{page}{suffix}"
+    return Served(address, uvicorn.Server(config), listening, threading.Thread(target=_warm, args=(made,), daemon=True))
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        made = socket.socket(family, socket.SOCK_STREAM)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((host, port))
+        made.listen(128)
+    except OSError as error:
+        raise ServeError(f"Cannot listen on {host}, port {port}: {error.strerror}. Name another with --port.") from None
+    return made
+
+
+def _warm(made: Any) -> None:
+    """Read the studies before the first browser asks: a large one takes seconds."""
+    from dashboards.server.sources import open_or_none
+
+    for source in made.state.sources.all():
+        for study in open_or_none(source.studies)[0] or []:
+            open_or_none(study.look)

@@ -1,0 +1,206 @@
+"""The databases that are shown, each only read, with one cached table of trials for each study.
+
+All browsers share the table. It is read again only if the study changed, and at most one hundredth of the time is spent
+on reading, so a running search does not notice how many people watch it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from dashboards.server.parameters import NotFound
+from nas import location
+from nas.errors import NasError
+from nas.report.activity import UnitProgress, progress
+from dashboards.analysis.tabulated import Tabulated, tabulated
+from nas.store import Mark, Reader, Study, open_reader
+from searchspace.errors import SpaceError, nearest
+
+LEAST_SECONDS = 1.0  # between two looks at a study
+SHARE = 100  # looking takes at most 1/100 of the time
+LONGEST = 60.0
+KEPT = 64  # results that are kept for a study
+WAIT = 5.0  # seconds for a lock on SQLite
+PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
+SUFFIXES = (".json", ".csv")
+T = TypeVar("T")
+
+
+class Source:
+    """One database. `key` is its name in addresses. It is opened when it is first needed."""
+
+    def __init__(self, key: str, where: str):
+        self.key, self.where = key, where
+        self.shown = location.shown(where)
+        self._reader: Reader | None = None
+        self._lock = threading.Lock()
+        self._studies: dict[int, StudyCache] = {}
+
+    @property
+    def reader(self) -> Reader:
+        """The open database. Raises StoreError if it cannot be opened."""
+        with self._lock:
+            if self._reader is None:
+                self._reader = open_reader(self.where, wait=WAIT, retry=WAIT)
+            return self._reader
+
+    def studies(self) -> list[StudyCache]:
+        """The studies of this database. Raises StoreError."""
+        return [self._cache(study) for study in self.reader.studies()]
+
+    def study(self, slug: str) -> StudyCache:
+        """The study with this name, or ~ID, in addresses. Raises NotFound or StoreError."""
+        found = self.reader.studies()
+        for study in found:
+            if slug == slug_of(study):
+                return self._cache(study)
+        names = [slug_of(study) for study in found]
+        raise NotFound(f"The database {self.key} has no study named {slug[:100]!r}.{nearest(slug[:100], names)}")
+
+    def close(self) -> None:
+        """Close the database if it is open."""
+        if self._reader is not None:
+            self._reader.close()
+
+    def _cache(self, study: Study) -> StudyCache:
+        with self._lock:
+            if study.id not in self._studies:
+                self._studies[study.id] = StudyCache(self, study)
+            return self._studies[study.id]
+
+
+class StudyCache:
+    """What pages know about one study. `version` grows whenever something changed."""
+
+    def __init__(self, source: Source, study: Study):
+        self.source, self.study = source, study
+        self.version = 0
+        self.slug = slug_of(study)
+        self.address = f"/studies/{source.key}/{self.slug}"
+        self.units: list[UnitProgress] = []
+        self._table: Tabulated | None = None
+        self._mark: Mark | None = None
+        self._seen: Any = None
+        self._next_look = 0.0
+        self._lock = threading.RLock()
+        self._memo: OrderedDict[Any, tuple[int, Any]] = OrderedDict()
+        self.newest: int | None = None
+
+    @property
+    def reader(self) -> Reader:
+        """The database of the study."""
+        return self.source.reader
+
+    @property
+    def table(self) -> Tabulated:
+        """The trials, as of the last look."""
+        self.look()
+        assert self._table is not None
+        return self._table
+
+    def look(self) -> int:
+        """Read what changed, if it is time, and return the version. Raises StoreError."""
+        with self._lock:
+            if time.monotonic() < self._next_look:
+                return self.version
+            began = time.monotonic()
+            reader = self.source.reader
+            mark = reader.mark(self.study.id)
+            units = progress(reader, self.study)
+            seen = (mark.sequence, reader.next_number(self.study.id), [vars(unit) for unit in units])
+            if seen != self._seen or self._table is None:
+                self.study = next(each for each in reader.studies() if each.id == self.study.id)
+                self._table = tabulated(reader, self.study, self._table, self._mark)
+                self._mark, self._seen, self.units = mark, seen, units
+                self.version += 1
+            spent = time.monotonic() - began
+            self._next_look = time.monotonic() + min(LONGEST, max(LEAST_SECONDS, SHARE * spent))
+            return self.version
+
+    def remember(self, key: Any, compute: Callable[[], T]) -> T:
+        """The result of `compute()`, computed once for each version of the study."""
+        version = self.look()
+        with self._lock:
+            found = self._memo.get(key)
+            if found is not None and found[0] == version:
+                self._memo.move_to_end(key)
+                return found[1]
+            made = compute()
+            self._memo[key] = (version, made)
+            while len(self._memo) > KEPT:
+                self._memo.popitem(last=False)
+            return made
+
+
+class Sources:
+    """All databases that the server shows."""
+
+    def __init__(self, places: Sequence[str] | None = None):
+        """places: URLs or paths; None or an empty list shows $NAS_STORAGE, else every file in runs/."""
+        self._places = list(places or [])
+        self._found: dict[str, Source] = {}
+        self._lock = threading.Lock()
+
+    def all(self) -> list[Source]:
+        """The databases; files that are new in runs/ too."""
+        with self._lock:
+            known = {source.where for source in self._found.values()}
+            for place in self._places or default_places():
+                if place not in known:
+                    key = _key(place, self._found)
+                    self._found[key] = Source(key, place)
+            return list(self._found.values())
+
+    def source(self, key: str) -> Source:
+        """The database with this key. Raises NotFound."""
+        found = {source.key: source for source in self.all()}
+        if key not in found:
+            raise NotFound(f"No database named {key[:100]!r} is shown here.{nearest(key[:100], list(found))}")
+        return found[key]
+
+    def study(self, key: str, slug: str) -> StudyCache:
+        """A study of a database. Raises NotFound or StoreError."""
+        return self.source(key).study(slug)
+
+    def close(self) -> None:
+        """Close all databases."""
+        for source in self._found.values():
+            source.close()
+
+
+def default_places() -> list[str]:
+    """$NAS_STORAGE, else every SQLite file in the default folder."""
+    if named := os.environ.get(location.VARIABLE):
+        return [named]
+    return [str(path) for path in sorted(location.FOLDER.glob("*.db"))]
+
+
+def slug_of(study: Study) -> str:
+    """The study in an address: its name, or ~ID if the name has characters that addresses treat in a special way."""
+    plain = PLAIN_NAME.fullmatch(study.name) and not study.name.endswith(SUFFIXES) and len(study.name) < 100
+    return study.name if plain else f"~{study.id}"
+
+
+def _key(place: str, taken: dict[str, Source]) -> str:
+    """A short name for addresses: that of the file or of the database."""
+    name = Path(place.partition("?")[0]).stem if "://" not in place else place.rpartition("/")[2].partition("?")[0]
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", name.removesuffix(".db")).strip("-") or "database"
+    key, count = name, 2
+    while key in taken:
+        key, count = f"{name}-{count}", count + 1
+    return key
+
+
+def open_or_none(work: Callable[[], T]) -> tuple[T | None, str]:
+    """(the result, "") or (None, what was wrong with the database or the text)."""
+    try:
+        return work(), ""
+    except (NasError, SpaceError) as error:
+        return None, str(error)

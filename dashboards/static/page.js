@@ -1,0 +1,183 @@
+// Without this file pages are complete: pictures, tables, links and forms. With it figures can be zoomed, brushed and
+// clicked, forms act at once, and pages update while a search runs.
+"use strict";
+
+const body = document.body;
+let plotlyLoading = null;
+
+function loadPlotly() {
+  plotlyLoading ??= new Promise((resolve, reject) => {
+    const script = document.createElement("script");
+    script.src = "/static/plotly.min.js";
+    script.onload = () => resolve(window.Plotly);
+    script.onerror = reject;
+    document.head.append(script);
+  });
+  return plotlyLoading;
+}
+
+// Colours arrive as names of custom properties, so that a figure follows the theme of the page.
+function colours(value, styles) {
+  if (typeof value === "string" && value.startsWith("--")) {
+    const pale = value.endsWith("-pale");
+    const found = styles.getPropertyValue(pale ? value.slice(0, -5) : value).trim();
+    return pale ? found + "26" : found;
+  }
+  if (Array.isArray(value)) return value.length && typeof value[0] === "object" ? value.map(v => colours(v, styles)) : value;
+  if (value && typeof value === "object")
+    return Object.fromEntries(Object.entries(value).map(([key, v]) => [key, colours(v, styles)]));
+  return value;
+}
+
+function laidOut(layout, styles, width) {
+  const text = styles.getPropertyValue("--faint").trim(), grid = styles.getPropertyValue("--grid").trim();
+  const axis = each => ({ ...each, gridcolor: grid, zeroline: false, linecolor: grid, automargin: true, exponentformat: "SI" });
+  return {
+    ...layout, xaxis: axis(layout.xaxis), yaxis: axis(layout.yaxis), autosize: true,
+    margin: { l: 56, r: 12, t: 12, b: 48 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+    font: { family: "system-ui, sans-serif", size: 12, color: text }, hovermode: "closest", dragmode: "zoom",
+    legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: width < 500 ? 10 : 12 } },
+  };
+}
+
+function zoomOf(name) {
+  const query = new URLSearchParams(location.search);
+  return (query.get(`view_${name}`) ?? "").split(",").map(Number);
+}
+
+function remember(changes) {
+  const query = new URLSearchParams(location.search);
+  for (const [name, value] of Object.entries(changes)) value === null ? query.delete(name) : query.set(name, value);
+  const text = query.toString();
+  history.replaceState(null, "", location.pathname + (text ? `?${text}` : "") + location.hash);
+}
+
+async function draw(element) {
+  const name = element.dataset.name, spec = JSON.parse(document.getElementById(`data-${name}`).textContent);
+  const Plotly = await loadPlotly();
+  const styles = getComputedStyle(body), width = element.clientWidth;
+  const layout = laidOut(spec.layout, styles, width);
+  const zoom = zoomOf(name);
+  if (zoom.length === 4 && zoom.every(Number.isFinite)) {
+    layout.xaxis.range = zoom.slice(0, 2);
+    layout.yaxis.range = zoom.slice(2);
+  }
+  const data = spec.data.map(trace => colours(trace, styles));
+  for (const trace of data) if (trace.hovertext && trace.hovertext.length) trace.hoverinfo = "text";
+  const config = { displaylogo: false, responsive: true, modeBarButtonsToRemove: ["toImage", "autoScale2d", ...(spec.brush ? [] : ["select2d", "lasso2d"])] };
+  element.style.minHeight = `${Math.max(element.clientHeight, spec.layout.height)}px`;
+  const picture = element.querySelector("svg.figure");
+  if (picture) picture.remove();
+  await Plotly.react(element, data, layout, config);
+  element.setAttribute("aria-hidden", "true");  // the table below says the same
+  for (const link of element.querySelectorAll("a")) link.tabIndex = -1;
+  if (element.dataset.ready) return;
+  element.dataset.ready = "yes";
+  element.on("plotly_click", event => {
+    const link = event.points[0]?.customdata;
+    if (typeof link === "string" && link.startsWith("/")) location.assign(link);
+  });
+  element.on("plotly_relayout", event => {
+    if (event["xaxis.autorange"] || event["yaxis.autorange"]) return remember({ [`view_${name}`]: null });
+    const axes = element._fullLayout;
+    if (Object.keys(event).some(key => key.startsWith("xaxis.range") || key.startsWith("yaxis.range")))
+      remember({ [`view_${name}`]: [...axes.xaxis.range, ...axes.yaxis.range].map(v => Number(v).toPrecision(6)).join(",") });
+  });
+  if (spec.brush) element.on("plotly_selected", event => {
+    const trials = [...new Set((event?.points ?? []).map(p => /\/trials\/(\d+)$/.exec(p.customdata ?? "")?.[1]).filter(Boolean))];
+    if (trials.length > 1) location.assign(`${spec.brush}?trials=${trials.slice(0, 6).join(",")}`);
+  });
+}
+
+const watcher = new IntersectionObserver(entries => {
+  for (const entry of entries) if (entry.isIntersecting) {
+    watcher.unobserve(entry.target);
+    draw(entry.target).catch(() => {});  // the picture without a script stays
+  }
+}, { rootMargin: "200px" });
+
+function drawAll(root) {
+  for (const element of root.querySelectorAll(".plot[data-name]")) watcher.observe(element);
+}
+
+// Forms of choices act at once; their button is for pages without scripts.
+function prepareForms(root) {
+  for (const form of root.querySelectorAll("form[data-auto]")) {
+    const button = form.querySelector("button");
+    if (button) button.hidden = true;
+    form.addEventListener("change", () => form.requestSubmit());
+  }
+  const compare = document.getElementById("compare");
+  compare?.addEventListener("submit", event => {
+    event.preventDefault();
+    const chosen = [...document.querySelectorAll("input[name=trials]:checked")].slice(0, 6).map(each => each.value);
+    if (chosen.length) location.assign(`${compare.getAttribute("action")}?trials=${chosen.join(",")}`);
+  });
+}
+
+// A part of the page is replaced only if its text changed; what the reader opened, chose or focused stays.
+function replacePart(part, fresh) {
+  if (part.dataset.text === fresh.innerHTML || part.contains(document.activeElement) && document.activeElement.matches("input,select")) return;
+  const open = [...part.querySelectorAll("details")].map(each => each.open);
+  const chosen = new Set([...part.querySelectorAll("input:checked")].map(each => each.value));
+  const heights = new Map([...part.querySelectorAll(".plot")].map(each => [each.id, each]));
+  const text = fresh.innerHTML;
+  part.innerHTML = text;
+  part.dataset.text = text;
+  for (const plot of part.querySelectorAll(".plot")) {
+    const old = heights.get(plot.id);
+    if (old?.dataset.ready) {  // keep the drawn figure and give it the new numbers: no flash, no jump
+      plot.replaceWith(old);
+      draw(old).catch(() => {});
+    }
+  }
+  [...part.querySelectorAll("details")].forEach((each, place) => { each.open = open[place] ?? each.open; });
+  for (const box of part.querySelectorAll("input[type=checkbox]")) box.checked = chosen.has(box.value);
+  drawAll(part);
+}
+
+let updating = false, again = false;
+async function update() {
+  if (updating) { again = true; return; }
+  updating = true;
+  try {
+    const answer = await fetch(location.href.split("#")[0], { headers: { accept: "text/html" } });
+    if (answer.ok) {
+      const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+      for (const part of document.querySelectorAll("[data-live]")) {
+        const other = fresh.getElementById(part.id);
+        if (other) replacePart(part, other);
+      }
+      for (const other of fresh.querySelectorAll("main > [data-live]"))
+        if (!document.getElementById(other.id)) document.querySelector("main > section")?.after(other);
+    }
+  } catch { /* the server is away; the event source tries again */ }
+  updating = false;
+  if (again) { again = false; setTimeout(update, 500); }
+}
+
+let events = null, seen = null;
+function watch() {
+  const badge = document.getElementById("live");
+  if (document.hidden) { events?.close(); events = null; badge.hidden = true; return; }
+  if (events) return;
+  events = new EventSource(body.dataset.events);
+  events.addEventListener("changed", event => {
+    badge.hidden = false;
+    const version = JSON.parse(event.data).version;
+    if (seen !== null && version !== seen) update();
+    seen = version;
+  });
+  events.onerror = () => { badge.hidden = true; };
+}
+
+for (const part of document.querySelectorAll("[data-live]")) part.dataset.text = part.innerHTML;
+prepareForms(document);
+drawAll(document);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+  for (const element of document.querySelectorAll(".plot[data-ready]")) draw(element).catch(() => {});
+});
+if (body.dataset.events) {
+  document.addEventListener("visibilitychange", watch);
+  watch();
+}

@@ -1,0 +1,119 @@
+"""What a page function returns: values, tables and figures, which become HTML, JSON or CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dashboards.figures.figure import Figure, Heat
+from dashboards.server.parameters import Parameters
+
+PER_PAGE, MOST_PER_PAGE = 50, 1000
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table. kind: text, number, bytes, seconds, code or state; unit: after the label."""
+
+    key: str
+    label: str
+    kind: str = "text"
+    unit: str = ""
+    sorts: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Rows as they are shown. links: where the first column of each row leads. `total` counts the rows of all pages."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Mapping[str, Any]]
+    total: int | None = None
+    page: int = 1
+    per_page: int = PER_PAGE
+    sort: str = ""
+    descending: bool = False
+    links: Sequence[str] = ()
+    empty: str = "Nothing yet."
+    choosable: bool = False
+
+    @property
+    def pages(self) -> int:
+        """How many pages there are."""
+        return max(1, -(-self.count // self.per_page))
+
+    @property
+    def count(self) -> int:
+        """The rows of all pages."""
+        return len(self.rows) if self.total is None else self.total
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "columns": [vars(each) for each in self.columns],
+            "rows": [dict(row) for row in self.rows],
+            "total": self.count,
+            "page": self.page,
+            "per_page": self.per_page if self.total is not None else len(self.rows),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """One page. values: what the template and the JSON have besides tables and figures. live: whether it can change."""
+
+    template: str
+    title: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    shown: Mapping[str, Any] = field(default_factory=dict)  # for the template alone
+    tables: Mapping[str, Table] = field(default_factory=dict)
+    figures: Mapping[str, Figure | Heat] = field(default_factory=dict)
+    crumbs: Sequence[tuple[str, str]] = ()
+    live: str = ""  # the address of the events that tell of changes
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "title": self.title,
+            **self.values,
+            "tables": {name: table.to_dict() for name, table in self.tables.items()},
+            "figures": {name: figure.to_dict() for name, figure in self.figures.items()},
+        }
+
+
+def paged(
+    parameters: Parameters,
+    columns: Sequence[Column],
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    link: Callable[[Mapping[str, Any]], str] | None = None,
+    empty: str = "Nothing yet.",
+    sort: str = "",
+) -> Table:
+    """A table of `rows` with the page and the order that the address asks for. sort: a column, or -column."""
+    sorts = {each.key for each in columns if each.sorts}
+    asked = parameters.choice("sort", sorted(sorts | {f"-{key}" for key in sorts} | {sort}), sort)
+    key, descending = asked.removeprefix("-"), asked.startswith("-")
+    ordered = list(rows)
+    if key:
+        known = [row for row in ordered if row.get(key) is not None]
+        unknown = [row for row in ordered if row.get(key) is None]
+        try:
+            ordered = sorted(known, key=lambda row: row[key], reverse=descending) + unknown
+        except TypeError:  # values of several types
+            ordered = sorted(known, key=lambda row: str(row[key]), reverse=descending) + unknown
+    per_page = parameters.whole("per", PER_PAGE, 1, MOST_PER_PAGE)
+    page = parameters.whole("page", 1, 1, 10**9)
+    shown = ordered[(page - 1) * per_page : page * per_page]
+    return Table(
+        columns=columns,
+        rows=shown,
+        total=len(ordered),
+        page=page,
+        per_page=per_page,
+        sort=key,
+        descending=descending,
+        links=[link(row) for row in shown] if link else (),
+        empty=empty,
+    )

@@ -1,0 +1,104 @@
+"""The table of all trials says what the records say, and what changed is merged into it."""
+
+import gzip
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nas import report
+from dashboards.analysis import history
+from dashboards.analysis.lineage import changed, distance, lineage
+from dashboards.analysis.tabulated import tabulated
+from nas.store import open_reader, open_store
+
+KEPT = Path(__file__).resolve().parents[2] / "kept" / "studies"
+
+
+@pytest.fixture
+def finished(tmp_path):
+    path = tmp_path / "finished.db"
+    path.write_bytes(gzip.decompress((KEPT / "finished.db.gz").read_bytes()))
+    with open_reader(path) as store:
+        yield store, store.study("finished")
+
+
+def test_a_row_says_what_the_record_says(finished):
+    store, study = finished
+    table = tabulated(store, study)
+    records = report.results(store, study, purposes=("search", "final"))
+
+    assert table.number.tolist() == [trial.number for trial in records]
+    for index, trial in enumerate(records):
+        row, plain = table.row(index), report.row(trial)
+        assert {name: row[name] for name in plain if name in row} == {n: v for n, v in plain.items() if n in row}
+
+
+def test_the_front_is_that_of_the_report(finished):
+    store, study = finished
+    table = tabulated(store, study)
+
+    assert set(table.number[table.front(list(table.signs))]) == {trial.number for trial in report.front(store, study)}
+
+
+def test_a_table_grows_with_the_study(tmp_path):
+    with open_store(tmp_path / "nas.db") as store:
+        study = store.create_study("s", {}, "kind: decoder", 0, [{"name": "loss", "direction": "minimize"}], "d")
+
+        def add(number):
+            return store.add_trial(
+                study.id, number, architecture=(f"{number}", "x"), seed=0, purpose="search", operator="random",
+                choices={}, known_results=0, steps=10,
+            )  # fmt: skip
+
+        add(0)
+        before, mark = tabulated(store, study), store.mark(study.id)
+        add(1)
+        after = tabulated(store, study, before, mark)
+
+    assert before.number.tolist() == [0]
+    assert after.number.tolist() == [0, 1]
+
+
+def test_the_best_value_so_far_never_gets_worse(finished):
+    store, study = finished
+    table = tabulated(store, study)
+    values = history.best_so_far(table, "bits_per_byte").values
+    volume = history.hypervolume(table, ["bits_per_byte", "flops"]).values
+
+    assert (np.diff(values) <= 0).all()
+    assert values[-1] == report.best(store, study, limit=1)[0].values["bits_per_byte"]
+    assert (np.diff(volume) >= -1e-12).all()
+    assert volume[-1] == pytest.approx(1.0)
+
+
+def test_the_best_by_chance_agrees_with_a_simulation():
+    generator = random.Random(0)
+    values = [generator.gauss(0, 1) for _ in range(200)]
+    middle, low, high = history.by_chance(values, np.asarray([1, 20]))
+    drawn = sorted(min(generator.choices(values, k=20)) for _ in range(4000))
+
+    assert middle[1] == pytest.approx(drawn[2000], abs=0.1)
+    assert high[1] == pytest.approx(drawn[3800], abs=0.1)
+    assert low[1] <= middle[1] <= high[1] <= middle[0]
+
+
+def test_ancestors_come_nearest_first(finished):
+    store, study = finished
+    family = lineage(store, study)
+    generations = family.generation()
+
+    for number in family.origins:
+        for parent in family.parents(number):
+            assert number in family.children[parent]
+            assert generations[parent] < generations[number]
+        assert number not in family.ancestors(number)
+
+
+def test_changes_name_the_holes():
+    a, b = {"width": 32, "depth": 2}, {"width": 64, "depth": 2, "heads": 4}
+
+    assert [(each.path, each.before, each.after) for each in changed(a, b)] == [("width", 32, 64), ("heads", None, 4)]
+    assert distance(a, b) == pytest.approx(2 / 3)
+    assert distance({}, {}) == 0

@@ -1,0 +1,129 @@
+"""Databases for the tests of the pages: kept studies of real searches, a hostile one, an empty one."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+
+from nas.store import open_store
+
+for _needed in ("starlette", "uvicorn", "jinja2", "plotly"):
+    pytest.importorskip(_needed, reason="the pages need the extra: pip install 'tessera-nas[dashboard]'")
+
+KEPT = Path(__file__).resolve().parent.parent / "kept" / "studies"
+REAL = ("finished", "failing", "grown", "latency", "interrupted", "asked")
+EVIL = "\"'><script>alert(1)</script>${7*7}{{7*7}}\u202e"
+
+
+@dataclass
+class Answer:
+    """What the application answered."""
+
+    status: int
+    headers: list[tuple[str, str]]
+    body: bytes
+
+    def header(self, name: str) -> str | None:
+        return next((value for key, value in self.headers if key == name), None)
+
+    @property
+    def text(self) -> str:
+        return self.body.decode("utf-8")
+
+
+class Client:
+    """Calls an ASGI application without a network."""
+
+    def __init__(self, app: Any, host: str = "localhost:8765"):
+        self.app, self.host = app, host
+
+    def get(self, address: str, headers: Mapping[str, str] | None = None) -> Answer:
+        return self.ask("GET", address, headers)
+
+    def ask(self, method: str, address: str, headers: Mapping[str, str] | None = None, body: bytes = b"") -> Answer:
+        path, _, query = address.partition("?")
+        given = {"host": self.host} | dict(headers or {})
+        scope = {
+            "type": "http",
+            "http_version": "1.1",
+            "method": method,
+            "scheme": "http",
+            "path": unquote(path, errors="replace"),
+            "raw_path": path.encode("utf-8", "replace"),
+            "query_string": query.encode("utf-8", "replace"),
+            "headers": [(name.lower().encode(), value.encode("latin-1", "replace")) for name, value in given.items()],
+            "client": ("127.0.0.1", 1),
+            "server": ("127.0.0.1", 8765),
+            "state": {},
+        }
+        found: dict[str, Any] = {"body": b""}
+        sent = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive() -> Any:
+            return sent.pop() if sent else {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                found.update(message)
+            else:
+                found["body"] += message.get("body", b"")
+
+        asyncio.run(self.app(scope, receive, send))
+        headers_ = [(name.decode(), value.decode("latin-1")) for name, value in found["headers"]]
+        return Answer(found["status"], headers_, found["body"])
+
+
+def hostile(path: Path) -> None:
+    """A study whose every text tries to leave its place."""
+    with open_store(path) as store:
+        study = store.create_study(
+            f"a/../{EVIL}", {"note": EVIL}, f"kind: decoder # {EVIL}", 0, [{"name": EVIL, "direction": "minimize"}], "d"
+        )
+        for number in range(3):
+            store.add_trial(
+                study.id,
+                number,
+                architecture=(f"{number:04x}", f"kind: {EVIL}\n"),
+                seed=0,
+                purpose="search",
+                operator=EVIL,
+                choices={EVIL: EVIL},
+                known_results=0,
+                steps=10,
+                parents=(0,) if number else (),
+                failure=(EVIL, EVIL) if number == 2 else None,
+            )
+
+
+@pytest.fixture(scope="session")
+def databases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """{name: file} of all databases."""
+    folder = tmp_path_factory.mktemp("databases")
+    for name in REAL:
+        (folder / f"{name}.db").write_bytes(gzip.decompress((KEPT / f"{name}.db.gz").read_bytes()))
+    hostile(folder / "hostile.db")
+    open_store(folder / "empty.db").close()
+    with open_store(folder / "new.db") as store:
+        store.create_study("new", {}, "kind: decoder", 0, [{"name": "loss", "direction": "minimize"}], "d")
+    return {path.stem: str(path) for path in sorted(folder.glob("*.db"))}
+
+
+@pytest.fixture(scope="session")
+def app(databases: dict[str, str]) -> Iterator[Any]:
+    from dashboards.server.app import application
+
+    made = application(list(databases.values()))
+    yield made
+    made.state.sources.close()
+
+
+@pytest.fixture(scope="session")
+def client(app: Any) -> Client:
+    return Client(app)

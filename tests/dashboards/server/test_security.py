@@ -1,0 +1,139 @@
+"""Who may ask, from which host, and what a browser may do with the answer."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from dashboards.server.app import application
+from dashboards.server.security import COOKIE
+from tests.dashboards.conftest import Client
+
+TOKEN = "a-long-token-of-ours"
+
+
+@pytest.fixture(scope="module")
+def guarded(databases):
+    made = application([databases["finished"]], host="0.0.0.0", token=TOKEN)
+    yield Client(made, host="lab.example.org")
+    made.state.sources.close()
+
+
+def test_another_host_needs_a_token(databases):
+    with pytest.raises(ValueError, match="token"):
+        application([databases["finished"]], host="0.0.0.0")
+
+
+def test_nothing_is_shown_without_the_token(guarded):
+    for path in (
+        "/",
+        "/studies/finished/finished",
+        "/studies/finished/finished.json",
+        "/studies/finished/finished/events",
+    ):
+        answer = guarded.get(path, {"authorization": "Bearer wrong", "cookie": f"{COOKIE}=wrong"})
+        assert answer.status == 401
+        assert b"bits_per_byte" not in answer.body
+
+
+def test_the_token_becomes_a_cookie_that_scripts_cannot_read(guarded):
+    answer = guarded.get(f"/studies/finished/finished?x=flops&token={TOKEN}")
+    cookie = answer.header("set-cookie")
+
+    assert answer.status == 303
+    assert answer.header("location") == "/studies/finished/finished?x=flops"
+    assert "HttpOnly" in cookie
+    assert "samesite=strict" in cookie.lower()
+    assert TOKEN not in cookie
+    assert guarded.get("/", {"cookie": cookie.partition(";")[0]}).status == 200
+
+
+def test_the_form_takes_the_token_of_this_site_alone(guarded):
+    form = {"content-type": "application/x-www-form-urlencoded"}
+    body = f"token={TOKEN}".encode()
+
+    assert guarded.ask("POST", "/login", form, body).status == 303
+    assert guarded.ask("POST", "/login", form, b"token=wrong").status == 401
+    assert guarded.ask("POST", "/login", form | {"origin": "http://evil.example"}, body).status == 403
+
+
+def test_programs_send_the_token_as_a_header(guarded):
+    assert guarded.get("/index.json", {"authorization": f"Bearer {TOKEN}"}).status == 200
+
+
+def test_the_redirect_stays_on_this_server(guarded):
+    assert guarded.get(f"//evil.example?token={TOKEN}").header("location") in (None, "/evil.example")
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8765", "127.0.0.1.evil.example", "", "localhost.evil"])
+def test_a_page_of_another_name_gets_nothing(app, host):
+    assert Client(app, host=host).get("/").status == 421
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "127.0.0.1:8765", "[::1]:8765"])
+def test_names_of_this_machine_are_answered(app, host):
+    assert Client(app, host=host).get("/").status == 200
+
+
+def test_every_answer_says_what_a_browser_may_do(client):
+    for path in ("/", "/studies/finished/finished", "/nowhere", "/static/page.js", "/studies/finished/finished.json"):
+        answer = client.get(path)
+        policy = answer.header("content-security-policy")
+        assert "default-src 'none'" in policy
+        assert "script-src 'self';" in policy
+        assert answer.header("x-content-type-options") == "nosniff"
+        assert answer.header("referrer-policy") == "no-referrer"
+
+
+def test_the_databases_are_only_read(app):
+    reader = app.state.sources.source("new").reader
+
+    with reader.database.engine.connect() as connection, pytest.raises(Exception, match="readonly"):
+        connection.exec_driver_sql("UPDATE study SET name = 'x'")
+
+
+def test_random_requests_neither_fail_nor_leak(client):
+    generator = random.Random(0)
+    words = [
+        "",
+        "studies",
+        "finished",
+        "trials",
+        "~1",
+        "hostile",
+        "..",
+        "%00",
+        "compare",
+        "space",
+        "tuning",
+        "explorer",
+    ]
+    words += ["static", "3", "-1", "9" * 30, "\u202e", "%2e%2e", "page.js", "events", "lineage", "audit", "a.json", "é"]
+    names = [
+        "sort",
+        "page",
+        "per",
+        "x",
+        "y",
+        "q",
+        "zoom_x",
+        "trials",
+        "state",
+        "axis",
+        "shade",
+        "table",
+        "text",
+        "hole",
+    ]
+    values = ["", "1", "-1", "0,1", "nan,inf", "1e309", "'; --", "<b>", "%00", "flops", "yes", "9" * 40, "a" * 400]
+    for _ in range(600):
+        path = "/" + "/".join(generator.choices(words, k=generator.randrange(1, 6)))
+        path += generator.choice(["", "", ".json", ".csv"])
+        query = "&".join(f"{generator.choice(names)}={generator.choice(values)}" for _ in range(generator.randrange(4)))
+        if "events" in path:
+            continue  # a stream has no end
+        answer = client.get(f"{path}?{query}")
+        assert answer.status < 500, (path, query)
+        assert b"Traceback" not in answer.body
+        assert b"/dashboards/" not in answer.body
