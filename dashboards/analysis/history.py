@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nas import pareto
 from dashboards.analysis.tabulated import Numbers, Tabulated
+from nas import pareto
 
 POINTS = 80  # at which the hypervolume and the band are computed
 CONFIDENCE = 0.9

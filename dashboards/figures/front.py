@@ -7,10 +7,10 @@ from collections.abc import Collection
 import numpy as np
 from numpy.typing import NDArray
 
-from dashboards.figures.figure import QUIET, Axis, Figure, Series
-from dashboards.figures.labels import labelled
 from dashboards.analysis.tabulated import Tabulated
 from dashboards.analysis.thinning import thinned
+from dashboards.figures.figure import QUIET, Axis, Figure, Series
+from dashboards.figures.labels import labelled
 from nas.report.tables import short
 
 

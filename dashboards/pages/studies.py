@@ -6,6 +6,7 @@ from collections import Counter
 from functools import partial
 from typing import Any
 
+from dashboards.analysis.history import best_so_far
 from dashboards.figures.sparkline import sparkline
 from dashboards.pages.asked import Ask
 from dashboards.server.sources import Source, StudyCache, open_or_none
@@ -13,7 +14,6 @@ from dashboards.view import Column, View, paged
 from nas import report
 from nas.report import activity
 from nas.report.activity import Activity
-from dashboards.analysis.history import best_so_far
 from nas.store.records import SEARCH
 
 COLUMNS = (

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from dashboards.analysis.lineage import Lineage, changed, distance, lineage
 from dashboards.figures.architecture import QUANTITIES, architecture_svg
 from dashboards.figures.labels import labelled
 from dashboards.figures.outline import Line, outline
@@ -17,7 +18,6 @@ from dashboards.server.sources import StudyCache, open_or_none
 from dashboards.view import Column, Table, View
 from nas.latency import evidence
 from nas.report import trials
-from dashboards.analysis.lineage import Lineage, changed, distance, lineage
 from nas.report.tables import duration, short
 from nas.store import Trial
 from nas.store.records import SEARCH

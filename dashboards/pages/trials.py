@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from dashboards.analysis.tabulated import Mask, Tabulated
 from dashboards.figures.labels import labelled
 from dashboards.pages.asked import Ask
 from dashboards.view import MOST_PER_PAGE, PER_PAGE, Column, Table
-from dashboards.analysis.tabulated import Mask, Tabulated
 from nas.report.trials import BASELINE
 
 STATES = ("any", "waiting", "running", "complete", "stopped", "failed")

@@ -15,11 +15,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from dashboards.analysis.tabulated import Tabulated, tabulated
 from dashboards.server.parameters import NotFound
 from nas import location
 from nas.errors import NasError
 from nas.report.activity import UnitProgress, progress
-from dashboards.analysis.tabulated import Tabulated, tabulated
 from nas.store import Mark, Reader, Study, open_reader
 from searchspace.errors import SpaceError, nearest
 

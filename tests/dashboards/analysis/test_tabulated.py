@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nas import report
 from dashboards.analysis import history
 from dashboards.analysis.lineage import changed, distance, lineage
 from dashboards.analysis.tabulated import tabulated
+from nas import report
 from nas.store import open_reader, open_store
 
 KEPT = Path(__file__).resolve().parents[2] / "kept" / "studies"

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from nas import pareto
 from dashboards.analysis.thinning import thinned
+from nas import pareto
 
 
 @pytest.fixture(scope="module")
