@@ -1,0 +1,285 @@
+"""What the strategy `model` knows: all results as rows, the models fitted to them, and what these say of candidates.
+
+Models are fitted again when the number of results has grown by a fixed share, and from the results up to then. So what
+is predicted follows from the results and their order alone, also after a restart. Large studies fit some hundred rows:
+the best, and some of all. N rows, D holes, M objectives, K known points.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+import numpy as np
+
+from nas import pareto
+from nas.strategies._surrogate.codes import Codes
+from nas.strategies._surrogate.features import Features, Rows
+from nas.strategies._surrogate.improvement import normal
+from nas.strategies._surrogate.process import Kernel, Posterior, fitted
+
+MOST = 320  # rows of a model
+FITTED = 128  # rows to which its parameters are fitted
+REFIT = 1.25  # growth of the results between two fits of the parameters
+BASE, BASE_SHARE = 12, 12  # results, plus one in so many, after which the rows of a model are chosen again
+PENDING = 64  # running trials that count, the newest
+CORNER = 1.05  # of the reference point, in ranges of the results
+PARENTS = 40
+SKEWED = 3.0  # the upper half is this many times as wide as the lower one: the logarithm is modelled
+
+
+@dataclass(frozen=True)
+class Warp:
+    """Values as the model sees them: as they are, or the logarithm of the distance from a bound."""
+
+    low: float
+    shift: float | None
+
+    def forward(self, values: np.ndarray) -> np.ndarray:
+        return values if self.shift is None else np.log(np.maximum(values - self.low, 0.0) + self.shift)
+
+    def back(self, mean: np.ndarray, deviation: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The mean and deviation of the values, from those of a normal distribution of what is modelled."""
+        if self.shift is None:
+            return mean, deviation
+        deviation = np.minimum(deviation, 3.0)
+        raised = np.exp(np.minimum(mean, 50.0) + deviation**2 / 2)
+        return raised - self.shift + self.low, raised * np.sqrt(np.expm1(deviation**2))
+
+
+def warp_of(values: np.ndarray) -> Warp:
+    low, middle, high = values.min(), np.median(values), values.max()
+    if high - middle > SKEWED * (middle - low) and middle > low:
+        return Warp(float(low), float(middle - low) / 2)
+    return Warp(0.0, None)
+
+
+class View:
+    """What is known at one moment. known: the values of known points, scaled, [K, M]. parents: rows to vary, [P, D]."""
+
+    corner = CORNER
+
+    def __init__(self, owner: Knowledge, base: Base, pending: Sequence[np.ndarray], rng: np.random.Generator) -> None:
+        self._base, self._owner = base, owner
+        fresh = owner.since(base)
+        self._models = base.models
+        if fresh:
+            rows = base.features([owner.filled(place) for place in fresh], [owner.steps[place] for place in fresh])
+            values = np.array([owner.values[place] for place in fresh])
+            self._models = [
+                model.extended(rows, base.warps[column].forward(values[:, column]))
+                for column, model in enumerate(base.models)
+            ]
+        if pending:
+            rows = base.features(list(pending)[-PENDING:], None)
+            self._models = [model.extended(rows, None) for model in self._models]
+        self.known, self.parents = self._known(fresh)
+        if pending:
+            mean = self._mean(rows)
+            self.known = np.vstack([self.known, mean])
+
+    def _known(self, fresh: list[int]) -> tuple[np.ndarray, np.ndarray]:
+        owner, base = self._owner, self._base
+        places = [*base.best, *fresh]
+        if owner.several_lengths:
+            rows = base.features([owner.filled(place) for place in places], None)
+            values = self._mean(rows)
+            longest = max(owner.steps)
+            for index, place in enumerate(places):
+                if owner.steps[place] == longest:
+                    values[index] = self._scale(np.array(owner.values[place]))
+        else:
+            values = self._scale(np.array([owner.values[place] for place in places]))
+        order = pareto.order(values)
+        parents = np.array([owner.filled(places[index]) for index in order[:PARENTS]])
+        return values[pareto.front(values)], parents
+
+    def _scale(self, values: np.ndarray) -> np.ndarray:
+        return (values - self._base.low) / self._base.span
+
+    def scaled(self, column: int, value: float) -> float:
+        return float((value - self._base.low[column]) / self._base.span[column])
+
+    def _mean(self, rows: Rows) -> np.ndarray:
+        return self._predicted(rows)[0]
+
+    def predict(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(mean [N, M], deviation [N, M], probability of success [N]) of `rows` [N, D], trained longest; scaled."""
+        made = self._base.features(rows, None)
+        mean, deviation = self._predicted(made)
+        if self._base.success is None:
+            return mean, deviation, np.ones(len(rows))
+        share, unsure = self._base.success.predict(made)
+        return mean, deviation, np.clip(normal((share - 0.5) / np.sqrt(unsure**2 + 0.04))[0], 0.01, 1.0)
+
+    def _predicted(self, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+        found = [warp.back(*model.predict(rows)) for warp, model in zip(self._base.warps, self._models)]
+        mean = self._scale(np.array([each[0] for each in found]).T)
+        return mean, np.array([each[1] for each in found]).T / self._base.span
+
+
+@dataclass(frozen=True)
+class Base:
+    """Models of the first `count` results. best: places of the results that matter for the front."""
+
+    count: int
+    owner: Knowledge
+    longest: float
+    low: np.ndarray
+    span: np.ndarray
+    best: list[int]
+    warps: list[Warp]
+    models: list[Posterior]
+    success: Posterior | None
+
+    def features(self, rows: Sequence[np.ndarray] | np.ndarray, steps: Sequence[float] | None) -> Rows:
+        return features_of(self.owner, np.asarray(rows), steps, self.longest)
+
+
+def features_of(owner: Knowledge, rows: np.ndarray, steps: Sequence[float] | None, longest: float) -> Rows:
+    if steps is None:
+        return owner.features(rows)
+    return owner.features(rows, 1 + np.log(np.maximum(np.array(steps, float), 1e-9) / longest) / math.log(10))
+
+
+class Knowledge:
+    """The results of a study, in the order in which they came."""
+
+    def __init__(self, codes: Codes, objectives: int) -> None:
+        self.codes, self.objectives = codes, objectives
+        self.features = Features(codes)
+        self.successes = 0
+        self.rows: list[np.ndarray] = []
+        self.steps: list[float] = []
+        self.values: list[tuple[float, ...] | None] = []
+        self.numbers: list[int] = []
+        self._keys: set[bytes] = set()
+        self._filled: dict[int, np.ndarray] = {}
+        self._base: Base | None = None
+        self._fits: dict[int, list[np.ndarray]] = {}  # by the number of results, the newest only
+
+    def add(self, number: int, row: np.ndarray, steps: int, values: tuple[float, ...] | None) -> None:
+        self.rows.append(row.astype(np.float32))
+        self.steps.append(float(max(steps, 1)))
+        self.values.append(values)
+        self.numbers.append(number)
+        self._keys.add(row.astype(np.float32).tobytes())
+        self.successes += values is not None
+
+    def has(self, row: np.ndarray) -> bool:
+        return row.astype(np.float32).tobytes() in self._keys
+
+    @property
+    def several_lengths(self) -> bool:
+        return self.steps[0] != self.steps[-1] or len(set(self.steps)) > 1
+
+    def filled(self, place: int) -> np.ndarray:
+        """The row of a result with a number for every hole."""
+        if place not in self._filled:
+            if len(self._filled) > 4 * MOST:
+                self._filled.clear()
+            rng = np.random.default_rng(place)
+            self._filled[place] = self.codes.filled(self.rows[place].astype(float), rng)
+        return self._filled[place]
+
+    def since(self, base: Base) -> list[int]:
+        return [place for place in range(base.count, len(self.values)) if self.values[place] is not None]
+
+    def view(self, pending: Sequence[np.ndarray], rng: np.random.Generator) -> View:
+        """What is known now; `pending` rows [D] run."""
+        count = last_step(len(self.values), lambda each: each + BASE + each // BASE_SHARE, self._first())
+        if self._base is None or self._base.count != count:
+            self._base = self._made(count)
+        return View(self, self._base, pending, rng)
+
+    def one_of_the_best(self, rng: Random) -> tuple[int, np.ndarray]:
+        """(number of the trial, row) of a result near the front."""
+        places = [place for place, values in enumerate(self.values) if values is not None][-MOST:]
+        order = pareto.order([self.values[place] for place in places])[:PARENTS]
+        place = places[int(rng.choice(order.tolist()))]
+        return self.numbers[place], self.rows[place].astype(float)
+
+    def _first(self) -> int:
+        """The results at the first fit: the smallest number with two successes."""
+        found = [place for place, values in enumerate(self.values[: 64 * MOST]) if values is not None][:2]
+        return found[-1] + 1
+
+    def _made(self, count: int) -> Base:
+        good = [place for place in range(count) if self.values[place] is not None]
+        every = np.array([self.values[place] for place in good])
+        low, high = every.min(0), every.max(0)
+        span = np.where(high > low, high - low, 1.0)
+        ranked = pareto.order((every - low) / span)
+        chosen = _subset(ranked, MOST)
+        places = [good[index] for index in chosen]
+        longest = max(self.steps[:count])
+        rows = features_of(self, np.array([self.filled(p) for p in places]), [self.steps[p] for p in places], longest)
+        values = every[chosen]
+        warps = [warp_of(column) for column in values.T]
+        failed = [place for place in range(count) if self.values[place] is None][-MOST // 2 :]
+        parameters = self._parameters(count)
+        models = [
+            Posterior(Kernel(self.features, parameters[column]), rows, warp.forward(values[:, column]))
+            for column, warp in enumerate(warps)
+        ]
+        success = None
+        if failed:
+            both = [*failed, *places[: MOST // 2]]
+            wins = np.array([0.0] * len(failed) + [1.0] * (len(both) - len(failed)))
+            made = features_of(self, np.array([self.filled(place) for place in both]), None, longest)
+            kernel = Kernel(self.features, parameters[-1])
+            success = Posterior(kernel, made, wins)
+        best = [good[index] for index in ranked[: max(PARENTS, int((pareto.ranks(every) == 0).sum()))]]
+        return Base(count, self, longest, low, span, best, warps, models, success)
+
+    def _parameters(self, count: int) -> list[np.ndarray]:
+        """The parameters for each objective, and for success, fitted to the results up to a step of the schedule."""
+        fit_at = last_step(count, lambda each: max(each + 4, int(each * REFIT)), self._first())
+        if fit_at not in self._fits:
+            self._fits = {fit_at: self._fit(fit_at)}
+        return self._fits[fit_at]
+
+    def _fit(self, count: int) -> list[np.ndarray]:
+        good = [place for place in range(count) if self.values[place] is not None]
+        every = np.array([self.values[place] for place in good])
+        span = np.where(every.max(0) > every.min(0), every.max(0) - every.min(0), 1.0)
+        chosen = _subset(pareto.order((every - every.min(0)) / span), FITTED)
+        places = [good[index] for index in chosen]
+        longest = max(self.steps[:count])
+        rows = features_of(self, np.array([self.filled(p) for p in places]), [self.steps[p] for p in places], longest)
+        found = []
+        for column in every[chosen].T:
+            values = warp_of(column).forward(column)
+            found.append(fitted(self.features, rows, _standard(values), None))
+        failed = [place for place in range(count) if self.values[place] is None][-FITTED // 2 :]
+        if failed:
+            both = [*failed, *places[: FITTED // 2]]
+            wins = np.array([0.0] * len(failed) + [1.0] * (len(both) - len(failed)))
+            made = features_of(self, np.array([self.filled(place) for place in both]), None, longest)
+            found.append(fitted(self.features, made, _standard(wins), None))
+        else:
+            found.append(Kernel.default(self.features))
+        return found
+
+
+def last_step(count: int, after: object, first: int) -> int:
+    """The last step of a schedule that begins with `first` and is at most `count`."""
+    step = first
+    while (further := after(step)) <= count:  # type: ignore[operator]
+        step = further
+    return step
+
+
+def _subset(ranked: np.ndarray, most: int) -> np.ndarray:
+    """Up to `most` places of `ranked`, the best first: the better half of them is the best, the others are spread."""
+    if len(ranked) <= most:
+        return ranked
+    best, others = ranked[: most // 2], ranked[most // 2 :]
+    spread = np.linspace(0, len(others) - 1, most - most // 2).astype(int)
+    return np.concatenate([best, others[spread]])
+
+
+def _standard(values: np.ndarray) -> np.ndarray:
+    return (values - values.mean()) / (values.std() or 1.0)

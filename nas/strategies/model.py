@@ -1,0 +1,229 @@
+"""A model of the results proposes the point that is expected to improve the front most.
+
+A Gaussian process learns each objective from the holes of the space (`nas.strategies._surrogate`): what holds for all
+layers, what single layers add, and how training for longer changes it. Candidates are mutations and crossovers of the
+best points, moves that change all layers alike, and random points. They are improved over some rounds by their expected
+hypervolume improvement times their probability of success. Objectives that need no training are computed for the best
+candidates. A trial that runs counts as if its result were the predicted one. The first points are random; in every
+second one, all layers are alike.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from random import Random
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import numpy as np
+
+from nas.options import whole, whole_or
+from nas.strategies._surrogate import improvement
+from nas.strategies._surrogate.codes import UNSET, Codes
+from nas.strategies._surrogate.knowledge import Knowledge, View
+from nas.strategies._surrogate.moves import Moves
+from nas.strategies.base import StrategyBase
+from nas.strategies.contract import Evaluate, Proposal, Result, SearchSpace, Started
+from nas.strategies.population import AUTO
+from nas.strategies.registry import strategy
+from searchspace.errors import SpaceError
+from searchspace.language.holes import admits, draw
+
+if TYPE_CHECKING:
+    from searchspace.space.point import Point
+    from searchspace.tree import Hole, Scalar
+
+FIRST = 10  # random trials before the first proposal of the model, if the budget is large or unknown
+FEWEST = 4
+LISTED = 400  # a space of at most this many points is listed, and all of them are candidates
+BUILT = 16  # candidates that are built at most, until some are feasible and new
+
+
+@strategy("model")
+class Model(StrategyBase):
+    """start: random trials before the model is used. candidates: rows that each round compares. rounds: how often the
+    best of them are varied. exact: candidates whose costs are computed."""
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        *,
+        seed: int,
+        objectives: int = 1,
+        evaluate: Evaluate | None = None,
+        trials: int | None = None,
+        start: Annotated[int | Literal["auto"], whole_or(AUTO, 2)] = AUTO,
+        candidates: Annotated[int, whole(8)] = 96,
+        rounds: Annotated[int, whole(1)] = 3,
+        exact: Annotated[int, whole(1)] = 3,
+    ) -> None:
+        super().__init__(space, seed=seed, objectives=objectives, evaluate=evaluate)
+        self.first = first_trials(start, trials)
+        self.settled = {"start": self.first} if start == AUTO else {}
+        self.candidates, self.rounds, self.exact = candidates, rounds, exact
+        self.codes = Codes(space)
+        self.moves = Moves(self.codes)
+        self.knowledge = Knowledge(self.codes, objectives)
+        self._pending: dict[int, np.ndarray] = {}  # number of the trial -> row
+        self._batch: dict[int, np.ndarray] = {}  # the same, of earlier proposals of the batch that is asked for
+        self._batch_hashes: set[str] = set()
+
+    def ask(self, number: int, count: int = 1, attempt: int = 0) -> list[Proposal]:
+        """See `Strategy.ask`. Raises ValueError if count is below 1, NothingLeft if there is not one proposal."""
+        try:
+            return super().ask(number, count, attempt)
+        finally:
+            self._batch, self._batch_hashes = {}, set()
+
+    def suppose(self, started: Started) -> None:
+        if started.point is not None:
+            self._batch[started.number] = self.codes.row(started.point.choices)
+            self._batch_hashes.add(started.point.architecture.hash)
+
+    def start(self, started: Started) -> None:
+        super().start(started)
+        if started.point is not None:
+            self._pending[started.number] = self.codes.row(started.point.choices)
+
+    def learn(self, result: Result, failed: bool) -> None:
+        self._pending.pop(result.number, None)
+        if result.point is not None:
+            row = self.codes.row(result.point.choices)
+            self.knowledge.add(result.number, row, result.steps, None if failed else result.values)
+
+    def propose(self, rng: Random, number: int, tried: int) -> Proposal:
+        drawn = np.random.default_rng(rng.getrandbits(64))
+        if self.knowledge.successes < self.first or tried > 20:
+            return Proposal(self._random(rng, drawn, alike=number % 2 == 0 and tried < 10), "random")
+        try:
+            found = self._modelled(rng, drawn)
+        except (np.linalg.LinAlgError, FloatingPointError):  # the search goes on, as evolution
+            found = None
+        if found is None:
+            return self._evolved(rng)
+        return Proposal(found, "model")
+
+    def _modelled(self, rng: Random, drawn: np.random.Generator) -> Point | None:
+        """The feasible new candidate with the greatest expected improvement; None if there is none."""
+        pending = [self.codes.filled(row, drawn) for row in (self._pending | self._batch).values()]
+        view = self.knowledge.view(pending, drawn)
+        if self._listed:
+            return self._best_listed(view, drawn)
+        rows, gains = self._searched(view, drawn)
+        built: list[tuple[Point, np.ndarray]] = []
+        for place in np.argsort(-gains, kind="stable")[:BUILT]:
+            point = self._built(rows[place], rng)
+            if point is not None and self._is_new(point):
+                built.append((point, rows[place]))
+                if len(built) == (self.exact if self.evaluate else 1):
+                    break
+        if not built:
+            return None
+        if self.evaluate is None or len(built) == 1:
+            return built[0][0]
+        costs = [self.evaluate(point) for point, _ in built]
+        exact = self._gains(view, np.array([row for _, row in built]), drawn, costs)
+        return built[int(np.argmax(exact))][0]
+
+    def _best_listed(self, view: View, drawn: np.random.Generator) -> Point | None:
+        """Like `_modelled`, among all points of a small space."""
+        left = [each for each in self._listed if self._is_new(each[0])]
+        if not left:
+            return None
+        costs = [cost for _, _, cost in left] if self.evaluate else None
+        gains = self._gains(view, np.array([row for _, row, _ in left]), drawn, costs)
+        return left[int(np.argmax(gains))][0]
+
+    @cached_property
+    def _listed(self) -> list[tuple[Point, np.ndarray, tuple[float | None, ...]]]:
+        """(point, row, costs) of every feasible point of a small space; empty for a larger one."""
+        size = getattr(self.space, "size", None)
+        points = size().points if size is not None else None
+        if points is None or points > LISTED:
+            return []
+        rng = np.random.default_rng(0)
+        found = [point for point in self.space.enumerate() if self.space.feasible(point)]  # type: ignore[attr-defined]
+        rows = [self.codes.filled(self.codes.row(point.choices), rng) for point in found]
+        return [
+            (point, row, self.evaluate(point) if self.evaluate else ()) for point, row in zip(found, rows)
+        ]
+
+    def _searched(self, view: View, drawn: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """(candidates [N, D], their gains [N]) of all rounds."""
+        parents = view.parents
+        few = self.candidates // 6
+        rows = np.vstack(
+            [
+                self.codes.random(few, drawn),
+                self.codes.random(few, drawn, alike=True),
+                self.moves.children(parents, self.candidates - 2 * few, drawn),
+            ]
+        )
+        gains = self._gains(view, rows, drawn)
+        for _ in range(self.rounds - 1):
+            best = np.argsort(-gains, kind="stable")[: max(4, self.candidates // 6)]
+            more = self.moves.children(rows[best], self.candidates, drawn)
+            rows, gains = np.vstack([rows, more]), np.concatenate([gains, self._gains(view, more, drawn)])
+        return rows, gains
+
+    def _gains(
+        self,
+        view: View,
+        rows: np.ndarray,
+        drawn: np.random.Generator,
+        costs: list[tuple[float | None, ...]] | None = None,
+    ) -> np.ndarray:
+        """The expected improvement of each row times its probability of success, [N]; 0 for a known row."""
+        mean, deviation, success = view.predict(rows)
+        for place, values in enumerate(costs or ()):
+            for column, value in enumerate(values):
+                if value is not None:
+                    mean[place, column], deviation[place, column] = view.scaled(column, value), 0.0
+        found = improvement.expected(mean, deviation, view.known, view.corner, drawn) * success
+        found[[self.knowledge.has(row) for row in self._plain(rows)]] = -1.0
+        return found
+
+    def _plain(self, rows: np.ndarray) -> np.ndarray:
+        """The rows with `UNSET` for holes that are not active."""
+        return np.where(self.codes.active(rows), rows, UNSET)
+
+    def _is_new(self, point: Point) -> bool:
+        hash = point.architecture.hash
+        return hash not in self._started and hash not in self._told and hash not in self._batch_hashes
+
+    def _built(self, row: np.ndarray, rng: Random) -> Point | None:
+        """The point of a row; None if it is not feasible."""
+        choices = self.codes.choices(row)
+
+        def chosen(path: str, hole: Hole) -> Scalar:
+            return choices[path] if path in choices and admits(hole, choices[path]) else draw(hole, rng)
+
+        try:
+            point = self.space.realise(chosen)
+        except SpaceError:  # too many blocks with repeats expanded
+            return None
+        feasible = getattr(self.space, "feasible", None)
+        return point if feasible is None or feasible(point) else None
+
+    def _random(self, rng: Random, drawn: np.random.Generator, *, alike: bool) -> Point:
+        if alike:
+            for row in self.codes.random(BUILT, drawn, alike=True):
+                point = self._built(row, rng)
+                if point is not None and self._is_new(point):
+                    return point
+        return self.space.sample(rng)
+
+    def _evolved(self, rng: Random) -> Proposal:
+        """A mutation of one of the best points, by the space itself."""
+        number, row = self.knowledge.one_of_the_best(rng)
+        filled = self.codes.filled(row, np.random.default_rng(rng.getrandbits(64)))
+        point = self._built(filled, rng)
+        if point is None:
+            return Proposal(self.space.sample(rng), "random")
+        return Proposal(self.space.mutate(point, rng), "mutation", (number,))
+
+
+def first_trials(start: int | Literal["auto"], trials: int | None) -> int:
+    """How many random trials come first. `auto` is a quarter of `trials`, from 4 to 10."""
+    if start != AUTO:
+        return start
+    return FIRST if trials is None else min(FIRST, max(FEWEST, trials // 4))
