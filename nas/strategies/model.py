@@ -52,7 +52,7 @@ class Model(StrategyBase):
         evaluate: Evaluate | None = None,
         trials: int | None = None,
         start: Annotated[int | Literal["auto"], whole_or(AUTO, 2)] = AUTO,
-        candidates: Annotated[int, whole(8)] = 96,
+        candidates: Annotated[int, whole(8)] = 64,
         rounds: Annotated[int, whole(1)] = 3,
         exact: Annotated[int, whole(1)] = 3,
     ) -> None:
@@ -179,7 +179,7 @@ class Model(StrategyBase):
                 if value is not None:
                     mean[place, column], deviation[place, column] = view.scaled(column, value), 0.0
         found = improvement.expected(mean, deviation, view.known, view.corner, drawn) * success
-        found[[self.knowledge.has(row) for row in self._plain(rows)]] = -1.0
+        found[self.knowledge.has(self._plain(rows))] = -1.0
         return found
 
     def _plain(self, rows: np.ndarray) -> np.ndarray:

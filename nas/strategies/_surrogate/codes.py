@@ -52,7 +52,7 @@ class Codes:
         self.groups = np.array([names.setdefault(_COPY.sub("", path), len(names)) for path in self.paths])
         self.names = list(names)
         self.layers = _layers(self.paths)
-        self._rules = [self._rule(path) for path in self.paths]
+        self._set_rules([self._rule(path) for path in self.paths])
         self._fills = self._neighbours()
 
     def row(self, choices: Mapping[str, Scalar]) -> np.ndarray:
@@ -103,12 +103,11 @@ class Codes:
 
     def active(self, rows: np.ndarray) -> np.ndarray:
         """Which holes count in `rows` [N, D]: [N, D] of bool. Holes come after those that they depend on."""
-        found = np.ones(rows.shape, dtype=bool)
-        for column, rules in enumerate(self._rules):
-            for parent, low, high in rules:
-                inside = (rows[:, parent] >= low) & (rows[:, parent] <= high)
-                found[:, column] &= found[:, parent] & inside
-        return found
+        if not len(self._parents):
+            return np.ones(rows.shape, dtype=bool)
+        numbers = rows[:, self._parents]
+        broken = (numbers < self._low) | (numbers > self._high)
+        return broken.astype(np.float32) @ self._needs == 0
 
     def _number(self, column: int, value: Scalar) -> float:
         known = self._index[column]
@@ -125,6 +124,20 @@ class Codes:
         hole = self.holes[self.paths[column]]
         assert isinstance(hole, Integers | Floats)
         return from_unit(hole, float(number))
+
+    def _set_rules(self, rules: list[list[tuple[int, float, float]]]) -> None:
+        """List each rule once, and for each hole the rules that it needs, with those of the holes in its rules."""
+        places: dict[tuple[int, float, float], int] = {}
+        needed: list[set[int]] = []
+        for own in rules:  # holes come after those that they depend on
+            mine = {places.setdefault(rule, len(places)) for rule in own}
+            mine |= {each for parent, _, _ in own if parent < len(needed) for each in needed[parent]}
+            needed.append(mine)
+        table = np.array(list(places), dtype=float).reshape(-1, 3)
+        self._parents, self._low, self._high = table[:, 0].astype(int), table[:, 1], table[:, 2]
+        self._needs = np.zeros((len(places), len(rules)), dtype=np.float32)
+        for column, mine in enumerate(needed):
+            self._needs[sorted(mine), column] = 1
 
     def _rule(self, path: str) -> list[tuple[int, float, float]]:
         """What must hold for the hole at `path` to be active: [(column, lowest number, highest number)]."""

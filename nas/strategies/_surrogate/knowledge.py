@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 
 import numpy as np
@@ -20,10 +20,11 @@ from nas.strategies._surrogate.features import Features, Rows
 from nas.strategies._surrogate.improvement import normal
 from nas.strategies._surrogate.process import Kernel, Posterior, fitted
 
-MOST = 320  # rows of a model
+MOST = 256  # rows of a model
 FITTED = 128  # rows to which its parameters are fitted
 REFIT = 1.25  # growth of the results between two fits of the parameters
-BASE, BASE_SHARE = 12, 12  # results, plus one in so many, after which the rows of a model are chosen again
+BASE, BASE_SHARE = 12, 64  # results, plus one in so many, after which the rows of a model are chosen again
+FRESH = 24  # results since then that a model learns: the newest, and as many of the best
 PENDING = 64  # running trials that count, the newest
 CORNER = 1.05  # of the reference point, in ranges of the results
 PARENTS = 40
@@ -63,15 +64,8 @@ class View:
 
     def __init__(self, owner: Knowledge, base: Base, pending: Sequence[np.ndarray], rng: np.random.Generator) -> None:
         self._base, self._owner = base, owner
-        fresh = owner.since(base)
-        self._models = base.models
-        if fresh:
-            rows = base.features([owner.filled(place) for place in fresh], [owner.steps[place] for place in fresh])
-            values = np.array([owner.values[place] for place in fresh])
-            self._models = [
-                model.extended(rows, base.warps[column].forward(values[:, column]))
-                for column, model in enumerate(base.models)
-            ]
+        fresh = owner.fresh(base)
+        self._models = base.after(fresh)
         if pending:
             rows = base.features(list(pending)[-PENDING:], None)
             self._models = [model.extended(rows, None) for model in self._models]
@@ -86,7 +80,7 @@ class View:
         if owner.several_lengths:
             rows = base.features([owner.filled(place) for place in places], None)
             values = self._mean(rows)
-            longest = max(owner.steps)
+            longest = max(owner.lengths)
             for index, place in enumerate(places):
                 if owner.steps[place] == longest:
                     values[index] = self._scale(np.array(owner.values[place]))
@@ -133,6 +127,23 @@ class Base:
     warps: list[Warp]
     models: list[Posterior]
     success: Posterior | None
+    extended: dict[tuple[int, int, int], list[Posterior]] = field(default_factory=dict)
+
+    def after(self, fresh: list[int]) -> list[Posterior]:
+        """The models with the results at the places `fresh`, kept until there are more."""
+        if not fresh:
+            return self.models
+        key = (fresh[0], fresh[-1], len(fresh))
+        if key not in self.extended:
+            owner = self.owner
+            rows = self.features([owner.filled(place) for place in fresh], [owner.steps[place] for place in fresh])
+            values = np.array([owner.values[place] for place in fresh])
+            self.extended.clear()
+            self.extended[key] = [
+                model.extended(rows, warp.forward(column))
+                for warp, model, column in zip(self.warps, self.models, values.T)
+            ]
+        return self.extended[key]
 
     def features(self, rows: Sequence[np.ndarray] | np.ndarray, steps: Sequence[float] | None) -> Rows:
         return features_of(self.owner, np.asarray(rows), steps, self.longest)
@@ -153,6 +164,7 @@ class Knowledge:
         self.successes = 0
         self.rows: list[np.ndarray] = []
         self.steps: list[float] = []
+        self.lengths: set[float] = set()
         self.values: list[tuple[float, ...] | None] = []
         self.numbers: list[int] = []
         self._keys: set[bytes] = set()
@@ -163,17 +175,20 @@ class Knowledge:
     def add(self, number: int, row: np.ndarray, steps: int, values: tuple[float, ...] | None) -> None:
         self.rows.append(row.astype(np.float32))
         self.steps.append(float(max(steps, 1)))
+        self.lengths.add(self.steps[-1])
         self.values.append(values)
         self.numbers.append(number)
         self._keys.add(row.astype(np.float32).tobytes())
         self.successes += values is not None
 
-    def has(self, row: np.ndarray) -> bool:
-        return row.astype(np.float32).tobytes() in self._keys
+    def has(self, rows: np.ndarray) -> list[bool]:
+        """Whether each of `rows` [N, D] is that of a result."""
+        return [row.tobytes() in self._keys for row in rows.astype(np.float32)]
 
     @property
     def several_lengths(self) -> bool:
-        return self.steps[0] != self.steps[-1] or len(set(self.steps)) > 1
+        """Whether trials were trained for different lengths."""
+        return len(self.lengths) > 1
 
     def filled(self, place: int) -> np.ndarray:
         """The row of a result with a number for every hole."""
@@ -184,8 +199,14 @@ class Knowledge:
             self._filled[place] = self.codes.filled(self.rows[place].astype(float), rng)
         return self._filled[place]
 
-    def since(self, base: Base) -> list[int]:
-        return [place for place in range(base.count, len(self.values)) if self.values[place] is not None]
+    def fresh(self, base: Base) -> list[int]:
+        """The places of the results since `base` that matter: the newest, and the best of the others."""
+        places = [place for place in range(base.count, len(self.values)) if self.values[place] is not None]
+        if len(places) <= 2 * FRESH:
+            return places
+        older = places[:-FRESH]
+        best = pareto.order([self.values[place] for place in older])[:FRESH]
+        return [*(older[index] for index in sorted(best)), *places[-FRESH:]]
 
     def view(self, pending: Sequence[np.ndarray], rng: np.random.Generator) -> View:
         """What is known now; `pending` rows [D] run."""

@@ -11,8 +11,9 @@ import numpy as np
 
 from nas.strategies._surrogate.codes import OPEN, Codes
 
-NEAR = 0.2  # standard deviation of a step in a real interval
+NEAR = 0.2  # of the range: the size of a step of a number
 KINDS = ("single", "several", "alike", "layers", "cross", "segment")
+DRAWS = 2 + 3 * 4  # random numbers of one child
 SHARES = np.array([0.3, 0.15, 0.25, 0.1, 0.1, 0.1])
 
 
@@ -20,6 +21,7 @@ class Moves:
     def __init__(self, codes: Codes) -> None:
         self.codes = codes
         self._free = (codes.counts > 1) | (codes.counts == OPEN)
+        self._counts, self._ordered = codes.counts.tolist(), codes.ordered.tolist()
         sizes = np.bincount(codes.groups, minlength=len(codes.names))
         self._copies = [
             columns
@@ -36,57 +38,63 @@ class Moves:
     def children(self, parents: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
         """`count` changed copies of `parents` [P, D]: [N, D]."""
         active = self.codes.active(parents) & self._free
-        open_columns = [np.flatnonzero(row) for row in active]
-        chosen = rng.integers(len(parents), size=(count, 2))
-        kinds = np.searchsorted(self._shares, rng.random(count), side="right").clip(max=len(KINDS) - 1)
-        made = parents[chosen[:, 0]].copy()
-        for child, (mother, father), kind in zip(made, chosen, kinds):
+        open_columns = [np.flatnonzero(row).tolist() for row in active]
+        drawn = rng.random((count, DRAWS)).tolist()
+        kinds = np.searchsorted(self._shares, rng.random(count), side="right").clip(max=len(KINDS) - 1).tolist()
+        mothers = rng.integers(len(parents), size=count)
+        made = parents[mothers]
+        for child, mother, kind, numbers in zip(made, mothers.tolist(), kinds, drawn):
             columns = open_columns[mother]
-            if not len(columns):
-                continue
             name = KINDS[kind]
+            father = parents[int(numbers[0] * len(parents))]
+            if not columns:
+                continue
             if name == "cross":
-                self._cross(child, parents[father], rng)
+                taken = rng.random(len(child)) < 0.5
+                child[taken] = father[taken]
             elif name == "segment":
-                self._segment(child, parents[father], rng)
+                self._segment(child, father, numbers)
             elif name == "alike":
-                self._alike(child, rng)
+                self._alike(child, numbers)
             elif name == "layers":
-                self._rearrange(child, rng)
-            for _ in range({"single": 1, "several": 2 + int(rng.integers(3))}.get(name, 0)):
-                self._change(child, int(columns[rng.integers(len(columns))]), rng)
+                self._rearrange(child, numbers)
+            else:
+                for change in range(1 if name == "single" else 2 + int(numbers[1] * 3)):
+                    place, first, second = numbers[2 + 3 * change : 5 + 3 * change]
+                    self._change(child, columns[int(place * len(columns))], first, second)
         return made
 
-    def _change(self, row: np.ndarray, column: int, rng: np.random.Generator) -> None:
-        count = self.codes.counts[column]
+    def _change(self, row: np.ndarray, column: int, first: float, second: float) -> None:
+        """Give one hole another number. first, second: random numbers."""
+        count = self._counts[column]
         if count == OPEN:
-            row[column] = min(max(row[column] + rng.normal(0, NEAR), 0.0), 1.0)
-        elif self.codes.ordered[column] and count > 2 and rng.random() < 0.6:
-            step = 1 if count < 12 else 1 + int(abs(rng.normal(0, count * NEAR)))
-            row[column] = _stepped(row[column], step if rng.random() < 0.5 else -step, count)
+            row[column] = min(max(row[column] + NEAR * (4 * first - 2), 0.0), 1.0)
+        elif self._ordered[column] and count > 2 and first < 0.6:
+            step = 1 if count < 12 else 1 + int(first / 0.6 * count * NEAR)
+            row[column] = _stepped(row[column], step if second < 0.5 else -step, count)
         else:
-            row[column] = (row[column] + 1 + rng.integers(count - 1)) % count
+            row[column] = (row[column] + 1 + int(second * (count - 1))) % count
 
-    def _alike(self, row: np.ndarray, rng: np.random.Generator) -> None:
+    def _alike(self, row: np.ndarray, numbers: list[float]) -> None:
         """Every copy of one hole: the same number, or one value up or down."""
-        columns = self._copies[rng.integers(len(self._copies))]
-        count = self.codes.counts[columns[0]]
-        if count == OPEN or not self.codes.ordered[columns[0]] or rng.random() < 0.6:
-            row[columns] = rng.random() if count == OPEN else rng.integers(count)
-            return
-        step = 1 if rng.random() < 0.5 else -1
-        row[columns] = np.clip(row[columns] + step, 0, count - 1)
+        columns = self._copies[int(numbers[1] * len(self._copies))]
+        count = self._counts[columns[0]]
+        if count == OPEN:
+            row[columns] = numbers[2]
+        elif not self._ordered[columns[0]] or numbers[3] < 0.6:
+            row[columns] = int(numbers[2] * count)
+        else:
+            row[columns] = np.clip(row[columns] + (1 if numbers[2] < 0.5 else -1), 0, count - 1)
 
-    def _rearrange(self, row: np.ndarray, rng: np.random.Generator) -> None:
-        table = self.codes.layers[rng.integers(len(self.codes.layers))]
+    def _rearrange(self, row: np.ndarray, numbers: list[float]) -> None:
+        table = self.codes.layers[int(numbers[1] * len(self.codes.layers))]
         count = len(table)
-        one, kind = int(rng.integers(count)), rng.integers(4)
-        other = (one + 1) % count if rng.random() < 0.5 else one - 1
+        one, kind = int(numbers[2] * count), int(numbers[3] * 4)
         order = list(range(count))
         if kind == 0:
-            order[other] = one  # copy to the neighbour
+            order[(one + 1) % count if numbers[4] < 0.5 else one - 1] = one  # copy to the neighbour
         elif kind == 1:
-            other = int(rng.integers(count))
+            other = int(numbers[4] * count)
             order[one], order[other] = other, one
         elif kind == 2:
             order = [*order[:one], one, *order[one:-1]]  # insert
@@ -94,13 +102,9 @@ class Moves:
             order = [*order[:one], *order[one + 1 :], count - 1]  # remove
         _reorder(row, table, order)
 
-    def _cross(self, row: np.ndarray, other: np.ndarray, rng: np.random.Generator) -> None:
-        taken = rng.random(len(row)) < 0.5
-        row[taken] = other[taken]
-
-    def _segment(self, row: np.ndarray, other: np.ndarray, rng: np.random.Generator) -> None:
-        table = self.codes.layers[rng.integers(len(self.codes.layers))]
-        low, high = np.sort(rng.integers(len(table) + 1, size=2))
+    def _segment(self, row: np.ndarray, other: np.ndarray, numbers: list[float]) -> None:
+        table = self.codes.layers[int(numbers[1] * len(self.codes.layers))]
+        low, high = sorted(int(each * (len(table) + 1)) for each in numbers[2:4])
         columns = table[low:high].ravel()
         columns = columns[columns != OPEN]
         row[columns] = other[columns]
