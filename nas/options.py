@@ -74,3 +74,12 @@ def number(
 
 Positive = Annotated[int, whole(1)]
 Fraction = Annotated[float, number(high=1)]
+
+
+def bounds(**limits: float) -> Any:
+    """Limits of a number for `Annotated`, as pydantic names them: ge, gt, le, lt. Without pydantic nothing is checked."""
+    try:
+        from pydantic import Field
+    except ImportError:  # a machine without pydantic, for measurements only
+        return None
+    return Field(**limits)  # type: ignore[arg-type]

@@ -192,7 +192,7 @@ class SearchConfig(_Section):
     space: str
     task: AName
     objectives: Annotated[tuple[AnObjective, ...], Field(min_length=1, max_length=MOST_PARTS)]
-    strategy: AName = Named(name="nsga2")
+    strategy: AName = Named(name="auto")
     scheduler: AName
     arms: Annotated[dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")], Arm], Few] = {}
     runner: AName = Named(name="inline")

@@ -14,6 +14,7 @@ import statistics
 from nas.config import factory
 from nas.config.schema import Named, SearchConfig
 from nas.engine.forecast import Rates, affordable
+from nas.strategies import auto as automatic
 from nas.upkeep.policy import EARLIER
 
 AUTO = "auto"  # written in a search file, this is the same as leaving the option out
@@ -26,6 +27,7 @@ def settle(config: SearchConfig, study: SearchConfig | None = None) -> SearchCon
 
     Raises UsageError for an option that is invalid.
     """
+    config = _chosen(config, study)
     planned = _planned_trials(config)
     changes: dict[str, object] = {
         "step_tokens": factory.step_tokens(config),
@@ -43,6 +45,30 @@ def settle(config: SearchConfig, study: SearchConfig | None = None) -> SearchCon
         strategy = _strategy(config, arm.strategy, arm.share, planned, known) if known or not study else arm.strategy
         arms[name] = arm.model_copy(update={"strategy": strategy})
     return config.model_copy(update=changes | {"arms": arms})
+
+
+def _chosen(config: SearchConfig, study: SearchConfig | None) -> SearchConfig:
+    """`config` with names in place of `auto`: those that the study keeps, else the strategies that `auto` chooses.
+
+    A search file that names no strategy continues a study with the one that it was created with.
+    """
+    changes: dict[str, object] = {}
+    if study is not None and "strategy" not in config.model_fields_set:
+        changes["strategy"] = study.strategy
+    elif config.strategy.name == AUTO:
+        changes["strategy"] = study.strategy if study is not None else _automatic(config)
+    arms = {}
+    for name, arm in config.arms.items():
+        if arm.strategy.name == AUTO:
+            known = study is not None and name in study.arms
+            arms[name] = arm.model_copy(update={"strategy": study.arms[name].strategy if known else _automatic(config)})
+    if arms:
+        changes["arms"] = {**config.arms, **arms}
+    return config.model_copy(update=changes) if changes else config
+
+
+def _automatic(config: SearchConfig) -> Named:
+    return Named(name=automatic.chosen(factory.space(config), len(config.objectives)))
 
 
 def _strategy(config: SearchConfig, named: Named, share: float, planned: int | None, known: Named | None) -> Named:

@@ -11,9 +11,7 @@ from collections import OrderedDict
 from random import Random
 from typing import Annotated, Literal
 
-from pydantic import Field
-
-from nas.options import whole_or
+from nas.options import bounds, whole_or
 from nas.strategies.base import StrategyBase
 from nas.strategies.contract import Evaluate, Proposal, Result, SearchSpace
 from nas.strategies.population import AUTO, Member, best_first, extra_mutations, mutated, random_start
@@ -33,8 +31,8 @@ class AgingEvolution(StrategyBase):
         objectives: int = 1,
         evaluate: Evaluate | None = None,
         trials: int | None = None,
-        population: Annotated[int, Field(ge=1)] = 100,
-        sample: Annotated[int, Field(ge=1)] = 20,
+        population: Annotated[int, bounds(ge=1)] = 100,
+        sample: Annotated[int, bounds(ge=1)] = 20,
         start: Annotated[int | Literal["auto"], whole_or(AUTO, 1)] = AUTO,
     ) -> None:
         super().__init__(space, seed=seed, objectives=objectives, evaluate=evaluate)

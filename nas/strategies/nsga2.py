@@ -12,10 +12,9 @@ from random import Random
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field
 
 from nas import pareto
-from nas.options import whole_or
+from nas.options import bounds, whole_or
 from nas.strategies.base import StrategyBase
 from nas.strategies.contract import Evaluate, Proposal, Result, SearchSpace
 from nas.strategies.population import AUTO, Member, extra_mutations, mutated, random_start
@@ -36,11 +35,11 @@ class NSGA2(StrategyBase):
         objectives: int = 1,
         evaluate: Evaluate | None = None,
         trials: int | None = None,
-        population: Annotated[int, Field(ge=2)] = 50,
+        population: Annotated[int, bounds(ge=2)] = 50,
         start: Annotated[int | Literal["auto"], whole_or(AUTO, 2)] = AUTO,
-        crossover: Annotated[float, Field(ge=0, le=1)] = 0.5,
-        mutation: Annotated[float, Field(ge=0, le=1)] = 0.5,
-        tournament: Annotated[int, Field(ge=1)] = 8,
+        crossover: Annotated[float, bounds(ge=0, le=1)] = 0.5,
+        mutation: Annotated[float, bounds(ge=0, le=1)] = 0.5,
+        tournament: Annotated[int, bounds(ge=1)] = 8,
     ) -> None:
         super().__init__(space, seed=seed, objectives=objectives, evaluate=evaluate)
         self.population = population

@@ -106,3 +106,14 @@ def test_the_file_of_an_earlier_release_continues_its_study(old):
     }
     assert launch._settled(settle(kept.model_copy(update=written), kept), "scheduler") == kept.scheduler.written()
     assert settle(kept.model_copy(update=written), kept).strategy == kept.strategy
+
+
+def test_a_study_keeps_the_strategy_that_it_was_created_with(describe):
+    new = SearchConfig(**describe().model_dump(exclude={"strategy"}))
+    assert "strategy" not in new.model_fields_set and new.strategy.name == "auto"
+    assert settle(new).strategy.name == "model"
+    old = settle(describe(strategy="{nsga2: {start: 7}}"))
+    assert settle(new, old).strategy == old.strategy, "a file that names none continues with that of the study"
+    automatic = describe(strategy="auto")
+    assert settle(automatic, old).strategy == old.strategy
+    assert settle(automatic).strategy.name == "model"

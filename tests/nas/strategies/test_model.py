@@ -1,0 +1,205 @@
+"""The strategy `model`: rows of numbers, features, the process, improvement, and what the search makes of them."""
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nas import pareto
+from nas.strategies import auto
+from nas.strategies._surrogate import improvement
+from nas.strategies._surrogate.codes import UNSET, Codes
+from nas.strategies._surrogate.features import Features
+from nas.strategies._surrogate.knowledge import warp_of
+from nas.strategies._surrogate.moves import Moves
+from nas.strategies._surrogate.process import Kernel, Posterior, _Parts, fitted
+from nas.strategies.contract import Result, Started
+from nas.strategies.registry import make
+from searchspace.errors import SpaceError
+from searchspace.space.space import Space
+
+SPACES = sorted((Path(__file__).parents[3] / "examples" / "spaces").glob("*.yaml"))
+LAYERS = """
+kind: decoder
+width: !choice [32, 64]
+vocabulary: 64
+body:
+  - repeat:
+      times: !int [2, 5]
+      of:
+        - residual: {of: {attention: {heads: !choice {each: true, options: [1, 2, 4]}}}}
+        - residual: {of: !choice {each: true, options: [gru, feed_forward: {expand: !choice [1, 2, 4]}]}}
+"""
+
+
+
+@pytest.mark.parametrize("path", SPACES, ids=lambda path: path.stem)
+def test_the_active_holes_of_a_row_are_those_of_its_point(path):
+    space = Space.load(path, {"vocabulary": 64})
+    codes, rng = Codes(space), np.random.default_rng(0)
+    rows = codes.random(6, rng)
+    for row, active in zip(rows, codes.active(rows)):
+        choices = codes.choices(row)
+        try:
+            point = space.realise(lambda path, hole, choices=choices: choices[path])
+        except SpaceError:
+            continue  # too many blocks
+        expected = {path for path, on in zip(codes.paths, active) if on}
+        assert set(point.choices) == expected
+        again = codes.row(point.choices)
+        assert np.allclose(np.where(active, row, UNSET), again)
+
+
+def test_a_move_leaves_values_that_the_holes_have():
+    space = Space.parse(LAYERS)
+    codes, rng = Codes(space), np.random.default_rng(1)
+    children = Moves(codes).children(codes.random(5, rng), 300, rng)
+    assert (children >= 0).all() and (children < codes.counts).all()
+    assert len(np.unique(children, axis=0)) > 150
+
+
+def test_a_hole_that_opens_gets_the_value_of_the_nearest_layer():
+    space = Space.parse(LAYERS)
+    codes = Codes(space)
+    point = space.realise(
+        lambda path, hole: {"width": 32, "times": 2, "heads": 4}.get(path.rpartition(".")[2], "gru")
+    )
+    filled = codes.filled(codes.row(point.choices), np.random.default_rng(0))
+    heads = [codes.choices(filled)[path] for path in codes.paths if path.endswith("heads")]
+    assert heads == [4] * 5
+
+
+def test_what_is_learned_at_one_layer_helps_another():
+    codes = Codes(Space.parse(LAYERS))
+    features, rng = Features(codes), np.random.default_rng(2)
+    rows = codes.random(40, rng)
+    heads = [column for column, path in enumerate(codes.paths) if path.endswith("heads")]
+    depth = codes.place["body[0].repeat.times"]
+    rows[:, depth] = 3  # five layers
+    rows[:, heads[-1]] = 0  # the last layer never varies
+    values = rows[:, heads].sum(1)
+    model = Posterior(Kernel(features, fitted(features, features(rows), values, None)), features(rows), values)
+    other = rows[:1].copy()
+    other[0, heads[-1]] = 2
+    (before, after), _ = model.predict(features(np.vstack([rows[:1], other])))
+    assert after > before + 0.3
+
+
+def test_the_slope_of_the_likelihood_is_its_derivative():
+    codes = Codes(Space.parse(LAYERS))
+    features, rng = Features(codes), np.random.default_rng(3)
+    rows = features(codes.random(20, rng), rng.random(20))
+    values = rng.standard_normal(20)
+    parts, parameters = _Parts(features, rows), Kernel.default(features)
+    _, slope = parts.loss(parameters, values)
+    for place in range(len(parameters)):
+        step = np.zeros(len(parameters))
+        step[place] = 1e-5
+        change = (parts.loss(parameters + step, values)[0] - parts.loss(parameters - step, values)[0]) / 2e-5
+        assert slope[place] == pytest.approx(change, rel=1e-3, abs=1e-5)
+
+
+def test_results_that_come_later_give_the_same_model():
+    codes = Codes(Space.parse(LAYERS))
+    features, rng = Features(codes), np.random.default_rng(4)
+    rows, values = features(codes.random(12, rng)), rng.standard_normal(12)
+    kernel, asked = Kernel(features, Kernel.default(features)), features(codes.random(5, rng))
+    at_once = Posterior(kernel, rows, values)
+    early = Posterior(kernel, rows.take(range(8)), values[:8])
+    later = early.extended(rows.take(range(8, 12)), values[8:])
+    assert np.allclose(at_once.predict(asked), later.predict(asked), atol=1e-4)
+    supposed = early.extended(rows.take(range(8, 12)), None)
+    assert np.allclose(supposed.predict(asked)[0], early.predict(asked)[0], atol=0.2)
+    assert (supposed.predict(asked)[1] < early.predict(asked)[1] + 1e-6).all()
+
+
+@pytest.mark.parametrize("objectives", [1, 2])
+def test_the_expected_improvement_is_the_mean_over_draws(objectives):
+    rng = np.random.default_rng(5)
+    known = np.array([[0.2, 0.7], [0.4, 0.4], [0.8, 0.1]])[:, :objectives]
+    mean, deviation = np.array([[0.3, 0.5]])[:, :objectives], np.array([[0.2, 0.1]])[:, :objectives]
+    found = improvement.expected(mean, deviation, known, 1.0, rng)[0]
+    before = pareto.hypervolume(known, [1.0] * objectives)
+    drawn = mean + deviation * rng.standard_normal((4000, objectives))
+    gains = [pareto.hypervolume(np.vstack([known, row]), [1.0] * objectives) - before for row in drawn]
+    assert found == pytest.approx(np.mean(gains), abs=4 * np.std(gains) / 60)
+
+
+def test_with_three_objectives_a_dominated_point_improves_nothing():
+    rng = np.random.default_rng(6)
+    mean = np.array([[0.2, 0.2, 0.2], [0.9, 0.9, 0.9]])
+    better, worse = improvement.expected(mean, np.full((2, 3), 1e-9), np.full((1, 3), 0.5), 1.0, rng)
+    assert better > 0.01 and worse == 0
+
+
+def test_a_skewed_value_is_modelled_by_its_logarithm_and_given_back():
+    values = np.exp(np.random.default_rng(7).standard_normal(200) * 2)
+    warp = warp_of(values)
+    assert warp.shift is not None
+    back, _ = warp.back(warp.forward(values), np.zeros(200))
+    assert np.allclose(back, values)
+    assert warp_of(np.linspace(0, 1, 50)).shift is None
+
+
+def test_finds_a_better_front_than_evolution(toy):
+    def volume(name):
+        results = toy.search(make(name, toy.BitSpace(24), 3, 2), toy.leading_and_trailing, 60)
+        return pareto.hypervolume([result.values for result in results], (25.0, 25.0))
+
+    assert volume("model") > 1.2 * volume("nsga2")
+
+
+def test_learns_which_architectures_fail(toy):
+    def failures(name):
+        strategy = make(name, toy.BitSpace(16), 1, 1)
+        results = toy.search(strategy, toy.ones, 60, fails=lambda point: point.architecture.hash[3] == "1")
+        return sum(result.values is None for result in results[20:])
+
+    assert failures("model") <= 10 < failures("random")
+
+
+def test_costs_are_computed_for_the_best_candidates(toy):
+    space, seen = toy.BitSpace(12), []
+
+    def evaluate(point):
+        seen.append(point.architecture.hash)
+        return None, float(point.architecture.hash.count("1"))
+
+    strategy = make("model", space, 0, 2, evaluate)
+    toy.search(strategy, lambda point: (toy.ones(point)[0], evaluate(point)[1]), 15)
+    seen.clear()
+    proposed = strategy.ask(15)[0].point.architecture.hash
+    assert proposed in seen and len(seen) == strategy.exact
+
+
+def test_short_runs_are_not_compared_with_long_ones(toy):
+    space = toy.BitSpace(10)
+    strategy = make("model", space, 0, 1)
+    rng = random.Random(0)
+    for number in range(30):  # after one step all losses are high, after nine they are low
+        point = space.sample(rng)
+        strategy.tell(Result(number, 0, 1, point, (toy.ones(point)[0] + 50,)))
+        if number % 3 == 0:
+            strategy.tell(Result(number, 1, 9, point, toy.ones(point)))
+    view = strategy.knowledge.view([], np.random.default_rng(0))
+    truth = np.array([toy.ones(space.sample(random.Random(seed)))[0] for seed in range(40)])
+    rows = np.array([strategy.codes.row(space.sample(random.Random(seed)).choices) for seed in range(40)])
+    mean = view.predict(rows)[0][:, 0] * view._base.span[0] + view._base.low[0]
+    assert np.abs(mean - truth).mean() < 5
+
+
+def test_each_worker_gets_a_point_of_its_own(toy):
+    space = toy.BitSpace(14)
+    strategy = make("model", space, 2, 1)
+    toy.search(strategy, toy.ones, 20)
+    batch = [proposal.point for proposal in strategy.ask(20, 6)]
+    assert len({point.architecture.hash for point in batch}) == 6
+    strategy.start(Started(20, batch[0]))
+    assert strategy.ask(21)[0].point.architecture.hash == batch[1].architecture.hash
+
+
+def test_a_space_with_a_thousand_holes_is_left_to_evolution(toy):
+    assert auto.chosen(toy.BitSpace(12), 2) == "model"
+    assert auto.chosen(toy.BitSpace(2000), 2) == "nsga2"
+    assert auto.chosen(toy.BitSpace(2000), 1) == "aging_evolution"
