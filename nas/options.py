@@ -76,10 +76,10 @@ Positive = Annotated[int, whole(1)]
 Fraction = Annotated[float, number(high=1)]
 
 
-def bounds(**limits: float) -> Any:
-    """Limits of a number for `Annotated`, as pydantic names them: ge, gt, le, lt. Without pydantic nothing is checked."""
+def bounds(**limits: Any) -> Any:
+    """Limits of a number for `Annotated`, as pydantic names them: ge, gt, le, lt. None without pydantic."""
     try:
         from pydantic import Field
     except ImportError:  # a machine without pydantic, for measurements only
         return None
-    return Field(**limits)  # type: ignore[arg-type]
+    return Field(**limits)

@@ -129,7 +129,9 @@ def rows(runs: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     for (name, arm), group in sorted(groups.items()):
         table = tables()[name]
         line: dict[str, Any] = {"table": name, "arm": arm, "seeds": len(group)}
-        scores = {each: [run["scores"][str(each)] for run in group if str(each) in run["scores"]] for each in table.budgets}
+        scores = {
+            each: [run["scores"][str(each)] for run in group if str(each) in run["scores"]] for each in table.budgets
+        }
         line["score after"] = ", ".join(f"{each}: {_interval(found)}" for each, found in scores.items() if found)
         target = " / ".join(f"{budget}: {value:g}" for budget, value in table.targets.items())
         complete = [run["complete"] or 0 for run in group]

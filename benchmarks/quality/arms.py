@@ -1,4 +1,4 @@
-"""The systems that are compared: our strategies, Optuna's samplers in Optuna's own loop, and SMAC3 if it is installed."""
+"""What is compared: our strategies, Optuna's samplers in Optuna's own loop, and SMAC3 if it is installed."""
 
 from __future__ import annotations
 
@@ -132,5 +132,3 @@ def _holes(space: Any) -> dict[str, Any]:
 
     space.realise(record)
     return found
-
-

@@ -68,9 +68,7 @@ def _modelled() -> list[Table]:
 
     def doubled(point: Point) -> Values:
         width, bias, heads, expand = described(point)
-        halves = [
-            model.values(width=width, bias=bias, heads=heads[part::2], expand=expand[part::2]) for part in (0, 1)
-        ]
+        halves = [model.values(width=width, bias=bias, heads=heads[part::2], expand=expand[part::2]) for part in (0, 1)]
         return tuple(sum(each) / 2 for each in zip(*halves))
 
     def score(rows: Sequence[Values]) -> float:

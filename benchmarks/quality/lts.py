@@ -2,7 +2,8 @@
 
 Only the recorded rows have values, so the space of a table is its rows: a random point is a random row, a mutation is
 one of the nearest rows. The rows are points of one YAML space. The objectives are perplexity, and non-embedding
-parameters or the latency on a device, which was measured before training. The score is the share of the exact front that was found.
+parameters or the latency on a device, measured before training. The score is the share of the exact front that
+was found.
 """
 
 from __future__ import annotations

@@ -57,9 +57,7 @@ def scaled(rows: dict[str, Values]) -> dict[str, Values]:
     """The rows with each column scaled to 0..1 over the table."""
     lows = [min(column) for column in zip(*rows.values())]
     spans = [(max(column) - low) or 1.0 for column, low in zip(zip(*rows.values()), lows)]
-    return {
-        key: tuple((value - low) / span for value, low, span in zip(row, lows, spans)) for key, row in rows.items()
-    }
+    return {key: tuple((value - low) / span for value, low, span in zip(row, lows, spans)) for key, row in rows.items()}
 
 
 def relative_hypervolume(all_values: Sequence[Values]) -> Callable[[Sequence[Values]], float]:

@@ -60,8 +60,8 @@ def _chosen(config: SearchConfig, study: SearchConfig | None) -> SearchConfig:
     arms = {}
     for name, arm in config.arms.items():
         if arm.strategy.name == AUTO:
-            known = study is not None and name in study.arms
-            arms[name] = arm.model_copy(update={"strategy": study.arms[name].strategy if known else _automatic(config)})
+            known = study.arms.get(name) if study is not None else None
+            arms[name] = arm.model_copy(update={"strategy": known.strategy if known else _automatic(config)})
     if arms:
         changes["arms"] = {**config.arms, **arms}
     return config.model_copy(update=changes) if changes else config

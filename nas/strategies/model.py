@@ -143,9 +143,7 @@ class Model(StrategyBase):
         rng = np.random.default_rng(0)
         found = [point for point in self.space.enumerate() if self.space.feasible(point)]  # type: ignore[attr-defined]
         rows = [self.codes.filled(self.codes.row(point.choices), rng) for point in found]
-        return [
-            (point, row, self.evaluate(point) if self.evaluate else ()) for point, row in zip(found, rows)
-        ]
+        return [(point, row, self.evaluate(point) if self.evaluate else ()) for point, row in zip(found, rows)]
 
     def _searched(self, view: View, drawn: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """(candidates [N, D], their gains [N]) of all rounds."""

@@ -153,7 +153,8 @@ class Codes:
         fitting = [
             (len(str(label)), index)
             for index, label in enumerate(labels(hole))
-            if path[at:].startswith(option_path("", label)) and path[at + 1 + len(str(label)) :][:1] in ("", ".", "[", "?", "@")
+            if path[at:].startswith(option_path("", label))
+            and path[at + 1 + len(str(label)) :][:1] in ("", ".", "[", "?", "@")
         ]
         if not fitting:
             return None
@@ -180,9 +181,9 @@ class Codes:
     def _neighbours(self) -> list[list[int]]:
         """By column: the columns of the same hole in other copies, the nearest first, earlier before later."""
         copies = [[int(each) for each in _COPY.findall(path)] for path in self.paths]
-        found = []
+        found: list[list[int]] = []
         for column, group in enumerate(self.groups):
-            others = [each for each in np.flatnonzero(self.groups == group) if each != column]
+            others = [int(each) for each in np.flatnonzero(self.groups == group) if each != column]
             found.append(sorted(others, key=lambda each: (_distance(copies[each], copies[column]), copies[each])))
         return found
 
@@ -246,5 +247,3 @@ def _layers(paths: list[str]) -> list[np.ndarray]:
 
 def _distance(one: list[int], other: list[int]) -> int:
     return sum(abs(a - b) for a, b in zip(one, other))
-
-

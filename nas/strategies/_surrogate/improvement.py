@@ -1,8 +1,9 @@
 """How much a new point is expected to improve what is known: expected improvement and expected hypervolume improvement.
 
-For one objective: Jones et al. 1998. For two: the exact integral over the strips that the front leaves (Emmerich et al.
-2011, "Hypervolume-based expected improvement"), with independent normal predictions. With more objectives: the mean over
-directions of the improvement of the hypervolume scalarisation (Golovin & Zhang 2020, https://arxiv.org/abs/2006.04655).
+For one objective: Jones et al. 1998, "Efficient Global Optimization". For two: the exact integral over the strips that
+the front leaves (Emmerich et al. 2011, "Hypervolume-based expected improvement"), with independent normal predictions.
+With more objectives: the mean over directions of the improvement of the hypervolume scalarisation (Golovin & Zhang,
+https://arxiv.org/abs/2006.04655).
 All objectives are minimised. N points, M objectives.
 """
 

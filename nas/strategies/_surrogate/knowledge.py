@@ -85,7 +85,7 @@ class View:
                 if owner.steps[place] == longest:
                     values[index] = self._scale(np.array(owner.values[place]))
         else:
-            values = self._scale(np.array([owner.values[place] for place in places]))
+            values = self._scale(owner.found(places))
         order = pareto.order(values)
         parents = np.array([owner.filled(places[index]) for index in order[:PARENTS]])
         return values[pareto.front(values)], parents
@@ -137,7 +137,7 @@ class Base:
         if key not in self.extended:
             owner = self.owner
             rows = self.features([owner.filled(place) for place in fresh], [owner.steps[place] for place in fresh])
-            values = np.array([owner.values[place] for place in fresh])
+            values = owner.found(fresh)
             self.extended.clear()
             self.extended[key] = [
                 model.extended(rows, warp.forward(column))
@@ -190,6 +190,10 @@ class Knowledge:
         """Whether trials were trained for different lengths."""
         return len(self.lengths) > 1
 
+    def found(self, places: Sequence[int]) -> np.ndarray:
+        """The values of successful results, [N, M]."""
+        return np.array([self.values[place] for place in places], dtype=float)
+
     def filled(self, place: int) -> np.ndarray:
         """The row of a result with a number for every hole."""
         if place not in self._filled:
@@ -205,7 +209,7 @@ class Knowledge:
         if len(places) <= 2 * FRESH:
             return places
         older = places[:-FRESH]
-        best = pareto.order([self.values[place] for place in older])[:FRESH]
+        best = pareto.order(self.found(older))[:FRESH]
         return [*(older[index] for index in sorted(best)), *places[-FRESH:]]
 
     def view(self, pending: Sequence[np.ndarray], rng: np.random.Generator) -> View:
@@ -218,7 +222,7 @@ class Knowledge:
     def one_of_the_best(self, rng: Random) -> tuple[int, np.ndarray]:
         """(number of the trial, row) of a result near the front."""
         places = [place for place, values in enumerate(self.values) if values is not None][-MOST:]
-        order = pareto.order([self.values[place] for place in places])[:PARENTS]
+        order = pareto.order(self.found(places))[:PARENTS]
         place = places[int(rng.choice(order.tolist()))]
         return self.numbers[place], self.rows[place].astype(float)
 
@@ -229,7 +233,7 @@ class Knowledge:
 
     def _made(self, count: int) -> Base:
         good = [place for place in range(count) if self.values[place] is not None]
-        every = np.array([self.values[place] for place in good])
+        every = self.found(good)
         low, high = every.min(0), every.max(0)
         span = np.where(high > low, high - low, 1.0)
         ranked = pareto.order((every - low) / span)
@@ -264,7 +268,7 @@ class Knowledge:
 
     def _fit(self, count: int) -> list[np.ndarray]:
         good = [place for place in range(count) if self.values[place] is not None]
-        every = np.array([self.values[place] for place in good])
+        every = self.found(good)
         span = np.where(every.max(0) > every.min(0), every.max(0) - every.min(0), 1.0)
         chosen = _subset(pareto.order((every - every.min(0)) / span), FITTED)
         places = [good[index] for index in chosen]

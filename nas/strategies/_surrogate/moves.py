@@ -1,4 +1,4 @@
-"""Candidates: rows of numbers that differ from the rows of good points in one hole, in all copies of a hole, or in layers.
+"""Candidates: rows that differ from those of good points in one hole, in all copies of a hole, or in layers.
 
 Single moves change one hole. Moves over all layers give every copy of a hole the same number, or shift all of them.
 Moves of layers copy a layer to its neighbour, exchange two, insert or remove one. Two parents exchange single holes or

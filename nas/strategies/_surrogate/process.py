@@ -126,7 +126,9 @@ class Posterior:
         return mean, self.scale * np.sqrt(variance)
 
 
-def fitted(features: Features, rows: Rows, values: np.ndarray, start: np.ndarray | None, steps: int = STEPS) -> np.ndarray:
+def fitted(
+    features: Features, rows: Rows, values: np.ndarray, start: np.ndarray | None, steps: int = STEPS
+) -> np.ndarray:
     """The parameters that explain `values` [N] best, searched from `start`; see `Kernel`."""
     groups = features.groups
     centre = np.concatenate([np.full(groups, WEIGHT), PRIOR])

@@ -33,7 +33,6 @@ body:
 """
 
 
-
 @pytest.mark.parametrize("path", SPACES, ids=lambda path: path.stem)
 def test_the_active_holes_of_a_row_are_those_of_its_point(path):
     space = Space.load(path, {"vocabulary": 64})
@@ -62,9 +61,7 @@ def test_a_move_leaves_values_that_the_holes_have():
 def test_a_hole_that_opens_gets_the_value_of_the_nearest_layer():
     space = Space.parse(LAYERS)
     codes = Codes(space)
-    point = space.realise(
-        lambda path, hole: {"width": 32, "times": 2, "heads": 4}.get(path.rpartition(".")[2], "gru")
-    )
+    point = space.realise(lambda path, hole: {"width": 32, "times": 2, "heads": 4}.get(path.rpartition(".")[2], "gru"))
     filled = codes.filled(codes.row(point.choices), np.random.default_rng(0))
     heads = [codes.choices(filled)[path] for path in codes.paths if path.endswith("heads")]
     assert heads == [4] * 5
