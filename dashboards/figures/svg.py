@@ -23,9 +23,7 @@ def svg(figure: Figure | Heat, *, alone: bool = False, width: int = WIDTH) -> st
     if alone:
         parts.insert(0, f"<style>{STYLE}</style>")
     space = {"xmlns": "http://www.w3.org/2000/svg"} if alone else {}
-    size: dict[str, str | float] = (
-        {"xmlns": "http://www.w3.org/2000/svg", "width": width, "height": height} if alone else {}
-    )
+    size = {"width": width, "height": height} if alone else {}
     box = {"viewBox": f"0 0 {width} {height}", "role": "img", "aria_label": figure.title}
     return element("svg", *parts, kind="figure", **space, **size, **box)
 

@@ -1,0 +1,47 @@
+"""nas report: writes what a study found into one file."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nas.cli.app import app
+from nas.cli.options import AsJson, Storage, StudyName
+from nas.cli.output import note, print_json
+
+
+class Format(StrEnum):
+    """The form of a report."""
+
+    HTML = "html"
+    MARKDOWN = "markdown"
+
+
+@app.command()
+def report(
+    study: StudyName,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="The file to write. Default: STUDY.html or STUDY.md."),
+    ] = None,
+    form: Annotated[
+        Format, typer.Option("--format", help="html: one file. markdown: a file with a folder of SVG pictures.")
+    ] = Format.HTML,
+    storage: Storage = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a report of STUDY: figures, architectures, trials, the search file, the environment.
+
+    The HTML file needs no network and no other file; open it with a double click, print it, or send it.
+
+    Example: nas report quickstart -o report.html
+    """
+    from dashboards.sent.write import write
+
+    files = write(study, storage, output or Path(f"{study}.{'html' if form is Format.HTML else 'md'}"), form.value)
+    if as_json:
+        print_json({"files": [str(path) for path in files]})
+    note(f"Wrote {files[0]}" + (f" and {len(files) - 1} pictures" if len(files) > 1 else "") + ".")

@@ -1,0 +1,1 @@
+"""Reports in one file: a page to send, or Markdown for a pull request."""

@@ -1,0 +1,104 @@
+"""What a report says: the page of the study with its figures, architectures, trials and environment."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dashboards.figures.architecture import architecture_svg
+from dashboards.figures.figure import Figure, Heat
+from dashboards.figures.outline import outline
+from dashboards.pages import study as study_page
+from dashboards.pages.asked import Ask
+from dashboards.server.parameters import Parameters
+from dashboards.server.sources import Sources, StudyCache, open_or_none
+from dashboards.view import Table, View
+from nas.report.data import data_lines
+from nas.report.tables import short
+
+MOST_TRIALS = 1000  # in the table; the best ones of a larger study
+PICTURES = 6  # of architectures
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """An architecture with its picture and its text."""
+
+    number: int
+    scores: str
+    picture: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Content:
+    """Everything in a report. environment: (subject, text)."""
+
+    view: View
+    figures: Mapping[str, Figure | Heat]
+    architectures: list[Drawn]
+    environment: list[tuple[str, str]]
+
+
+def content(sources: Sources, study: StudyCache) -> Content:
+    """The report of a study. Raises StoreError if its database cannot be read."""
+    names = [each["name"] for each in study.study.objectives]
+    sign = "-" if names and study.table.signs[names[0]] < 0 else ""
+    asked = {"per": str(MOST_TRIALS), "purpose": "search"} | ({"sort": f"{sign}{names[0]}"} if names else {})
+    view = study_page.view(Ask(sources=sources, parameters=Parameters(asked), study=study, path=study.address))
+    figures = {name: _without_links(figure) for name, figure in view.figures.items() if not figure.is_empty}
+    view = dataclasses.replace(view, tables={name: _plain_table(table) for name, table in view.tables.items()})
+    return Content(view, figures, _architectures(study), _environment(study))
+
+
+def _without_links(figure: Figure | Heat) -> Figure | Heat:
+    """A figure in a file leads nowhere."""
+    if isinstance(figure, Heat):
+        return figure
+    return dataclasses.replace(figure, series=tuple(dataclasses.replace(each, links=()) for each in figure.series))
+
+
+def _plain_table(table: Table) -> Table:
+    columns = [dataclasses.replace(column, sorts=False) for column in table.columns]
+    return dataclasses.replace(table, columns=columns, links=(), choosable=False)
+
+
+def _architectures(study: StudyCache) -> list[Drawn]:
+    """The best architectures by the first objective, then the others of the front."""
+    table = study.table
+    if not table.signs:
+        return []
+    name, sign = next(iter(table.signs.items()))
+    front = table.front(list(table.signs))
+    order = front[np.argsort(sign * table.values[name][front], kind="stable")][:PICTURES]
+    found = []
+    for row in order:
+        number = int(table.number[row])
+        text = study.reader.trial(study.study.id, number).architecture
+        lines, _ = open_or_none(lambda text=text: outline(text))  # type: ignore[misc]
+        scores = ", ".join(f"{each} {short(float(table.values[each][row]))}" for each in table.signs)
+        picture = architecture_svg(lines, title=f"Trial {number}", alone=True) if lines else ""
+        found.append(Drawn(number, scores, picture, text))
+    return found
+
+
+def _environment(study: StudyCache) -> list[tuple[str, str]]:
+    of = study.study
+    lines = [("Tessera", of.version), ("Created", f"{of.created_at:%Y-%m-%d %H:%M} UTC"), ("Seed", str(of.seed))]
+    lines += data_lines(of.config.get("data_facts") if isinstance(of.config, dict) else None)
+    for found in study.reader.devices().values():
+        known = {name: value for name, value in found.items() if name != "key" and isinstance(value, str | int | float)}
+        lines.append(("Device", ", ".join(f"{name} {value}" for name, value in known.items() if value)))
+    return lines
+
+
+def value_text(value: Any) -> str:
+    """A value in a table of Markdown."""
+    if value is None:
+        return ""
+    text = short(value) if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+    return " ".join(text.replace("|", "\\|").replace("<", "&lt;").replace("`", "'").split())

@@ -1,0 +1,67 @@
+"""The report as Markdown for a pull request, with its pictures as SVG files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dashboards.figures.svg import svg
+from dashboards.sent.content import Content, value_text
+from dashboards.view import Column
+
+ROWS = 20  # of the best trials
+
+
+def markdown(content: Content, folder: str) -> tuple[str, dict[str, str]]:
+    """(the text, {file name: SVG}). folder: where the pictures will be, as the text names it."""
+    view = content.view
+    pictures = {f"{name}.svg": svg(figure, alone=True) for name, figure in content.figures.items()}
+    parts = [f"# {value_text(view.title)}", value_text(view.shown["phase"])]
+    if view.values["verdict"]:
+        parts.append(f"**{value_text(view.values['verdict'])}**")
+    parts.append(_facts(view.shown["facts"]))
+    if "finals" in view.tables:
+        parts += ["## Finals", _table(view.tables["finals"].columns, view.tables["finals"].rows)]
+        parts += [value_text(note) for note in view.values["notes"]]
+    for name, figure in content.figures.items():
+        parts += [f"## {value_text(figure.title)}", f"![{value_text(figure.title)}]({folder}/{name}.svg)", figure.note]
+    for drawn in content.architectures[:3]:
+        parts += [f"## Trial {drawn.number}: {value_text(drawn.scores)}"]
+        if drawn.picture:
+            pictures[f"trial-{drawn.number}.svg"] = drawn.picture
+            parts.append(f"![The architecture of trial {drawn.number}]({folder}/trial-{drawn.number}.svg)")
+        parts.append(_folded("YAML", _code("yaml", drawn.text)))
+    trials = view.tables["trials"]
+    parts += [f"## The best {min(ROWS, len(trials.rows))} trials", _table(trials.columns, trials.rows[:ROWS])]
+    if view.tables["failures"].rows:
+        parts += ["## Failures", _table(view.tables["failures"].columns, view.tables["failures"].rows)]
+    parts += ["## Environment", "\n".join(f"- {name}: {value_text(text)}" for name, text in content.environment)]
+    parts.append(_folded("Search file", _code("yaml", view.values["search_file"])))
+    return "\n\n".join(part for part in parts if part) + "\n", pictures
+
+
+def _facts(facts: Sequence[tuple[str, str, str]]) -> str:
+    return "\n".join(
+        f"- {name}: {value}" + (f" ({value_text(detail)})" if detail else "") for name, value, detail in facts
+    )
+
+
+def _table(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> str:
+    if not rows:
+        return "None."
+    shown = [column for column in columns if column.kind != "picture"]
+    lines = ["| " + " | ".join(value_text(column.label) for column in shown) + " |"]
+    lines.append("|" + "|".join("---:" if column.kind in ("number", "seconds") else "---" for column in shown) + "|")
+    lines += ["| " + " | ".join(value_text(row.get(column.key)) for column in shown) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def _code(language: str, text: str) -> str:
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return f"{fence}{language}\n{text.rstrip()}\n{fence}"
+
+
+def _folded(title: str, text: str) -> str:
+    return f"<details><summary>{title}</summary>\n\n{text}\n\n</details>"

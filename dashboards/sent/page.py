@@ -1,0 +1,30 @@
+"""The report as one HTML file: no script, no other file, no network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from markupsafe import Markup
+
+from dashboards.sent.content import Content
+from dashboards.server.answers import environment
+from dashboards.server.parameters import Parameters
+
+STYLE = Path(__file__).resolve().parent.parent / "static" / "style.css"
+
+
+def page(content: Content) -> str:
+    """The text of the file."""
+    view = content.view
+    template = environment().get_template("report.html")
+    return template.render(
+        dict(view.shown) | dict(view.values),
+        content=content,
+        view=view,
+        tables=view.tables,
+        figures=content.figures,
+        parameters=Parameters({}),
+        path="",
+        style=Markup(STYLE.read_text(encoding="utf-8")),
+        markup=Markup,
+    )
