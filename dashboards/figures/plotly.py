@@ -47,6 +47,7 @@ def _traces(series: Series) -> list[dict[str, Any]]:
         "y": list(series.y),
         "hovertext": [_plain(each) for each in series.text],
         "customdata": list(series.links),
+        "showlegend": bool(series.name),
     }
     if series.mark in ("line", "steps"):
         shape = {"color": colour, "width": 2, "dash": "dash" if series.dashed else "solid"}

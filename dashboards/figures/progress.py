@@ -61,7 +61,7 @@ def history_figure(table: Tabulated, objective: str, axis: str = "trials") -> Fi
             "searches, by the results of that arm."
         )
     return Figure(
-        title=f"Best {labelled(objective)} so far",
+        title=f"Best {labelled(objective).lower()} so far",
         x=Axis(label=AXES[axis]),
         y=Axis(label=labelled(objective)),
         series=tuple(each for each in series if len(each.x)),

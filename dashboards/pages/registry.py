@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dashboards.pages import studies, study, trial
+from dashboards.pages import audit, compare, lineage, space, studies, study, trial
 from dashboards.pages.asked import Ask
 from dashboards.server.parameters import NotFound
 from dashboards.server.sources import Sources, StudyCache
@@ -12,7 +12,13 @@ from dashboards.view import View
 
 Page = Callable[[Ask], View]
 TOP: dict[str, Page] = {"": studies.view, "index": studies.view}
-OF_STUDY: dict[str, Page] = {"": study.view}
+OF_STUDY: dict[str, Page] = {
+    "": study.view,
+    "compare": compare.view,
+    "space": space.view,
+    "lineage": lineage.view,
+    "audit": audit.view,
+}
 
 
 def find(sources: Sources, path: str) -> tuple[Page, StudyCache | None]:

@@ -9,6 +9,7 @@ import numpy as np
 import yaml
 
 from dashboards.figures.front import front_figure
+from dashboards.figures.holes import importance_figure
 from dashboards.figures.labels import labelled
 from dashboards.figures.progress import (
     AXES,
@@ -19,6 +20,7 @@ from dashboards.figures.progress import (
     verdict_figure,
 )
 from dashboards.pages.asked import Ask, crumbs
+from dashboards.pages.space import holes_of, parallel_of
 from dashboards.pages.trials import trials_table
 from dashboards.server.sources import StudyCache
 from dashboards.view import Column, Table, View
@@ -108,6 +110,8 @@ def _figures(ask: Ask, status: Status, names: list[str]) -> dict[str, Any]:
     rungs = study.remember(("rungs", y), lambda: study.reader.rungs(study.study.id, y, MOST_RUNGS))
     if len({steps for _, _, steps, _, _ in rungs}) > 1:
         found["rungs"] = rungs_figure(rungs, y, study.address)
+    found["importance"] = importance_figure(holes_of(study, y).important, y)
+    found["parallel"] = study.remember(("parallel", y), lambda: parallel_of(study, y))
     found["curves"] = study.remember(("curves", y), lambda: _curves(study, y))
     if finals and finals.verdicts:
         found["verdict"] = verdict_figure(finals)

@@ -77,7 +77,7 @@ def view(ask: Ask) -> View:
         },
         tables={
             "rungs": _rungs(study, number),
-            "family": _family(study, trial, family),
+            "family": family_table(study, trial, family),
             "neighbours": _neighbours(study, trial),
             **({"kernels": _served(trial)} if trial.evidence else {}),
         },
@@ -144,7 +144,7 @@ def _value(study: StudyCache, number: int) -> float | None:
     return found if np.isfinite(found) else None
 
 
-def _family(study: StudyCache, trial: Trial, family: Lineage) -> Table:
+def family_table(study: StudyCache, trial: Trial, family: Lineage) -> Table:
     """The ancestors, itself and the children, with what changed between each and its first parent."""
     ancestors = family.ancestors(trial.number, 12)
     searched = set(study.table.number[study.table.texts["purpose"] == SEARCH].tolist())

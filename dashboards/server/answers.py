@@ -26,7 +26,12 @@ from dashboards.view import Column, Table, View
 from nas.report.tables import duration, short, size
 
 LEAST_GZIP = 2000  # bytes
-PAGES: tuple[tuple[str, str], ...] = ()  # of a study, in the navigation
+PAGES = (
+    ("space", "Space"),
+    ("lineage", "Lineage"),
+    ("audit", "Audit"),
+    ("compare", "Compare"),
+)  # of a study, in the navigation
 
 
 @cache

@@ -28,6 +28,7 @@ SHARE = 100  # looking takes at most 1/100 of the time
 LONGEST = 60.0
 KEPT = 64  # results that are kept for a study
 WAIT = 5.0  # seconds for a lock on SQLite
+CACHE_KIB = 4096  # of each of up to 15 connections
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
 SUFFIXES = (".json", ".csv")
 T = TypeVar("T")
@@ -48,7 +49,7 @@ class Source:
         """The open database. Raises StoreError if it cannot be opened."""
         with self._lock:
             if self._reader is None:
-                self._reader = open_reader(self.where, wait=WAIT, retry=WAIT)
+                self._reader = open_reader(self.where, wait=WAIT, retry=WAIT, cache_kib=CACHE_KIB)
             return self._reader
 
     def studies(self) -> list[StudyCache]:
@@ -91,7 +92,8 @@ class StudyCache:
         self._next_look = 0.0
         self._lock = threading.RLock()
         self._memo: OrderedDict[Any, tuple[int, Any]] = OrderedDict()
-        self.newest: int | None = None
+        self._slow = threading.Lock()
+        self._seldom: dict[Any, tuple[int, int, Any]] = {}
 
     @property
     def reader(self) -> Reader:
@@ -136,6 +138,17 @@ class StudyCache:
             self._memo[key] = (version, made)
             while len(self._memo) > KEPT:
                 self._memo.popitem(last=False)
+            return made
+
+    def seldom(self, key: Any, compute: Callable[[], T]) -> T:
+        """As `remember`, but computed again only when a tenth more units have ended: for what takes long."""
+        version = self.look()
+        with self._slow:
+            found = self._seldom.get(key)
+            if found is not None and (found[0] == version or self.study.sequence < 1.1 * found[1]):
+                return found[2]
+            made = compute()
+            self._seldom[key] = (version, self.study.sequence, made)
             return made
 
 

@@ -65,7 +65,8 @@ async function draw(element) {
   const data = spec.data.map(trace => colours(trace, styles));
   for (const trace of data) if (trace.hovertext && trace.hovertext.length) trace.hoverinfo = "text";
   const config = { displaylogo: false, responsive: true, modeBarButtonsToRemove: ["toImage", "autoScale2d", ...(spec.brush ? [] : ["select2d", "lasso2d"])] };
-  element.style.minHeight = `${Math.max(element.clientHeight, spec.layout.height)}px`;
+  layout.height = Math.max(element.clientHeight, 240);  // the height of the picture that it replaces: no jump
+  element.style.minHeight = `${layout.height}px`;
   const picture = element.querySelector("svg.figure");
   if (picture) picture.remove();
   await Plotly.react(element, data, layout, config);

@@ -100,6 +100,6 @@ def probes(connection: Connection, study_id: int, most: int) -> dict[int, dict[s
     asked = select(unit.c.id, trial.c.number).join(trial, trial.c.id == unit.c.trial_id)
     asked = asked.where(unit.c.study_id == study_id, unit.c.kind == UnitKind.PROBE, unit.c.sequence > 0)
     asked = asked.order_by(unit.c.sequence).limit(most)
-    numbers = dict(connection.execute(asked).tuples().all())
+    numbers = {row[0]: row[1] for row in connection.execute(asked)}
     found = values_of(connection, asked.with_only_columns(unit.c.id))
     return {number: found[unit_id] for unit_id, number in numbers.items() if unit_id in found}

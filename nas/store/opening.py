@@ -12,7 +12,7 @@ from pathlib import Path
 from sqlalchemy import Connection, inspect
 
 from nas.errors import StoreError
-from nas.store.database.engine import RETRY_SECONDS, WAIT_SECONDS, Database, file_of, parse
+from nas.store.database.engine import CACHE_KIB, RETRY_SECONDS, WAIT_SECONDS, Database, file_of, parse
 from nas.store.migrate import HEAD, migrate, refuse_newer, version_of
 from nas.store.reading import Reader
 from nas.store.store import Store
@@ -55,8 +55,16 @@ def open_store(
     return Store(database)
 
 
-def open_reader(where: str | Path | None = None, *, wait: float = WAIT_SECONDS, retry: float = RETRY_SECONDS) -> Reader:
+def open_reader(
+    where: str | Path | None = None,
+    *,
+    wait: float = WAIT_SECONDS,
+    retry: float = RETRY_SECONDS,
+    cache_kib: int = CACHE_KIB,
+) -> Reader:
     """Open a database that exists, as `open_store` does, to read it. Nothing in it changes.
+
+    cache_kib: of each connection to SQLite; a process with many threads has many connections.
 
     A SQLite file of an earlier version is copied to a temporary file, and the copy is brought up to date.
     Raises StoreError if it holds no studies, or is in PostgreSQL and of an earlier version.
@@ -66,7 +74,7 @@ def open_reader(where: str | Path | None = None, *, wait: float = WAIT_SECONDS, 
     url = parse(where)
     file = file_of(url)
     _check_file(file)
-    database = Database(url, wait=wait, retry=retry, reads_only=True)
+    database = Database(url, wait=wait, retry=retry, reads_only=True, cache_kib=cache_kib)
     try:
         version = database.at_once(version_of, writes=False)
         if version == HEAD:

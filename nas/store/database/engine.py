@@ -11,6 +11,7 @@ import random
 import sqlite3
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
@@ -31,22 +32,31 @@ RETRY_SECONDS = 60.0  # how long to wait for a PostgreSQL server that went away
 NETWORK = {"connect_timeout": 10, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 4}
 NETWORK |= {"tcp_user_timeout": 30_000}  # milliseconds without an acknowledgement
 FORM = "write postgresql://user@host/name. The password belongs into ~/.pgpass or $PGPASSWORD."
+CACHE_KIB = 64 * 1024  # SQLite cache of each connection
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 2.0  # seconds between two attempts
 
-CACHE_KIB = 64 * 1024  # SQLite cache of each connection
 LOG_PAGES = 16 * 1024  # of 4 KiB: the length of the write-ahead log at which SQLite makes a checkpoint
 
 
 class Database:
     """An engine that retries its transactions. Its methods raise StoreError, which tells the user what to do."""
 
-    def __init__(self, url: URL, *, wait: float = WAIT_SECONDS, retry: float = RETRY_SECONDS, reads_only: bool = False):
-        """reads_only: whether the database itself refuses every change through these connections."""
+    def __init__(
+        self,
+        url: URL,
+        *,
+        wait: float = WAIT_SECONDS,
+        retry: float = RETRY_SECONDS,
+        reads_only: bool = False,
+        cache_kib: int = CACHE_KIB,
+    ):
+        """reads_only: whether the database itself refuses every change through these connections. cache_kib: of each
+        of them, if it only reads SQLite."""
         self.place = _place(url)
         self.file = file_of(url)
         self.wait = wait
         self.retry = retry
-        self.engine = _engine(url, wait, reads_only)
+        self.engine = _engine(url, wait, reads_only, cache_kib)
         self._writer = self.engine.execution_options(writes=True)
 
     @property
@@ -139,10 +149,10 @@ def _place(url: URL) -> str:
     return f"PostgreSQL at {shown(url)}"
 
 
-def _engine(url: URL, wait: float, reads_only: bool) -> Engine:
+def _engine(url: URL, wait: float, reads_only: bool, cache_kib: int) -> Engine:
     if url.drivername.startswith("sqlite"):
         engine = create_engine(_unchanged(url) if reads_only else url, connect_args={"timeout": min(wait, OWN_WAIT)})
-        prepare = _prepare_reading if reads_only else _prepare_sqlite
+        prepare = partial(_prepare_reading, cache_kib=cache_kib) if reads_only else _prepare_sqlite
         event.listen(engine, "connect", lambda connection, _record: prepare(connection, wait))
         event.listen(engine, "begin", _begin_sqlite)
         return engine
@@ -173,10 +183,10 @@ def _unchanged(url: URL) -> URL:
     return url.set(database=f"file:{quote(str(file.absolute()))}", query={**mode, "uri": "true"})
 
 
-def _prepare_reading(connection: sqlite3.Connection, _wait: float) -> None:
+def _prepare_reading(connection: sqlite3.Connection, _wait: float, *, cache_kib: int) -> None:
     connection.isolation_level = None
     connection.execute("PRAGMA query_only = ON")
-    connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+    connection.execute(f"PRAGMA cache_size = -{cache_kib}")
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, wait: float) -> None:

@@ -1,0 +1,57 @@
+"""Up to six trials side by side: layers with differences marked, objectives, curves, and the holes that differ."""
+
+from __future__ import annotations
+
+from dashboards.analysis.layers import aligned
+from dashboards.figures.labels import labelled
+from dashboards.figures.progress import curves_figure
+from dashboards.pages.asked import Ask, crumbs
+from dashboards.server.parameters import NotFound
+from dashboards.server.sources import open_or_none
+from dashboards.view import Column, Table, View
+
+MOST = 6
+
+
+def view(ask: Ask) -> View:
+    """The page of a comparison. Raises NotFound for a trial that does not exist."""
+    study = ask.of
+    numbers = ask.parameters.wholes("trials", MOST)
+    for number in numbers:
+        if not len(study.table.rows_of([number])):
+            raise NotFound(f"This study has no trial {number}.")
+    trials = [study.reader.trial(study.study.id, number) for number in numbers]
+    lines, problem = open_or_none(lambda: aligned([trial.architecture for trial in trials])) if trials else ([], "")
+    names = list(dict.fromkeys(name for trial in trials for name in trial.values))
+    heads = [Column(str(number), f"Trial {number}") for number in numbers]
+    values = [
+        {"name": labelled(name), **{str(trial.number): trial.values.get(name) for trial in trials}} for name in names
+    ]
+    values.append({"name": "Parameters", **{str(trial.number): trial.parameters for trial in trials}})
+    values.append({"name": "Steps", **{str(trial.number): trial.steps for trial in trials}})
+    values.append({"name": "State", **{str(trial.number): trial.state.value for trial in trials}})
+    holes = [
+        {"name": hole, **{str(trial.number): (trial.choices or {}).get(hole) for trial in trials}}
+        for hole in dict.fromkeys(hole for trial in trials for hole in trial.choices or {})
+        if len({repr((trial.choices or {}).get(hole)) for trial in trials}) > 1
+    ]
+    curves = {f"Trial {number}": study.reader.curve(study.study.id, number) for number in numbers}
+    layers = [
+        {"place": line.place, "differs": line.differs, **{str(n): text for n, text in zip(numbers, line.texts)}}
+        for line in lines or []
+    ]
+    numeric = [Column(head.key, head.label, "number") for head in heads]
+    return View(
+        template="compare.html",
+        title="Compare " + ", ".join(map(str, numbers)) if numbers else "Compare",
+        values={"trials": numbers, "problem": problem},
+        shown={"address": study.address},
+        tables={
+            "values": Table(columns=[Column("name", "Quantity"), *numeric], rows=values if numbers else []),
+            "layers": Table(columns=[Column("place", "Place"), *heads], rows=layers),
+            "holes": Table(columns=[Column("name", "Hole"), *heads], rows=holes, empty="Their points are equal."),
+        },
+        figures={"curves": curves_figure({name: curve for name, curve in curves.items() if curve})},
+        crumbs=crumbs(study),
+        live=f"{study.address}/events",
+    )

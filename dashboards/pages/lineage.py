@@ -1,0 +1,138 @@
+"""The family of all trials: which operators made them, which improved on their parents, and the line of the best."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from dashboards.analysis.lineage import Lineage, lineage
+from dashboards.analysis.tabulated import Tabulated
+from dashboards.analysis.thinning import thinned
+from dashboards.figures.figure import QUIET, Axis, Figure, Series
+from dashboards.figures.labels import labelled
+from dashboards.pages.asked import Ask, crumbs
+from dashboards.pages.trial import family_table
+from dashboards.view import Column, Table, View, paged
+
+OPERATORS = (
+    *(Column("operator", "Operator", sorts=True), Column("trials", "Trials", "number", sorts=True)),
+    *(
+        Column("scored", "Trained longest", "number"),
+        Column("improved", "Better than the parent", "number", sorts=True),
+    ),
+    *(Column("share", "Share", "percent"), Column("best", "Best", "number", sorts=True)),
+)
+
+
+def view(ask: Ask) -> View:
+    """The page of the family."""
+    study, table = ask.of, ask.of.table
+    family = study.remember("lineage", lambda: lineage(study.reader, study.study))
+    names = [each["name"] for each in study.study.objectives]
+    objective = ask.parameters.choice("objective", names, names[0]) if names else ""
+    figures = {"family": _figure(table, family, objective, study.address)} if names else {}
+    best = _best(table, objective) if names else None
+    tables: dict[str, Table] = {"operators": paged(ask.parameters, OPERATORS, _operators(table, family, objective))}
+    if best is not None:
+        tables["line"] = family_table(study, study.reader.trial(study.study.id, best), family)
+    return View(
+        template="lineage.html",
+        title="Lineage",
+        values={"objective": objective, "best": best},
+        shown={"objectives": [(name, labelled(name)) for name in names], "address": study.address},
+        tables=tables,
+        figures=figures,
+        crumbs=crumbs(study),
+        live=f"{study.address}/events",
+    )
+
+
+def _best(table: Tabulated, objective: str) -> int | None:
+    rows = np.flatnonzero(table.longest & (table.texts["purpose"] == "search"))
+    if not len(rows):
+        return None
+    return int(table.number[rows[np.argmin(table.signs[objective] * table.values[objective][rows])]])
+
+
+def _operators(table: Tabulated, family: Lineage, objective: str) -> list[dict[str, object]]:
+    """One row an operator. A trial is better than its parent if both were trained longest."""
+    scores = _scores(table, objective)
+    rows: dict[str, dict[str, float]] = {}
+    for number, origin in family.origins.items():
+        row = rows.setdefault(origin.operator, {"trials": 0, "scored": 0, "improved": 0, "compared": 0})
+        row["trials"] += 1
+        own = scores.get(number)
+        if own is None:
+            continue
+        row["scored"] += 1
+        row["best"] = min(own, row.get("best", own))
+        known = [scores[parent] for parent in family.parents(number) if parent in scores]
+        if known:
+            row["compared"] += 1
+            row["improved"] += own < min(known)
+    sign = table.signs.get(objective, 1)
+    return [
+        {
+            "operator": name or "unknown",
+            **{key: int(row[key]) for key in ("trials", "scored", "improved")},
+            "share": f"{row['improved'] / row['compared']:.0%}" if row["compared"] else None,
+            "best": sign * row["best"] if "best" in row else None,
+        }
+        for name, row in sorted(rows.items(), key=lambda item: -item[1]["trials"])
+    ]
+
+
+def _scores(table: Tabulated, objective: str) -> Mapping[int, float]:
+    """{trial: objective, as if it were minimised} of the trials that were trained longest."""
+    if objective not in table.values:
+        return {}
+    rows = np.flatnonzero(table.longest)
+    values = table.signs[objective] * table.values[objective][rows]
+    return dict(zip(table.number[rows].tolist(), values.tolist()))
+
+
+def _figure(table: Tabulated, family: Lineage, objective: str, address: str) -> Figure:
+    """Every trial by its number; a line leads from parent to child for the ancestors of the front."""
+    searched = np.flatnonzero(table.searched)
+    values = dict(zip(table.number[searched].tolist(), table.values[objective][searched].tolist()))
+    edges: list[tuple[float | None, float | None]] = []
+    seen: set[int] = set()
+    left = table.number[table.front(list(table.signs))].tolist()
+    while left and len(seen) < 500:
+        number = left.pop()
+        if number in seen:
+            continue
+        seen.add(number)
+        for parent in family.parents(number):
+            if parent in values and number in values:
+                edges += [(parent, values[parent]), (number, values[number]), (None, None)]
+            left.append(parent)
+    lines = Series(name="Line of the front", x=[x for x, _ in edges], y=[y for _, y in edges], mark="line", colour=1)
+    operators = sorted(set(table.texts["operator"][searched].tolist()))
+    series = [lines]
+    for place, operator in enumerate(operators[:7]):
+        rows = searched[table.texts["operator"][searched] == operator]
+        rows = rows[thinned(table.number[rows], table.values[objective][rows], most=700)]
+        numbers = table.number[rows].tolist()
+        series.append(
+            Series(
+                name=operator or "unknown",
+                x=numbers,
+                y=table.values[objective][rows].tolist(),
+                colour=QUIET if operator == "random" else place + (1 if place else 0),
+                symbol=("circle", "square", "triangle", "diamond")[place % 4],
+                size=5,
+                text=[f"Trial {number}, {operator}" for number in numbers],
+                links=[f"{address}/trials/{number}" for number in numbers],
+            )
+        )
+    return Figure(
+        title=f"{labelled(objective)} of every trial",
+        x=Axis(label="Trial"),
+        y=Axis(label=labelled(objective)),
+        series=tuple(each for each in series if len(each.x)),
+        height=420,
+        note="Lines join the ancestors of the Pareto front.",
+        empty="No trial has a result yet.",
+    )

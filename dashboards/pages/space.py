@@ -1,0 +1,123 @@
+"""The space of a study: its holes, how often each value was tried and how it scored, which matter, what grew when."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from dashboards.analysis.holes import Importance, Tried, importances, tried, varied
+from dashboards.analysis.tabulated import Numbers
+from dashboards.figures.figure import Figure
+from dashboards.figures.holes import importance_figure, marginal_figure, parallel_figure
+from dashboards.figures.labels import labelled
+from dashboards.pages.asked import Ask, crumbs
+from dashboards.server.sources import StudyCache
+from dashboards.view import Column, View, paged
+
+MOST = 2000  # trials that are read, those trained longest and newest
+AXES = 5  # holes in the parallel coordinates
+
+
+@dataclass(frozen=True)
+class Holes:
+    """The points of some trials, hole by hole, and what was found about them."""
+
+    numbers: list[int]
+    columns: dict[str, list[Any]]
+    scores: Numbers
+    tried: list[Tried]
+    important: list[Importance]
+
+
+def view(ask: Ask) -> View:
+    """The page of the space."""
+    study = ask.of
+    names = [each["name"] for each in study.study.objectives]
+    objective = ask.parameters.choice("objective", names, names[0]) if names else ""
+    holes = holes_of(study, objective)
+    shown = [each.hole for each in holes.important] or list(holes.columns)
+    hole = ask.parameters.choice("hole", shown, shown[0]) if shown else ""
+    versions = study.reader.space_versions(study.study.id)
+    rows = [
+        {"hole": e.hole, "value": str(e.value), "trials": e.trials, "scored": e.scored, "best": e.best, "mean": e.mean}
+        for e in holes.tried
+    ]
+    label = labelled(objective)
+    columns = [
+        *(
+            Column("hole", "Hole", sorts=True),
+            Column("value", "Value"),
+            Column("trials", "Tried", "number", sorts=True),
+        ),
+        *(Column("scored", "Trained longest", "number"), Column("best", f"Best {label.lower()}", "number", sorts=True)),
+        Column("mean", "Mean", "number", sorts=True),
+    ]
+    return View(
+        template="space.html",
+        title="Space",
+        values={
+            "objective": objective,
+            "hole": hole,
+            "versions": [
+                {"number": each.number, "created_at": f"{each.created_at:%Y-%m-%d %H:%M} UTC", "changes": changes}
+                for each, changes in zip(versions, _changes([each.text for each in versions]))
+            ],
+            "text": versions[-1].text if versions else "",
+        },
+        shown={"objectives": [(name, labelled(name)) for name in names], "holes": shown, "address": study.address},
+        tables={"values": paged(ask.parameters, columns, rows, empty="No trial has a point of this space yet.")},
+        figures={
+            "importance": importance_figure(holes.important, objective),
+            "marginal": marginal_figure(hole, holes.tried, objective),
+        },
+        crumbs=crumbs(study),
+        live=f"{study.address}/events",
+    )
+
+
+def holes_of(study: StudyCache, objective: str) -> Holes:
+    """What the trials of the search say about the holes; computed again when the study has grown by a tenth."""
+    table = study.table
+
+    def compute() -> Holes:
+        rows = np.flatnonzero(table.texts["purpose"] == "search")
+        first = np.argsort(~table.longest[rows], kind="stable")
+        rows = np.sort(rows[first][:MOST])
+        numbers = table.number[rows].tolist()
+        points = study.reader.choices(study.study.id, numbers)
+        columns = varied([points.get(number, {}) for number in numbers])
+        known = objective in table.values
+        scores = (
+            np.where(table.longest[rows], table.values[objective][rows], np.nan)
+            if known
+            else np.full(len(rows), np.nan)
+        )
+        sign = table.signs.get(objective, 1)
+        return Holes(numbers, columns, scores, tried(columns, scores, sign), importances(columns, scores))
+
+    return study.seldom(("holes", objective), compute)
+
+
+def parallel_of(study: StudyCache, objective: str) -> Figure:
+    """The trials that were trained longest across the most important holes and all objectives."""
+    table, holes = study.table, holes_of(study, objective)
+    rows = table.rows_of(holes.numbers)
+    kept = np.flatnonzero(table.longest[rows]) if len(rows) == len(holes.numbers) else np.zeros(0, dtype=int)
+    chosen = [each.hole for each in holes.important[:AXES]] or list(holes.columns)[:AXES]
+    columns = {hole: [holes.columns[hole][place] for place in kept] for hole in chosen}
+    values = {name: table.values[name][rows[kept]] for name in table.signs}
+    signs = {objective: table.signs[objective]} | table.signs
+    return parallel_figure(columns, values, signs)
+
+
+def _changes(texts: list[str]) -> list[str]:
+    """What each version of the space changed, as lines with + and -; nothing for the first."""
+    found = [""] if texts else []
+    for before, after in pairwise(texts):
+        lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=2)
+        found.append("\n".join(line for line in lines if not line.startswith(("---", "+++", "@@"))))
+    return found
