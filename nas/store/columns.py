@@ -43,11 +43,9 @@ def columns(connection: Connection, study_id: int, first: int, limit: int) -> Co
 def changed_columns(connection: Connection, changed: Select) -> Columns:
     """The trials whose ids `changed` selects."""
     ids = list(connection.execute(changed).scalars())
-    found = Columns(NAMES, [], [], [])
-    for start in range(0, len(ids), MOST_IDS):
-        for own, more in zip(found[1:], _read(connection, trial.c.id.in_(ids[start : start + MOST_IDS]))[1:]):
-            own += more
-    return found
+    parts = [_read(connection, trial.c.id.in_(ids[at : at + MOST_IDS])) for at in range(0, len(ids), MOST_IDS)]
+    rows, values, seconds = ([row for part in parts for row in getattr(part, name)] for name in Columns._fields[1:])
+    return Columns(NAMES, rows, values, seconds)
 
 
 def _read(connection: Connection, wanted: Any) -> Columns:
