@@ -101,6 +101,10 @@ class Registry:
         """`written` as values of the declared types. Raises UsageError for an unknown name or an invalid option."""
         return checked(self.find(name), written, f"{self.kind} {name!r}", self.given)
 
+    def earlier(self, name: str) -> dict[str, Any]:
+        """The values of options before these options existed. Studies of that time do not name them."""
+        return dict(getattr(self.find(name), "EARLIER", {}))
+
     def make(self, name: str, given: Mapping[str, Any], written: Mapping[str, Any]) -> Any:
         """Call the thing called `name` with what the caller gives and the options `written` by the user.
 

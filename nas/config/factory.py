@@ -193,6 +193,16 @@ def strategy(
     return strategy_registry.make(chosen.name, space, config.seed, count, evaluate, trials, **chosen.options)
 
 
+def running_strategy(config: SearchConfig, space: Space, named: Named, evaluate: Evaluate | None = None) -> Strategy:
+    """The strategy of an arm of a study, with the options that the study keeps.
+
+    A new study keeps every option that later releases may change. If one is missing, the study is older than the
+    option, and the strategy does what it did then. Raises UsageError for an unknown name or an invalid option.
+    """
+    options = {**strategy_registry.registry.earlier(named.name), **named.options}
+    return strategy(config, space, named.model_copy(update={"options": options}), evaluate)
+
+
 def scheduler(config: SearchConfig, *, ranks: bool = True) -> Scheduler:
     """A scheduler of the search. ranks: False makes one that does not know the objectives and can only forecast.
 

@@ -59,7 +59,7 @@ def arms(
             name,
             share,
             space,
-            factory.strategy(config, space, strategy, scores.candidate),
+            factory.running_strategy(config, space, strategy, scores.candidate),
             factory.scheduler(config),
             scores,
             Allowance(config.budget, share, factory.step_tokens(config), partial(_step_flops, config, read)),

@@ -9,19 +9,25 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from random import Random
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from nas.options import bounds, whole_or
 from nas.strategies.base import StrategyBase
 from nas.strategies.contract import Evaluate, Proposal, Result, SearchSpace
-from nas.strategies.population import AUTO, Member, best_first, extra_mutations, mutated, random_start
+from nas.strategies.population import AUTO, Member, Moves, best_first, extra_mutations, mutated, random_start
 from nas.strategies.registry import strategy
+
+SHARE, FEWEST = 4, 5  # one in so many members of a small population competes to be the parent, but not fewer
 
 
 @strategy("aging_evolution")
 class AgingEvolution(StrategyBase):
     """population: how many trials are members. sample: how many of them compete to be the parent. start: random trials
-    before the first child."""
+    before the first child. moves: `all` also changes all layers alike and moves layers. parent: with `spread` a
+    quarter of a small population competes; with `best`, as in earlier versions, all of it did, so that nearly all of the
+    first children had one of two parents."""
+
+    EARLIER: ClassVar[dict[str, str]] = {"moves": "one", "parent": "best"}
 
     def __init__(
         self,
@@ -34,12 +40,15 @@ class AgingEvolution(StrategyBase):
         population: Annotated[int, bounds(ge=1)] = 100,
         sample: Annotated[int, bounds(ge=1)] = 20,
         start: Annotated[int | Literal["auto"], whole_or(AUTO, 1)] = AUTO,
+        moves: Moves = "all",
+        parent: Literal["spread", "best"] = "spread",
     ) -> None:
         super().__init__(space, seed=seed, objectives=objectives, evaluate=evaluate)
         self.population = population
         self.sample = sample
         self.first = min(random_start(start, trials), population)
-        self.settled = {"start": self.first} if start == AUTO else {}
+        self.moves, self.parent = moves, parent
+        self.settled = {"moves": moves, "parent": parent} | ({"start": self.first} if start == AUTO else {})
         self.members: OrderedDict[int, Member] = OrderedDict()  # by number, in the order in which they finished
         self._ranked: list[Member] | None = None  # best first; None if it has to be computed again
 
@@ -64,8 +73,13 @@ class AgingEvolution(StrategyBase):
     def _child(self, rng: Random, tried: int) -> Proposal:
         if self._ranked is None:
             self._ranked = best_first(list(self.members.values()))
-        places = rng.sample(range(len(self._ranked)), min(self.sample, len(self._ranked)))
-        parent = self._ranked[min(places)]
-        return Proposal(
-            mutated(self.space, parent.point, rng, 1 + extra_mutations(tried)), "mutation", (parent.number,)
-        )
+        parent = self._ranked[self._winner(rng, len(self._ranked))]
+        point = mutated(self.space, parent.point, rng, 1 + extra_mutations(tried), self.moves)
+        return Proposal(point, "mutation", (parent.number,))
+
+    def _winner(self, rng: Random, count: int) -> int:
+        """The place of the parent among the `count` members, best first."""
+        if self.parent == "best":
+            return min(rng.sample(range(count), min(self.sample, count)))
+        compete = min(self.sample, max(FEWEST, count // SHARE))
+        return min(rng.sample(range(count), min(compete, count)))

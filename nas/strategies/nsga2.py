@@ -9,7 +9,7 @@ https://doi.org/10.1007/978-3-642-01020-0_18), because workers finish one by one
 from __future__ import annotations
 
 from random import Random
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
@@ -17,7 +17,8 @@ from nas import pareto
 from nas.options import bounds, whole_or
 from nas.strategies.base import StrategyBase
 from nas.strategies.contract import Evaluate, Proposal, Result, SearchSpace
-from nas.strategies.population import AUTO, Member, extra_mutations, mutated, random_start
+from nas.strategies.population import AUTO, Member, Moves, crossed, extra_mutations, mutated, random_start
+from nas.strategies.reference_directions import by_niche, reference_directions
 from nas.strategies.registry import strategy
 
 
@@ -25,7 +26,11 @@ from nas.strategies.registry import strategy
 class NSGA2(StrategyBase):
     """population: how many members survive. start: random trials before the first child. crossover: probability that a
     child has two parents. mutation: probability that a child of two parents is mutated too. tournament: how many
-    members compete to be a parent."""
+    members compete to be a parent. moves: `all` also changes all layers alike, moves layers and exchanges segments.
+    niches: what keeps the members of a front apart, `crowding` or reference `directions` as in NSGA-III; `auto` takes
+    directions for three objectives or more, where crowding prefers the ends of the front."""
+
+    EARLIER: ClassVar[dict[str, str]] = {"moves": "one", "niches": "crowding"}
 
     def __init__(
         self,
@@ -40,11 +45,16 @@ class NSGA2(StrategyBase):
         crossover: Annotated[float, bounds(ge=0, le=1)] = 0.5,
         mutation: Annotated[float, bounds(ge=0, le=1)] = 0.5,
         tournament: Annotated[int, bounds(ge=1)] = 8,
+        moves: Moves = "all",
+        niches: Literal["auto", "crowding", "directions"] = AUTO,
     ) -> None:
         super().__init__(space, seed=seed, objectives=objectives, evaluate=evaluate)
         self.population = population
         self.first = min(random_start(start, trials), population)
-        self.settled = {"start": self.first} if start == AUTO else {}
+        self.moves = moves
+        self.niches = niches if niches != AUTO else "directions" if objectives > 2 else "crowding"
+        self.settled = {"moves": moves, "niches": self.niches} | ({"start": self.first} if start == AUTO else {})
+        self.directions = reference_directions(objectives, population) if self.niches == "directions" else None
         self.crossover = crossover
         self.mutation = mutation
         self.tournament = tournament
@@ -67,7 +77,10 @@ class NSGA2(StrategyBase):
     def _survive(self, members: list[Member]) -> None:
         values = [member.values for member in members]
         fronts = pareto.ranks(values)
-        best = np.lexsort((-pareto.crowding(values, fronts), fronts))[: self.population].tolist()
+        if self.directions is None:
+            best = np.lexsort((-pareto.crowding(values, fronts), fronts))[: self.population].tolist()
+        else:
+            best = by_niche(values, fronts, self.directions)[: self.population].tolist()
         self.members = [members[index] for index in best]
         self._last_front = [values[index] for index in best if fronts[index] == fronts[best[-1]]]
 
@@ -79,12 +92,14 @@ class NSGA2(StrategyBase):
         mother = self._parent(rng)
         if rng.random() >= self.crossover:
             return Proposal(
-                mutated(self.space, mother.point, rng, 1 + extra_mutations(tried)), "mutation", (mother.number,)
+                mutated(self.space, mother.point, rng, 1 + extra_mutations(tried), self.moves),
+                "mutation",
+                (mother.number,),
             )
         father = self._parent(rng)
-        point = self.space.crossover(mother.point, father.point, rng)
+        point = crossed(self.space, mother.point, father.point, rng, self.moves)
         mutations = extra_mutations(tried) + (tried > 0 or rng.random() < self.mutation)
-        point = mutated(self.space, point, rng, mutations)
+        point = mutated(self.space, point, rng, mutations, self.moves)
         return Proposal(point, "crossover", (mother.number, father.number))
 
     def _parent(self, rng: Random) -> Member:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from searchspace.space.point import Point
 
 PATIENCE = 3  # draws without a new point before each child is mutated once more
+Moves = Literal["one", "all"]
 AUTO: Literal["auto"] = "auto"
 MOST_RANDOM = 20  # random trials before the first child, if the budget is large or unknown
 FEWEST_RANDOM = 4
@@ -49,8 +50,15 @@ def extra_mutations(tried: int) -> int:
     return min(tried // PATIENCE, MOST)
 
 
-def mutated(space: SearchSpace, point: Point, rng: random.Random, times: int) -> Point:
-    """`point` after `times` mutations."""
+def mutated(space: SearchSpace, point: Point, rng: random.Random, times: int, moves: Moves = "one") -> Point:
+    """`point` after `times` mutations. moves: `all` may also change all layers alike, or move layers."""
+    change = getattr(space, "vary", space.mutate) if moves == "all" else space.mutate
     for _ in range(times):
-        point = space.mutate(point, rng)
+        point = change(point, rng)
     return point
+
+
+def crossed(space: SearchSpace, a: Point, b: Point, rng: random.Random, moves: Moves) -> Point:
+    """A crossover of two points. moves: `all` may also exchange a segment of layers."""
+    cross = getattr(space, "exchange", space.crossover) if moves == "all" else space.crossover
+    return cross(a, b, rng)

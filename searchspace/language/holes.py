@@ -59,6 +59,14 @@ def labels(choice: Choice) -> tuple[Scalar, ...]:
     )
 
 
+def sorted_numbers(hole: Hole) -> list[int | float] | None:
+    """The numbers of a choice of numbers, by size; None for any other hole."""
+    if not isinstance(hole, Choice) or len(hole.options) < 2:
+        return None
+    kinds = {type(each) for each in hole.options}
+    return sorted(hole.options) if kinds in ({int}, {float}) else None  # type: ignore[arg-type, type-var]
+
+
 def option(choice: Choice, label: object) -> Value:
     """The option called `label`. Raises SpaceError with the nearest label if there is none."""
     known = labels(choice)

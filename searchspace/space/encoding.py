@@ -1,7 +1,8 @@
 """Points as vectors of one length, for models that predict quality.
 
 A choice has one column for each option: 1 for the option that was taken. A number has one column: its position between
-the ends of its hole, 0 to 1, on a logarithmic scale if the hole has one. If a hole is not active in the point, its
+the ends of its hole, 0 to 1, on a logarithmic scale if the hole has one. So has a choice of numbers: the position of
+the number when they are sorted by size. If a hole is not active in the point, its
 columns hold 0 (a choice) or -1 (a number). Equal points have equal vectors, and different points different ones.
 """
 
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from searchspace.language.holes import labels, same_scalar, unit
+from searchspace.language.holes import labels, same_scalar, sorted_numbers, unit
 from searchspace.space.point import Point
 from searchspace.tree import Choice, Hole, Scalar
 
@@ -25,7 +26,8 @@ def columns(dimensions: Dimensions) -> list[str]:
     """The name of each column: the hole's path, and for a choice ` = option` after it."""
     names: list[str] = []
     for path, hole in dimensions.items():
-        names += [f"{path} = {label}" for label in labels(hole)] if isinstance(hole, Choice) else [path]
+        words = isinstance(hole, Choice) and sorted_numbers(hole) is None
+        names += [f"{path} = {label}" for label in labels(hole)] if words else [path]
     return names
 
 
@@ -38,6 +40,9 @@ def encode(dimensions: Dimensions, point: Point) -> np.ndarray:
 
 
 def _numbers(hole: Hole, is_active: bool, value: Scalar) -> list[float]:
+    numbers = sorted_numbers(hole)
+    if numbers is not None:
+        return [numbers.index(value) / (len(numbers) - 1) if is_active else INACTIVE]  # type: ignore[arg-type]
     if isinstance(hole, Choice):
         return [float(is_active and same_scalar(label, value)) for label in labels(hole)]
     if not is_active:

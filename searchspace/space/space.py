@@ -27,7 +27,7 @@ from searchspace.language.traversal import Choose, Outline, Walk
 from searchspace.model import build
 from searchspace.model.architecture import Architecture
 from searchspace.parts import Part, too_long
-from searchspace.space import encoding, variation
+from searchspace.space import encoding, moves, variation
 from searchspace.space.counting import Counter
 from searchspace.space.dimensions import dimensions
 from searchspace.space.locate import locate
@@ -246,6 +246,14 @@ class Space:
     def mutate(self, point: Point, rng: random.Random) -> Point:
         """`point` with one hole filled differently; see `searchspace.space.variation`."""
         return variation.mutate(self, point, rng)
+
+    def vary(self, point: Point, rng: random.Random) -> Point:
+        """Like `mutate`; it may also change all layers alike, or move layers; see `searchspace.space.moves`."""
+        return moves.vary(self, point, rng)
+
+    def exchange(self, a: Point, b: Point, rng: random.Random) -> Point:
+        """Like `crossover`; it may also exchange a segment of layers; see `searchspace.space.moves`."""
+        return moves.exchange(self, a, b, rng)
 
     def crossover(self, a: Point, b: Point, rng: random.Random) -> Point:
         """A feasible point with values from `a` and `b`; see `searchspace.space.variation`."""

@@ -64,12 +64,12 @@ def mutate(space: Variable, point: Point, rng: random.Random, tries: int = TRIES
             free.setdefault(kind(path, hole), []).append(path)
     for _ in range(tries if free else 0):
         path = rng.choice(free[rng.choice(list(free))])
-        changed = _other(holes[path], point.choices[path], rng)
-        child = _replay(space, {**point.choices, path: changed}, rng, point.choices)
+        changed = other(holes[path], point.choices[path], rng)
+        child = replay(space, {**point.choices, path: changed}, rng, point.choices)
         if child and child.architecture != point.architecture:
             return child
     for _ in range(tries if free else 0):
-        child = _replay(space, {}, rng)
+        child = replay(space, {}, rng)
         if child and child.architecture != point.architecture:
             return child
     return point
@@ -93,7 +93,7 @@ def crossover(space: Variable, a: Point, b: Point, rng: random.Random, tries: in
         for path in a.choices:
             if path not in b.choices or rng.random() < 0.5:
                 mixed[path] = a.choices[path]
-        child = _replay(space, mixed, rng)
+        child = replay(space, mixed, rng)
         if child:
             return child
     return mutate(space, a, rng, tries)
@@ -109,7 +109,7 @@ def neighbours(space: Variable, point: Point, rng: random.Random, tries: int = 1
     for path, hole in _open_holes(space, point).items():
         for value in _others(hole, point.choices[path]):
             for _ in range(tries):
-                child = _replay(space, {**point.choices, path: value}, rng)
+                child = replay(space, {**point.choices, path: value}, rng)
                 if child:
                     if child.architecture.hash not in seen:
                         seen.add(child.architecture.hash)
@@ -121,7 +121,7 @@ def _open_holes(space: Variable, point: Point) -> dict[str, Hole]:
     return {path: space.dimensions[path] for path in point.choices}
 
 
-def _replay(
+def replay(
     space: Variable, choices: dict[str, Scalar], rng: random.Random, donor: Mapping[str, Scalar] | None = None
 ) -> Point | None:
     """The point of `choices`; holes without a choice are drawn. None if the point is not feasible.
@@ -156,7 +156,7 @@ def _same_end(one: str, other: str) -> int:
     return next((index for index, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 
 
-def _other(hole: Hole, value: Scalar, rng: random.Random) -> Scalar:
+def other(hole: Hole, value: Scalar, rng: random.Random) -> Scalar:
     """Another value of the hole: for a number mostly a near one."""
     if isinstance(hole, Integers | Floats) and rng.random() >= FAR:
         assert isinstance(value, int | float)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from nas.strategies.contract import SearchSpace
-from searchspace.language.holes import draw, from_unit, labels, unit, values
+from searchspace.language.holes import draw, from_unit, labels, sorted_numbers, unit, values
 from searchspace.language.traversal import option_path
 from searchspace.tree import Choice, Floats, Hole, Integers, Scalar
 
@@ -207,10 +207,7 @@ def holes_of(space: SearchSpace) -> dict[str, Hole]:
 
 def is_ordered(hole: Hole) -> bool:
     """Whether the values of a hole are numbers, so that one value is nearer than another."""
-    if not isinstance(hole, Choice):
-        return True
-    known = labels(hole)
-    return len(known) > 1 and all(type(each) in (int, float) for each in hole.options)
+    return not isinstance(hole, Choice) or sorted_numbers(hole) is not None
 
 
 def _listed(hole: Hole) -> list[Scalar] | None:

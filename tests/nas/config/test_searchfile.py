@@ -64,7 +64,7 @@ MISTAKES = {  # what is written instead, and what is said of it
         "bits_per_byte is better when it is lower",
     ),
     "objectives: []": ("objectives: [bits_per_byte, flops]", "9: objectives", "at least 1"),
-    "{nsga3: {}}": ("{nsga2: {population: 8}}", "10: strategy.nsga3", "Did you mean 'nsga2'?"),
+    "{nsga4: {}}": ("{nsga2: {population: 8}}", "10: strategy.nsga4", "Did you mean 'nsga3'?"),
     "{populaton: 8}": ("{population: 8}", "10: strategy.nsga2", "Did you mean 'population'?"),
     "{population: many}": ("{population: 8}", "10: strategy.nsga2", "many"),
     "strategy: {optuna: TPESample}": ("strategy: {nsga2: {population: 8}}", "10: strategy", "'TPESampler'?"),
@@ -128,7 +128,7 @@ def test_all_mistakes_are_named_at_once():
     for right, wrong in [
         ("attention", "attenton"),
         ("flops", "flps"),
-        ("nsga2", "nsga3"),
+        ("nsga2", "nsga4"),
         ("[10, 30]", "[30, 10]"),
         ("workers", "worker"),
         ("trials", "trals"),

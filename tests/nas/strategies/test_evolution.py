@@ -1,11 +1,14 @@
 """What the evolutionary strategies do beyond what every strategy does."""
 
+import random
 from statistics import fmean
 
+import numpy as np
 import pytest
 
 from nas import pareto
 from nas.strategies.contract import Result
+from nas.strategies.reference_directions import by_niche, reference_directions
 from nas.strategies.registry import make
 
 EVOLUTION = ["aging_evolution", "nsga2"]
@@ -105,3 +108,44 @@ def test_nsga2_replaces_the_earlier_rung_of_a_trial(space):
 def _members(strategy):
     members = strategy.members
     return members.values() if isinstance(members, dict) else members
+
+
+def test_the_first_children_have_many_parents(toy):
+    strategy = make("aging_evolution", toy.BitSpace(24), 0, 2, start=20)
+    toy.search(strategy, toy.leading_and_trailing, 20)
+    parents = [strategy.ask(20 + n)[0].parents[0] for n in range(100)]
+    assert len(set(parents)) >= 6
+    assert max(map(parents.count, parents)) <= 40
+    before = make("aging_evolution", toy.BitSpace(24), 0, 2, start=20, parent="best")
+    toy.search(before, toy.leading_and_trailing, 20)
+    assert len({before.ask(20 + n)[0].parents for n in range(100)}) == 1
+
+
+def test_with_three_objectives_parents_are_not_the_ends_of_the_front(toy):
+    def ends(niches):
+        strategy = make("nsga2", toy.BitSpace(16), 0, 3, population=30, start=30, niches=niches)
+        rng = random.Random(1)
+        for number in range(60):  # on a part of a sphere, all on one front
+            point = strategy.space.sample(rng)
+            raw = [abs(rng.gauss(0, 1)) for _ in range(3)]
+            length = sum(each**2 for each in raw) ** 0.5
+            strategy.tell(Result(number, 0, 1, point, tuple(1 - each / length for each in raw)))
+        values = {member.number: member.values for member in strategy.members}
+        extremes = {min(values, key=lambda number: values[number][column]) for column in range(3)}
+        parents = [strategy.ask(60 + n)[0].parents[0] for n in range(200)]
+        return sum(parent in extremes for parent in parents) / 200
+
+    assert ends("directions") < 0.5 * ends("crowding")
+
+
+def test_reference_directions_are_spread_evenly():
+    found = reference_directions(3, 50)
+    assert len(found) == 55 and np.allclose(found.sum(1), 1)
+    assert len(np.unique(found.round(6), axis=0)) == 55
+    assert reference_directions(1, 50).tolist() == [[1.0]]
+
+
+def test_members_of_crowded_directions_come_last():
+    values = [(1.0, 0.0, 0.0), (0.99, 0.01, 0.01), (0.98, 0.02, 0.02), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)]
+    order = by_niche(values, np.zeros(5, dtype=int), reference_directions(3, 3)).tolist()
+    assert set(order[3:]) <= {0, 1, 2}
