@@ -23,9 +23,9 @@ SHARE, FEWEST = 4, 5  # one in so many members of a small population competes to
 @strategy("aging_evolution")
 class AgingEvolution(StrategyBase):
     """population: how many trials are members. sample: how many of them compete to be the parent. start: random trials
-    before the first child. moves: `all` also changes all layers alike and moves layers. parent: with `spread` a
-    quarter of a small population competes; with `best`, as in earlier versions, all of it did, so that nearly all of the
-    first children had one of two parents."""
+    before the first child. moves: `all` also changes all layers alike and moves layers. parent: with `spread` a quarter
+    of a small population competes; with `best`, as in earlier versions, all of it did, so that nearly all of the first
+    children had one of two parents."""
 
     EARLIER: ClassVar[dict[str, str]] = {"moves": "one", "parent": "best"}
 

@@ -1,7 +1,7 @@
 """Members of a front kept apart by reference directions, for three objectives or more.
 
-Deb & Jain 2014, "An Evolutionary Many-Objective Optimization Algorithm Using Reference-Point-Based Nondominated Sorting
-Approach, Part I", https://doi.org/10.1109/TEVC.2013.2281535: each member belongs to the direction that it is nearest to,
+Deb & Jain 2014, "An Evolutionary Many-Objective Optimization Algorithm Using Reference-Point-Based Nondominated
+Sorting Approach, Part I", https://doi.org/10.1109/TEVC.2013.2281535: each member belongs to its nearest direction,
 and directions with few members come first. The directions are those of Das & Dennis 1998. With crowding distances
 nearly all members of such a front are the end of some objective. N members, M objectives, R directions.
 """

@@ -64,7 +64,7 @@ def sorted_numbers(hole: Hole) -> list[int | float] | None:
     if not isinstance(hole, Choice) or len(hole.options) < 2:
         return None
     kinds = {type(each) for each in hole.options}
-    return sorted(hole.options) if kinds in ({int}, {float}) else None  # type: ignore[arg-type, type-var]
+    return sorted(hole.options) if kinds in ({int}, {float}) else None  # type: ignore[arg-type]
 
 
 def option(choice: Choice, label: object) -> Value:

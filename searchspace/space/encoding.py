@@ -26,8 +26,10 @@ def columns(dimensions: Dimensions) -> list[str]:
     """The name of each column: the hole's path, and for a choice ` = option` after it."""
     names: list[str] = []
     for path, hole in dimensions.items():
-        words = isinstance(hole, Choice) and sorted_numbers(hole) is None
-        names += [f"{path} = {label}" for label in labels(hole)] if words else [path]
+        if isinstance(hole, Choice) and sorted_numbers(hole) is None:
+            names += [f"{path} = {label}" for label in labels(hole)]
+        else:
+            names.append(path)
     return names
 
 

@@ -1,8 +1,8 @@
 """Mutations that change more than one hole: all copies of a hole alike, whole layers, segments of two points.
 
-A *layer* is a copy of a repeat whose copies have holes of their own (`each: true`). In a space without such copies these
-moves do not exist, and `vary` changes one hole, as `variation.mutate` does. Here a `!choice` of numbers is ordered: most
-steps go to a neighbouring number.
+A *layer* is a copy of a repeat whose copies have holes of their own (`each: true`). In a space without such copies
+`vary` changes one hole, as `variation.mutate` does. Here a `!choice` of numbers is ordered: most steps go to a
+neighbouring number.
 """
 
 from __future__ import annotations

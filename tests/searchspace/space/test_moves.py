@@ -1,5 +1,6 @@
 """Moves that change several holes at once."""
 
+import itertools
 import random
 
 import pytest
@@ -72,7 +73,7 @@ def test_a_segment_of_layers_is_exchanged(space):
     rng, mixed = random.Random(3), 0
     for _ in range(60):
         found = heads(space.exchange(one, other, rng).choices)
-        changes = sum(a != b for a, b in zip(found, found[1:]))
+        changes = sum(a != b for a, b in itertools.pairwise(found))
         mixed += set(found) == {1, 16} and changes <= 2
     assert mixed > 10
 
