@@ -116,7 +116,7 @@ OPERATION = register(
                 steps.TILES,
                 (steps.fits,),
                 default={"rows": 1, "num_warps": 8, "step": 0},
-                suited=steps.suited,
+                suited=steps.suited_to_softmax,
                 refuses=by_rows.needs_gpu,
                 files=("kernels.rowwise.softmax_triton", "kernels.rowwise.rows_triton", "kernels.rowwise.rows"),
             ),

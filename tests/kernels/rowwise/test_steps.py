@@ -135,7 +135,7 @@ def test_the_configuration_for_a_width_is_legal(name, columns):
     for gradients in (False, True):
         chosen = operation(name).implementations["triton"].default_for(problem(name, columns, gradients))
         assert chosen in legal(name, columns, gradients)
-        assert bool(chosen["step"]) == (columns > rows.WIDEST)
+        assert bool(chosen["step"]) == (columns > (16_384 if name == "softmax" else rows.WIDEST))
 
 
 def test_a_backward_pass_over_whole_rows_has_the_warps_for_them():

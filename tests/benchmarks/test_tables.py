@@ -1,0 +1,56 @@
+"""The table of trained architectures: what it holds, how it is made, and that its rows are of the space."""
+
+import json
+from itertools import islice
+
+import pytest
+
+from benchmarks.tables import make, table
+from nas.config import factory, searchfile
+
+
+@pytest.fixture(scope="module")
+def trained():
+    return table.load()
+
+
+def test_holds_what_its_page_says(trained):
+    assert len(trained.rows) >= 500
+    assert sum(len(row.losses) > 1 for row in trained.rows) >= 80
+    assert all(len(curve) == len(trained.steps) for row in trained.rows for curve in row.bits_per_byte.values())
+    assert len({json.dumps(dict(row.choices), sort_keys=True) for row in trained.rows}) == len(trained.rows)
+
+
+def test_rows_are_points_of_todays_space_with_todays_costs(trained):
+    today = factory.space(searchfile.load(make.QUICKSTART))
+    for row in trained.rows[:: len(trained.rows) // 8]:
+        point = today.point(dict(row.choices))
+        assert today.feasible(point)
+        assert table.costs(point) == row.costs
+
+
+def test_the_same_architectures_are_drawn_again(trained):
+    drawn = islice(make.points(factory.space(searchfile.load(make.QUICKSTART)), 0), 6)
+    assert [dict(point.choices) for point in drawn] == [dict(row.choices) for row in trained.rows[:6]]
+
+
+def test_a_training_gives_a_row_that_can_be_packed(tmp_path, monkeypatch):
+    monkeypatch.setattr(make, "STEPS", (1, 2))
+    monkeypatch.setattr(make, "EVALUATION", 256)
+    wanted = make.jobs(factory.space(searchfile.load(make.QUICKSTART)), 1, 1, 0)
+    assert [(job.index, job.seed) for job in wanted] == [(0, 0), (0, 1)]
+    rows, file = [make.trained(job, str(make.QUICKSTART), "cpu") for job in wanted], tmp_path / "rows.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)))
+    assert not list(make.missing(wanted, file))
+    packed = table.pack([file], tmp_path / "table.json.xz")
+    assert packed.rows[0].bits_per_byte == {row["seed"]: row["bits_per_byte"] for row in rows}
+    assert packed.rows[0].bits_per_byte[0] != packed.rows[0].bits_per_byte[1]
+    with pytest.raises(ValueError, match="seed 0 is in the rows twice"):
+        table.pack([file, file], tmp_path / "table.json.xz")
+
+
+def test_a_failed_training_is_not_packed(tmp_path):
+    file = tmp_path / "rows.jsonl"
+    file.write_text(json.dumps({"index": 3, "seed": 0, "choices": {}, "failure": "not finite"}))
+    with pytest.raises(ValueError, match="Architecture 3, seed 0, failed: not finite"):
+        table.pack([file], tmp_path / "table.json.xz")
