@@ -71,17 +71,18 @@ def load_weights(model: nn.Module, path: str) -> nn.Module:
 '''
 
 
-def bundled(architecture: Architecture, head: str = "") -> str:
+def bundled(architecture: Architecture, head: str = "", *, always_streams: bool = False) -> str:
     """One Python file that needs torch only, with `model()` and `load_weights(model, path)`.
 
-    head: further lines of its docstring, such as lineage and licence.
+    head: further lines of its docstring, such as lineage and licence. always_streams: the class `Streams` is in the file
+    even if the model cannot use it.
     """
     root = architecture.configured
     modules = Modules(_own(root), _replaced(architecture))
     made = architecture_model(architecture)
     streams = not getattr(made, "cannot_stream", ["an encoder"])
     roots = {CONFIGURED, CONTEXT, *(key for each in _configured(root) for key in _keys(each))}
-    roots |= {STREAMS} if streams else set()
+    roots |= {STREAMS} if streams or always_streams else set()
     found = reached(modules, roots, OF_STREAMS if streams else set())
     if any(module == SHARING[0] for module, _ in found.definitions):
         found = reached(modules, roots | {SHARING}, OF_STREAMS if streams else set())

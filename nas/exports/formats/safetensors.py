@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nas.exports.paths import beside
 from nas.exports.registry import export_format
 from nas.exports.winner import Winner
 
@@ -21,7 +22,7 @@ class Safetensors:
 
     def files(self, winner: Winner, path: Path) -> Mapping[Path, bytes]:
         """One file like `path` but with the ending .safetensors. Raises NasError if the checkpoint is missing."""
-        return {path.with_suffix(SUFFIX): packed(winner.weights())}
+        return {beside(path, SUFFIX): packed(winner.weights())}
 
 
 def packed(state: Mapping[str, Tensor]) -> bytes:

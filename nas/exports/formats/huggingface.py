@@ -1,0 +1,157 @@
+"""A folder that the Auto classes of transformers load, without this package."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nas.exports.bundle.construction import bundled
+from nas.exports.formats.safetensors import packed
+from nas.exports.paths import inside
+from nas.exports.registry import export_format
+from nas.exports.tokenizer import tokenizer
+from nas.exports.winner import Winner
+from nas.tasks.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+FOLDER = "huggingface"
+MOST_NEW = 200  # tokens that `generate` makes by default
+
+
+@export_format("huggingface")
+class HuggingFace:
+    """config.json, weights, code, tokenizer and generation settings. Loads with `trust_remote_code=True`."""
+
+    def files(self, winner: Winner, path: Path) -> Mapping[Path, bytes]:
+        """The files of the folder. Raises NasError if the checkpoint is missing."""
+        found = folder(winner)
+        return {inside(path, FOLDER, name): content for name, content in found.items()}
+
+
+def folder(winner: Winner) -> dict[str, bytes]:
+    """The content of each file by name."""
+    state = winner.weights()
+    vocabulary = _vocabulary(winner)
+    special = _special(vocabulary)
+    files: dict[str, bytes] = {
+        "config.json": _json(config(winner, special)),
+        "generation_config.json": _json(_generation(winner, special)),
+        "model.safetensors": packed(_once({f"model.{name}": value for name, value in state.items()}, winner)),
+        "architecture.py": bundled(winner.architecture, always_streams=True).encode(),
+        "configuration_tessera.py": _template("configuration_tessera"),
+        "modeling_tessera.py": _modeling(winner),
+    }
+    if vocabulary is not None:
+        files |= {name: _json(content) for name, content in tokenizer(vocabulary).items()}
+    return files
+
+
+def auto_class(winner: Winner) -> tuple[str, str]:
+    """The Auto class of transformers for this model, and the class of `modeling_tessera` behind it."""
+    fields = winner.architecture.configured.config
+    match winner.architecture.root.name:
+        case "decoder":
+            return "AutoModelForCausalLM", "TesseraForCausalLM"
+        case "encoder_decoder":
+            return "AutoModelForSeq2SeqLM", "TesseraForSeq2SeqLM"
+    if fields.tokens:
+        return "AutoModelForMaskedLM", "TesseraForMaskedLM"
+    if fields.classes is not None:
+        return "AutoModelForSequenceClassification", "TesseraForSequenceClassification"
+    return "AutoModel", "TesseraModel"
+
+
+def config(winner: Winner, special: Mapping[str, int]) -> dict[str, Any]:
+    """The content of config.json."""
+    auto, own = auto_class(winner)
+    fields = winner.architecture.configured.config
+    vocabulary = getattr(fields, "vocabulary", None)
+    found: dict[str, Any] = {
+        "architectures": [own],
+        "model_type": "tessera",
+        "auto_map": {
+            "AutoConfig": "configuration_tessera.TesseraConfig",
+            "AutoModel": "modeling_tessera.TesseraModel",
+            auto: f"modeling_tessera.{own}",
+        },
+        "dtype": "float32",
+        "hidden_size": fields.width,
+        "tie_word_embeddings": bool(_shared(winner)),  # parameters that several blocks share
+        "is_encoder_decoder": winner.architecture.root.name == "encoder_decoder",
+        "streams": streams(winner),
+        "architecture": winner.architecture.hash,
+    }
+    if vocabulary is not None:
+        found["vocab_size"] = vocabulary
+    if getattr(fields, "classes", None) is not None:
+        found["num_labels"] = fields.classes
+    if length := dict(winner.origin.get("costs") or {}).get("length"):
+        found["training_length"] = length
+    return found | dict(special)
+
+
+def streams(winner: Winner) -> bool:
+    """Whether the model keeps a state between pieces."""
+    from nas.exports.bundle.construction import architecture_model
+
+    return not getattr(architecture_model(winner.architecture), "cannot_stream", ["an encoder"])
+
+
+def _special(vocabulary: Vocabulary | None) -> dict[str, int]:
+    known = () if vocabulary is None else vocabulary.special
+    found: dict[str, int] = {}
+    if vocabulary is not None and "end" in known:
+        found |= {"eos_token_id": vocabulary.special_symbol("end"), "pad_token_id": vocabulary.special_symbol("end")}
+    if vocabulary is not None and "start" in known:
+        start = vocabulary.special_symbol("start")
+        found |= {"bos_token_id": start, "decoder_start_token_id": start}
+    return found
+
+
+def _generation(winner: Winner, special: Mapping[str, int]) -> dict[str, Any]:
+    return {"use_cache": streams(winner), "max_new_tokens": MOST_NEW, **special}
+
+
+def _vocabulary(winner: Winner) -> Vocabulary | None:
+    found = winner.origin.get("vocabulary")
+    return None if found is None else Vocabulary.from_dict(found)
+
+
+def _shared(winner: Winner) -> dict[str, str]:
+    """Parameters that several places of the model share: each further name, and the first one."""
+    from nas.exports.bundle.construction import architecture_model
+
+    places: dict[int, list[str]] = defaultdict(list)
+    for name, parameter in architecture_model(winner.architecture).named_parameters(remove_duplicate=False):
+        places[id(parameter)].append(f"model.{name}")
+    return {other: names[0] for names in places.values() for other in names[1:]}
+
+
+def _once(state: Mapping[str, Tensor], winner: Winner) -> dict[str, Tensor]:
+    """`state` without the further names of shared parameters: transformers ties them again."""
+    further = _shared(winner)
+    return {name: value for name, value in state.items() if name not in further}
+
+
+def _modeling(winner: Winner) -> bytes:
+    """The code, with the names that share a parameter."""
+    text = _template("modeling_tessera").decode()
+    tied = _shared(winner)
+    listed = "".join(f'        "{one}": "{other}",\n' for one, other in sorted(tied.items()))
+    return text.replace("_tied_weights_keys = None", f"_tied_weights_keys = {{\n{listed}    }}" if tied else (
+        "_tied_weights_keys = None"
+    )).encode()
+
+
+def _template(name: str) -> bytes:
+    return resources.files("nas.exports").joinpath("templates", f"{name}.py.txt").read_bytes()
+
+
+def _json(content: Any) -> bytes:
+    return (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode()
