@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from nas.errors import NasError, UsageError
+from nas.exports.paths import ARCHITECTURE
 from nas.exports.registry import make
 from nas.exports.winner import Winner
 from nas.files import check_writable, write_whole
+
+if TYPE_CHECKING:
+    from nas.exports.checking import Checked
+
+CARD = "README.md"
+LOCK = "kernels.lock.json"
+ALWAYS = ("yaml", "safetensors")  # a folder can always be read again
 
 
 def write(winner: Winner, path: Path, formats: Iterable[str] = ("yaml",)) -> list[Path]:
@@ -17,8 +29,78 @@ def write(winner: Winner, path: Path, formats: Iterable[str] = ("yaml",)) -> lis
     """
     check_writable(path)
     contents = {file: content for name in formats for file, content in make(name).files(winner, path).items()}
-    for file in contents:
-        check_writable(file)
-    for file, content in contents.items():
-        write_whole(file, content)
+    _write(contents, path.parent)
     return list(contents)
+
+
+def _write(contents: Mapping[Path, bytes], folder: Path) -> None:
+    for file in contents:
+        if file.parent == folder or file.parent.is_dir():
+            check_writable(file)
+    for file, content in contents.items():
+        if folder in file.parent.parents:
+            file.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(file, content)
+
+
+@dataclass(frozen=True)
+class Exported:
+    """The files of a folder, and the results of the check; None if it was left out."""
+
+    files: list[Path]
+    checked: list[Checked] | None
+
+    @property
+    def wrong(self) -> list[str]:
+        """What the check found, one sentence each."""
+        return [f"{each.format}: {problem}" for each in self.checked or () for problem in each.wrong]
+
+
+def write_folder(
+    winner: Winner, folder: Path, formats: Sequence[str], *, check: bool = True, latency: float | None = None
+) -> Exported:
+    """Write a trial in each of `formats` into `folder`, with a model card, and load everything again.
+
+    The architecture and its weights are always written. latency: the tolerance of the check, a fraction. Nothing is
+    written if one format fails. Raises UsageError or NasError as `write` does; the caller looks at `Exported.wrong`.
+    """
+    from nas.exports import checking
+    from nas.exports.card import card
+
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file: name a folder for these formats.")
+    lock = _lock(winner)
+    winner = replace(winner, origin={**winner.origin, "kernels": LOCK if lock else "no tuned table serves this device"})
+    path = folder / ARCHITECTURE
+    chosen = list(dict.fromkeys([*ALWAYS, *formats]))
+    contents: dict[Path, bytes] = {}
+    for name in chosen:
+        contents |= make(name).files(winner, path)
+    if lock:
+        contents[folder / LOCK] = lock
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise NasError(f"Could not make the folder {folder}: {error.strerror or error}.") from None
+    _write(contents, folder)
+    tolerance = checking.LATENCY if latency is None else latency
+    checked = checking.check(winner, folder, chosen, latency=tolerance) if check else None
+    names = [file.relative_to(folder).as_posix() for file in contents]
+    write_whole(folder / CARD, card(winner, names, checked).encode())
+    if (folder / "huggingface").is_dir() and "huggingface" in chosen:
+        write_whole(folder / "huggingface" / CARD, card(winner, names, checked).encode())
+    return Exported([*contents, folder / CARD], checked)
+
+
+def _lock(winner: Winner) -> bytes | None:
+    """The tuned choices of this device as a lock file; None if no table serves it."""
+    from tuner.search import tables
+
+    environment: Mapping[str, Any] = dict(winner.origin.get("environment") or {})
+    device = "cuda" if str(environment.get("device", "")).startswith("cuda") else "cpu"
+    with tempfile.TemporaryDirectory() as place:
+        try:
+            tables.lock(device, Path(place) / LOCK, "default")
+        except (ValueError, RuntimeError):
+            return None
+        return (Path(place) / LOCK).read_bytes()

@@ -60,8 +60,20 @@ def origin(
         **({"task_source": config.task_source} if config.task_source else {}),
         **({"vocabulary": vocabulary} if (vocabulary := factory.vocabulary(config)) else {}),
         "data_sha256": study.data_hash,
+        **({"latency": latency} if (latency := _latency(config, trial)) else {}),
         "recipe": dict(config.recipe) or "the defaults",
         "environment": _environment(store, study, trained),
+    }
+
+
+def _latency(config: SearchConfig, trial: Trial) -> dict[str, Any]:
+    """How the latencies of `trial` were measured, by the name of the objective; empty if there are none."""
+    devices = [each.options.get("device", "cpu") for each in config.objectives if each.name == "latency"]
+    kept = ("phase", "milliseconds", "low", "high", "batch", "length", "threads", "kind", "device")
+    return {
+        name: {"on": devices[0], **{key: found[key] for key in kept if key in found}}
+        for name, found in (trial.evidence or {}).items()
+        if devices and isinstance(found, dict) and "milliseconds" in found
     }
 
 

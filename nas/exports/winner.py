@@ -19,6 +19,8 @@ from searchspace.model.architecture import Architecture
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from nas.trained.recorded import Recorded
+
 
 @dataclass(frozen=True)
 class Winner:
@@ -39,6 +41,20 @@ def best_number(store: Reader, study: Study) -> int:
     if not best:
         raise NasError(f"No trial of study {study.name!r} has finished yet, so there is none to export.")
     return best[0].number
+
+
+def of_record(record: Recorded) -> Winner:
+    """A file, an exported folder or the folder of a training as a winner. `weights` raises NasError if it has none."""
+    from nas.trained import weights
+
+    found = dict(record.header)
+    found.setdefault("vocabulary", record.vocabulary)
+    return Winner(
+        int(found.get("trial") or 0),
+        record.architecture,
+        {name: value for name, value in found.items() if value is not None},
+        lambda: weights.of_record(record),
+    )
 
 
 def winner(store: Reader, study: Study, number: int) -> Winner:

@@ -49,6 +49,7 @@ class Recorded:
     data_sha256: str = ""
     checkpoint: Checkpoint | None = None
     file: Path | None = None
+    header: Mapping[str, Any] = field(default_factory=dict)
 
 
 def find(reference: str, storage: str | None = None, given: Callable[[], Mapping[str, Scalar]] = dict) -> Recorded:
@@ -127,7 +128,7 @@ def _of_file(path: Path, architecture: Architecture, reference: str) -> Recorded
     inside = [path.parent / f"model{WEIGHTS}", path.parent / TRAINING] if path.name == ARCHITECTURE else []
     file = next((each for each in (weights, *inside) if each.is_file()), None)
     if not found or "task" not in found:
-        return Recorded(name=reference, architecture=architecture, file=file)
+        return Recorded(name=reference, architecture=architecture, file=file, header=found)
     finals = found.get("finals") or {}
     run = {**found.get("search", {}), **finals}
     recipe = finals.get("recipe", found.get("recipe"))
@@ -150,6 +151,7 @@ def _of_file(path: Path, architecture: Architecture, reference: str) -> Recorded
         vocabulary=found.get("vocabulary"),
         data_sha256=found.get("data_sha256") or "",
         file=file,
+        header=found,
     )
 
 

@@ -53,6 +53,10 @@ def pointwise(block: Any) -> bool:
     """Whether the block, with all blocks inside it, computes each position independently."""
     return all(below.module.__name__ in {names!r} for below in configured_below(block))
 '''
+BUILDING = '''def model() -> nn.Module:
+    """The model with new weights; `load_weights` gives it the trained ones."""
+{build}
+'''
 LOADING = '''
 def load_weights(model: nn.Module, path: str) -> nn.Module:
     """Load a .safetensors file into `model`, and return it in evaluation mode."""
@@ -74,8 +78,8 @@ def load_weights(model: nn.Module, path: str) -> nn.Module:
 def bundled(architecture: Architecture, head: str = "", *, always_streams: bool = False) -> str:
     """One Python file that needs torch only, with `model()` and `load_weights(model, path)`.
 
-    head: further lines of its docstring, such as lineage and licence. always_streams: the class `Streams` is in the file
-    even if the model cannot use it.
+    head: further lines of its docstring, such as lineage. always_streams: `Streams` is in the file even if the
+    model cannot use it.
     """
     root = architecture.configured
     modules = Modules(_own(root), _replaced(architecture))
@@ -90,8 +94,10 @@ def bundled(architecture: Architecture, head: str = "", *, always_streams: bool 
         _outside(found, name)
     code, names = written(modules, found)
     shares = SHARING in found.definitions
-    build = f"    with {names[SHARING]}():\n        return CONFIGURATION.build()" if shares else (
-        "    return CONFIGURATION.build()"
+    build = (
+        f"    with {names[SHARING]}():\n        return CONFIGURATION.build()"
+        if shares
+        else ("    return CONFIGURATION.build()")
     )
     configuration = _expression(root, names, len("CONFIGURATION = "), 0)
     parts = [
@@ -99,7 +105,7 @@ def bundled(architecture: Architecture, head: str = "", *, always_streams: bool 
         "from __future__ import annotations\n",
         _with_imports(code, ("json", "math", "pathlib")),
         f"CONFIGURATION = {configuration}\n\n",
-        f'def model() -> nn.Module:\n    """The model with new weights; `load_weights` gives it the trained ones."""\n{build}\n',
+        BUILDING.format(build=build),
         LOADING,
     ]
     return "\n".join(parts)
@@ -135,8 +141,10 @@ def _docstring(architecture: Architecture, head: str, *, streams: bool) -> str:
     lines = [
         f'"""A {architecture.root.name} of {", ".join(name for name in used if name != architecture.root.name)}.',
         "",
-        "    net = load_weights(model(), \"model.safetensors\")",
-        "    logits = net(tokens)  # tokens: [B, T] of int64" if architecture.root.name == "decoder" else (
+        '    net = load_weights(model(), "model.safetensors")',
+        "    logits = net(tokens)  # tokens: [B, T] of int64"
+        if architecture.root.name == "decoder"
+        else (
             "    out = net(source, target)" if architecture.root.name == "encoder_decoder" else "    out = net(inputs)"
         ),
     ]
@@ -241,5 +249,3 @@ def _period(value: tuple[Any, ...]) -> int:
 def _quoted(value: Any) -> str:
     text = repr(value)
     return f'"{text[1:-1]}"' if isinstance(value, str) and '"' not in text else text
-
-

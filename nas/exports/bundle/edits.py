@@ -60,9 +60,7 @@ def shifted(text: str, by: int) -> str:
     """The lines of `text`, moved to the right, or to the left if `by` is negative."""
     if by >= 0:
         return "".join(" " * by + line if line.strip() else line for line in text.splitlines(keepends=True))
-    return "".join(
-        line[min(-by, len(line) - len(line.lstrip(" "))) :] for line in text.splitlines(keepends=True)
-    )
+    return "".join(line[min(-by, len(line) - len(line.lstrip(" "))) :] for line in text.splitlines(keepends=True))
 
 
 def applied(text: str, edits: Iterable[Edit]) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ast
 import re
+import textwrap
 from collections.abc import Iterator
 
 from nas.exports.bundle.edits import Edit, Text, applied
@@ -101,9 +102,7 @@ def _name(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
 
-def _call(
-    source: Text, node: ast.Call, operations: dict[str, str], choosers: dict[str, str]
-) -> Iterator[Edit]:
+def _call(source: Text, node: ast.Call, operations: dict[str, str], choosers: dict[str, str]) -> Iterator[Edit]:
     name = _name(node.func)
     if name in MODE and (name == "is_plain" or source.of(node.func) == "tuned.untouched"):
         yield (*source.span(node), MODE[name])
@@ -158,9 +157,7 @@ def _unused(source: Text) -> Iterator[Edit]:
     for function in source.tree.body:
         if isinstance(function, ast.FunctionDef):
             read = {
-                node.id
-                for node in ast.walk(function)
-                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+                node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
             }
             yield from _unread(source, function.body, read)
 
@@ -226,10 +223,17 @@ def _documented(docstring: str) -> str:
     """`docstring` without its sentences about tables and kernels."""
     if not DOCUMENTED.search(docstring):
         return docstring
-    parts = re.split(r"\n\s*\n", docstring.rstrip())
-    kept = [parts[0], *(each for each in parts[1:] if not DOCUMENTED.search(each))]
-    end = "\n    " if len(kept) > 1 or "\n" in kept[0] else ""
-    return "\n\n".join(kept) + end
+    kept = []
+    for part in re.split(r"\n\s*\n", docstring.rstrip()):
+        if not DOCUMENTED.search(part):
+            kept.append(part)
+            continue
+        sentences = [each for each in re.split(r"(?<=\.)\s+", part.strip()) if not DOCUMENTED.search(each)]
+        if sentences:
+            indent = "    " if kept else ""
+            kept.append(textwrap.fill(" ".join(sentences), 112, initial_indent=indent, subsequent_indent="    "))
+    text = "\n\n".join(kept)
+    return f"{text}\n    " if "\n" in text else text
 
 
 def about(docstring: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.util
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,7 +29,11 @@ class Import:
     def line(self) -> str:
         """The statement."""
         if self.name is None:
-            return f"import {self.module}" if self.used == self.module.partition(".")[0] else f"import {self.module} as {self.used}"
+            return (
+                f"import {self.module}"
+                if self.used == self.module.partition(".")[0]
+                else f"import {self.module} as {self.used}"
+            )
         return f"from {self.module} import {self.name}" + ("" if self.used == self.name else f" as {self.used}")
 
 

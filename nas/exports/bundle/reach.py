@@ -94,18 +94,22 @@ def is_given(value: ast.expr | None) -> bool:
 
 def is_left_out(decorator: ast.expr) -> bool:
     """Whether a decorator only registers a class."""
-    return isinstance(decorator, ast.Call) and isinstance(decorator.func, ast.Name) and (
-        decorator.func.id in NOT_DECORATED
+    return (
+        isinstance(decorator, ast.Call)
+        and isinstance(decorator.func, ast.Name)
+        and (decorator.func.id in NOT_DECORATED)
     )
 
 
 def is_search_only(node: ast.stmt) -> bool:
     """Whether a statement of a class body says something that only a search asks."""
-    target = node.target if isinstance(node, ast.AnnAssign) else None
+    target: ast.expr | None = node.target if isinstance(node, ast.AnnAssign) else None
     if isinstance(node, ast.Assign):
         target = node.targets[0]
-    return isinstance(target, ast.Name) and target.id in NOT_NEEDED and not (
-        isinstance(node, ast.AnnAssign) and node.value is None
+    return (
+        isinstance(target, ast.Name)
+        and target.id in NOT_NEEDED
+        and not (isinstance(node, ast.AnnAssign) and node.value is None)
     )
 
 
@@ -158,8 +162,9 @@ def names(node: ast.AST, local: frozenset[str] = frozenset(), *, annotations: bo
     if isinstance(node, ast.AnnAssign):
         if annotations:
             yield from names(node.annotation, frozenset())
-        for each in [node.target, *([node.value] if node.value else [])]:
-            yield from names(each, local, annotations=annotations)
+        yield from names(node.target, local, annotations=annotations)
+        if node.value is not None:
+            yield from names(node.value, local, annotations=annotations)
         return
     if isinstance(node, ast.Name):
         if node.id not in local and not annotations:
@@ -170,8 +175,8 @@ def names(node: ast.AST, local: frozenset[str] = frozenset(), *, annotations: bo
             yield node
             yield node.value
         return
-    for each in ast.iter_child_nodes(node):
-        yield from names(each, local, annotations=annotations)
+    for child in ast.iter_child_nodes(node):
+        yield from names(child, local, annotations=annotations)
 
 
 def locals_of(function: ast.FunctionDef | ast.Lambda) -> frozenset[str]:

@@ -66,7 +66,7 @@ def _names(modules: Modules, found: Reached) -> dict[Key, str]:
             under = "_" if name.startswith("_") else ""
             stem = stem.upper() if name.isupper() else stem
             name = f"{under}{stem}_{name.lstrip('_')}"
-        while name in taken or name in local & {name} and _used_elsewhere(modules, found, key):
+        while name in taken:
             name += "_"
         taken.add(name)
         names[key] = name
@@ -82,9 +82,9 @@ def _used_elsewhere(modules: Modules, found: Reached, key: Key) -> bool:
             continue
         for node in reach.kept_nodes(modules, found, (module, name)):
             for function in ast.walk(node):
-                if isinstance(function, ast.FunctionDef | ast.Lambda) and key[1] in reach.locals_of(function):
-                    if any(reach.modules_key(modules, module, each) == key for each in reach.names(node)):
-                        return True
+                hides = isinstance(function, ast.FunctionDef | ast.Lambda) and key[1] in reach.locals_of(function)
+                if hides and any(reach.modules_key(modules, module, each) == key for each in reach.names(node)):
+                    return True
     return False
 
 
@@ -93,14 +93,14 @@ class _Writer:
         self.modules, self.found, self.names = modules, found, names
 
     def section(self, name: str) -> str:
-        """The definitions of a module in their order, below a comment that says what they are and where they are from."""
+        """The definitions of a module in their order, below a comment on what they are."""
         module = self.modules.get(name)
         parts, done = [], set()
         for definition, node in module.definitions.items():
             if (name, definition) in self.found.definitions and id(node) not in done:
                 done.add(id(node))
                 parts.append((self._definition((name, definition), node).strip("\n"), node))
-        text = ""
+        text, last_small = "", False
         for part, node in parts:
             small = isinstance(node, ast.Assign | ast.AnnAssign)
             text += ("\n" if small and text and last_small else "\n\n\n" if text else "") + part
@@ -135,22 +135,21 @@ class _Writer:
             if reach.is_left_out(each):
                 start, end = source.at(each.lineno, 0), source.at((each.end_lineno or 0) + 1, 0)
                 yield start, end, ""
-        bases = [
-            each for each in node.bases if reach.modules_key(self.modules, key[0], each) not in reach.EMPTY_BASES
-        ]
+        bases = [each for each in node.bases if reach.modules_key(self.modules, key[0], each) not in reach.EMPTY_BASES]
         if len(bases) < len(node.bases):
             start, end = source.span(node.bases[0])[0], source.span(node.bases[-1])[1]
             yield start, end, ", ".join(self._base(key[0], each) for each in bases)
         left = 0
-        for each in node.body:
-            if isinstance(each, ast.FunctionDef) and each.name not in chosen:
-                yield (*source.lines(each), "")
-            elif not isinstance(each, ast.FunctionDef) and reach.is_search_only(each):
-                yield (*source.lines(each), "")
-            else:
-                left += 1
-                if isinstance(each, ast.AnnAssign) and reach.is_given(each.value):
-                    yield source.span(each.annotation)[1], source.span(each)[1], ""
+        for inner in node.body:
+            method = isinstance(inner, ast.FunctionDef)
+            if (isinstance(inner, ast.FunctionDef) and inner.name not in chosen) or (
+                not method and reach.is_search_only(inner)
+            ):
+                yield (*source.lines(inner), "")
+                continue
+            left += 1
+            if isinstance(inner, ast.AnnAssign) and reach.is_given(inner.value):
+                yield source.span(inner.annotation)[1], source.span(inner)[1], ""
         if not left:
             yield (*source.lines(node.body[0]), " " * node.body[0].col_offset + "pass\n")
 
@@ -162,9 +161,8 @@ class _Writer:
         source = self.modules.get(module).source
         for each in reach.names(kept):
             key = reach.modules_key(self.modules, module, each)
-            if isinstance(key, tuple) and key in self.names:
-                if source.of(each) != self.names[key]:
-                    yield (*source.span(each), self.names[key])
+            if isinstance(key, tuple) and self.names.get(key, source.of(each)) != source.of(each):
+                yield (*source.span(each), self.names[key])
         for each in reach.names(kept, annotations=True):
             key = reach.modules_key(self.modules, module, each)
             if isinstance(key, tuple):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 FOLDER = "huggingface"
+NONE = "_tied_weights_keys = None"
 MOST_NEW = 200  # tokens that `generate` makes by default
 
 
@@ -44,7 +45,7 @@ def folder(winner: Winner) -> dict[str, bytes]:
         "generation_config.json": _json(_generation(winner, special)),
         "model.safetensors": packed(_once({f"model.{name}": value for name, value in state.items()}, winner)),
         "architecture.py": bundled(winner.architecture, always_streams=True).encode(),
-        "configuration_tessera.py": _template("configuration_tessera"),
+        "configuration_tessera.py": _configuration(winner),
         "modeling_tessera.py": _modeling(winner),
     }
     if vocabulary is not None:
@@ -139,14 +140,21 @@ def _once(state: Mapping[str, Tensor], winner: Winner) -> dict[str, Tensor]:
     return {name: value for name, value in state.items() if name not in further}
 
 
+def _configuration(winner: Winner) -> bytes:
+    """The class of the configuration.
+
+    In one process, transformers uses one class of models for one class of configurations. It takes equal files in
+    folders of one name for one class, so the file names its architecture.
+    """
+    return _template("configuration_tessera").replace(b"{architecture}", winner.architecture.hash.encode())
+
+
 def _modeling(winner: Winner) -> bytes:
     """The code, with the names that share a parameter."""
-    text = _template("modeling_tessera").decode()
     tied = _shared(winner)
     listed = "".join(f'        "{one}": "{other}",\n' for one, other in sorted(tied.items()))
-    return text.replace("_tied_weights_keys = None", f"_tied_weights_keys = {{\n{listed}    }}" if tied else (
-        "_tied_weights_keys = None"
-    )).encode()
+    text = _template("modeling_tessera").decode()
+    return text.replace(NONE, f"_tied_weights_keys = {{\n{listed}    }}" if tied else NONE).encode()
 
 
 def _template(name: str) -> bytes:

@@ -1,0 +1,102 @@
+"""The re-measure check: an export is rebuilt from what was written, each format by its tool in a process of its own.
+
+Outputs are compared with those of the model in this process. Parameters, FLOPs and the hash are compared with the
+study; latencies too, if they were measured on this device.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nas.exports.winner import Winner
+from searchspace.model.architecture import Architecture
+from searchspace.model.build import build
+
+OUTPUTS = 1e-4  # the largest difference of an output, relative to the largest output
+LATENCY = 0.25  # the largest difference of a measured latency, relative to the study's
+SCRIPTS = {"yaml": "yaml", "safetensors": "yaml"}  # formats that one script checks together
+LENGTH = 24  # positions of the inputs
+SECONDS = 600
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a format gave: its numbers, and what differs too much."""
+
+    format: str
+    numbers: Mapping[str, Any]
+    wrong: tuple[str, ...] = field(default=())
+
+
+def check(winner: Winner, folder: Path, formats: Sequence[str], *, latency: float = LATENCY) -> list[Checked]:
+    """Load each of `formats` from `folder` and compare it. latency: the tolerance, a fraction."""
+    model = build(winner.architecture)
+    model.load_state_dict(dict(winner.weights()))
+    inputs = example_inputs(winner.architecture)
+    with torch.inference_mode():
+        outputs = model.eval()(*inputs)
+    scripts = dict.fromkeys(SCRIPTS.get(each, each) for each in formats)
+    with tempfile.TemporaryDirectory() as place:
+        expected = Path(place) / "expected.pt"
+        torch.save({"inputs": inputs, "outputs": outputs}, expected)
+        scale = max(1.0, float(outputs.abs().max()))
+        return [_one(winner, each, folder, expected, scale, latency) for each in scripts]
+
+
+def example_inputs(architecture: Architecture, length: int = LENGTH, batch: int = 2) -> tuple[Tensor, ...]:
+    """The same inputs of a model every time: [B, T] of int64, or [B, T, F]; two for an encoder-decoder."""
+    config, random = architecture.configured.config, torch.Generator().manual_seed(17)
+    if getattr(config, "vocabulary", None) is None:
+        return (torch.randn(batch, length, config.features, generator=random),)
+    sizes = [config.vocabulary]
+    if architecture.root.name == "encoder_decoder":
+        sizes = [config.source_vocabulary or config.vocabulary, config.vocabulary]
+    return tuple(torch.randint(size, (batch, length), generator=random) for size in sizes)
+
+
+def _one(winner: Winner, name: str, folder: Path, expected: Path, scale: float, latency: float) -> Checked:
+    script = Path(__file__).parent / "checks" / f"{name}.py"
+    command = [sys.executable, str(script), str(folder.absolute()), str(expected)]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS, env=_environment()
+        )
+    except subprocess.TimeoutExpired:
+        return Checked(name, {}, (f"it took longer than {SECONDS} seconds",))
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        return Checked(name, {}, (f"it cannot be loaded: {last}",))
+    found = json.loads(done.stdout.strip().splitlines()[-1])
+    return Checked(name, found, tuple(_wrong(winner, found, scale, latency)))
+
+
+def _environment() -> dict[str, str]:
+    """The environment of a check: this package can be imported, wherever it lies."""
+    places = [str(Path(__file__).resolve().parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
+
+
+def _wrong(winner: Winner, found: Mapping[str, Any], scale: float, latency: float) -> list[str]:
+    costs, wrong = dict(winner.origin.get("costs") or {}), []
+    if not found["difference"] <= OUTPUTS * scale:
+        wrong.append(f"an output differs by {found['difference']:.3g}, more than {OUTPUTS:g} of the largest")
+    for name in ("parameters", "flops"):
+        if name in found and name in costs and found[name] != costs[name]:
+            wrong.append(f"{name} are {found[name]}, but {costs[name]} in the study")
+    if found.get("hash", winner.architecture.hash) != winner.architecture.hash:
+        wrong.append("the architecture has another hash")
+    for name, both in dict(found.get("latency") or {}).items():
+        if abs(both["now"] / both["then"] - 1) > latency:
+            wrong.append(f"{name} is {both['now']:.3g} ms, but {both['then']:.3g} ms in the study")
+    return wrong

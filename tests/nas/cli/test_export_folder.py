@@ -1,0 +1,79 @@
+"""nas export to a folder: the files, the model card and the check."""
+
+import json
+
+import pytest
+import yaml
+
+import nas as package
+
+
+def test_a_folder_has_a_card_and_passes_its_check(study, nas, tmp_path):
+    ended = nas("export", "tiny", "--best", "--format", "python", "-o", tmp_path / "best", "--licence", "MIT", "--json")
+    found = ended.json()
+    names = {path.relative_to(tmp_path / "best").as_posix() for path in (tmp_path / "best").iterdir()}
+    card = (tmp_path / "best/README.md").read_text()
+    _, front, body = card.split("---\n", 2)
+
+    assert (ended.code, found["wrong"], found["checked"]) == (0, [], True)
+    assert names == {"architecture.yaml", "model.safetensors", "model.py", "README.md"}
+    assert yaml.safe_load(front)["license"] == "MIT"
+    for said in ("| yaml | passed |", "| python | passed |", "data_sha256", "95 % interval", "torch:", "## Lineage"):
+        assert said in body
+    assert "| bits_per_byte | test |" in body
+
+
+def test_a_check_that_is_left_out_is_recorded(study, nas, tmp_path):
+    ended = nas("export", "tiny:0", "-o", tmp_path / "zero", "--no-check", "--json")
+
+    assert ended.json()["checked"] is False
+    assert "`--no-check`" in (tmp_path / "zero/README.md").read_text()
+    assert package.load(tmp_path / "zero").vocabulary.size == 256
+
+
+def test_an_exported_folder_and_a_training_are_exported_again(study, nas, tmp_path):
+    nas("train", "tiny:0", "--out", tmp_path / "trained")
+    first = nas("export", tmp_path / "trained", "-o", tmp_path / "a", "--no-check", "--json")
+    again = nas(
+        "export", tmp_path / "a", "--format", "safetensors,python", "-o", tmp_path / "b", "--no-check", "--json"
+    )
+
+    assert (first.code, again.code) == (0, 0)
+    assert (tmp_path / "a/model.safetensors").read_bytes() == (tmp_path / "b/model.safetensors").read_bytes()
+
+
+def test_a_difference_fails_the_check(study, nas, tmp_path, monkeypatch):
+    from nas.exports import checking
+
+    monkeypatch.setattr(checking, "OUTPUTS", -1.0)
+    ended = nas("export", "tiny", "--trial", "0", "--format", "python", "-o", tmp_path / "bad")
+
+    assert ended.code == 1
+    assert "does not pass its check" in ended.err
+    assert "python: an output differs" in ended.err
+    assert "an output differs" in (tmp_path / "bad/README.md").read_text()
+
+
+def test_the_hugging_face_folder_names_its_task_and_tokenizer(study, nas, tmp_path):
+    nas("export", "tiny:0", "--format", "huggingface", "-o", tmp_path / "h", "--no-check")
+    config = json.loads((tmp_path / "h/huggingface/config.json").read_text())
+    tokenizer = json.loads((tmp_path / "h/huggingface/tokenizer.json").read_text())
+
+    assert config["auto_map"]["AutoModelForCausalLM"] == "modeling_tessera.TesseraForCausalLM"
+    assert sorted(tokenizer["model"]["vocab"].values()) == list(range(256))
+    assert (tmp_path / "h/huggingface/README.md").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["tiny", "--best", "--format", "pyton", "-o", "x"], 2, "Did you mean 'python'"),
+        (["tiny", "--best", "--format", "python", "-o", "text.txt"], 2, "is a file"),
+        (["tiny:99", "--format", "python"], 2, "No trial 99"),
+    ],
+)
+def test_what_cannot_be_exported_is_told(arguments, code, said, study, nas):
+    ended = nas("export", *arguments)
+
+    assert (ended.code, ended.out) == (code, "")
+    assert said in ended.err

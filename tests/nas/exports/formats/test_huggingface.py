@@ -1,0 +1,94 @@
+"""The Auto classes of transformers load our folders in a process that cannot see this package."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from nas.exports.checking import example_inputs
+from nas.exports.formats.huggingface import folder
+from nas.exports.winner import Winner
+from nas.generation.generating import sample
+from nas.generation.sampling import Sampling
+from nas.tasks.vocabulary import Bytes, Characters, Words
+from searchspace import zoo
+from searchspace.model.build import build
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("transformers") is None, reason="transformers is not installed"
+)
+CHILD = Path(__file__).parent / "load_huggingface.py"
+VOCABULARIES = {
+    "transformer_decoder": Bytes(),
+    "transformer_xl": Bytes(),
+    "reformer": Bytes(),
+    "gru": Characters("".join(map(chr, range(32, 32 + 256)))),
+    "transformer": Words([f"w{n}" for n in range(62)], ["start", "end"]),
+    "seq2seq_lstm": Words([f"w{n}" for n in range(254)], ["start", "end"]),
+    "linformer": Bytes(),
+    "vit": None,
+}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """What one process with transformers found in the folders of all models."""
+    root = tmp_path_factory.mktemp("folders")
+    for name, vocabulary in VOCABULARIES.items():
+        architecture = zoo.load(name, "tiny")
+        torch.manual_seed(3)
+        model = build(architecture).eval()
+        about = {} if vocabulary is None else {"vocabulary": vocabulary.to_dict()}
+        (root / name).mkdir()
+        for file, content in folder(Winner(0, architecture, about, model.state_dict)).items():
+            (root / name / file).write_bytes(content)
+        inputs = example_inputs(architecture)
+        with torch.inference_mode():
+            expected = {"inputs": inputs, "outputs": model(*inputs), "symbols": generated(model, inputs, vocabulary)}
+        torch.save(expected, root / name / "expected.pt")
+    done = subprocess.run([sys.executable, CHILD, root], capture_output=True, text=True, cwd=root)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def generated(model, inputs, vocabulary):
+    """The symbols that we generate greedily."""
+    if not hasattr(model, "cannot_stream"):
+        return []
+    prompt, source = inputs[0][:1, :6], None
+    if len(inputs) == 2:
+        prompt, source = torch.tensor([[vocabulary.special_symbol("start")]]), prompt
+    end = vocabulary.special_symbol("end") if "end" in vocabulary.special else None
+    return sample(model, prompt, 8, Sampling(temperature=0), source=source, end=end).symbols
+
+
+@pytest.mark.parametrize("name", VOCABULARIES)
+def test_the_outputs_are_ours_and_a_second_save_loads_the_same(name, results):
+    assert results[name]["difference"] < 1e-4
+    assert results[name]["again"] == 0
+    assert results[name]["loss"] < 100
+
+
+@pytest.mark.parametrize("name", [name for name in VOCABULARIES if name not in ("linformer", "vit")])
+def test_generate_gives_our_tokens_with_its_cache_and_without(name, results):
+    found = results[name]
+
+    assert found["cached"] == found["symbols"]
+    assert found["uncached"] == found["symbols"]
+    assert found["beams_cached"] == found["beams_uncached"]
+    assert found["streams"] == (name != "reformer")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("accelerate") is None, reason="accelerate is not installed")
+def test_the_trainer_runs_a_step(results):
+    assert results["transformer_decoder"]["trained"] > 0
+
+
+def test_tokenizers_are_the_vocabularies(results):
+    for name, text in {"transformer_decoder": "naïve  text\n", "gru": "a b  c", "transformer": "w3 w1"}.items():
+        assert results[name]["tokens"] == VOCABULARIES[name].encode(text)
+        assert results[name]["decoded"] == text
