@@ -71,6 +71,7 @@ class View:
     figures: Mapping[str, Figure | Heat] = field(default_factory=dict)
     crumbs: Sequence[tuple[str, str]] = ()
     live: str = ""  # the address of the events that tell of changes
+    is_settled: bool = True  # False: the same request may soon have a better answer
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""

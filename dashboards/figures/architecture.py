@@ -32,7 +32,8 @@ def architecture_svg(lines: Sequence[Line], shade: str = "flops", *, alone: bool
     whole = max((line.cost.get(shade, 0.0) for line in lines), default=0.0) or 1.0
     parts: list[str] = []
     for line, (top, bottom) in zip(lines, places):
-        parts += _box(line, top, bottom, right, line.cost.get(shade, 0.0) / whole if shade else 0.0)
+        is_leaf = bottom - top <= LINE  # boxes lie on one another: the shade of all would add up
+        parts += _box(line, top, bottom, right, line.cost.get(shade, 0.0) / whole if shade and is_leaf else 0.0)
         if known:
             parts += _numbers(line, top, right, shade, line.cost.get(shade, 0.0) / whole)
     if alone:

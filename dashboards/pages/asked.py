@@ -1,9 +1,10 @@
-"""What a page function gets: the databases, the parameters of the address, and the study that it names."""
+"""What a page function gets: the databases, the parameters of the address, its study, what computes costs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from dashboards.explorer.process import Worker
 from dashboards.server.parameters import Parameters
 from dashboards.server.sources import Sources, StudyCache
 
@@ -16,6 +17,7 @@ class Ask:
     parameters: Parameters
     study: StudyCache | None
     path: str
+    worker: Worker = field(default_factory=Worker)
 
     @property
     def of(self) -> StudyCache:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dashboards.pages import audit, compare, lineage, space, studies, study, trial
+from dashboards.pages import audit, compare, explorer, lineage, space, studies, study, trial, tuning
 from dashboards.pages.asked import Ask
 from dashboards.server.parameters import NotFound
 from dashboards.server.sources import Sources, StudyCache
 from dashboards.view import View
 
 Page = Callable[[Ask], View]
-TOP: dict[str, Page] = {"": studies.view, "index": studies.view}
+TOP: dict[str, Page] = {"": studies.view, "index": studies.view, "tuning": tuning.view, "explorer": explorer.view}
 OF_STUDY: dict[str, Page] = {
     "": study.view,
     "compare": compare.view,

@@ -8,6 +8,7 @@ import numpy as np
 from markupsafe import Markup
 
 from dashboards.analysis.lineage import Lineage, changed, distance, lineage
+from dashboards.explorer.process import Unavailable
 from dashboards.figures.architecture import QUANTITIES, architecture_svg
 from dashboards.figures.labels import labelled
 from dashboards.figures.outline import Line, outline
@@ -49,7 +50,8 @@ def view(ask: Ask) -> View:
     trial = study.reader.trial(study.study.id, number)
     told = trials.story(study.reader, study.study, number)
     family = study.remember("lineage", lambda: lineage(study.reader, study.study))
-    lines, problem = open_or_none(lambda: outline(trial.architecture))
+    shade = ask.parameters.choice("shade", QUANTITIES, "flops")
+    lines, problem = _lines(ask, trial)
     curve = study.reader.curve(study.study.id, number)
     name = f"{study.study.name}:{number}"
     title = f"Trial {number}"
@@ -68,9 +70,11 @@ def view(ask: Ask) -> View:
         },
         shown={
             "facts": _facts(study, trial),
-            "picture": Markup(architecture_svg(lines or [Line(depth=0, label=problem or "?")], title=title)),
+            "picture": Markup(architecture_svg(lines or [Line(depth=0, label=problem or "?")], shade, title=title)),
             "commands": [f"nas show {name}", f"nas export {name} -o model.py", f"nas profile {name}"],
-            "quantities": QUANTITIES,
+            "quantities": list(QUANTITIES.items())[:3],
+            "shade": shade,
+            "problem": problem if lines else "",
             "address": study.address,
             "before": _neighbour(study, number, -1),
             "after": _neighbour(study, number, 1),
@@ -84,7 +88,26 @@ def view(ask: Ask) -> View:
         figures={"curve": curves_figure({"": curve} if curve else {}, "Training loss")},
         crumbs=crumbs(study),
         live=f"{study.address}/events",
+        is_settled=not problem,
     )
+
+
+def _lines(ask: Ask, trial: Trial) -> tuple[list[Line], str]:
+    """The lines of the picture, with costs if they can be computed, and what was in the way."""
+    shape = ask.of.study.config.get("task", {}) if isinstance(ask.of.study.config, dict) else {}
+    options = shape.get("options") if isinstance(shape, dict) else None
+    length = options.get("length") if isinstance(options, dict) else None
+    try:
+        found = ask.worker.ask(
+            action="show", text=trial.architecture, length=length if isinstance(length, int) else 1024
+        )
+        if "lines" in found:
+            return [Line(**line) for line in found["lines"]], ""
+        problem = "; ".join(each["message"] for each in found.get("problems", []))
+    except Unavailable as error:
+        problem = str(error)
+    lines, unreadable = open_or_none(lambda: outline(trial.architecture))
+    return lines or [], unreadable or problem
 
 
 def _number(ask: Ask) -> int:

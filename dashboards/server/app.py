@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from dashboards.explorer.process import Worker
 from dashboards.pages import asked, registry
 from dashboards.server import answers
 from dashboards.server.events import Events
@@ -29,26 +30,31 @@ KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 log = logging.getLogger("dashboards")
 
 
-def application(places: Sequence[str] | None = None, *, host: str = "127.0.0.1", token: str | None = None) -> Starlette:
+def application(
+    places: Sequence[str] | None = None, *, host: str = "127.0.0.1", token: str | None = None, costs: bool = True
+) -> Starlette:
     """The dashboard of these databases (None: those of the current folder), as an ASGI application.
 
-    Raises ValueError if `host` is not loopback and there is no token.
+    costs: compute those of architectures, in a process with torch if that is installed. Raises ValueError if `host` is
+    not loopback and there is no token.
     """
     names = known_names(host)
     if names is None and not token:
         raise ValueError(f"A dashboard on {host} can be reached from other machines, so it needs a token.")
-    sources, events = Sources(places), Events()
+    sources, events, worker = Sources(places), Events(), Worker(enabled=costs)
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        await run_in_threadpool(worker.start)
         yield
+        worker.close()
         events.closing.set()
         sources.close()
 
     async def page(request: Request) -> Response:
         path, ending = split(request.url.path)
         try:
-            return await run_in_threadpool(_answer, request, sources, path, ending)
+            return await run_in_threadpool(_answer, request, sources, worker, path, ending)
         except NotFound as error:
             return answers.problem(request, error, 404, ending)
         except BadRequest as error:
@@ -80,7 +86,7 @@ def application(places: Sequence[str] | None = None, *, host: str = "127.0.0.1",
         middleware=[Middleware(Guard, names=names, token=token)],
         lifespan=lifespan,
     )
-    made.state.sources, made.state.events = sources, events
+    made.state.sources, made.state.events, made.state.worker = sources, events, worker
     return made
 
 
@@ -92,14 +98,17 @@ def split(path: str) -> tuple[str, str]:
     return path, ""
 
 
-def _answer(request: Request, sources: Sources, path: str, ending: str) -> Response:
+def _answer(request: Request, sources: Sources, worker: Worker, path: str, ending: str) -> Response:
     query = dict(request.query_params)
     parameters = Parameters(query)
     work, study = registry.find(sources, path)
-    ask = asked.Ask(sources=sources, parameters=parameters, study=study, path=path)
+    ask = asked.Ask(sources=sources, parameters=parameters, study=study, path=path, worker=worker)
     if study is None:
         return answers.answer(request, work(ask), ending, parameters, path)
-    view = study.remember((path, parameters.key), lambda: work(ask))
+    key = (path, parameters.key)
+    view = study.remember(key, lambda: work(ask))
+    if not view.is_settled:
+        study.forget(key)
     return answers.answer(request, view, ending, parameters, path)
 
 

@@ -32,6 +32,13 @@ class Parameters:
             raise BadRequest(f"{name} must have at most {MOST_TEXT} characters, but has {len(found)}.")
         return found
 
+    def long_text(self, name: str, most: int) -> str:
+        """A text of at most `most` characters. Raises BadRequest if it is longer."""
+        found = self._query.get(name, "")
+        if len(found) > most:
+            raise BadRequest(f"{name} must have at most {most} characters, but has {len(found)}.")
+        return found
+
     def choice(self, name: str, choices: Collection[str], default: str) -> str:
         """One of several words. Raises BadRequest for another one."""
         found = self._query.get(name) or default

@@ -140,6 +140,11 @@ class StudyCache:
                 self._memo.popitem(last=False)
             return made
 
+    def forget(self, key: Any) -> None:
+        """Compute this again when it is next needed."""
+        with self._lock:
+            self._memo.pop(key, None)
+
     def seldom(self, key: Any, compute: Callable[[], T]) -> T:
         """As `remember`, but computed again only when a tenth more units have ended: for what takes long."""
         version = self.look()

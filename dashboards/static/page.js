@@ -182,3 +182,23 @@ if (body.dataset.events) {
   document.addEventListener("visibilitychange", watch);
   watch();
 }
+
+// The explorer computes while the reader edits: only the result is replaced, and the address follows.
+const explorer = document.querySelector("form[data-edit]");
+if (explorer) {
+  let waiting = null, latest = 0;
+  explorer.addEventListener("input", () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(async () => {
+      const turn = ++latest, query = new URLSearchParams(new FormData(explorer));
+      const address = `${location.pathname}?${query}`;
+      if (address.length > 19000) return;
+      const answer = await fetch(address).catch(() => null);
+      if (!answer?.ok || turn !== latest) return;
+      const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const result = document.getElementById(explorer.dataset.edit), other = fresh.getElementById(explorer.dataset.edit);
+      if (result && other) result.replaceChildren(...other.childNodes);
+      history.replaceState(null, "", address);
+    }, 400);
+  });
+}

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, insert, select, text
+from sqlalchemy import Connection, bindparam, func, insert, select, text
 
 from nas.store.device_models import device, measurement
 from nas.store.types import Document, now, storable
@@ -81,3 +81,24 @@ def known(
 def devices(connection: Connection) -> dict[str, dict[str, Any]]:
     """Every fingerprint by its key."""
     return {row.hash: row.fingerprint for row in connection.execute(select(device.c.hash, device.c.fingerprint))}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """How many times a problem was measured on a device, how often that failed, and the lowest milliseconds."""
+
+    operation: str
+    dtype: str
+    problem: str
+    device: str
+    count: int
+    failures: int
+    milliseconds: float | None
+
+
+def summary(connection: Connection, most: int) -> list[Measured]:
+    """What was measured, by operation, problem and device; at most `most` rows."""
+    columns = measurement.c.operation, func.coalesce(measurement.c.dtype, ""), measurement.c.problem, device.c.hash
+    found = func.count(), func.count(measurement.c.failure), func.min(measurement.c.milliseconds)
+    query = select(*columns, *found).join(device, device.c.id == measurement.c.device_id)
+    return [Measured(*row) for row in connection.execute(query.group_by(*columns).order_by(*columns).limit(most))]

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from nas.store import changes, columns, finals, leases, log, measurements, queries, ranking
 from nas.store.columns import Columns
 from nas.store.database.engine import Database
-from nas.store.measurements import Measurement
+from nas.store.measurements import Measured, Measurement
 from nas.store.records import (
     Failed,
     Mark,
@@ -244,6 +244,10 @@ class Reader:
     ) -> list[Measurement]:
         """What was measured, oldest first: of an operation, on the device with this key, on this problem."""
         return self._read(measurements.known, operation, device, problem)
+
+    def measured(self, most: int) -> list[Measured]:
+        """What was measured, by operation, problem and device; at most `most` rows."""
+        return self._read(measurements.summary, most)
 
     def devices(self) -> dict[str, dict[str, Any]]:
         """The fingerprint of every device that something was measured on, by its key."""

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from nas.store import open_store
+from nas.store import Measurement, open_store
 
 for _needed in ("starlette", "uvicorn", "jinja2", "plotly"):
     pytest.importorskip(_needed, reason="the pages need the extra: pip install 'tessera-nas[dashboard]'")
@@ -102,6 +102,29 @@ def hostile(path: Path) -> None:
             )
 
 
+def measure(path: Path) -> None:
+    """Measurements of the tuner on two devices, one of them a failure with a hostile message."""
+    problem = '{"device":"cpu","flags":[["causal",true]],"sizes":[["rows",64]]}'
+    rows = [
+        Measurement(
+            operation="softmax",
+            problem=problem,
+            dtype="float32",
+            implementation="blocked",
+            configuration=f'{{"columns":{a},"rows":{b}}}',
+            source="x",
+            milliseconds=None if (a, b) == (2, 2) else float(a * b),
+            failure="crashed" if (a, b) == (2, 2) else None,
+            message=EVIL,
+        )
+        for a in (1, 2, 3)
+        for b in (1, 2)
+    ]
+    with open_store(path) as store:
+        for key in ("one", "two"):
+            store.add_measurements({"key": key, "name": f"{key} {EVIL}"}, rows)
+
+
 @pytest.fixture(scope="session")
 def databases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """{name: file} of all databases."""
@@ -112,6 +135,7 @@ def databases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     open_store(folder / "empty.db").close()
     with open_store(folder / "new.db") as store:
         store.create_study("new", {}, "kind: decoder", 0, [{"name": "loss", "direction": "minimize"}], "d")
+    measure(folder / "new.db")
     return {path.stem: str(path) for path in sorted(folder.glob("*.db"))}
 
 
@@ -119,7 +143,7 @@ def databases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def app(databases: dict[str, str]) -> Iterator[Any]:
     from dashboards.server.app import application
 
-    made = application(list(databases.values()))
+    made = application(list(databases.values()), costs=False)
     yield made
     made.state.sources.close()
 

@@ -15,7 +15,7 @@ TOKEN = "a-long-token-of-ours"
 
 @pytest.fixture(scope="module")
 def guarded(databases):
-    made = application([databases["finished"]], host="0.0.0.0", token=TOKEN)
+    made = application([databases["finished"]], host="0.0.0.0", token=TOKEN, costs=False)
     yield Client(made, host="lab.example.org")
     made.state.sources.close()
 

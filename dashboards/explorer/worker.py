@@ -1,0 +1,113 @@
+"""Reads requests as lines of JSON, computes with the blocks of searchspace, and answers in lines of JSON.
+
+It is a process of its own: importing the blocks imports torch, which the server does without, and a text that takes too
+long can be ended with the process.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from searchspace import zoo
+from searchspace.cost import Shape
+from searchspace.errors import Problem, SpaceError
+from searchspace.model.architecture import Architecture
+from searchspace.model.drawing import rows
+from searchspace.space.point import Point
+from searchspace.space.space import Space
+
+MOST_LINES = 400
+
+
+def answer(asked: dict[str, Any]) -> dict[str, Any]:
+    """The answer to one request; mistakes of the text are in `problems`."""
+    try:
+        return ACTIONS[asked["action"]](asked)
+    except SpaceError as error:
+        return {"problems": [_problem(each) for each in error.problems[:50]]}
+
+
+def show(asked: dict[str, Any]) -> dict[str, Any]:
+    """The lines of an architecture with their costs; of a space its size."""
+    space = Space.parse(asked["text"], "text")
+    if space.dimensions:
+        return {"space": True, "holes": len(space.dimensions), "size": str(space.size())}
+    architecture = Architecture.parse(asked["text"], "text")
+    return {"space": False, "hash": architecture.hash, **_costs(architecture, asked["length"])}
+
+
+def _costs(architecture: Architecture, length: int) -> dict[str, Any]:
+    lines = []
+    for row in list(rows(architecture, Shape(length=length)))[:MOST_LINES]:
+        cost = row.cost
+        known = {"flops": cost.expected_flops, "parameters": cost.parameters, "state_bytes": cost.state_bytes}
+        family = row.family if row.family not in ("combinators", "models", "backbones") else ""
+        lines.append({"depth": row.depth, "label": row.label, "family": family, "count": row.count, "cost": known})
+    return {"lines": lines}
+
+
+def sample(asked: dict[str, Any]) -> dict[str, Any]:
+    """A random architecture of the space in `text`."""
+    return {"text": _drawn(Space.parse(asked["text"], "text"), asked).architecture.text()}
+
+
+def mutate(asked: dict[str, Any]) -> dict[str, Any]:
+    """The architecture in `text` with one hole of `space` filled differently."""
+    space = Space.parse(asked["space"], "the space of the study")
+    return {"text": space.mutate(_located(space, asked["text"]), random.Random(asked["seed"])).architecture.text()}
+
+
+def crossover(asked: dict[str, Any]) -> dict[str, Any]:
+    """Values from the architectures in `text` and `other`."""
+    space = Space.parse(asked["space"], "the space of the study")
+    a, b = _located(space, asked["text"]), _located(space, asked["other"])
+    return {"text": space.crossover(a, b, random.Random(asked["seed"])).architecture.text()}
+
+
+def of_zoo(asked: dict[str, Any]) -> dict[str, Any]:
+    """The names of the zoo, and the text of one of them if it is asked for."""
+    names = zoo.names()
+    return {"names": list(names), "text": zoo.load(asked["name"]).text() if asked.get("name") in names else None}
+
+
+def _drawn(space: Space, asked: dict[str, Any]) -> Point:
+    return space.sample(random.Random(asked["seed"]))
+
+
+def _located(space: Space, text: str) -> Point:
+    found = space.locate(Architecture.parse(text, "text"))
+    if found is None:
+        raise SpaceError("This architecture is no point of the space of the study, so its holes cannot be changed.")
+    return found
+
+
+def _problem(problem: Problem) -> dict[str, Any]:
+    line = problem.mark.line if problem.mark else None
+    return {"line": line, "path": problem.path, "message": problem.message[:2000]}
+
+
+ACTIONS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "show": show,
+    "sample": sample,
+    "mutate": mutate,
+    "crossover": crossover,
+    "zoo": of_zoo,
+}
+
+
+def main() -> None:
+    """Answer requests until the input ends."""
+    for line in sys.stdin:
+        try:
+            found = answer(json.loads(line))
+        except Exception as error:  # a mistake of ours must not end the process: the next request may be fine
+            found = {"failed": f"{type(error).__name__}: {str(error)[:300]}"}
+        print(json.dumps(found), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""Any architecture or space: its drawing and costs, mistakes at their lines, samples, mutations and crossovers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from markupsafe import Markup
+
+from dashboards.analysis.layers import aligned
+from dashboards.explorer.process import MOST_TEXT, Unavailable
+from dashboards.figures.architecture import QUANTITIES, architecture_svg
+from dashboards.figures.outline import Line, outline
+from dashboards.pages.asked import Ask
+from dashboards.server.sources import StudyCache, open_or_none
+from dashboards.view import Column, Table, View
+
+ACTIONS = ("show", "sample", "mutate", "crossover")
+FRONT = 50  # trials of a front that are compared
+EXAMPLE = """kind: decoder
+width: 64
+vocabulary: 256
+position: rotary
+body:
+  - repeat:
+      times: 4
+      of:
+        - residual: {norm: rms_norm, of: {attention: {heads: 4}}}
+        - residual: {norm: rms_norm, of: {gated_feed_forward: {gate: silu}}}
+"""
+
+
+def view(ask: Ask) -> View:
+    """The page of the explorer."""
+    parameters, worker = ask.parameters, ask.worker
+    text = parameters.long_text("text", MOST_TEXT)
+    action = parameters.choice("do", ACTIONS, "show")
+    length = parameters.whole("length", 1024, 1, 1_000_000)
+    seed = parameters.whole("seed", 0, 0, 2**31 - 1)
+    shade = parameters.choice("shade", QUANTITIES, "flops")
+    studies = {f"{study.source.key}/{study.slug}": study for source in ask.sources.all() for study in _studies(source)}
+    study = studies.get(parameters.choice("study", ["none", *studies], "none"))
+    notes: list[str] = []
+
+    def asked(**request: Any) -> dict[str, Any]:
+        try:
+            return worker.ask(**request)
+        except Unavailable as error:
+            notes.append(str(error))
+            return {}
+
+    zoo = asked(action="zoo", name=parameters.text("zoo"))
+    text = zoo.get("text") or text or _of_trial(study, parameters.whole("trial", -1, 0, 2**31 - 1)) or EXAMPLE
+    changed: dict[str, Any] = {}
+    if action == "sample":
+        changed = asked(action="sample", text=text, seed=seed)
+    elif action in ("mutate", "crossover") and study is None:
+        notes.append("Choose a study: its space says what can be changed.")
+    elif study is not None and action in ("mutate", "crossover"):
+        space = study.reader.space_versions(study.study.id)[-1].text
+        other = {"other": _best(study)} if action == "crossover" else {}
+        changed = asked(action=action, text=text, space=space, seed=seed, **other)
+    shown = changed.get("text") or text
+    found = asked(action="show", text=shown, length=length) if not changed.get("problems") else changed
+    lines, problem = open_or_none(lambda: outline(shown))
+    drawn = [Line(**line) for line in found["lines"]] if "lines" in found else lines or []
+    problems = found.get("problems") or ([{"line": None, "path": "", "message": problem}] if problem else [])
+    near = _near(study, shown) if study is not None and not problems else []
+    return View(
+        template="explorer.html",
+        title="Explorer",
+        values={
+            "text": shown,
+            "problems": problems,
+            "is_space": bool(found.get("space")),
+            "size": found.get("size"),
+            "hash": found.get("hash"),
+            "length": length,
+            "costs": drawn[0].cost if drawn else {},
+            "notes": list(dict.fromkeys(notes)),
+            "lines": [vars(line) for line in drawn],
+        },
+        shown={
+            "picture": Markup(architecture_svg(drawn, shade, title="The architecture")) if drawn else "",
+            "quantities": list(QUANTITIES.items())[:3],
+            "shade": shade,
+            "zoo": zoo.get("names", []),
+            "seed": seed,
+            "studies": [("none", "none"), *((key, key) for key in studies)],
+            "study": parameters.text("study", "none"),
+        },
+        tables={
+            "near": Table(
+                columns=(Column("trial", "Trial", "number"), Column("layers", "Lines that differ", "number")),
+                rows=near,
+                links=[f"{study.address}/trials/{row['trial']}" for row in near] if study else (),
+                empty="Choose a study to see the nearest architectures of its front.",
+            )
+        },
+    )
+
+
+def _studies(source: Any) -> list[StudyCache]:
+    return open_or_none(source.studies)[0] or []
+
+
+def _of_trial(study: StudyCache | None, number: int) -> str:
+    if study is None or number < 0 or not len(study.table.rows_of([number])):
+        return ""
+    return study.reader.trial(study.study.id, number).architecture
+
+
+def _best(study: StudyCache) -> str:
+    found = study.reader.best(study.study.id, None, 1, states=("complete", "running", "stopped"), longest=True)
+    return study.reader.trial(study.study.id, found[0].number).architecture if found else ""
+
+
+def _near(study: StudyCache, text: str) -> list[dict[str, Any]]:
+    """The architectures on the front of a study, those with the fewest different lines first."""
+    table = study.table
+    if not table.signs:
+        return []
+    found = []
+    for row in table.front(list(table.signs))[:FRONT]:
+        number = int(table.number[row])
+        other = study.reader.trial(study.study.id, number).architecture
+        lines, _ = open_or_none(lambda other=other: aligned([text, other]))  # type: ignore[misc]
+        if lines is not None:
+            found.append({"trial": number, "layers": sum(line.differs for line in lines)})
+    return sorted(found, key=lambda row: row["layers"])[:8]

@@ -1,0 +1,207 @@
+"""What the tuner measured: operations, problems, devices; for one problem its configurations and its progress."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+from dashboards.figures.figure import Axis, Figure, Heat, Series
+from dashboards.pages.asked import Ask
+from dashboards.server.parameters import NotFound
+from dashboards.server.sources import Source, open_or_none
+from dashboards.view import Column, Table, View, paged
+from nas.store.measurements import Measured, Measurement
+
+MOST = 2000  # problems in the list
+PROBLEMS = (
+    *(Column("operation", "Operation", sorts=True), Column("problem", "Problem"), Column("dtype", "Type")),
+    *(Column("device", "Device"), Column("database", "Database"), Column("count", "Measured", "number", sorts=True)),
+    *(Column("failures", "Failed", "number", sorts=True), Column("best", "Best (ms)", "number", sorts=True)),
+)
+CONFIGURATIONS = (
+    *(Column("implementation", "Implementation", sorts=True), Column("configuration", "Configuration", "code")),
+    *(Column("milliseconds", "Milliseconds", "number", sorts=True), Column("low", "Low", "number")),
+    *(Column("high", "High", "number"), Column("slower", "Times the best", "number"), Column("device", "Device")),
+    Column("failure", "Failure"),
+)
+
+
+def view(ask: Ask) -> View:
+    """The page of the tuner. Raises NotFound for a database that is not shown."""
+    keys = [source.key for source in ask.sources.all()]
+    rows, problems = [], []
+    for source in ask.sources.all():
+        found, problem = open_or_none(lambda source=source: _listed(source))  # type: ignore[misc]
+        rows += found or []
+        problems += [problem] if problem else []
+    operation, wanted = ask.parameters.text("operation"), ask.parameters.long_text("problem", 2000)
+    tables: dict[str, Table] = {}
+    figures: dict[str, Figure | Heat] = {}
+    devices: list[tuple[str, str]] = []
+    if operation:
+        source = ask.sources.source(ask.parameters.choice("database", keys, keys[0] if keys else ""))
+        measured = source.reader.measurements(operation, problem=wanted)
+        if not measured:
+            raise NotFound(f"{source.key} has no measurement of {operation!r} on this problem.")
+        names = {key: _device(found) for key, found in source.reader.devices().items()}
+        tables["configurations"] = _configurations(ask, measured, names)
+        figures = {"progress": _progress(measured, names), **_heats(measured)}
+        devices = [(names[key], json.dumps(found)) for key, found in source.reader.devices().items()]
+    shown = [row for row in rows if not operation or row["operation"] == operation]
+    empty = "Nothing was measured yet. `nas tune run all` measures the operations of this device."
+    tables["problems"] = paged(ask.parameters, PROBLEMS, shown, link=lambda row: row["address"], empty=empty)
+    if sides := _side_by_side(rows, operation):
+        figures["devices"] = sides
+    return View(
+        template="tuning.html",
+        title="Tuning",
+        values={"operation": operation, "problem": readable(wanted) if wanted else "", "problems": problems},
+        shown={"devices": devices},
+        tables=tables,
+        figures=figures,
+    )
+
+
+def _listed(source: Source) -> list[dict[str, Any]]:
+    names = {key: _device(found) for key, found in source.reader.devices().items()}
+    return [_row(source, each, names) for each in source.reader.measured(MOST)]
+
+
+def _row(source: Source, each: Measured, names: Mapping[str, str]) -> dict[str, Any]:
+    query = urlencode({"database": source.key, "operation": each.operation, "problem": each.problem})
+    return {
+        "operation": each.operation,
+        "problem": readable(each.problem),
+        "dtype": each.dtype,
+        "device": names.get(each.device, each.device[:12]),
+        "database": source.key,
+        "count": each.count,
+        "failures": each.failures,
+        "best": each.milliseconds,
+        "address": f"/tuning?{query}",
+    }
+
+
+def readable(problem: str) -> str:
+    """A problem as people read it: rows=128 columns=64 causal=true."""
+    try:
+        data = json.loads(problem)
+        pairs = [pair for key in ("sizes", "flags") for pair in data.get(key, ())]
+        return " ".join(f"{name}={value}" for name, value in pairs) or problem
+    except (ValueError, TypeError, AttributeError):
+        return problem
+
+
+def _device(found: Mapping[str, Any]) -> str:
+    return str(found.get("name") or found.get("key", "unknown"))
+
+
+def _fastest(measured: Sequence[Measurement]) -> dict[tuple[str, str, str], Measurement]:
+    """The newest measurement of each configuration on each device."""
+    return {(each.device, each.implementation, each.configuration): each for each in measured}
+
+
+def _configurations(ask: Ask, measured: Sequence[Measurement], names: Mapping[str, str]) -> Table:
+    newest = list(_fastest(measured).values())
+    best: dict[str, float] = {}
+    for each in newest:
+        if each.milliseconds is not None:
+            best[each.device] = min(each.milliseconds, best.get(each.device, each.milliseconds))
+    rows = [
+        {
+            "implementation": each.implementation,
+            "configuration": each.configuration,
+            "milliseconds": each.milliseconds,
+            "low": each.low,
+            "high": each.high,
+            "slower": each.milliseconds / best[each.device] if each.milliseconds and best[each.device] else None,
+            "device": names.get(each.device, each.device[:12]),
+            "failure": f"{each.failure}: {each.message or ''}"[:300] if each.failure else None,
+        }
+        for each in newest
+    ]
+    return paged(ask.parameters, CONFIGURATIONS, rows, sort="milliseconds")
+
+
+def _progress(measured: Sequence[Measurement], names: Mapping[str, str]) -> Figure:
+    """Each measurement in its order, and the best so far on each device."""
+    series = []
+    for place, device in enumerate(dict.fromkeys(each.device for each in measured)):
+        own = [each for each in measured if each.device == device and each.milliseconds]
+        values = [each.milliseconds or 0.0 for each in own]
+        lowest = [min(values[: i + 1]) for i in range(len(values))] if len(values) < 3000 else values
+        name = names.get(device, device[:12])
+        xs = list(range(1, len(own) + 1))
+        series.append(Series(name=f"Best so far, {name}", x=xs, y=lowest, mark="steps", colour=place))
+        texts = [f"{each.implementation} {each.configuration}" for each in own]
+        series.append(Series(name=name, x=xs, y=values, colour=place + 4, text=texts, size=5))
+    return Figure(
+        title="Progress towards the best",
+        x=Axis(label="Measurements in their order"),
+        y=Axis(label="Milliseconds", log=True),
+        series=tuple(series),
+        empty="No configuration ran without a failure.",
+    )
+
+
+def _heats(measured: Sequence[Measurement]) -> dict[str, Heat]:
+    """For each implementation with two parameters or more: the lowest time for each pair of the most varied two."""
+    found: dict[str, Heat] = {}
+    grouped: dict[str, list[tuple[dict[str, Any], float]]] = {}
+    for each in _fastest(measured).values():
+        settings = _settings(each.configuration)
+        if each.milliseconds is not None and len(settings) > 1:
+            grouped.setdefault(each.implementation, []).append((settings, each.milliseconds))
+    for number, (implementation, pairs) in enumerate(list(grouped.items())[:4]):
+        values = {name: sorted({repr(s.get(name)) for s, _ in pairs}) for name in pairs[0][0]}
+        names = sorted(values, key=lambda name: -len(values[name]))[:2]
+        if len(names) == 2 and all(len(values[name]) > 1 for name in names):
+            found[f"heat{number}"] = _heat(implementation, pairs, names)
+    return found
+
+
+def _heat(implementation: str, pairs: Sequence[tuple[dict[str, Any], float]], names: Sequence[str]) -> Heat:
+    x, y = names
+    columns, rows = (sorted({s.get(name) for s, _ in pairs}, key=lambda v: (str(type(v)), v)) for name in (x, y))
+    z: list[list[float | None]] = [[None] * len(columns) for _ in rows]
+    for settings, value in pairs:
+        i, j = rows.index(settings.get(y)), columns.index(settings.get(x))
+        known = z[i][j]
+        z[i][j] = value if known is None else min(known, value)
+    return Heat(
+        title=f"{implementation}: lowest time by {x} and {y}",
+        x=Axis(label=x, categories=tuple(map(str, columns))),
+        y=Axis(label=y, categories=tuple(f"{y}={value}" for value in rows)),
+        z=z,
+        label="ms",
+        note="The lowest time over all other parameters.",
+    )
+
+
+def _settings(configuration: str) -> dict[str, Any]:
+    try:
+        found = json.loads(configuration)
+    except ValueError:
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {name: value for name, value in found.items() if isinstance(value, int | float | str)}
+
+
+def _side_by_side(rows: Sequence[Mapping[str, Any]], operation: str) -> Heat | None:
+    """The best time of each problem on each device, if there are several devices."""
+    own = [row for row in rows if (not operation or row["operation"] == operation) and row["best"] is not None]
+    devices = sorted({row["device"] for row in own})
+    if len(devices) < 2:
+        return None
+    problems = list(dict.fromkeys(f"{row['operation']} {row['problem']}" for row in own))[:40]
+    best = {(f"{row['operation']} {row['problem']}", row["device"]): row["best"] for row in own}
+    return Heat(
+        title="Devices side by side",
+        x=Axis(label="Device", categories=tuple(devices)),
+        y=Axis(label="Problem", categories=tuple(problems)),
+        z=[[best.get((problem, device)) for device in devices] for problem in problems],
+        label="ms",
+    )
