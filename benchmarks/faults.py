@@ -4,6 +4,9 @@ Sessions tune an operation with many implementations. Some of them crash their p
 memory or give wrong numbers, everywhere or in places; a few are correct. In addition, children are killed while they
 measure and sessions while they run; a killed session is started again. At the end the database must hold every
 measurement that a session reported, none of them twice, and the choices that serve must be correct.
+
+`--mutants` checks mutants of our own Triton kernels (`benchmarks/support/mutants.py`) as the tuner checks a
+configuration: all of them must be found, and no correct kernel may be rejected.
 """
 
 from __future__ import annotations
@@ -179,10 +182,40 @@ def _rows(folder: Path, reported: list[list[Any]], deaths: Counter[str], final: 
     ]
 
 
+def measure_mutants() -> list[dict[str, Any]]:
+    """Check every mutant of our kernels, and the kernels themselves -> a row per kernel."""
+    from benchmarks.support.mutants import TARGETS, check, mutants, reason
+
+    survivors = dict.fromkeys(TARGETS, 0)
+    counts = Counter(each.target for each in mutants())
+    for each in mutants():
+        found = check(each)
+        if found is None:
+            survivors[each.target] += 1
+            print(f"not found: {each.target}: {each.fault}", file=sys.stderr)
+    rejected = {
+        name: sum(reason(target, dtype) is not None for dtype in ("float32", "bfloat16", "float16"))
+        for name, target in TARGETS.items()
+    }
+    rows = [
+        {
+            "kernel": name,
+            "mutants": counts[name],
+            "not found": survivors[name],
+            "correct, checked in dtypes": 3,
+            "rejected": rejected[name],
+        }
+        for name in TARGETS
+    ]
+    whole = {name: sum(row[name] for row in rows) for name in rows[0] if name != "kernel"}
+    return [*rows, {"kernel": "all", **whole}]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=1000, help="the approximate number of faults")
     parser.add_argument("--quick", action="store_true", help="40 faults")
+    parser.add_argument("--mutants", action="store_true", help="only check mutants of our kernels; about 4 minutes")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--session", type=Path, help=argparse.SUPPRESS)
@@ -192,6 +225,12 @@ def main() -> None:
         session(arguments.session, arguments.problems, arguments.seed)
         return
     began = time.monotonic()
+    if arguments.mutants:
+        os.environ.setdefault("TRITON_INTERPRET", "1")
+        rows = measure_mutants()
+        title = "faults: mutants of our Triton kernels in the correctness check"
+        report(title, rows, as_json=arguments.json, notes=[f"{time.monotonic() - began:.0f} s"])
+        raise SystemExit(bool(rows[-1]["not found"] or rows[-1]["rejected"]))
     rows = measure(40 if arguments.quick else arguments.count, arguments.seed)
     notes = [f"{time.monotonic() - began:.0f} s"]
     report("faults: tuning with candidates and processes that die", rows, as_json=arguments.json, notes=notes)

@@ -90,6 +90,7 @@ class Implementation:
     files        other modules that hold code which it runs, such as kernels that are imported late
     builds       whether the first call for a problem takes seconds because a compiler runs
     work         (FLOPs, bytes moved at least) for a configuration of a problem; None if unknown
+    deterministic  whether the same call always gives the same bits; the tuner then checks that
     """
 
     name: str
@@ -103,10 +104,16 @@ class Implementation:
     files: tuple[str, ...] = ()
     builds: bool = False
     work: Callable[[Configuration, Problem], tuple[float, float]] | None = None
+    deterministic: bool = False
 
     def default_for(self, problem: Problem) -> Configuration:
         """The configuration before tuning."""
         return {**self.default, **(self.suited(problem) if self.suited else {})}
+
+    @property
+    def is_triton(self) -> bool:
+        """Whether Triton compiles it."""
+        return any(name.endswith("_triton") for name in self.files)
 
     @property
     def source(self) -> str:

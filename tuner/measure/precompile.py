@@ -82,11 +82,6 @@ def default_processes(device: str) -> int:
     return 0 if device == "cpu" else min(MOST, (os.cpu_count() or 1) // 2)
 
 
-def is_compiled(files: Iterable[str]) -> bool:
-    """Whether Triton compiles an implementation that consists of these modules."""
-    return any(name.endswith("_triton") for name in files)
-
-
 def prepare(files: tuple[str, ...]) -> None:
     """Initialise a process of the pool: load the files that register operations."""
     for path in files:

@@ -132,6 +132,7 @@ class Worker:
         calls: dict[int, Callable[..., Any]] = {}
         trusted = True
         for number, choice in enumerate(job.choices):
+            trial = self._trial(found, job)  # a new one if the choice before has spoilt it
             self.report(Step("check", number))
             outcomes.append(self._checked(found, job.problem, choice, trial))
             trusted = trusted and self.trusted
@@ -166,7 +167,11 @@ class Worker:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 reason = correctness.differences(
-                    trial, lambda *a, **k: tuned.launch(found, problem, choice, *a, **k), correctness.dtype_of(problem)
+                    trial,
+                    lambda *a, **k: tuned.launch(found, problem, choice, *a, **k),
+                    correctness.dtype_of(problem),
+                    guarded=implementation.is_triton,
+                    deterministic=implementation.deterministic,
                 )
         except Exception as error:
             self.trusted = not outcome.poisons(error) and _global_settings() == self.settings
@@ -176,7 +181,7 @@ class Worker:
             self.trusted = False
             reason = reason or "it changed a global setting, such as the number of threads"
         if reason:
-            self.last = self.last if reason != correctness.CHANGED else None
+            self.last = None if reason in correctness.SPOILT else self.last
             return Outcome(Kind.WRONG, message=reason, seconds=seconds)
         return Outcome(Kind.TIMED, seconds=seconds)
 

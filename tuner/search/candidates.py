@@ -10,7 +10,6 @@ from functools import partial
 
 from kernels.dispatch import sources
 from kernels.dispatch.registry import THREADS, Choice, Configuration, Implementation, Operation, Problem
-from tuner.measure.precompile import is_compiled
 from tuner.search.cache import Cache, fastest, valid
 from tuner.space import TuningSpace
 
@@ -94,7 +93,7 @@ def group(implementation: Implementation, problem: Problem) -> Group:
         Choice.of(implementation.name, implementation.default),
         found,
         [] if found is None else [choice(implementation, found.configuration(each)) for each in range(len(found))],
-        compiled=is_compiled(implementation.files),
+        compiled=implementation.is_triton,
         builds=implementation.builds,
         gives_up_after=HOPELESS,
     )

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tuner.measure.guards import fill
 from tuner.measure.tolerance import difference, equal
 from tuner.triton.buffers import Buffers, CannotCheck, copied, flat, has_room, storages
 from tuner.triton.case import Launch
@@ -97,8 +98,9 @@ class OutputCheck:
     def _run(self, config: Any, state: Mapping[str, Tensor]) -> None:
         for name, tensor in self.live.items():
             tensor.copy_(state[name])
-        for whole, content in self.guards.values():
-            _poison(whole, content)
+        for number, (whole, content) in enumerate(self.guards.values()):
+            for zone in (whole[:GUARD], whole[-GUARD:]):
+                fill(zone, content.dtype, number)
         self.launch.prepare(config, self.ready)
         self.launch.run(config)
 
@@ -108,9 +110,9 @@ class OutputCheck:
 
     def _outside(self) -> str | None:
         """Which guard zone was written; None if none was."""
-        for name, (whole, content) in self.guards.items():
+        for number, (name, (whole, content)) in enumerate(self.guards.items()):
             fresh = torch.empty_like(whole[:GUARD])
-            _fill(fresh, content.dtype)
+            fill(fresh, content.dtype, number)
             if not (equal(whole[:GUARD], fresh) and equal(whole[-GUARD:], fresh)):
                 return f"it writes outside of {name}"
         return None
@@ -189,21 +191,6 @@ def _guarded(launch: Launch) -> tuple[Launch, dict[str, tuple[Tensor, Tensor]]]:
     args = tuple(arguments[name] for name in names)
     kwargs = {name: arguments[name] for name in launch.kwargs}
     return replace(launch, args=args, kwargs=kwargs, arguments=arguments), guards
-
-
-def _poison(whole: Tensor, content: Tensor) -> None:
-    for zone in (whole[:GUARD], whole[-GUARD:]):
-        _fill(zone, content.dtype)
-
-
-def _fill(zone: Tensor, dtype: torch.dtype) -> None:
-    """NaN for numbers; 1 for whole numbers, because a larger one may be used as an address."""
-    if dtype.is_floating_point and dtype.itemsize > 1:
-        zone.view(dtype).fill_(torch.nan)
-    elif dtype.is_floating_point:
-        zone.fill_(0x7F)  # NaN in the 8-bit types that PyTorch has
-    else:
-        zone.view(dtype).fill_(1)
 
 
 def _random_states(live: Mapping[str, Tensor]) -> list[Tensor]:

@@ -78,9 +78,86 @@ def test_an_exception_tells_what_came_of_a_configuration(error, kind):
     assert outcome.of_exception(error).kind is kind
 
 
-def test_an_error_of_the_device_poisons_the_process_and_others_do_not():
-    assert outcome.poisons(RuntimeError("CUDA error: an illegal memory access was encountered"))
-    assert not outcome.poisons(RuntimeError("no such kernel"))
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CUDA error: an illegal memory access was encountered",
+        "Triton Error [CUDA]: an illegal memory access was encountered",
+        "Triton Error [HIP]:  Code: 700, Messsage: an illegal memory access was encountered",
+        "HIP error: unspecified launch failure",
+        "CUDA error: device-side assert triggered",
+        "Triton Error [CUDA]: misaligned address",
+    ],
+)
+def test_an_error_of_the_device_poisons_the_process(text):
+    assert outcome.poisons(RuntimeError(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no such kernel",
+        "Triton Error [CUDA]: out of memory",
+        "CUDA error: invalid argument",
+        "HIP error: out of memory",
+    ],
+)
+def test_an_error_of_a_launch_alone_does_not_poison_the_process(text):
+    assert not outcome.poisons(RuntimeError(text))
+
+
+class Counting:
+    def __init__(self):
+        self.calls = 0
+
+
+def test_results_that_are_cached_by_address_are_found(faulty):
+    known = {}
+
+    def cached(x, w):
+        return known.setdefault((x.data_ptr(), w.data_ptr()), x * w)
+
+    assert "differs" in reason(faulty, cached)
+
+
+def test_a_change_of_the_random_state_is_found(faulty):
+    assert "random numbers" in reason(faulty, lambda x, w: x * w + 0 * torch.rand(1))
+
+
+def test_a_write_outside_of_an_input_is_found(faulty):
+    def outside(x, w):
+        torch.as_strided(x.detach(), (1,), (1,), x.storage_offset() - 1).fill_(1.0)
+        return x * w
+
+    assert reason(faulty, outside) == correctness.OUTSIDE
+
+
+def test_what_is_declared_deterministic_must_give_the_same_bits(faulty):
+    counting = Counting()
+
+    def race(x, w):
+        counting.calls += 1
+        return x * w * (1 + 2e-7 * (counting.calls % 2))
+
+    found = correctness.trial(faulty.FAULTY, faulty.problem(16), seed=3)
+    assert correctness.differences(found, race, torch.float32) is None
+    assert "declared deterministic" in correctness.differences(found, race, torch.float32, deterministic=True)
+
+
+def test_no_choice_may_be_much_worse_than_the_definition_in_bfloat16():
+    operation = registry.operation("softmax")
+    problem = next(each for each in operation.problems("cpu").values() if not each["gradients"])
+    problem = replace(problem, sizes=(("rows", 8), ("columns", 64)), dtype="bfloat16")
+    made = correctness.trial(operation, problem, seed=1)
+
+    def omits(x):
+        y = torch.zeros_like(x)
+        y[:, :60] = x[:, :60].softmax(-1)
+        return y
+
+    for wrong in (lambda x: 1.25 * x.softmax(-1), lambda x: 1.02 * x.softmax(-1), omits):
+        assert correctness.differences(made, wrong, torch.bfloat16) is not None
+    assert correctness.differences(made, lambda x: x.softmax(-1), torch.bfloat16) is None
 
 
 LEAN = [

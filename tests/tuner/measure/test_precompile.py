@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kernels.dispatch.registry import Choice, Problem
-from tuner.measure.precompile import Precompiler, default_processes, is_compiled, only_compiling
+from kernels.dispatch.registry import Choice, Problem, operation
+from tuner.measure.precompile import Precompiler, default_processes, only_compiling
 from tuner.measure.worker import Settings
 
 CHOICES = [Choice.of("triton", {"block": block}) for block in (16, 32, 64)]
@@ -64,8 +64,8 @@ def test_nothing_is_precompiled_for_a_cpu(tmp_path):
 
 
 def test_only_implementations_with_triton_files_are_compiled():
-    assert is_compiled(("kernels.rowwise.rows", "kernels.rowwise.rms_norm_triton"))
-    assert not is_compiled(("kernels.attention.blocked",))
+    known = operation("rms_norm").implementations
+    assert known["triton"].is_triton and not known["blocked"].is_triton
 
 
 def test_a_launch_becomes_a_compilation(monkeypatch):
