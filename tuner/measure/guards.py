@@ -84,8 +84,11 @@ class Guards:
 
 
 def fill(zone: Tensor, dtype: torch.dtype, number: int) -> None:
-    """Fill zone, [N] bytes, with a NaN that has `number` in its bits, so that a NaN that was read from another zone and is written
-    into this one is found. Whole numbers are 1, because a larger one may be used as an address."""
+    """Fill zone, [N] bytes, with a NaN that has `number` in its bits.
+
+    So a NaN that was read from another zone and is written into this one is found. Whole numbers are 1, because a
+    larger one may be used as an address.
+    """
     real = dtype.to_real() if dtype.is_complex else dtype
     if not real.is_floating_point:
         zone.view(real).fill_(1)
