@@ -37,21 +37,23 @@ class Source:
         if found := _new(baselines, count, known):
             return found
         if self._is_searched_through(known):
-            raise Exhausted(SEARCHED_THROUGH)
+            raise Exhausted(self._searched_through())
+        why = f"{ATTEMPTS} proposals in a row had been tried already."
         try:
             for attempt in range(LISTED_ATTEMPTS if self._is_small else ATTEMPTS):
                 proposals = self.strategy.ask(number, count, attempt)
                 if found := _until_known(proposals, known):
                     return found
-        except NothingLeft:
-            pass  # the strategy finds nothing more, but the space may hold more
+        except NothingLeft as error:
+            why = str(error)  # the strategy finds nothing more, but the space may hold more
         if found := _new((Proposal(point, "the last ones") for point in self._points), count, known):
             return found
-        raise Exhausted(
-            SEARCHED_THROUGH
-            if self._is_small
-            else f"The space is searched through: {ATTEMPTS} proposals in a row had been tried already."
-        )
+        raise Exhausted(self._searched_through() if self._is_small else f"The space is searched through: {why}")
+
+    def _searched_through(self) -> str:
+        """That everything was tried, and how architectures failed."""
+        failures = getattr(self.strategy, "failure_summary", str)()
+        return f"{SEARCHED_THROUGH} Some failed: {failures}." if failures else SEARCHED_THROUGH
 
     def _is_searched_through(self, known: Collection[str]) -> bool:
         """Whether every architecture of a small space is known; listed for this once half of them may be.

@@ -1,7 +1,8 @@
 """Conversion between holes and Optuna's distributions, and between values of holes and Optuna's parameters.
 
-An option is represented by its index, because Optuna cannot tell `true` from 1. Optuna has no logarithmic number with
-steps; such a number is represented by its position between 0 and 1.
+A choice of numbers is represented by the place of the number when they are sorted. Another option is represented by its
+index, because Optuna cannot tell `true` from 1. Optuna has no logarithmic number with steps; such a number is
+represented by its position between 0 and 1.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from searchspace.language import holes
 from searchspace.tree import Choice, Floats, Hole, Integers
 
 
-def distribution(hole: Hole) -> BaseDistribution:
-    """The distribution that Optuna draws from for `hole`."""
+def distribution(hole: Hole, ordered: bool = True) -> BaseDistribution:
+    """The distribution that Optuna draws from for `hole`. ordered: a choice of numbers is ordered by size."""
+    if ordered and (numbers := holes.sorted_numbers(hole)) is not None:
+        return IntDistribution(0, len(numbers) - 1)
     if isinstance(hole, Choice):
         return CategoricalDistribution(range(len(hole.options)))
     if _is_place(hole):
@@ -28,9 +31,11 @@ def distribution(hole: Hole) -> BaseDistribution:
     return FloatDistribution(hole.low, high, log=hole.log, step=hole.step)
 
 
-def suggest(trial: Trial, path: str, hole: Hole) -> Any:
+def suggest(trial: Trial, path: str, hole: Hole, ordered: bool = True) -> Any:
     """The value that Optuna chooses for `hole`: an option's label or a number."""
-    drawn = distribution(hole)
+    drawn = distribution(hole, ordered)
+    if ordered and (numbers := holes.sorted_numbers(hole)) is not None:
+        return numbers[trial.suggest_int(path, 0, len(numbers) - 1)]
     if isinstance(drawn, CategoricalDistribution):
         return holes.labels(hole)[trial.suggest_categorical(path, drawn.choices)]  # type: ignore
     if isinstance(drawn, IntDistribution):
@@ -40,8 +45,10 @@ def suggest(trial: Trial, path: str, hole: Hole) -> Any:
     return holes.from_unit(hole, number if _is_place(hole) else holes.unit(hole, number))
 
 
-def parameter(hole: Hole, value: Any) -> Any:
+def parameter(hole: Hole, value: Any, ordered: bool = True) -> Any:
     """The parameter that Optuna would have drawn if `hole` has `value`: the inverse of `suggest`."""
+    if ordered and (numbers := holes.sorted_numbers(hole)) is not None:
+        return numbers.index(value)
     if isinstance(hole, Choice):
         known = holes.labels(hole)
         return next(place for place, label in enumerate(known) if holes.same_scalar(label, value))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Mapping
 from random import Random
 from typing import Any
@@ -26,7 +27,7 @@ class StrategyBase(ABC):
         self.objectives = objectives
         self.evaluate = evaluate
         self.settled: Mapping[str, Any] = {}  # see `Strategy`
-        self._failed: set[str] = set()  # hashes of architectures
+        self._failed: dict[str, str] = {}  # hash of the architecture -> kind of failure
         self._started: set[str] = set()
         self._told: set[str] = set()
 
@@ -69,7 +70,7 @@ class StrategyBase(ABC):
         if result.point is not None:
             self._told.add(result.point.architecture.hash)
             if failed:
-                self._failed.add(result.point.architecture.hash)
+                self._failed[result.point.architecture.hash] = result.failure or "no finite value"
         self.learn(result, failed)
 
     def _new(self, number: int, attempt: int, batch: set[str]) -> Proposal:
@@ -81,7 +82,7 @@ class StrategyBase(ABC):
                 return proposal
         raise NothingLeft(
             f"{ATTEMPTS} proposals in a row were architectures that were tried before "
-            f"({len(self._started | self._told | batch)} were): widen the space."
+            f"({len(self._started | self._told | batch)} were): widen the space.{self._and_failures()}"
         )
 
     def _drawn(self, number: int, attempt: int) -> Proposal:
@@ -93,5 +94,12 @@ class StrategyBase(ABC):
                 return proposal
         raise NothingLeft(
             f"{DRAWS} proposals in a row were architectures that are known to fail ({len(self._failed)} are): "
-            "look at their errors, or widen the space."
+            f"{self.failure_summary()}. Look at their errors, or widen the space."
         )
+
+    def _and_failures(self) -> str:
+        return f" Of those with a result {len(self._failed)} failed: {self.failure_summary()}." if self._failed else ""
+
+    def failure_summary(self) -> str:
+        """How often architectures failed, and how, such as `3 out of memory, 1 not finite`; empty if none did."""
+        return ", ".join(f"{count} {kind}" for kind, count in Counter(self._failed.values()).most_common())

@@ -11,7 +11,7 @@ import inspect
 from functools import partial
 from importlib.util import find_spec
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from nas.errors import UsageError
 from nas.strategies.base import StrategyBase
@@ -30,12 +30,16 @@ UNUSABLE = {
     "GridSampler": "it needs a grid besides the space; BruteForceSampler tries every architecture",
     "PartialFixedSampler": "it wraps another sampler; fill the hole in the space instead",
 }
+AS_WORST = ("GPSampler", "CmaEsSampler")  # these know complete trials only: a failure has the worst values so far
 START = "n_startup_trials"  # what Optuna calls the number of random trials
 
 
 @strategy("optuna")
 class Optuna(StrategyBase):
-    """sampler: the name of a class in `optuna.samplers`. All other options go to it."""
+    """sampler: the name of a class in `optuna.samplers`. failures: whether it learns from failed trials. numbers: a
+    choice of numbers is `ordered`, or a set of `options`. All other options go to the sampler."""
+
+    EARLIER: ClassVar[dict[str, str]] = {"failures": "ignored", "numbers": "options"}
 
     def __init__(
         self,
@@ -46,6 +50,8 @@ class Optuna(StrategyBase):
         evaluate: Evaluate | None = None,
         trials: int | None = None,
         sampler: str = "TPESampler",
+        failures: Literal["learned", "ignored"] = "learned",
+        numbers: Literal["ordered", "options"] = "ordered",
         **options: Any,
     ) -> None:
         from nas.strategies import _optuna_holes, _optuna_study
@@ -56,13 +62,16 @@ class Optuna(StrategyBase):
         self.sampler = sampler
         self.options = dict(options)
         self.kind = self._find(sampler, objectives)
-        self.settled = self._random_start(trials)
-        self.options |= self.settled
+        self.failures, self.ordered = failures, numbers == "ordered"
+        self._worst: tuple[float, ...] | None = None  # the worst value of each objective
+        random_start = self._random_start(trials)
+        self.options |= random_start
+        self.settled = {**random_start, "failures": failures, "numbers": numbers}
         self.study, self.ledger = _optuna_study.new_study(objectives)
         self._base: tuple[int, Point] | None = None  # the number of a trial and what the sampler proposed for it
         self._places: dict[int, int] = {}  # number of the trial -> its index in Optuna's study
         self._intersection = _optuna_study.IntersectionSearchSpace()
-        self._fresh(generator(seed, 0, 0))  # reports a wrong option now and not at the first proposal
+        self._any: Any = self._fresh(generator(seed, 0, 0))  # reports a wrong option now and not at the first proposal
 
     def ask(self, number: int, count: int = 1, attempt: int = 0) -> list[Proposal]:
         with self.ledger.leaving_no_trace():
@@ -87,7 +96,15 @@ class Optuna(StrategyBase):
         elif failed:
             # The old one would still count the trial that failed now.
             self._intersection = self._optuna.IntersectionSearchSpace()
-        self.ledger.set_values(self._places[result.number], None if failed else result.values)
+        place = self._places[result.number]
+        if not failed or self.failures == "ignored":
+            self.ledger.set_values(place, None if failed else result.values)
+        elif self.sampler in AS_WORST and self._worst:
+            self.ledger.set_values(place, self._worst)
+        else:
+            self.ledger.set_values(place, None, self._optuna.TrialState.PRUNED)
+        if not failed and result.values is not None:
+            self._worst = tuple(map(max, zip(self._worst or result.values, result.values)))
 
     def propose(self, rng: Random, number: int, tried: int) -> Proposal:
         """The sampler's point first, then mutations of it: a converged sampler would propose the same point again."""
@@ -105,7 +122,7 @@ class Optuna(StrategyBase):
         with self.ledger.leaving_no_trace():
             trial = self.study.ask()
             try:
-                return self.space.realise(partial(self._holes.suggest, trial))
+                return self.space.realise(partial(self._holes.suggest, trial, ordered=self.ordered))
             except ValueError as error:
                 raise UsageError(f"Optuna's {self.sampler} cannot sample this space: {error}") from error
 
@@ -125,17 +142,29 @@ class Optuna(StrategyBase):
             return point.choices[path]
 
         self.space.realise(record)
+        place = self.ledger.create_new_trial(self._optuna.STUDY)
         if self._optuna.remembers_in_trials(self.kind):
-            place = self.study.ask().number
-            trial, sampler = self.ledger.get_trial(place), self._fresh(generator(self.seed, place, -1))
-            sampler.sample_relative(self.study, trial, sampler.infer_relative_search_space(self.study, trial))
-        else:
-            place = self.ledger.create_new_trial(self._optuna.STUDY)
+            self._remember(place)
         for path, hole in filled.items():
-            distribution = self._holes.distribution(hole)
-            value = distribution.to_internal_repr(self._holes.parameter(hole, point.choices[path]))
+            distribution = self._holes.distribution(hole, self.ordered)
+            value = distribution.to_internal_repr(self._holes.parameter(hole, point.choices[path], self.ordered))
             self.ledger.set_trial_param(place, path, value, distribution)
         return place
+
+    def _remember(self, place: int) -> None:
+        """Let the sampler note in a new trial what it keeps there: the generation, or the state of CMA-ES."""
+        trial = self.ledger.get_trial(place)
+        self.study._thread_local.cached_all_trials = None  # else Optuna looks at the trials of an earlier question
+        if not self._optuna.has_generations(self.kind):
+            sampler = self._fresh(generator(self.seed, place, -1))
+            sampler.sample_relative(self.study, trial, sampler.infer_relative_search_space(self.study, trial))
+            return
+        generation = self.ledger.generation(self._any.population_size)
+        trial.system_attrs[self._any._get_generation_key()] = generation
+        trial.user_attrs[self._optuna.GENERATION] = generation
+        if f"{self._any._get_parent_cache_key_prefix()}{generation}" not in self.ledger.system:
+            genetic: Any = self._fresh(generator(self.seed, place, -1))
+            genetic.get_parent_population(self.study, generation)  # notes them in the study
 
     def _fresh(self, rng: Random, number: int = 0) -> BaseSampler:
         if self.sampler == "QMCSampler":  # all points of one sequence: the seed stays, and scrambling uses it

@@ -67,7 +67,7 @@ def test_results_reach_optunas_study_with_their_failures(space):
     strategy.tell(Result(0, 1, 1, point, (0.5, 2.0)))
     strategy.tell(Result(2, 0, 1, None, (0.0, 0.0)))
     states = [(trial.state.name, trial.values) for trial in strategy.study.trials]
-    assert states == [("COMPLETE", [0.5, 2.0]), ("FAIL", None)]
+    assert states == [("COMPLETE", [0.5, 2.0]), ("PRUNED", None)]
     assert list(strategy.study.trials[0].params.values()) == [1, 0] * 6
 
 
@@ -121,3 +121,49 @@ def test_a_started_trial_runs_in_optunas_study_until_its_result_comes(space):
     assert [trial.state.name for trial in strategy.study.trials] == ["RUNNING"], "a proposal stayed"
     strategy.tell(Result(4, 0, 1, point, (1.0,)))
     assert [(trial.state.name, trial.values) for trial in strategy.study.trials] == [("COMPLETE", [1.0])]
+
+
+@pytest.mark.parametrize("sampler", ["TPESampler", "GPSampler"])
+def test_learns_which_architectures_fail(sampler, toy):
+    def failures(how):
+        strategy = make("optuna", toy.BitSpace(10), 1, 1, sampler=sampler, failures=how)
+        count = 50 if sampler == "TPESampler" else 24
+        results = toy.search(strategy, toy.ones, count, fails=lambda point: point.architecture.hash[3] == "1")
+        return sum(result.values is None for result in results[count // 2 :])
+
+    assert failures("learned") < failures("ignored")
+
+
+def test_pending_trials_change_what_is_proposed(toy):
+    def proposed(liar):
+        strategy = make("optuna", toy.BitSpace(16), 1, 1, sampler="TPESampler", constant_liar=liar)
+        toy.search(strategy, toy.ones, 30)
+        found = []
+        for number in range(30, 36):
+            found.append(strategy.ask(number)[0].point)
+            strategy.start(Started(number, found[-1]))
+        assert [trial.state.name for trial in strategy.study.trials[30:]] == ["RUNNING"] * 6
+        return [point.architecture.hash for point in found]
+
+    assert len(set(proposed(True))) == 6
+    assert proposed(True) != proposed(False)
+
+
+def test_generations_are_counted_as_optuna_counts_them(space, toy):
+    """Told without questions, as after a restart."""
+    asked = make("optuna", space, 3, 2, sampler="NSGAIISampler", population_size=7)
+    told = make("optuna", space, 3, 2, sampler="NSGAIISampler", population_size=7)
+    for result in toy.search(asked, toy.leading_and_trailing, 40):
+        told.tell(result)
+    for strategy in (asked, told):
+        counted = [trial.system_attrs["NSGAIISampler:generation"] for trial in strategy.study.trials]
+        assert counted == [number // 7 for number in range(40)]
+    assert asked.ledger.system == told.ledger.system
+
+
+def test_a_choice_of_numbers_is_an_ordered_number():
+    hole = Choice((8, 2, 4))
+    assert _optuna_holes.distribution(hole) == optuna.distributions.IntDistribution(0, 2)
+    assert [_optuna_holes.parameter(hole, value) for value in (2, 4, 8)] == [0, 1, 2]
+    assert isinstance(_optuna_holes.distribution(hole, False), optuna.distributions.CategoricalDistribution)
+    assert _optuna_holes.parameter(hole, 8, False) == 0

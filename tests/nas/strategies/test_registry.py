@@ -22,7 +22,7 @@ def test_finding_strategies_does_not_wait_for_optuna_or_ray():
 @pytest.mark.parametrize(
     "name, options, message",
     [
-        ("nsga4", {}, r"No strategy is called 'nsga4'\. Did you mean 'nsga\d'\? Known: aging_evolution, auto, model"),
+        ("nsga4", {}, r"No strategy is called 'nsga4'\. Did you mean 'nsga\d'\? Known: aging_evolution, auto, local"),
         ("nsga2", {"poplation": 3}, r"has no option 'poplation'\. Did you mean 'population'\? Its options: population"),
         ("nsga2", {"population": 1}, "option 'population': must be greater than or equal to 2, but got 1"),
         ("nsga2", {"crossover": "often"}, "option 'crossover': must be a valid number.* but got 'often'"),
