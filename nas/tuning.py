@@ -119,7 +119,7 @@ def sweeps(buckets: Iterable[Bucket]) -> list[str]:
         serve = "1 choice serves" if count == 1 else f"{count} choices serve"
         worst = max(each.loss for each in some)
         lines.append(
-            f"{kind}: {serve} {served} problems and those in between, at most {worst:.1%} slower than the best."
+            f"{kind}: {serve} {served} problems, at most {worst:.1%} slower than the best that was measured for each."
         )
     return lines
 

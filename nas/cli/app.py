@@ -7,6 +7,7 @@ import importlib
 import os
 import pkgutil
 import sys
+import time
 from typing import NoReturn
 
 import typer
@@ -61,8 +62,13 @@ def discover(command: str | None = None) -> None:
         importlib.import_module(module)
 
 
+began = 0.0  # of time.monotonic(), when the command began
+
+
 def run(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line; ends the process."""
+    global began
+    began = time.monotonic()
     try:
         words = sys.argv[1:] if arguments is None else arguments
         _check_kernels(words)

@@ -156,8 +156,10 @@ class Children:
         if answer.trusted:
             return answer.outcomes, None
         self._end()
-        failed = [n for n, each in enumerate(answer.outcomes) if each.kind is not Kind.TIMED or not each.samples]
+        failed = [n for n, each in enumerate(answer.outcomes) if each.kind is not Kind.TIMED]
         reached = [n for n in failed if answer.outcomes[n].message != "not reached"]
+        if not failed:  # all were checked, but none has a time
+            return answer.outcomes, 0
         return answer.outcomes, reached[-1] if reached else failed[-1]
 
     def _seconds(self, step: Step, job: Job) -> float:

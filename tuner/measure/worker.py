@@ -53,7 +53,8 @@ class Settings:
 
 @dataclass(frozen=True)
 class Job:
-    """Measure `choices` on `problem`, in turns. seed: of the inputs. best: milliseconds of the fastest so far."""
+    """Measure `choices` on `problem`, in turns. seed: of the inputs. best: milliseconds of the fastest so far. least:
+    rounds that are timed even if they take longer than the budget."""
 
     problem: Problem
     choices: tuple[Choice, ...]
@@ -61,6 +62,7 @@ class Job:
     repeats: int
     budget_seconds: float
     best: float = math.inf
+    least: int = 1
 
 
 @dataclass(frozen=True)
@@ -198,7 +200,7 @@ class Worker:
                 once = self.clock.time(call)
             except Exception as error:
                 outcomes[number] = outcome.of_exception(error)
-                return Answer(tuple(outcomes), trusted=not outcome.poisons(error))
+                return Answer(tuple(outcomes), trusted=False)
             slow = slow and once > CLEARLY * job.best
             # The clock of a GPU clears its cache before every sample, so a sample must be one call.
             short = self.device == "cpu" and once < SAMPLE
@@ -209,15 +211,15 @@ class Worker:
                 {str(number): _repeated(call, lengths[number]) for number, call in calls.items()},
                 device=self.device,
                 warmup=0 if slow else 1,
-                repeats=repeats,
+                repeats=max(repeats, job.least),
+                least=job.least,
                 budget_seconds=job.budget_seconds,
                 clock=self.clock,
             )
-        except Exception as error:
-            failed = outcome.of_exception(error)
-            for number in calls:
-                outcomes[number] = failed
-            return Answer(tuple(outcomes), trusted=not outcome.poisons(error))
+        except Exception as error:  # of one choice; the others are timed again by a new process
+            number = int(getattr(error, "candidate", next(iter(calls))))
+            outcomes[number] = outcome.of_exception(error)
+            return Answer(tuple(outcomes), trusted=False)
         for number in calls:
             samples = tuple(sample / lengths[number] for sample in timings[str(number)].samples)
             outcomes[number] = Outcome(Kind.TIMED, samples, seconds=outcomes[number].seconds)

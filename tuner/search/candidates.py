@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -77,6 +78,11 @@ class OperationCandidates(Candidates):
             single = on_one_thread(choice, self.problem, cache.threads or 1)
             if single is not None:
                 yield single
+
+
+def possible(operation: Operation, problem: Problem) -> int:
+    """How many configurations a problem has at most: before the constraints."""
+    return sum(math.prod(map(len, each.parameters.values())) for each in implementations(operation, problem))
 
 
 def implementations(operation: Operation, problem: Problem) -> list[Implementation]:

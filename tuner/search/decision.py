@@ -54,7 +54,7 @@ def decide(
         gain = compare(timings[default], timings[fastest])
         better = fastest != default and gain.low > 1 and gain.coverage > COVERAGE
         chosen = fastest if better else default
-        why = _why(fastest, default, gain, better)
+        why = _why(fastest, default, gain, better, len(timings))
         gain = gain if better else None
     return Decision(
         problem,
@@ -68,9 +68,11 @@ def decide(
     )
 
 
-def _why(fastest: Choice, default: Choice, gain: Interval, better: bool) -> str:
+def _why(fastest: Choice, default: Choice, gain: Interval, better: bool, compared: int) -> str:
+    if compared == 1:
+        return "no other choice is correct and fast enough to be compared with the default"
     if fastest == default:
-        return "the default is the fastest"
+        return f"the default is the fastest of the {compared} that were compared"
     if better:
         return f"faster than the default, {gain.median:.2f} times [{gain.low:.2f}, {gain.high:.2f}]"
     if gain.low > 1:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from kernels.dispatch.registry import Choice, Operation, Problem
 from tuner.measure import roofline
 from tuner.measure.children import Children
+from tuner.measure.measure import LEAST_ROUNDS
 from tuner.measure.precompile import Precompiler
 from tuner.measure.worker import Job
 from tuner.outcome import Outcome
@@ -16,7 +17,6 @@ from tuner.search.effort import Effort
 
 SHORTEST = 0.02  # seconds that a comparison takes at least, however late it is
 LONG = 1.0  # seconds; with a budget, a definition that takes longer is not computed on a second set of inputs
-ROUNDS = 7  # of a comparison at least, if rounds are long; fewer could tell nothing
 
 
 class OperationBench(Bench):
@@ -48,10 +48,11 @@ class OperationBench(Bench):
         return outcome
 
     def compare(self, times: Mapping[Choice, float]) -> dict[Choice, Outcome]:
-        wanted = max(self.effort.final_seconds, (ROUNDS + 1) * sum(times.values()) / 1e3)
+        wanted = max(self.effort.final_seconds, (LEAST_ROUNDS + 1) * sum(times.values()) / 1e3)
         seconds = max(min(wanted, self.children.left()), SHORTEST)
         new_inputs = (self.definition_seconds or 0.0) < LONG or self.effort.budget is None
-        job = Job(self.problem, tuple(times), self.seed + new_inputs, self.effort.rounds, seconds)
+        seed, rounds = self.seed + new_inputs, self.effort.rounds
+        job = Job(self.problem, tuple(times), seed, rounds, seconds, least=LEAST_ROUNDS)
         return dict(zip(times, self.children.run(job), strict=True))
 
     def bounds(self, choices: Sequence[Choice]) -> list[float]:

@@ -60,7 +60,8 @@ class Progress:
 
 @dataclass
 class Report:
-    """The result of a session. measured: new measurements. interrupted: by the user or by the budget."""
+    """The result of a session. measured: new measurements. interrupted: by the user or by the budget. tried, possible:
+    the configurations of all problems that were ever measured, and how many there are at most."""
 
     device: Device
     threads: int
@@ -70,6 +71,8 @@ class Report:
     undecided: list[Problem] = field(default_factory=list)
     buckets: list[Bucket] = field(default_factory=list)
     interrupted: bool = False
+    tried: int = 0
+    possible: int = 0
 
     @property
     def regret(self) -> float | None:
@@ -90,17 +93,18 @@ def tune(
     load: Iterable[str] = (),
     patience: Patience | None = None,
     listener: Callable[[Progress], None] | None = None,
+    again: bool = False,
 ) -> Report:
     """Tune the problems of each operation, by its name, on `device`.
 
     store: the study database to read measurements from and write them to; without it they are forgotten at the end.
     budget_seconds: for all problems; by default the budget of the effort. threads: of torch on a CPU; by default
-    torch's own number. load: files that register operations. An interrupt ends the session early and keeps what was
-    measured. Raises ValueError for an unknown operation, effort or device.
+    torch's own number. load: files that register operations. again: measure again what is known. An interrupt ends the
+    session early and keeps what was measured. Raises ValueError for an unknown operation, effort or device.
     """
     session = Session(store, device, effort, budget_seconds, seed, threads, tuple(load), patience, listener)
     with session.children, session.precompiler:
-        return session.run(problems)
+        return session.run(problems, again)
 
 
 def cache_of(backend: Backend, operation: Operation, device: Device, threads: int) -> Cache:
@@ -143,9 +147,11 @@ class Session:
         self.precompiler = Precompiler(settings)
         self.children.end = math.inf if self.budget is None else self.began + self.budget
 
-    def run(self, problems: Mapping[str, Sequence[Problem]]) -> Report:
-        """Tune every problem, one after the other."""
+    def run(self, problems: Mapping[str, Sequence[Problem]], again: bool = False) -> Report:
+        """Tune every problem, one after the other; again: what is known of them counts no longer."""
         work = [(operation(name), problem) for name, some in problems.items() for problem in some]
+        for found, problem in work if again else ():
+            self._cache(found).forget(problem)
         undecided = [(found, problem) for found, problem in work if self._decided(found, problem) is None]
         try:
             for number, (found, problem) in enumerate(undecided):
@@ -165,6 +171,8 @@ class Session:
         self._sweep({found.name: found for found, _ in work}.values())
         self.report.interrupted |= bool(self.report.undecided) and self.effort.evaluations > 0
         self.report.measured = self._measured
+        self.report.tried = sum(len(self._cache(found).known(problem)) for found, problem in work)
+        self.report.possible = sum(candidates.possible(found, problem) for found, problem in work)
         self.report.seconds = time.monotonic() - self.began
         return self.report
 
@@ -241,7 +249,7 @@ class Session:
             for problem in cache.decided():
                 times = valid(cache.known(problem))
                 times = {each: ms for each, ms in times.items() if not made[each.implementation].builds}
-                if times:
+                if len(times) > 1:  # else there is nothing to compare with
                     kinds.setdefault(kind(problem), {})[problem] = times
         for some in kinds.values():
             for each in buckets(some) if len(some) > 1 else ():

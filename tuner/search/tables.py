@@ -19,7 +19,7 @@ from tuner.device import fingerprint
 from tuner.locks import holding
 from tuner.measure.children import Children
 from tuner.measure.interval import Interval
-from tuner.measure.measure import compare, timing
+from tuner.measure.measure import LEAST_ROUNDS, compare, timing
 from tuner.measure.worker import Job, Settings
 from tuner.outcome import Outcome
 from tuner.search.decision import Decision
@@ -164,7 +164,7 @@ def verify(device: str, some: Iterable[Entry], threads: int, load: Sequence[str]
         for entry in some:
             default = registry.operation(entry.problem.operation).default_choice(entry.problem)
             choices = (entry.choice,) if entry.choice == default else (entry.choice, default)
-            outcomes = children.run(Job(entry.problem, choices, seed, ROUNDS, SECONDS))
+            outcomes = children.run(Job(entry.problem, choices, seed, ROUNDS, SECONDS, least=LEAST_ROUNDS))
             timed = len(outcomes) == 2 and all(each.samples for each in outcomes)
             ratio = compare(*(timing(each.samples) for each in outcomes)) if timed else None
             found.append(Verified(entry, outcomes[0], ratio))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -78,13 +79,18 @@ def run(
     ] = None,
     threads: Threads = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the inputs and the search.")] = 0,
+    again: Annotated[
+        bool, typer.Option("--again", help="Measure again what is known, also what failed before.")
+    ] = False,
     load: Load = None,
     storage: Storage = None,
     as_json: AsJson = False,
 ) -> None:
     """Tune OPERATION, and write the winners into the table that serves this device.
 
-    Known measurements are not repeated, and an interrupt loses none.
+    Known measurements are not repeated, and an interrupt loses none. In the printed table, `gain` is the time of the
+    default divided by the time of the choice, and `regret` is the estimated time of the choice divided by that of the
+    best finalist; both are 1 if there is no difference.
 
     Example: nas tune run all --device cpu --effort quick
     """
@@ -92,6 +98,7 @@ def run(
     from tuner.search.session import tune
 
     registered(load)
+    files = [str(path) for path in load or ()]
     wanted = problems_of(operation, device, problems, architecture, study, length, batch, storage)
     with opened(storage) as store, ValueErrors():
         report = tune(
@@ -99,14 +106,15 @@ def run(
             store=store,
             device=device,
             effort=effort,
-            budget_seconds=None if budget is None else seconds(budget),
+            budget_seconds=None if budget is None else max(seconds(budget) - since_start(), 0.0),
+            again=again,
             seed=seed,
             threads=threads,
-            load=[str(path) for path in load or ()],
+            load=files,
             listener=_print_progress,
         )
-        path, entries = tables.update(device, report.decisions, report.threads, report.buckets)
-    _print_report(report, path, entries, as_json)
+        path, entries = tables.update(device, report.decisions, report.threads, report.buckets, files)
+    _print_report(report, path, entries, effort, as_json)
     if report.interrupted and not report.decisions:
         raise typer.Exit(1)
 
@@ -251,6 +259,13 @@ def seconds(text: str) -> float:
     raise UsageError(f"--budget must be a time such as 90s, 10m or 2h, but got {text!r}.")
 
 
+def since_start() -> float:
+    """Seconds since the command began, which count as part of its budget."""
+    from nas.cli import app
+
+    return time.monotonic() - app.began
+
+
 def _sizes(problem: Problem) -> str:
     return " ".join(f"{name}={value}" for name, value in (*problem.sizes, *problem.flags))
 
@@ -272,7 +287,7 @@ def _print_progress(progress: Progress) -> None:
         print(f"\r\033[K{visible(f'{where}: {progress.problem}: {best}')}", end="", file=sys.stderr, flush=True)
 
 
-def _print_report(report: Report, path: Path, entries: int, as_json: bool) -> None:
+def _print_report(report: Report, path: Path, entries: int, effort: str, as_json: bool) -> None:
     from nas import tuning
     from nas.report.tables import duration
 
@@ -286,8 +301,13 @@ def _print_report(report: Report, path: Path, entries: int, as_json: bool) -> No
         note(f"Estimated selection regret: {report.regret - 1:.2%} slower than the best finalist on average.")
     if report.measured:
         note(f"{report.measured} measurements in {duration(report.seconds)}.")
+    elif report.undecided:
+        note("Nothing was measured: the time ended before the first measurement.")
     else:
         note("Nothing was measured: all measurements were known and are still valid.")
     if report.undecided:
         note(f"{len(report.undecided)} problems are undecided; the same command continues with them.")
+    elif report.tried < report.possible and effort != "full":
+        tried = f"{report.tried:,} of at most {report.possible:,} configurations"
+        note(f"More time: {tried} were measured; `--effort full` measures more of them and keeps these results.")
     note(f"{path} now serves {entries} problems.")

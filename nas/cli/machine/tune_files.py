@@ -31,6 +31,9 @@ def _file(help_: str) -> typer.models.ArgumentInfo:
 def verify(
     operation: Name = "all",
     device: Device = "cpu",
+    problems: Annotated[
+        Path | None, typer.Option(help="A list of problems. Default: all that the table holds.", show_default=False)
+    ] = None,
     threads: Threads = None,
     load: Load = None,
     as_json: AsJson = False,
@@ -49,8 +52,13 @@ def verify(
 
     registered(load)
     with ValueErrors():
-        entries = tuned.table(kind_of(device)).entries.values()
-        some = [each for each in entries if operation in ("all", each.problem.operation)]
+        table = tuned.table(kind_of(device))
+        load = load or [Path(file) for file in table.about.get("load", []) if Path(file).is_file()]
+        registered(load)  # the files that the table was made with
+        some = [each for each in table.entries.values() if operation in ("all", each.problem.operation)]
+        if problems is not None:
+            wanted = problems_of(operation, device, problems, None, None, 1, 1, None)
+            some = [each for each in some if each.problem in wanted.get(each.problem.operation, [])]
         threads = threads or torch.get_num_threads()
         found = tables.verify(device, some, threads, [str(path) for path in load or ()])
         adopted = tables.adopt(device, found, threads)

@@ -1,5 +1,6 @@
 """nas tune: what it prints, writes, and answers to what it cannot do."""
 
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -54,7 +55,31 @@ def test_tuning_says_what_won_and_the_second_time_that_nothing_was_measured(nas,
     assert "faster than the default, 2.00 times [2.00, 2.00]" in first.out
     assert "Estimated selection regret: 0.00%" in first.err
     assert "now serves 1 problems" in first.err
-    assert "Nothing was measured: all measurements were known" in tune(nas).err
+    second = tune(nas).err
+    assert "Nothing was measured: all measurements were known" in second
+    assert "More time: " not in second, "all configurations were measured"
+
+
+def test_a_budget_that_ends_before_the_first_measurement_says_so(nas, tuner, quick):
+    told = tune(nas, "--budget", "0s").err
+
+    assert "the time ended before the first measurement" in told and "all measurements were known" not in told
+
+
+def test_what_is_known_is_measured_again_on_request(nas, tuner, quick):
+    tune(nas)
+    assert tune(nas, "--again", "--json").json()["measured"] > 0
+    assert tune(nas, "--json").json()["measured"] == 0
+
+
+def test_a_choice_is_verified_for_some_problems_with_the_files_that_the_table_remembers(nas, tuner, quick):
+    tune(nas)
+    Path("none.yaml").write_text("- {operation: faulty, dtype: float32, sizes: {rows: 99}, flags: {gradients: true}}")
+
+    assert len(nas("tune", "verify", "faulty", "--problems", "problems.yaml", "--json").json()) == 1
+    assert nas("tune", "verify", "faulty", "--problems", "none.yaml", "--json").json() == []
+    (table,) = Path("tables").rglob("*.json")
+    assert json.loads(table.read_text())["load"] == [str(Path(FAULTY).resolve())]
 
 
 def test_as_json_it_says_all_of_a_session(nas, tuner, quick):

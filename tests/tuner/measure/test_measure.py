@@ -106,6 +106,16 @@ def test_one_round_is_timed_when_there_is_no_budget_at_all(warmup):
     assert timings["a"].coverage == 0
 
 
+def test_a_least_number_of_rounds_is_timed_however_long_they_take():
+    machine = Machine()
+    timings = measure(
+        {"a": machine.task("a", 30.0), "b": machine.task("b", 15.0)}, least=7, budget_seconds=0.05, clock=machine
+    )
+
+    assert len(timings["a"].samples) == len(timings["b"].samples) == 7
+    assert compare(timings["b"], timings["a"]).high < 1
+
+
 def test_preparation_comes_before_every_call_and_is_not_timed():
     machine = Machine()
     timings = measure(
@@ -137,6 +147,7 @@ def test_the_garbage_collector_comes_back_after_a_failure_and_the_candidate_is_n
         measure({"fine": lambda: None, "broken": broken})
 
     assert caught.value.__notes__ == ["while timing 'broken'"]
+    assert caught.value.candidate == "broken"
     assert gc.isenabled()
 
 

@@ -45,7 +45,7 @@ def test_the_default_stays_when_the_interval_holds_one():
 
 def test_a_default_that_is_as_fast_is_the_fastest():
     found = finals(other=[1.0, 1.0], default=[1.0, 1.0])
-    assert decide(PROBLEM, DEFAULT, found, found).why == "the default is the fastest"
+    assert decide(PROBLEM, DEFAULT, found, found).why == "the default is the fastest of the 2 that were compared"
 
 
 def test_the_regret_of_a_clear_choice_is_one_and_that_of_a_toss_is_above():
@@ -63,12 +63,19 @@ def problem(rows):
 
 
 def test_one_choice_serves_all_that_it_is_near_the_best_for():
-    times = {problem(1): {OTHER: 1.0, THIRD: 1.04}, problem(2): {OTHER: 2.0, THIRD: 1.0}, problem(3): {THIRD: 3.0}}
+    times = {problem(2): {OTHER: 1.0, THIRD: 1.04}, problem(3): {OTHER: 2.0, THIRD: 1.0}, problem(4): {THIRD: 3.0}}
     (bucket,) = buckets(times, bound=0.05)
 
     assert bucket.choice == THIRD
     assert set(bucket.problems) == set(times)
     assert bucket.loss == pytest.approx(0.04)
+
+
+def test_a_bucket_spans_at_most_a_factor_of_two():
+    found = buckets({problem(rows): {OTHER: 1.0, THIRD: 2.0} for rows in (1, 2, 3, 4, 7, 16)})
+
+    assert [[each["rows"] for each in bucket.problems] for bucket in found] == [[1, 2], [3, 4], [7], [16]]
+    assert {bucket.choice for bucket in found} == {OTHER}
 
 
 def test_a_problem_that_no_other_choice_suits_keeps_its_own():

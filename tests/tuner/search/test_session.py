@@ -11,6 +11,8 @@ from tuner.measure.children import Children, TimeIsUp
 from tuner.measure.roofline import Rates
 from tuner.outcome import Kind, Outcome
 from tuner.search import candidates, exchange, tables
+from tuner.search.cache import Known
+from tuner.search.decision import decide
 from tuner.search.session import Session, tune
 
 SPEED = {"right": 1.0, "slow": 9.0, "small": 2.0}
@@ -188,6 +190,46 @@ def test_more_effort_goes_on_and_less_does_not(pretended, store, faulty):
     run(store, faulty)
     assert run(store, faulty, effort="full").measured > 0
     assert run(store, faulty, effort="quick").measured == 0
+
+
+def test_what_is_known_is_measured_again_on_request(pretended, store, faulty):
+    first = run(store, faulty)
+    again = run(store, faulty, again=True)
+
+    assert again.measured == first.measured > 0
+    assert run(store, faulty).measured == 0
+
+
+def test_what_may_have_been_temporary_is_tried_again_by_a_later_session(pretended, store, faulty, monkeypatch):
+    kinds = iter([Kind.TIMED_OUT] * 3)
+    real = Pretended.outcome
+
+    def busy(self, choice, repeats):
+        if choice.implementation == "small" and (kind := next(kinds, None)):
+            return Outcome(kind, message="busy")
+        return real(self, choice, repeats)
+
+    monkeypatch.setattr(Pretended, "outcome", busy)
+    tried = []
+    for effort in ("quick", "full", "full", "full"):
+        report = run(store, faulty, effort=effort, again=False)
+        tried.append([row.failure for row in store.measurements() if row.implementation == "small"])
+        for found in report.decisions:
+            assert found.choice.implementation == "right"
+    assert tried[0] == ["timed_out"] and tried[1] == ["timed_out"] * 2
+
+
+def test_a_session_says_how_many_configurations_are_left(pretended, store, faulty):
+    report = run(store, faulty)
+    assert 0 < report.tried <= report.possible
+
+
+def test_one_candidate_alone_is_not_called_the_fastest():
+    problem = Problem("x", "cpu", "float32", ())
+    known = Known(Outcome(Kind.TIMED, (1.0,) * 7), 1.0)
+    decision = decide(problem, Choice.of("a"), {Choice.of("a"): known}, {Choice.of("a"): known})
+
+    assert "fastest" not in decision.why
 
 
 def test_a_budget_of_nothing_leaves_the_problems_undecided(pretended, store, faulty):
