@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dashboards.analysis.tabulated import Numbers
 
-TREES, LEAST_TRIALS, MOST_TRIALS = 40, 12, 600
+TREES, LEAST_TRIALS, MOST_TRIALS = 40, 12, 400
 LEAF = 3  # trials at least in a leaf
 MOST_HOLES = 60
 NONE = "none"  # the hole is not in this architecture
@@ -139,25 +139,26 @@ def _of_tree(x: Numbers, y: Numbers, generator: np.random.Generator) -> Numbers:
     return loss / (y.var() or 1.0)
 
 
-def _grown(x: Numbers, y: Numbers, generator: np.random.Generator, used: set[int], depth: int = 8) -> Tree:
+def _grown(x: Numbers, y: Numbers, generator: np.random.Generator, used: set[int], depth: int = 6) -> Tree:
     if depth == 0 or len(y) < 2 * LEAF or np.ptp(y) == 0:
         return float(y.mean())
     low, high = x.min(axis=0), x.max(axis=0)
-    open_ = np.flatnonzero(high > low)
-    best: tuple[float, int, float] | None = None
-    for feature in generator.permutation(open_)[: max(3, len(open_) // 2)]:
-        threshold = float(generator.uniform(low[feature], high[feature]))
-        left = x[:, feature] <= threshold
-        if LEAF <= left.sum() <= len(y) - LEAF:
-            spread = float(y[left].var() * left.sum() + y[~left].var() * (~left).sum())
-            if best is None or spread < best[0]:
-                best = (spread, int(feature), threshold)
-    if best is None:
+    open_ = generator.permutation(np.flatnonzero(high > low))
+    tried_ = open_[: max(3, len(open_) // 2)]
+    thresholds = generator.uniform(low[tried_], high[tried_])
+    left = x[:, tried_] <= thresholds  # [trials, features]
+    many = left.sum(axis=0)
+    inside = (many >= LEAF) & (many <= len(y) - LEAF)
+    if not inside.any():
         return float(y.mean())
-    _, feature, threshold = best
+    centred = y - y.mean()
+    sums = centred @ left  # the smaller the spread within both sides, the larger this gain
+    gain = np.where(inside, sums**2 * (1 / np.maximum(many, 1) + 1 / np.maximum(len(y) - many, 1)), -1.0)
+    best = int(np.argmax(gain))
+    feature, threshold = int(tried_[best]), float(thresholds[best])
     used.add(feature)
-    left = x[:, feature] <= threshold
-    below = (_grown(x[side], y[side], generator, used, depth - 1) for side in (left, ~left))
+    side = left[:, best]
+    below = (_grown(x[some], y[some], generator, used, depth - 1) for some in (side, ~side))
     return (feature, threshold, *below)  # type: ignore[return-value]
 
 

@@ -24,8 +24,14 @@ def svg(figure: Figure | Heat, *, alone: bool = False, width: int = WIDTH) -> st
         parts.insert(0, f"<style>{STYLE}</style>")
     space = {"xmlns": "http://www.w3.org/2000/svg"} if alone else {}
     size = {"width": width, "height": height} if alone else {}
-    box = {"viewBox": f"0 0 {width} {height}", "role": "img", "aria_label": figure.title}
+    box = {"viewBox": f"0 0 {width} {height}", "role": _role(figure), "aria_label": figure.title}
     return element("svg", *parts, kind="figure", **space, **size, **box)
+
+
+def _role(figure: Figure | Heat) -> str:
+    """A picture with links in it is a group: the parts of an image cannot be reached."""
+    has_links = isinstance(figure, Figure) and any(each.links for each in figure.series)
+    return "group" if has_links else "img"
 
 
 def _figure(figure: Figure, width: int, height: int) -> Iterator[str]:

@@ -9,6 +9,7 @@ import io
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from typing import Any
@@ -25,7 +26,6 @@ from dashboards.server.parameters import BadRequest, NotFound, Parameters
 from dashboards.view import Column, Table, View
 from nas.report.tables import duration, short, size
 
-LEAST_GZIP = 2000  # bytes
 PAGES = (
     ("space", "Space"),
     ("lineage", "Lineage"),
@@ -75,13 +75,21 @@ def html(view: View, parameters: Parameters, path: str) -> str:
     return template.render(own | dict(view.shown) | dict(view.values), tables=view.tables, figures=view.figures)
 
 
-def answer(request: Request, view: View, ending: str, parameters: Parameters, path: str) -> Response:
-    """The view in the form that the address asks for. Raises NotFound for a CSV of a page without such a table."""
+@dataclass(frozen=True)
+class Packed:
+    """An answer as it is kept: compressed, because a page of a large study is a megabyte."""
+
+    content: bytes
+    kind: str
+
+
+def written(view: View, ending: str, parameters: Parameters, path: str) -> tuple[str, str]:
+    """(text, type) of the view in the form that the address asks for. Raises NotFound."""
     if ending == ".json":
-        return packed(request, as_json(view.to_dict()), "application/json")
+        return as_json(view.to_dict()), "application/json"
     if ending == ".csv":
-        return packed(request, as_csv(chosen_table(view, parameters)), "text/csv; charset=utf-8")
-    return packed(request, html(view, parameters, path), "text/html; charset=utf-8")
+        return as_csv(chosen_table(view, parameters)), "text/csv; charset=utf-8"
+    return html(view, parameters, path), "text/html; charset=utf-8"
 
 
 def chosen_table(view: View, parameters: Parameters) -> Table:
@@ -140,21 +148,27 @@ def _other(value: Any) -> Any:
     return str(value)
 
 
-def packed(request: Request, text: str, kind: str, status: int = 200) -> Response:
-    """The text, compressed if the browser can read it. Nothing is kept by the browser: it is the user's own data."""
-    content = text.encode("utf-8", "backslashreplace")
+def packed(text: str, kind: str) -> Packed:
+    """The text, compressed."""
+    return Packed(gzip.compress(text.encode("utf-8", "backslashreplace"), 3), kind)
+
+
+def sent(request: Request, found: Packed, status: int = 200) -> Response:
+    """The answer, decompressed if the browser asks for that. No browser keeps it: it is the user's own data."""
     headers = {"cache-control": "no-store", "vary": "accept-encoding"}
-    if len(content) >= LEAST_GZIP and "gzip" in request.headers.get("accept-encoding", ""):
-        content = gzip.compress(content, 3)
+    content = found.content
+    if "gzip" in request.headers.get("accept-encoding", ""):
         headers["content-encoding"] = "gzip"
-    return Response(content, status, headers, media_type=kind)
+    else:
+        content = gzip.decompress(content)
+    return Response(content, status, headers, media_type=found.kind)
 
 
 def problem(request: Request, error: Exception, status: int, ending: str) -> Response:
     """A page that says what was wrong with a request."""
     text = str(error)
     if ending in (".json", ".csv"):
-        return packed(request, as_json({"error": text}), "application/json", status)
+        return sent(request, packed(as_json({"error": text}), "application/json"), status)
     title = "Not found" if isinstance(error, NotFound) else "Bad request" if isinstance(error, BadRequest) else "Sorry"
     view = View(template="problem.html", title=title, values={"message": text})
-    return packed(request, html(view, Parameters({}), "/"), "text/html; charset=utf-8", status)
+    return sent(request, packed(html(view, Parameters({}), "/"), "text/html; charset=utf-8"), status)

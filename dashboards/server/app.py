@@ -87,6 +87,7 @@ def application(
         lifespan=lifespan,
     )
     made.state.sources, made.state.events, made.state.worker = sources, events, worker
+    made.state.prepare = lambda path: _content(sources, worker, path, "", Parameters({}))
     return made
 
 
@@ -99,17 +100,28 @@ def split(path: str) -> tuple[str, str]:
 
 
 def _answer(request: Request, sources: Sources, worker: Worker, path: str, ending: str) -> Response:
-    query = dict(request.query_params)
-    parameters = Parameters(query)
+    return answers.sent(request, _content(sources, worker, path, ending, Parameters(dict(request.query_params))))
+
+
+def _content(sources: Sources, worker: Worker, path: str, ending: str, parameters: Parameters) -> answers.Packed:
+    """What a page says. That of a study is kept until the study changes, for all browsers."""
     work, study = registry.find(sources, path)
     ask = asked.Ask(sources=sources, parameters=parameters, study=study, path=path, worker=worker)
+    settled = True
+
+    def made() -> answers.Packed:
+        nonlocal settled
+        view = work(ask)
+        settled = view.is_settled
+        return answers.packed(*answers.written(view, ending, parameters, path))
+
     if study is None:
-        return answers.answer(request, work(ask), ending, parameters, path)
-    key = (path, parameters.key)
-    view = study.remember(key, lambda: work(ask))
-    if not view.is_settled:
+        return made()
+    key = (path, parameters.key, ending)
+    content = study.remember(key, made)
+    if not settled:
         study.forget(key)
-    return answers.answer(request, view, ending, parameters, path)
+    return content
 
 
 async def static(request: Request) -> Response:

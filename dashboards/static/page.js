@@ -70,8 +70,8 @@ async function draw(element) {
   const picture = element.querySelector("svg.figure");
   if (picture) picture.remove();
   await Plotly.react(element, data, layout, config);
-  element.setAttribute("aria-hidden", "true");  // the table below says the same
-  for (const link of element.querySelectorAll("a")) link.tabIndex = -1;
+  element.setAttribute("role", "group");  // the numbers below say the same
+  element.setAttribute("aria-label", picture?.getAttribute("aria-label") ?? element.getAttribute("aria-label") ?? name);
   if (element.dataset.ready) return;
   element.dataset.ready = "yes";
   element.on("plotly_click", event => {

@@ -1,0 +1,238 @@
+"""A real browser on a real server: every page, themes, widths, keyboard, print, live updates, and axe."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nas.store import UnitKind, open_store
+
+playwright = pytest.importorskip("playwright.sync_api", reason="the browser is driven by: pip install playwright")
+CHROMIUM = os.environ.get("CHROMIUM") or next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None
+)
+if CHROMIUM is None:
+    pytest.skip("no Chromium: apt install chromium, or name one in $CHROMIUM", allow_module_level=True)
+
+FINISHED = "/studies/finished/finished"
+PAGES = {
+    "studies": "/",
+    "study": FINISHED,
+    "trial": f"{FINISHED}/trials/1",
+    "compare": f"{FINISHED}/compare?trials=0,1,2",
+    "space": "/studies/grown/grown/space",
+    "lineage": f"{FINISHED}/lineage",
+    "audit": f"{FINISHED}/audit",
+    "tuning": "/tuning",
+    "explorer": "/explorer",
+    "failing": "/studies/failing/failing",
+    "hostile": "/studies/hostile/~1",
+    "hostile trial": "/studies/hostile/~1/trials/2",
+    "new": "/studies/new/new",
+    "latency": "/studies/latency/latency/trials/0",
+}
+ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-extensions"]
+WAIT = 15_000  # milliseconds
+
+
+@pytest.fixture(scope="module")
+def server(databases) -> Iterator[str]:
+    """The address of a server of all databases in a thread of this process."""
+    import uvicorn
+
+    from dashboards.server.app import application
+
+    made = application(list(databases.values()), costs=False)
+    served = uvicorn.Server(uvicorn.Config(made, port=0, log_level="error", timeout_graceful_shutdown=1))
+    thread = threading.Thread(target=served.run, daemon=True)
+    thread.start()
+    while not served.started:
+        time.sleep(0.02)
+    yield f"http://127.0.0.1:{served.servers[0].sockets[0].getsockname()[1]}"
+    served.should_exit = True
+    thread.join(10)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as started:
+        made = started.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield made
+        made.close()
+
+
+@pytest.fixture
+def page(browser, server) -> Iterator[Any]:
+    """A page that fails the test for an error of a script, a warning of the policy, or a request to another machine."""
+    context = browser.new_context(viewport={"width": 1000, "height": 900}, base_url=server)
+    made = context.new_page()
+    problems: list[str] = []
+    made.on("console", lambda message: problems.append(message.text) if message.type in ("error", "warning") else None)
+    made.on("pageerror", lambda error: problems.append(str(error)))
+    ours = (server, "data:", "blob:")
+    made.on("request", lambda request: None if request.url.startswith(ours) else problems.append(request.url))
+    made.problems = problems
+    yield made
+    context.close()
+    assert problems == []
+
+
+NO_PLOTS = "window.IntersectionObserver = class { observe() {} unobserve() {} }"  # reading Plotly takes a second a page
+
+
+def test_every_page_fits_a_phone(page):
+    page.add_init_script(NO_PLOTS)
+    page.set_viewport_size({"width": 360, "height": 800})
+    wide = {}
+    for name, path in PAGES.items():
+        page.goto(path)
+        wide[name] = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert page.locator("h1").count() == 1, name
+
+    assert {name: pixels for name, pixels in wide.items() if pixels > 0} == {}
+
+
+@pytest.mark.parametrize("path", [FINISHED, "/studies/hostile/~1"])
+def test_figures_are_drawn_in_the_colours_of_the_theme(page, path):
+    page.emulate_media(color_scheme="dark")
+    page.goto(path)
+    for plot in page.locator(".plot").all()[:3]:
+        plot.scroll_into_view_if_needed()
+    page.wait_for_function(
+        "document.querySelectorAll('.plot .main-svg').length > 0 || !document.querySelector('.plot')"
+    )
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 28)"
+    assert page.evaluate("window.alerted") is None
+
+
+@pytest.mark.skipif(find_spec("axe_playwright_python") is None, reason="pip install axe-playwright-python")
+def test_axe_finds_nothing_serious(page):
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = []
+
+    def check(name: str, **options: Any) -> None:
+        for each in Axe().run(page, options={"resultTypes": ["violations"], **options}).response["violations"]:
+            if each["impact"] in ("serious", "critical"):
+                found.append((name, each["id"], each["nodes"][0]["html"][:200]))
+
+    page.goto(FINISHED)
+    page.locator("#plot-front[data-ready]").wait_for(timeout=WAIT)
+    check("with plots")
+    page.add_init_script(NO_PLOTS)
+    for name in ("studies", "trial", "explorer", "tuning", "compare", "hostile"):
+        page.goto(PAGES[name])
+        check(name)
+    page.emulate_media(color_scheme="dark")
+    for name in ("study", "trial"):
+        page.goto(PAGES[name])
+        check(f"{name} in the dark", runOnly=["color-contrast"])
+    assert found == []
+
+
+def test_pages_work_without_scripts(browser, server):
+    context = browser.new_context(java_script_enabled=False, base_url=server)
+    page = context.new_page()
+    page.goto(FINISHED)
+
+    assert page.locator("svg.figure").count() >= 4
+    page.locator("select[name=y]").select_option("flops")
+    page.locator("#front-section form button").click()
+    assert "y=flops" in page.url
+    page.locator("a", has_text="Parameters").first.click()
+    assert "sort=parameters" in page.url
+    page.locator("td a").first.click()
+    assert page.locator("h1").inner_text().startswith("Trial")
+    context.close()
+
+
+def test_a_click_opens_a_trial_and_a_zoom_is_part_of_the_address(page):
+    page.goto(FINISHED)
+    page.locator("#plot-front[data-ready]").wait_for(timeout=WAIT)
+    box = page.locator("#plot-front .nsewdrag").first.bounding_box()
+    page.mouse.move(box["x"] + 5, box["y"] + 5)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.7, box["y"] + box["height"] * 0.7, steps=4)
+    page.mouse.up()
+    page.wait_for_url("**view_front=**", timeout=WAIT)
+    page.reload()
+    page.locator("#plot-front[data-ready]").wait_for(timeout=WAIT)
+    zoom = page.evaluate("new URLSearchParams(location.search).get('view_front').split(',').map(Number)")
+    shown = page.evaluate("document.getElementById('plot-front')._fullLayout.xaxis.range.map(Number)")
+    assert shown == pytest.approx(zoom[:2], rel=1e-3)
+
+    page.goto(FINISHED)
+    page.locator("#plot-front[data-ready]").wait_for(timeout=WAIT)
+    clicked = {"points": [{"customdata": f"{FINISHED}/trials/1"}]}
+    page.evaluate("clicked => document.getElementById('plot-front').emit('plotly_click', clicked)", clicked)
+    page.wait_for_url("**/trials/1", timeout=WAIT)
+
+
+def test_the_keyboard_reaches_everything(page):
+    page.goto(FINISHED)
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    seen = set()
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        seen.add(page.evaluate("document.activeElement.tagName"))
+        outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+        assert outline != "none", page.evaluate("document.activeElement.outerHTML.slice(0, 200)")
+    assert {"A", "SELECT"} <= seen
+
+
+def test_chosen_trials_are_compared(page):
+    page.goto(FINISHED)
+    for number in (1, 2):
+        page.locator(f"input[name=trials][value='{number}']").check()
+    page.locator("#compare button").click()
+    page.wait_for_url("**/compare?trials=1,2", timeout=WAIT)
+
+
+def test_paper_leaves_out_what_cannot_be_clicked(page):
+    page.goto(FINISHED)
+    page.emulate_media(media="print")
+
+    assert not page.locator("header.top").is_visible()
+    assert not page.locator("form.controls").first.is_visible()
+    assert page.locator("h1").is_visible()
+
+
+def test_a_page_follows_its_study_without_a_reload(page, databases):
+    page.goto("/studies/new/new")
+    page.locator("#live:not([hidden])").wait_for(timeout=WAIT, state="attached")
+    page.evaluate("window.stayed = true")
+    with open_store(databases["new"]) as store:
+        study = store.study("new")
+        number = store.next_number(study.id)
+        store.add_trial(
+            study.id, number, architecture=(f"aa{number}", "kind: decoder\n"), seed=0, purpose="search",
+            operator="random", choices={}, known_results=0, steps=10, kind=UnitKind.TRAIN,
+        )  # fmt: skip
+    page.locator(f"#trials-live a[href$='/trials/{number}']").wait_for(timeout=WAIT)
+
+    assert page.evaluate("window.stayed") is True
+
+
+def test_the_report_opens_from_the_disk_without_a_network(browser, databases, tmp_path: Path):
+    from dashboards.sent.write import write
+
+    (path,) = write("finished", databases["finished"], tmp_path / "report.html", "html")
+    context = browser.new_context(offline=True)
+    page = context.new_page()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("console", lambda message: asked.append(message.text))
+    page.goto(path.as_uri())
+
+    assert asked == [path.as_uri()]
+    assert page.locator("svg.figure").count() >= 4
+    context.close()
