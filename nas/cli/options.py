@@ -72,6 +72,12 @@ SearchFile = Annotated[
         autocompletion=_search_files,
     ),
 ]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="A value in place of that in FILE, e.g. budget.trials=20. Repeatable."
+    ),
+]
 ArchitectureName = Annotated[str, architecture_argument()]
 LENGTH = 1024  # positions that costs are computed for by default
 Length = Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from nas import location
@@ -14,8 +15,10 @@ SQLITE = b"SQLite format 3\0"  # how a SQLite file begins
 SUFFIXES = (".yaml", ".yml")
 
 
-def find_search(reference: str | Path, storage: str | None = None) -> SearchConfig:
+def find_search(reference: str | Path, storage: str | None = None, changes: Sequence[str] = ()) -> SearchConfig:
     """The search in the file `reference`, or the one that the study of that name was started with.
+
+    changes: `KEY=VALUE`, values in place of those in the file; a key is written `budget.trials`.
 
     Raises UsageError for a file that is no search file, such as a study database, and if there is neither a file nor a
     study.
@@ -24,8 +27,10 @@ def find_search(reference: str | Path, storage: str | None = None) -> SearchConf
     if _is_database(path):
         raise UsageError(_database(path))
     if path.exists() or path.suffix in SUFFIXES or len(path.parts) > 1:
-        config = searchfile.load(path)
+        config = searchfile.load(path, changes)
         return config.model_copy(update={"storage": location.storage_for(config, storage)})
+    if changes:
+        raise UsageError("--set changes a search file, but a study was named. Name its file.")
     try:
         store, study = location.open_existing(str(reference), storage)
     except (StoreError, UsageError) as error:

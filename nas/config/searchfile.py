@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,13 +27,37 @@ from searchspace.space.space import Space
 T = TypeVar("T")
 
 
-def load(path: str | Path) -> SearchConfig:
-    """Read a search file. Raises UsageError with every mistake in it, or if it cannot be read."""
+def load(path: str | Path, changes: Sequence[str] = ()) -> SearchConfig:
+    """Read a search file. changes: `KEY=VALUE`, values in place of those in the file.
+
+    Raises UsageError with every mistake in it, or if it cannot be read.
+    """
     path = Path(path)
     try:
-        return _read(documents.load(path, tags=language.TAGS), path.parent)
+        document = documents.load(path, tags=language.TAGS)
+        for change in changes:
+            _change(document.data, change)
+        return _read(document, path.parent)
     except SpaceError as error:
         raise UsageError(str(error)) from None
+
+
+def _change(data: Any, change: str) -> None:
+    """Put the value of `a.b=value`, written in YAML, into `data`. Raises UsageError if there is no such place."""
+    path, equals, text = change.partition("=")
+    names = path.strip().split(".")
+    if not equals or not all(names):
+        raise UsageError(f"--set needs KEY=VALUE such as budget.trials=20, but got {change!r}.")
+    place = data
+    for number, name in enumerate(names[:-1]):
+        before = place if isinstance(place, dict) else {}
+        if not isinstance(place, dict) or isinstance(place.get(name, {}), str):
+            # a part that is written by its name alone, such as `scheduler: full`, gets options
+            raise UsageError(f"--set {change}: {'.'.join(names[: number + 1])} is not a mapping.")
+        place = before.setdefault(name, {})
+    if not isinstance(place, dict):
+        raise UsageError(f"--set {change}: {'.'.join(names[:-1])} is not a mapping.")
+    place[names[-1]] = documents.parse(text, "--set", tags=language.TAGS).data
 
 
 def loaded(config: Any, caller: str) -> SearchConfig:

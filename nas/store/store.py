@@ -48,6 +48,10 @@ class Store(Reader):
             raise ValueError(f"Only config, data_hash and ending of a study may change, but got {sorted(values)}.")
         self.database.write(lambda connection: studies.change(connection, study_id, values))
 
+    def delete_study(self, study_id: int) -> None:
+        """Remove a study with everything that it recorded. Raises UsageError if a search is running in it."""
+        self.database.write(lambda connection: studies.delete(connection, study_id))
+
     def add_space_version(self, study_id: int, text: str) -> int:
         """The number of the space's version with this text: a new one, unless the newest has the same text."""
         return self.database.write(lambda connection: studies.grow_space(connection, study_id, text))

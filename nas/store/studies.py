@@ -5,10 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, insert, select, update
+from sqlalchemy import delete as sql_delete
 
 from nas.errors import UsageError
-from nas.store.models import space_version, study
+from nas.store.models import (
+    architecture,
+    document_score,
+    metric,
+    objective_value,
+    space_version,
+    study,
+    trial,
+    unit,
+    verdict,
+)
 from nas.store.types import now
+
+AT_ONCE = 500  # architectures that one statement removes
 
 # These statements are on the hot path. They are built once, because building one costs more than running it.
 _LOCKED = select(study.c.id).where(study.c.id == bindparam("study")).with_for_update(key_share=True)
@@ -39,6 +52,31 @@ def create(connection: Connection, values: dict[str, Any], space: str) -> int:
 def change(connection: Connection, study_id: int, values: dict[str, Any]) -> None:
     """Replace the configuration or the hash of the data."""
     connection.execute(update(study).where(study.c.id == study_id).values(values))
+
+
+def delete(connection: Connection, study_id: int) -> None:
+    """Remove a study with all its rows, and the architectures that no other study has.
+
+    Raises UsageError if a unit is leased, because a search is running.
+    """
+    lock(connection, study_id)
+    running = select(unit.c.id).where(
+        unit.c.study_id == study_id, unit.c.state == "running", unit.c.lease_expires > now()
+    )
+    if connection.execute(running.limit(1)).first() is not None:
+        raise UsageError("A search is running in this study: stop it first, or wait until its leases run out.")
+    units = select(unit.c.id).where(unit.c.study_id == study_id)
+    for table in (objective_value, metric, document_score):
+        connection.execute(sql_delete(table).where(table.c.unit_id.in_(units)))
+    hashes = list(connection.execute(select(trial.c.architecture_hash).where(trial.c.study_id == study_id)).scalars())
+    for table in (unit, trial, space_version, verdict):
+        connection.execute(sql_delete(table).where(table.c.study_id == study_id))
+    connection.execute(sql_delete(study).where(study.c.id == study_id))
+    used = select(trial.c.architecture_hash)
+    for first in range(0, len(hashes), AT_ONCE):
+        some = hashes[first : first + AT_ONCE]
+        unused = architecture.c.hash.in_(some) & architecture.c.hash.not_in(used)
+        connection.execute(sql_delete(architecture).where(unused))
 
 
 def grow_space(connection: Connection, study_id: int, space: str) -> int:

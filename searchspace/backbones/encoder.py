@@ -183,7 +183,7 @@ class Encoder(Composite, nn.Module):
             x = self.segments(x, segments if segments is None else segments[:, -x.shape[1] :])
         if self.first is None:
             return x
-        return torch.cat([self.first.to(x.dtype).expand(len(x), 1, -1), x], dim=1)
+        return torch.cat([self.first.to(x.dtype).expand(x.shape[0], 1, -1), x], dim=1)
 
     def _pooled(self, x: Tensor, context: Context) -> Tensor:
         return x[:, 0] if self.config.pool == "first" else mean_position(x, context.padding)

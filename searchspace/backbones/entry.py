@@ -46,7 +46,7 @@ def entered(context: Context | None, inputs: Tensor, position: PositionModule, *
 def left(context: Context) -> None:
     """Finish a call with a context from `entered`: a stream grows by the positions of the call."""
     if context.streams is not None and context.positions is not None:
-        context.streams.length += len(context.positions)
+        context.streams.length += context.positions.shape[0]  # a trace keeps it open, unlike `len`
 
 
 def cannot_stream(blocks: Iterable[Configured]) -> list[str]:

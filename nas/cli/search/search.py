@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nas.cli.app import app
-from nas.cli.options import AsJson, SearchFile, Storage
+from nas.cli.options import AsJson, Changes, SearchFile, Storage
 from nas.cli.output import note, print_json, say
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def search(
         ),
     ] = None,
     storage: Storage = None,
+    changes: Changes = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the result, but no progress.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -48,7 +49,7 @@ def search(
 
     if not quiet:
         note(f"Reading {file} and preparing its data")
-    config = launch.override(find_search(file, storage), address=address)
+    config = launch.override(find_search(file, storage, changes or ()), address=address)
     result = launch.search(config, quiet=quiet, retry_failed=retry_failed)
     with result.store:
         verdict = finals.verdict(result.store, result.study) if result.report else None

@@ -111,6 +111,11 @@ def bundled(architecture: Architecture, head: str = "", *, always_streams: bool 
     return "\n".join(parts)
 
 
+def blocks_of(architecture: Architecture) -> list[Configured]:
+    """Every block of `architecture`, outermost first."""
+    return list(_configured(architecture.configured))
+
+
 @cache
 def architecture_model(architecture: Architecture) -> Any:
     """The module of `architecture` without memory for its weights."""

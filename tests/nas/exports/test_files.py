@@ -47,7 +47,8 @@ def winner():
 
 
 def test_every_format_writes_files_that_load_again(winner, tmp_path):
-    written = files.write(winner, tmp_path / "a.yaml", registry.names())
+    graphs = {"torch", "onnx", "aotinductor"}  # seconds each; they have tests of their own
+    written = files.write(winner, tmp_path / "a.yaml", [name for name in registry.names() if name not in graphs])
 
     assert tmp_path / "a.yaml" in written
     assert tmp_path / "a.safetensors" in written

@@ -41,7 +41,7 @@ def found_in(folder):
     result["again"] = sum(not torch.equal(value, again[name]) for name, value in model.state_dict().items())
     if model.can_generate():
         result |= generated(model, inputs, expected["symbols"])
-    if folder.name in TEXTS:
+    if folder.name in TEXTS and (folder / "tokenizer.json").is_file():
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
         result["tokens"] = tokenizer(TEXTS[folder.name], add_special_tokens=False)["input_ids"]
         result["decoded"] = tokenizer.decode(result["tokens"])

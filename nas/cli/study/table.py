@@ -1,0 +1,95 @@
+"""nas table: every trial of a study as a table for other tools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from nas.cli.app import app
+from nas.cli.options import Storage, StudyName
+from nas.cli.output import say
+
+
+@app.command()
+def table(
+    study: StudyName,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="A file that ends in .csv or .parquet. Default: prints CSV.")
+    ] = None,
+    storage: Storage = None,
+) -> None:
+    """Write every trial of STUDY as a row: state, arm, seed, steps, sizes, objectives, metrics, choices and parents.
+
+    Example: nas table quickstart -o trials.parquet
+    """
+    from nas import location
+    from nas.errors import NasError, UsageError
+    from nas.files import write_whole
+
+    if out is not None and out.suffix not in (".csv", ".parquet"):
+        raise UsageError(f"--out must end in .csv or .parquet, but got {str(out)!r}.")
+    store, found = location.open_existing(study, storage)
+    with store:
+        rows = [_row(store, found, each) for each in store.trials(found.id)]
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    if out is None:
+        say(_csv(rows, columns), end="")
+        return
+    if out.suffix == ".csv":
+        content = _csv(rows, columns).encode()
+    else:
+        try:
+            content = _parquet(rows, columns)
+        except ImportError:
+            raise NasError("Parquet needs pyarrow: pip install 'tessera-nas[tables]', or write .csv.") from None
+    write_whole(out, content)
+    say(str(out))
+
+
+def _row(store: Any, study: Any, light: Any) -> dict[str, Any]:
+    from nas.metrics import current
+    from nas.store import UnitState
+
+    trial = store.trial(study.id, light.number)
+    done = [each for each in store.units(study.id, trial.number) if each.state is UnitState.DONE]
+    metrics = current(store.metrics(study.id, trial.number, done[-1].rung)) if done else {}
+    return {
+        "trial": trial.number,
+        "state": trial.state.value,
+        "purpose": trial.purpose,
+        "arm": trial.arm,
+        "operator": trial.operator,
+        "parents": " ".join(map(str, trial.parents)),
+        "seed": trial.seed,
+        "steps": done[-1].steps if done else None,
+        "seconds": sum(each.seconds or 0.0 for each in done),
+        "parameters": trial.parameters,
+        "step_flops": trial.step_flops,
+        "architecture_hash": trial.architecture_hash,
+        "error": trial.error_kind,
+        **{f"objective/{name}": value for name, value in trial.values.items()},
+        **{f"metric/{name}": value for name, value in metrics.items()},
+        "architecture": trial.architecture,
+    }
+
+
+def _csv(rows: list[dict[str, Any]], columns: list[str]) -> str:
+    import csv
+    import io
+
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _parquet(rows: list[dict[str, Any]], columns: list[str]) -> bytes:
+    import pyarrow
+    from pyarrow import parquet
+
+    sink = pyarrow.BufferOutputStream()
+    parquet.write_table(pyarrow.table({name: [row.get(name) for row in rows] for name in columns}), sink)
+    return sink.getvalue().to_pybytes()

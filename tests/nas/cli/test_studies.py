@@ -1,0 +1,118 @@
+"""nas studies, nas curves, nas table, nas delete, and --set."""
+
+import csv
+import importlib.util
+import io
+
+import pytest
+
+from nas.store import open_store
+
+
+def test_studies_lists_every_database_of_the_default_folder(study, nas, tmp_path, monkeypatch):
+    (row,) = nas("studies", "--json").json()
+
+    assert (row["study"], row["trials"], row["state"]) == ("tiny", 4, "ended")
+    assert nas("studies", "--storage", study.storage, "--json").json()[0]["study"] == "tiny"
+    monkeypatch.chdir(tmp_path)
+    assert "no study yet" in nas("studies").err
+
+
+def test_curves_shows_the_losses_of_the_training(study, nas):
+    best = nas("best", "tiny", "--limit", "1", "--json").json()[0]["trial"]
+    (shown,) = nas("curves", "tiny", "--limit", "1", "--json").json()
+    every = nas("curves", "tiny", "--all", "--json").json()
+
+    assert shown["trial"] == best
+    assert [step for step, _ in shown["curve"]] == [1, 2]
+    assert {each["trial"] for each in every} >= {0, 1, 2, 3}
+    assert "training loss" in nas("curves", "tiny", "--trial", best).out
+
+
+def test_a_running_trial_shows_its_steps_so_far(study):
+    from nas.cli.study.curves import curve
+    from nas.store import UnitState
+
+    class Unit:
+        state, progress_step, progress_loss = UnitState.RUNNING, 40, 3.5
+
+    with open_store(study.storage) as store:
+        found = store.study("tiny")
+        real = curve(store, found, 0)
+
+        class Running:
+            curve = store.curve
+
+            def units(self, study_id, number):
+                return [Unit()]
+
+        assert curve(Running(), found, 0) == [*real, (40, 3.5)]
+
+
+def test_a_table_has_a_row_for_every_trial(study, nas, tmp_path):
+    rows = list(csv.DictReader(io.StringIO(nas("table", "tiny").out)))
+    assert nas("table", "tiny", "-o", tmp_path / "trials.csv").code == 0
+    best = nas("best", "tiny", "--limit", "1", "--json").json()[0]
+    found = next(row for row in rows if int(row["trial"]) == best["trial"])
+
+    assert (tmp_path / "trials.csv").read_text() == nas("table", "tiny").out
+    assert len(rows) == 8  # four of the search, four of the finals
+    assert float(found["objective/bits_per_byte"]) == pytest.approx(best["bits_per_byte"])
+    assert "metric/loss" in found
+    assert found["architecture"].startswith("kind: decoder")
+    assert nas("table", "tiny", "-o", "trials.xlsx").code == 2
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="pyarrow is not installed")
+def test_parquet_has_the_same_rows(study, nas, tmp_path):
+    from pyarrow import parquet
+
+    nas("table", "tiny", "-o", tmp_path / "trials.parquet")
+    table = parquet.read_table(tmp_path / "trials.parquet")
+    rows = list(csv.DictReader(io.StringIO(nas("table", "tiny").out)))
+
+    assert table.column_names == list(rows[0])
+    assert table["trial"].to_pylist() == [int(row["trial"]) for row in rows]
+
+
+def test_set_changes_values_of_the_search_file(files, nas):
+    changes = ["--set", "budget.trials=1", "--set", "finals={top: 0}", "--set", "study=other"]
+    ended = nas("search", "tiny.yaml", *changes, "--quiet", "--json")
+
+    assert ended.code == 0
+    (row,) = nas("studies", "--json").json()
+    assert (row["study"], row["trials"]) == ("other", 1)
+    assert nas("plan", "tiny.yaml", "--set", "budget.trials=7", "--json").json()["budget"] == {"trials": 7}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("budget.trials", "KEY=VALUE"),
+        ("strategy.population=4", "is not a mapping"),
+        ("budget.trails=3", "trails"),
+        ("nothing=1", "nothing"),
+    ],
+)
+def test_a_wrong_change_is_told(change, said, files, nas):
+    ended = nas("plan", "tiny.yaml", "--set", change)
+
+    assert ended.code == 2
+    assert said in ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_delete_removes_one_study_with_its_checkpoints_and_leaves_the_others(files, nas):
+    for name in ("one", "two"):
+        changes = ["--set", "budget.trials=1", "--set", "finals={top: 0}", "--set", f"study={name}"]
+        assert nas("search", "tiny.yaml", *changes, "--storage", "both.db", "--quiet", "--json").code == 0
+    kept = list((files / "runs/two").rglob("*.pt"))
+    ended = nas("delete", "one", "--storage", "both.db", "--yes", "--json")
+
+    assert ended.json() == {"study": "one", "trials": 1, "checkpoints": ended.json()["checkpoints"]}
+    assert not list((files / "runs/one").rglob("*.pt"))
+    assert list((files / "runs/two").rglob("*.pt")) == kept != []
+    assert [row["study"] for row in nas("studies", "--storage", "both.db", "--json").json()] == ["two"]
+    assert nas("best", "two", "--storage", "both.db", "--json").json()
+    assert nas("doctor", "--storage", "both.db").code in (0, 1)
+    assert nas("delete", "one", "--storage", "both.db", "--yes").code == 2
