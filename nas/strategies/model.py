@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 FIRST = 10  # random trials before the first proposal of the model, if the budget is large or unknown
 FEWEST = 4
 LISTED = 400  # a space of at most this many points is listed, and all of them are candidates
+TIE = 0.02  # how much the expected improvement counts there, beside the chance of being on the front
 BUILT = 16  # candidates that are built at most, until some are feasible and new
 
 
@@ -52,12 +53,12 @@ class Model(StrategyBase):
         evaluate: Evaluate | None = None,
         trials: int | None = None,
         start: Annotated[int | Literal["auto"], whole_or(AUTO, 2)] = AUTO,
-        candidates: Annotated[int, whole(8)] = 64,
+        candidates: Annotated[int, whole(8)] = 48,
         rounds: Annotated[int, whole(1)] = 3,
         exact: Annotated[int, whole(1)] = 3,
     ) -> None:
         super().__init__(space, seed=seed, objectives=objectives, evaluate=evaluate)
-        self.first = first_trials(start, trials)
+        self.first = first_trials(start, trials, points_of(space))
         self.settled = {"start": self.first} if start == AUTO else {}
         self.candidates, self.rounds, self.exact = candidates, rounds, exact
         self.codes = Codes(space)
@@ -125,19 +126,21 @@ class Model(StrategyBase):
         return built[int(np.argmax(exact))][0]
 
     def _best_listed(self, view: View, drawn: np.random.Generator) -> Point | None:
-        """Like `_modelled`, among all points of a small space."""
+        """Among all points of a small space, the one that is most likely on the front of all of them."""
         left = [each for each in self._listed if self._is_new(each[0])]
         if not left:
             return None
         costs = [cost for _, _, cost in left] if self.evaluate else None
-        gains = self._gains(view, np.array([row for _, row, _ in left]), drawn, costs)
-        return left[int(np.argmax(gains))][0]
+        rows = np.array([row for _, row, _ in left])
+        gains = self._gains(view, rows, drawn, costs)
+        mean, deviation, success = self._predicted(view, rows, costs)
+        chance = improvement.chance_of_front(mean, deviation, view.known, drawn) * success
+        return left[int(np.argmax(chance + TIE * gains / max(gains.max(), improvement.SMALL)))][0]
 
     @cached_property
     def _listed(self) -> list[tuple[Point, np.ndarray, tuple[float | None, ...]]]:
         """(point, row, costs) of every feasible point of a small space; empty for a larger one."""
-        size = getattr(self.space, "size", None)
-        points = size().points if size is not None else None
+        points = points_of(self.space)
         if points is None or points > LISTED:
             return []
         rng = np.random.default_rng(0)
@@ -171,14 +174,22 @@ class Model(StrategyBase):
         costs: list[tuple[float | None, ...]] | None = None,
     ) -> np.ndarray:
         """The expected improvement of each row times its probability of success, [N]; 0 for a known row."""
+        mean, deviation, success = self._predicted(view, rows, costs)
+        found = improvement.expected(mean, deviation, view.known, view.corner, drawn) * success
+        found[self.knowledge.has(self._plain(rows))] = -1.0
+        return found
+
+    @staticmethod
+    def _predicted(
+        view: View, rows: np.ndarray, costs: list[tuple[float | None, ...]] | None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(mean [N, M], deviation [N, M], probability of success [N]), with computed costs where there are any."""
         mean, deviation, success = view.predict(rows)
         for place, values in enumerate(costs or ()):
             for column, value in enumerate(values):
                 if value is not None:
                     mean[place, column], deviation[place, column] = view.scaled(column, value), 0.0
-        found = improvement.expected(mean, deviation, view.known, view.corner, drawn) * success
-        found[self.knowledge.has(self._plain(rows))] = -1.0
-        return found
+        return mean, deviation, success
 
     def _plain(self, rows: np.ndarray) -> np.ndarray:
         """The rows with `UNSET` for holes that are not active."""
@@ -220,8 +231,16 @@ class Model(StrategyBase):
         return Proposal(self.space.mutate(point, rng), "mutation", (number,))
 
 
-def first_trials(start: int | Literal["auto"], trials: int | None) -> int:
-    """How many random trials come first. `auto` is a quarter of `trials`, from 4 to 10."""
+def points_of(space: SearchSpace) -> int | None:
+    """The number of points of a space; None if it is not known or infinite."""
+    size = getattr(space, "size", None)
+    return size().points if size is not None else None
+
+
+def first_trials(start: int | Literal["auto"], trials: int | None, points: int | None) -> int:
+    """How many random trials come first. `auto` is a quarter of `trials`, from 4 to 10; 4 in a space that is listed."""
     if start != AUTO:
         return start
+    if points is not None and points <= LISTED:
+        return FEWEST
     return FIRST if trials is None else min(FIRST, max(FEWEST, trials // 4))

@@ -13,7 +13,7 @@ import numpy as np
 
 from nas import pareto
 
-DIRECTIONS, SAMPLES = 64, 8
+DIRECTIONS, SAMPLES, DRAWS = 64, 8, 48
 SMALL = 1e-9
 
 
@@ -47,6 +47,18 @@ def expected(
     if mean.shape[1] == 2:
         return _of_two(mean, deviation, known, corner)
     return _of_many(mean, deviation, known, corner, rng)
+
+
+def chance_of_front(
+    mean: np.ndarray, deviation: np.ndarray, known: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """How likely each point is on the front of all points and of what was found: [N], from independent draws."""
+    count = np.zeros(len(mean))
+    for _ in range(DRAWS):
+        drawn = mean + deviation * rng.standard_normal(mean.shape)
+        front = pareto.front(np.vstack([drawn, known]))
+        count[front[front < len(mean)]] += 1
+    return count / DRAWS
 
 
 def _of_two(mean: np.ndarray, deviation: np.ndarray, known: np.ndarray, corner: float) -> np.ndarray:
