@@ -85,8 +85,8 @@ class Halving:
         self.levels = rungs
         self.factor = factor
         self.settled: dict[str, Any] = {"rank": rank} if rank == QUALITY else {}
-        ranking = Ranking(rank, cost_limits or {}, objectives)
-        self._levels = [Rung(ranking) for _ in rungs]
+        self.ranking = Ranking(rank, cost_limits or {}, objectives)
+        self._levels = [Rung(self.ranking) for _ in rungs]
         self._last: dict[int, int] = {}  # trial -> its highest rung so far
 
     def start(self, number: int) -> int:
@@ -103,11 +103,13 @@ class Halving:
             self._levels[level - 1].promote(number)
 
     def promotion(self) -> Promotion | None:
-        for level in range(len(self.levels) - 2, -1, -1):
-            number = self._levels[level].candidate(self.factor)
-            if number is not None:
-                return Promotion(number, self._last[number] + 1, self.levels[level + 1])
-        return None
+        found = (self._promoted_from(level) for level in range(len(self.levels) - 2, -1, -1))
+        return next(filter(None, found), None)
+
+    def _promoted_from(self, level: int) -> Promotion | None:
+        """The trial of a level that should continue to the next."""
+        number = self._levels[level].candidate(self.factor)
+        return None if number is None else Promotion(number, self._last[number] + 1, self.levels[level + 1])
 
     def is_last(self, number: int, rung: int, steps: int) -> bool:
         return steps >= self.levels[-1]

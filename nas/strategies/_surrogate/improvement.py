@@ -49,9 +49,7 @@ def expected(
     return _of_many(mean, deviation, known, corner, rng)
 
 
-def chance_of_front(
-    mean: np.ndarray, deviation: np.ndarray, known: np.ndarray, rng: np.random.Generator
-) -> np.ndarray:
+def chance_of_front(mean: np.ndarray, deviation: np.ndarray, known: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """How likely each point is on the front of all points and of what was found: [N], from independent draws."""
     count = np.zeros(len(mean))
     for _ in range(DRAWS):

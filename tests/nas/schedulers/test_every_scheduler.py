@@ -1,4 +1,4 @@
-"""What holds for every scheduler, and for two that are written here only: brackets and dynamic hurdles fit as well."""
+"""What holds for every scheduler."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -123,4 +123,6 @@ def test_the_forecast_starts_every_trial_once_and_grows_with_the_steps(new, tria
 
 
 def test_every_scheduler_is_tried():
-    assert set(schedulers()) == {"full", "halving"}, "add the new one to `new` in conftest.py"
+    assert set(schedulers()) == {"full", "halving", "hurdles", "hyperband", "pasha"}, (
+        "add the new one to `new` in conftest.py"
+    )

@@ -158,7 +158,7 @@ def test_says_what_is_wrong_with_a_description(name, options, message):
 
 
 def test_finds_every_scheduler_by_itself():
-    assert schedulers() == ["full", "halving"]
+    assert {"full", "halving"} <= set(schedulers())
 
 
 @given(events)

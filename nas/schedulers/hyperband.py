@@ -1,0 +1,90 @@
+"""Hyperband: brackets of successive halving that start at different levels, so that a poor lowest level does less harm.
+
+Li et al. 2018, "Hyperband: A Novel Bandit-Based Approach to Hyperparameter Optimization",
+https://jmlr.org/papers/v18/16-558.html, algorithm 1, with asynchronous brackets. Bracket s of S starts at its own level,
+with ceil(S / (s + 1)) * factor^s trials, so that all brackets cost about the same. A trial belongs to a bracket by its
+number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import Field
+
+from nas.options import MOST
+from nas.schedulers.contract import Level, Promotion
+from nas.schedulers.halving import Halving
+from nas.schedulers.rank import QUALITY, CostLimits, Rank
+from nas.schedulers.registry import scheduler
+
+
+@scheduler("hyperband")
+class Hyperband:
+    """The options are those of `halving`. brackets: how many there are; the first starts at the lowest level, the last
+    one trains all of its trials to a higher level at once. None is one for each level."""
+
+    def __init__(
+        self,
+        *,
+        rungs: Annotated[tuple[Annotated[int, Field(ge=1, le=MOST)], ...], Field(min_length=1)],
+        factor: Annotated[float, Field(gt=1)] = 3,
+        brackets: Annotated[int, Field(ge=1)] | None = None,
+        rank: Rank = QUALITY,
+        cost_limits: CostLimits | None = None,
+        objectives: Mapping[str, str] | None = None,
+    ) -> None:
+        count = len(rungs) if brackets is None else brackets
+        if count > len(rungs):
+            raise ValueError(f"brackets must be at most the number of rungs, {len(rungs)}, but got {count}.")
+        given = {"factor": factor, "rank": rank, "cost_limits": cost_limits, "objectives": objectives}
+        self.brackets = [Halving(rungs=rungs[first:], **given) for first in range(count)]  # type: ignore[arg-type]
+        self.settled = self.brackets[0].settled
+        self._cycle = _cycle([_trials(len(rungs), len(rungs) - 1 - first, factor) for first in range(count)])
+
+    def start(self, number: int) -> int:
+        return self._of(number).start(number)
+
+    def tell(self, number: int, rung: int, values: tuple[float, ...] | None, steps: int) -> None:
+        self._of(number).tell(number, rung, values, steps)
+
+    def started(self, number: int, rung: int, steps: int) -> None:
+        self._of(number).started(number, rung, steps)
+
+    def promotion(self) -> Promotion | None:
+        return next(filter(None, (bracket.promotion() for bracket in self.brackets)), None)
+
+    def is_last(self, number: int, rung: int, steps: int) -> bool:
+        return self._of(number).is_last(number, rung, steps)
+
+    def horizon(self, number: int) -> int:
+        return self._of(number).horizon(number)
+
+    def forecast(self, trials: int) -> tuple[Level, ...]:
+        """The levels of all brackets, each with its share of the trials."""
+        whole, left = divmod(trials, len(self._cycle))
+        shares = [
+            whole * self._cycle.count(index) + self._cycle[:left].count(index) for index in range(len(self.brackets))
+        ]
+        levels = [level for bracket, share in zip(self.brackets, shares) if share for level in bracket.forecast(share)]
+        return tuple(sorted(levels, key=lambda level: (level.steps, level.start)))
+
+    def _of(self, number: int) -> Halving:
+        return self.brackets[self._cycle[number % len(self._cycle)]]
+
+
+def _trials(levels: int, steps_down: int, factor: float) -> int:
+    """The trials of the bracket that starts `steps_down` levels below the highest one."""
+    return math.ceil(levels / (steps_down + 1) * factor**steps_down)
+
+
+def _cycle(sizes: list[int]) -> list[int]:
+    """The bracket of each trial in turn: each has its share of every part of the cycle."""
+    total = sum(sizes)
+    found: list[int] = []
+    for place in range(1, total + 1):
+        behind = [size * place / total - found.count(index) for index, size in enumerate(sizes)]
+        found.append(max(range(len(sizes)), key=lambda index: behind[index]))
+    return found

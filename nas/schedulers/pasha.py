@@ -1,0 +1,69 @@
+"""PASHA: successive halving that trains longer only while longer training changes who is best.
+
+Bohdal et al. 2023, "PASHA: Efficient HPO and NAS with Progressive Resource Allocation", https://arxiv.org/abs/2207.06940.
+At first trials continue to the second level at most. If the two highest levels that are in use rank their common trials
+differently, the next level is opened. Two values within `tolerance` of each other count as equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import Field
+
+from nas.options import MOST
+from nas.schedulers.contract import Promotion
+from nas.schedulers.halving import Halving
+from nas.schedulers.rank import QUALITY, CostLimits, Rank
+from nas.schedulers.registry import scheduler
+
+Results = dict[int, float]
+
+
+@scheduler("pasha")
+class Pasha(Halving):
+    """The options are those of `halving`. tolerance: differences of the first ranked value that do not count."""
+
+    def __init__(
+        self,
+        *,
+        rungs: Annotated[tuple[Annotated[int, Field(ge=1, le=MOST)], ...], Field(min_length=1)],
+        factor: Annotated[float, Field(gt=1)] = 3,
+        tolerance: Annotated[float, Field(ge=0)] = 0.0,
+        rank: Rank = QUALITY,
+        cost_limits: CostLimits | None = None,
+        objectives: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(rungs=rungs, factor=factor, rank=rank, cost_limits=cost_limits, objectives=objectives)
+        self.tolerance = tolerance
+        self.highest = min(1, len(rungs) - 1)  # the level that trials continue to at most
+        self._values: list[Results] = [{} for _ in rungs]
+
+    def tell(self, number: int, rung: int, values: tuple[float, ...] | None, steps: int) -> None:
+        super().tell(number, rung, values, steps)
+        level = self._level(steps)
+        ranked = None if values is None else self.ranking.values(values)
+        if ranked is None:
+            self._values[level].pop(number, None)
+        else:
+            self._values[level][number] = ranked[0]
+        while self.highest + 1 < len(self.levels) and self._differ(self.highest):
+            self.highest += 1
+
+    def promotion(self) -> Promotion | None:
+        for level in range(self.highest - 1, -1, -1):
+            found = self._promoted_from(level)
+            if found is not None:
+                return found
+        return None
+
+    def _differ(self, level: int) -> bool:
+        """Whether this level ranks its trials otherwise than the level below."""
+        above, below = self._values[level], self._values[level - 1]
+        both = sorted((each for each in above if each in below), key=above.__getitem__)
+        return any(
+            above[worse] - above[better] > self.tolerance and below[better] - below[worse] > self.tolerance
+            for place, better in enumerate(both)
+            for worse in both[place + 1 :]
+        )
