@@ -54,7 +54,8 @@ def tables() -> dict[str, Table]:
 def one_run(job: dict[str, Any]) -> dict[str, Any]:
     """The scores of one seed of one arm on one table, at the budgets of the table."""
     table = tables()[job["table"]]
-    budgets = [each for each in table.budgets if each <= arms.SLOW.get(job["arm"], table.budgets[-1])]
+    most = min(job.get("most") or table.budgets[-1], arms.SLOW.get(job["arm"], table.budgets[-1]))
+    budgets = [each for each in table.budgets if each <= most]
     values, seconds, scores, complete = [], 0.0, {}, None
     for row, cpu in islice(arms.run(job["arm"], table, job["seed"], job["options"]), budgets[-1]):
         values.append(row)
@@ -100,7 +101,14 @@ def jobs(arguments: argparse.Namespace) -> list[dict[str, Any]]:
         chosen.remove("smac")
     options, code = json.loads(arguments.options), arguments.code or source_hash()
     return [
-        {"table": table, "arm": arm, "seed": seed, "options": options.get(arm, {}), "code": code}
+        {
+            "table": table,
+            "arm": arm,
+            "seed": seed,
+            "options": options.get(arm, {}),
+            "code": code,
+            "most": arguments.most,
+        }
         for seed in range(arguments.first, arguments.first + arguments.seeds)
         for table in names
         for arm in chosen
@@ -118,7 +126,7 @@ def missing_runs(wanted: list[dict[str, Any]], file: Path) -> tuple[list[dict[st
 
 
 def _key(row: dict[str, Any]) -> str:
-    return json.dumps([row[name] for name in ("table", "arm", "seed", "options", "code")], sort_keys=True)
+    return json.dumps([row.get(name) for name in ("table", "arm", "seed", "options", "code", "most")], sort_keys=True)
 
 
 def rows(runs: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -158,6 +166,7 @@ def main() -> None:
     parser.add_argument("--options", default="{}", help="options of arms as JSON: {arm: {option: value}}")
     parser.add_argument("--code", default=None, help="a name for the state of the code, in place of its hash")
     parser.add_argument("--file", type=Path, default=ROOT / "build" / "quality.jsonl")
+    parser.add_argument("--most", type=int, default=None, help="evaluations at most; budgets above are left out")
     parser.add_argument("--minutes", type=float, default=None, help="start no run after this time")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()

@@ -1,16 +1,17 @@
 """Progressive dynamic hurdles: a trial trains further as long as it is better than the mean of those before it.
 
-So et al. 2019, "The Evolved Transformer", https://arxiv.org/abs/1901.11117, section 3.3. The first `wait` trials train to
-the first level. The mean of their first objective is the first hurdle. Each later trial that is better than the hurdle
-of its level trains to the next level at once. When `wait` more trials have ended at the first level and some have
-reached the new highest one, the mean of these is the next hurdle. So the length of training grows with the search, and
-an early trial is never trained further. Fitness is the value at the highest level that a trial reached.
+So et al. 2019, "The Evolved Transformer", https://arxiv.org/abs/1901.11117, section 3.3. The first `wait` trials train
+to the first level. The mean of their first objective is the first hurdle. Each later trial that is better than the
+hurdle of its level trains to the next level at once. When `wait` more trials have ended at the first level and some
+have reached the new highest one, the mean of these is the next hurdle. So the length of training grows with the search,
+and an early trial is never trained further. Fitness is the value at the highest level that a trial reached.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
+from bisect import bisect_left
 from itertools import pairwise
 from statistics import fmean
 from typing import Annotated
@@ -98,6 +99,4 @@ class Hurdles:
         self._ready = [each for each in self._ready if each not in self._further]
 
     def _level(self, steps: int) -> int:
-        return min(
-            next((at for at, level in enumerate(self.levels) if steps <= level), len(self.levels)), len(self.levels) - 1
-        )
+        return min(bisect_left(self.levels, steps), len(self.levels) - 1)

@@ -1,9 +1,9 @@
 """Hyperband: brackets of successive halving that start at different levels, so that a poor lowest level does less harm.
 
 Li et al. 2018, "Hyperband: A Novel Bandit-Based Approach to Hyperparameter Optimization",
-https://jmlr.org/papers/v18/16-558.html, algorithm 1, with asynchronous brackets. Bracket s of S starts at its own level,
-with ceil(S / (s + 1)) * factor^s trials, so that all brackets cost about the same. A trial belongs to a bracket by its
-number.
+https://jmlr.org/papers/v18/16-558.html, algorithm 1, with asynchronous brackets. Bracket s of S starts at its own
+level, with ceil(S / (s + 1)) * factor^s trials, so that all brackets cost about the same. A trial belongs to a bracket
+by its number.
 """
 
 from __future__ import annotations
@@ -65,9 +65,8 @@ class Hyperband:
     def forecast(self, trials: int) -> tuple[Level, ...]:
         """The levels of all brackets, each with its share of the trials."""
         whole, left = divmod(trials, len(self._cycle))
-        shares = [
-            whole * self._cycle.count(index) + self._cycle[:left].count(index) for index in range(len(self.brackets))
-        ]
+        places = self._cycle * whole + self._cycle[:left]
+        shares = [places.count(index) for index in range(len(self.brackets))]
         levels = [level for bracket, share in zip(self.brackets, shares) if share for level in bracket.forecast(share)]
         return tuple(sorted(levels, key=lambda level: (level.steps, level.start)))
 
