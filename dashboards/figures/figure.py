@@ -44,7 +44,7 @@ class Series:
     dashed: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Figure:
     """A figure. note: a sentence below it. brush: the address that a selection of trials leads to. empty: what to do
     if there is nothing to show.
@@ -90,7 +90,7 @@ class Figure:
         }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Heat:
     """Numbers in a grid, shown as colours and written in the cells. z[row][column]; None is an empty cell."""
 

@@ -90,27 +90,29 @@ def _figures(ask: Ask, status: Status, names: list[str]) -> dict[str, Any]:
     shade = parameters.choice("shade", ["none", *names], "none")
     axis = parameters.choice("axis", AXES, "trials")
     finals = status.verdict
-    found: dict[str, Any] = {
-        "front": front_figure(
-            table,
-            x,
-            y,
-            address=study.address,
-            shade="" if shade == "none" else shade,
-            log=[name for name in {x, y} if parameters.flag(f"log_{'x' if name == x else 'y'}", _is_wide(table, name))],
-            bounds=(parameters.bounds("zoom_x"), parameters.bounds("zoom_y")),
-            dominated=parameters.flag("dominated", True),
-            finalists=[each.trial for each in finals.entrants if each.role != "baseline"] if finals else (),
-            winner=finals.winner.trial if finals else None,
+    wanted = {
+        "shade": "" if shade == "none" else shade,
+        "log": tuple(
+            name for side, name in (("log_x", x), ("log_y", y)) if parameters.flag(side, _is_wide(table, name))
         ),
-        "history": history_figure(table, y, axis),
+        "bounds": (parameters.bounds("zoom_x"), parameters.bounds("zoom_y")),
+        "dominated": parameters.flag("dominated", True),
+        "finalists": tuple(each.trial for each in finals.entrants if each.role != "baseline") if finals else (),
+        "winner": finals.winner.trial if finals else None,
+    }
+    found: dict[str, Any] = {
+        "front": study.remember(
+            ("front", x, y, *wanted.values()),
+            lambda: front_figure(table, x, y, address=study.address, **wanted),  # type: ignore[arg-type]
+        ),
+        "history": study.remember(("history", y, axis), lambda: history_figure(table, y, axis)),
     }
     if len(names) > 1:
         found["hypervolume"] = study.remember(("hypervolume", axis), lambda: hypervolume_figure(table, names, axis))
     rungs = study.remember(("rungs", y), lambda: study.reader.rungs(study.study.id, y, MOST_RUNGS))
     if len({steps for _, _, steps, _, _ in rungs}) > 1:
-        found["rungs"] = rungs_figure(rungs, y, study.address)
-    found["importance"] = importance_figure(holes_of(study, y).important, y)
+        found["rungs"] = study.remember(("rung figure", y), lambda: rungs_figure(rungs, y, study.address))
+    found["importance"] = study.remember(("importance", y), lambda: importance_figure(holes_of(study, y).important, y))
     found["parallel"] = study.remember(("parallel", y), lambda: parallel_of(study, y))
     found["curves"] = study.remember(("curves", y), lambda: _curves(study, y))
     if finals and finals.verdicts:

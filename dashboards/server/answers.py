@@ -8,11 +8,12 @@ import gzip
 import io
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import jinja2
 from markupsafe import Markup
@@ -34,6 +35,23 @@ PAGES = (
 )  # of a study, in the navigation
 
 
+_pictures: WeakKeyDictionary[Figure | Heat, Markup] = WeakKeyDictionary()
+_traces: WeakKeyDictionary[Figure | Heat, Markup] = WeakKeyDictionary()
+
+
+def _once(known: Any, draw: Callable[[Figure | Heat], str], figure: Figure | Heat) -> Markup:
+    """The markup of a figure, made once: a figure of many trials stays while the reader turns the pages of a table."""
+    if figure not in known:
+        known[figure] = Markup(draw(figure))
+    return known[figure]
+
+
+def _traces_of(figure: Figure | Heat) -> str:
+    """JSON for a script element of type application/json: nothing in it can end the element."""
+    text = as_json(plotly(figure))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
 @cache
 def environment() -> jinja2.Environment:
     """The templates. Every value is escaped unless it is `Markup`."""
@@ -44,8 +62,8 @@ def environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"short": short, "duration": duration, "size": size, "cell": cell, "data": data_block}
-    made.globals |= {"svg": lambda figure: Markup(svg(figure)), "plotly": plotly}
+    made.filters |= {"short": short, "duration": duration, "size": size, "cell": cell}
+    made.globals |= {"svg": partial(_once, _pictures, svg), "plotly": partial(_once, _traces, _traces_of)}
     return made
 
 
@@ -123,11 +141,6 @@ def _harmless(value: Any) -> Any:
 def as_json(value: Any) -> str:
     """JSON. Numbers that are not finite are null."""
     return json.dumps(_plain(value), default=_other, ensure_ascii=True, allow_nan=False)
-
-
-def data_block(value: Any) -> Markup:
-    """JSON for a script element of type application/json: nothing in it can end the element."""
-    return Markup(as_json(value).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
 def _plain(value: Any) -> Any:

@@ -1,0 +1,180 @@
+"""The dashboard on a large study, next to optuna-dashboard on the same trials.
+
+python -m benchmarks.dashboard [--trials 100000] [--storage FILE] [--browsers 50] [--json]
+
+For each server: seconds until it answers, until the page of the study is complete first and again, the bytes
+of that page, the resident memory, and seconds for another page of the table. For ours also the CPU time that open pages
+cost while nothing happens. optuna-dashboard is measured if it is installed; it gets the same trials, objectives and
+parameters in a database of Optuna.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import http.client
+import json
+import os
+import socket
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import psutil
+
+from benchmarks.support.report import report
+
+STUDY = "large"
+PATIENCE = 600.0  # seconds for one answer
+QUIET = 10.0  # seconds for which the cost of open pages is measured
+
+
+@contextlib.contextmanager
+def serving(arguments: list[str], port: int) -> Iterator[tuple[psutil.Process, float]]:
+    """(the process, seconds until it answered) of a server."""
+    began = time.perf_counter()
+    process = subprocess.Popen(
+        [sys.executable, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ
+    )
+    try:
+        while True:
+            with contextlib.suppress(OSError):
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                break
+            if process.poll() is not None:
+                raise RuntimeError(f"{' '.join(arguments)} ended with {process.returncode}.")
+            time.sleep(0.05)
+        yield psutil.Process(process.pid), time.perf_counter() - began
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def get(port: int, path: str) -> tuple[float, int]:
+    """(seconds, bytes on the wire) of an answer. Raises RuntimeError if it is an error."""
+    began = time.perf_counter()
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    connection.request("GET", path, headers={"Accept-Encoding": "gzip"})
+    answer = connection.getresponse()
+    content = answer.read()
+    connection.close()
+    if answer.status >= 400:
+        raise RuntimeError(f"{path} answered {answer.status}.")
+    return time.perf_counter() - began, len(content)
+
+
+def ours(storage: str, port: int, browsers: int) -> dict:
+    """The figures of our server."""
+    place = f"/studies/{Path(storage.removeprefix('sqlite:///')).stem}/{STUDY}"
+    arguments = ["-m", "nas", "dashboard", "--storage", storage, "--port", str(port)]
+    with serving(arguments, port) as (process, ready):
+        first, size = get(port, place)
+        again, _ = get(port, place)
+        other = sorted(get(port, f"{place}?page={page}&sort=-flops")[0] for page in range(2, 7))[2]
+        zoom, _ = get(port, f"{place}?zoom_x=1e10,2e10&zoom_y=2.7,3")
+        memory = process.memory_info().rss / 2**20
+        share = watched(process, port, f"{place}/events", browsers)
+    row = {"server": "nas dashboard", "ready s": ready, "first page s": first, "again s": again, "MB": size / 1e6}
+    return row | {"other page s": other, "zoom s": zoom, "MiB": round(memory), "idle CPU %": 100 * share}
+
+
+def watched(process: psutil.Process, port: int, path: str, browsers: int) -> float:
+    """The share of a core that the server needs while `browsers` pages are open and nothing changes."""
+    open_ = []
+    for _ in range(browsers):
+        made = socket.create_connection(("127.0.0.1", port))
+        made.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+        open_.append(made)
+    time.sleep(2)
+    before = process.cpu_times()
+    time.sleep(QUIET)
+    after = process.cpu_times()
+    for made in open_:
+        made.close()
+    return (after.user + after.system - before.user - before.system) / QUIET
+
+
+def optunas(storage: str, port: int) -> dict:
+    """The figures of optuna-dashboard."""
+    code = f"from optuna_dashboard import run_server; run_server({storage!r}, host='127.0.0.1', port={port})"
+    with serving(["-c", code], port) as (process, ready):
+        first, size = get(port, "/api/studies/1?after=0")
+        again, _ = get(port, "/api/studies/1?after=0")
+        memory = process.memory_info().rss / 2**20
+    row = {"server": "optuna-dashboard", "ready s": ready, "first page s": first, "again s": again, "MB": size / 1e6}
+    return row | {"other page s": "in the browser", "zoom s": "in the browser", "MiB": round(memory), "idle CPU %": ""}
+
+
+def copy_to_optuna(ours_: str, theirs: str) -> None:
+    """Write the trials of our study into a database of Optuna, straight into its tables."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    optuna.create_study(storage=theirs, study_name=STUDY, directions=["minimize", "minimize"])
+    source, target = (sqlite3.connect(each.removeprefix("sqlite:///")) for each in (ours_, theirs))
+    with source, target:
+        rows = source.execute(
+            "SELECT t.id, t.number, t.choices, b.value, f.value FROM trial t JOIN unit u ON u.trial_id = t.id AND "
+            "u.rung = t.rung JOIN objective_value b ON b.unit_id = u.id AND b.name = 'bits_per_byte' "
+            "JOIN objective_value f ON f.unit_id = u.id AND f.name = 'flops'"
+        )
+        for id_, number, choices, bits, flops in rows:
+            now = "2026-01-01 00:00:00.000000"
+            target.execute(
+                "INSERT INTO trials (trial_id, number, study_id, state, datetime_start, datetime_complete) "
+                "VALUES (?, ?, 1, 'COMPLETE', ?, ?)",
+                (id_, number, now, now),
+            )
+            target.executemany(
+                "INSERT INTO trial_values (trial_id, objective, value, value_type) VALUES (?, ?, ?, 'FINITE')",
+                [(id_, 0, bits), (id_, 1, flops)],
+            )
+            target.executemany(
+                "INSERT INTO trial_params (trial_id, param_name, param_value, distribution_json) VALUES (?, ?, ?, ?)",
+                [(id_, name, 0.0, _distribution(value)) for name, value in json.loads(choices).items()],
+            )
+
+
+def _distribution(value: object) -> str:
+    return json.dumps({"name": "CategoricalDistribution", "attributes": {"choices": [value]}})
+
+
+def free_port() -> int:
+    """A port that is free now."""
+    with socket.socket() as made:
+        made.bind(("127.0.0.1", 0))
+        return made.getsockname()[1]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--trials", type=int, default=100_000)
+    parser.add_argument("--storage", help="a SQLite file with such a study, from benchmarks.scale; default: make one")
+    parser.add_argument("--browsers", type=int, default=50, help="pages that are open at once")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    notes = []
+    with tempfile.TemporaryDirectory() as folder:
+        storage = f"sqlite:///{Path(arguments.storage or Path(folder) / 'study.db').absolute()}"
+        if not arguments.storage:
+            from benchmarks.support.studies import fill
+
+            fill(storage, STUDY, arguments.trials, metrics=1)
+        rows = [ours(storage, free_port(), arguments.browsers)]
+        if find_spec("optuna_dashboard"):
+            theirs = f"sqlite:///{Path(folder) / 'optuna.db'}"
+            copy_to_optuna(storage, theirs)
+            rows.append(optunas(theirs, free_port()))
+        else:
+            notes.append("optuna-dashboard is not installed.")
+    title = f"dashboard, {arguments.trials:,} trials, {arguments.browsers} open pages"
+    report(title, rows, as_json=arguments.json, notes=notes)
+
+
+if __name__ == "__main__":
+    main()
