@@ -57,6 +57,11 @@ async function draw(element) {
   const Plotly = await loadPlotly();
   const styles = getComputedStyle(body), width = element.clientWidth;
   const layout = laidOut(spec.layout, styles, width);
+  if (width < 500 && layout.yaxis.ticktext) {
+    const short = text => text.length > 16 ? `…${text.slice(-15)}` : text;
+    layout.yaxis = { ...layout.yaxis, ticktext: layout.yaxis.ticktext.map(short) };
+    layout.xaxis = { ...layout.xaxis, nticks: 4 };
+  }
   const zoom = zoomOf(name);
   if (zoom.length === 4 && zoom.every(Number.isFinite)) {
     layout.xaxis.range = zoom.slice(0, 2);
