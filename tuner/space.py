@@ -36,8 +36,15 @@ class TuningSpace:
             raise ValueError("no configuration is left: the constraints reject all of them.")
         self.parameters = {name: tuple(values) for name, values in parameters.items()}
         self.places = np.asarray(places, dtype=np.int64)
-        self._numbers = {tuple(row): number for number, row in enumerate(self.places.tolist())}
-        if len(self._numbers) != len(self.places):
+        # The place of each value as one number, because a table of tuples takes a second for 100,000 configurations.
+        sizes = [len(values) for values in self.parameters.values()]
+        if math.prod(sizes) >= 2**62:
+            raise ValueError("the space is too large: the values give 2^62 combinations or more.")
+        self._factors = np.array([math.prod(sizes[column + 1 :]) for column in range(len(sizes))], dtype=np.int64)
+        codes = self.places @ self._factors
+        self._order = np.argsort(codes, kind="stable")
+        self._codes = codes[self._order]
+        if (self._codes[1:] == self._codes[:-1]).any():
             raise ValueError("the space holds a configuration twice.")
 
     @classmethod
@@ -47,12 +54,19 @@ class TuningSpace:
         for name, values in parameters.items():
             if not values or len(set(values)) != len(values):
                 raise ValueError(f"parameter {name!r} needs values, each once, but got {list(values)}.")
-        kept = [
-            combination
-            for combination in itertools.product(*(range(len(values)) for values in parameters.values()))
-            if all(allows(_configuration(parameters, combination)) for allows in constraints)
-        ]
-        return cls(parameters, np.array(kept, dtype=np.int64).reshape(len(kept), len(parameters)))
+        sizes = [len(values) for values in parameters.values()]
+        if not constraints:
+            kept = np.arange(math.prod(sizes))
+        else:
+            names, combinations = list(parameters), itertools.product(*parameters.values())
+            allowed = (
+                number
+                for number, combination in enumerate(combinations)
+                if all(allows(dict(zip(names, combination))) for allows in constraints)
+            )
+            kept = np.fromiter(allowed, dtype=np.int64)
+        places = np.stack(np.unravel_index(kept, sizes), axis=1) if sizes else np.zeros((len(kept), 0), dtype=np.int64)
+        return cls(parameters, places)
 
     def __len__(self) -> int:
         return len(self.places)
@@ -73,10 +87,16 @@ class TuningSpace:
             if configuration[name] not in values:
                 raise ValueError(f"{name} must be one of {list(values)}, but got {configuration[name]!r}.")
             places.append(values.index(configuration[name]))
-        number = self._numbers.get(tuple(places))
+        number = self._at(places)
         if number is None:
             raise ValueError(f"the constraints of the space reject {dict(configuration)}.")
         return number
+
+    def _at(self, places: Sequence[int]) -> int | None:
+        """The number of the configuration with these places; None if there is none."""
+        code = int(np.dot(np.array(places, dtype=np.int64), self._factors))
+        found = int(np.searchsorted(self._codes, code))
+        return int(self._order[found]) if found < len(self._codes) and self._codes[found] == code else None
 
     @cached_property
     def varied(self) -> list[int]:
@@ -108,10 +128,19 @@ class TuningSpace:
         for column in self.varied:
             for other in range(len(list(self.parameters.values())[column])):
                 if other != place[column]:
-                    near = self._numbers.get((*place[:column], other, *place[column + 1 :]))
+                    near = self._at((*place[:column], other, *place[column + 1 :]))
                     if near is not None:
                         found.append(near)
         return found
+
+
+def first_allowed(parameters: Mapping[str, Sequence[Value]], allows: Constraint) -> dict[str, Value]:
+    """The first combination of values that is allowed. Raises ValueError if none is."""
+    for combination in itertools.product(*(range(len(values)) for values in parameters.values())):
+        found = _configuration(parameters, combination)
+        if allows(found):
+            return found
+    raise ValueError("no configuration is left: the constraints reject all of them.")
 
 
 def _unit(values: np.ndarray) -> np.ndarray:

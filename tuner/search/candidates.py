@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -28,6 +28,11 @@ class Group:
     compiled: bool = False
     builds: bool = False
     gives_up_after: float = float("inf")
+
+    def numbers_of(self, known: Container[Choice]) -> list[tuple[int, Choice]]:
+        """(number, choice) of the choices that are known, in order."""
+        find = getattr(self.choices, "numbers_of", None)  # of choices that are not listed
+        return find(known) if find else [pair for pair in enumerate(self.choices) if pair[1] in known]
 
 
 class Candidates:

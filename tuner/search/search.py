@@ -168,9 +168,8 @@ class Search:
         first = roofline.promising(bounds) if hints is None else ()
         name = self.strategy or ("exhaustive" if quota == len(space) else None)
         strategy = strategies.make_or_fall_back(name, space, self.seed, first, hints)
-        for number, choice in enumerate(choices):
-            if choice in self.known:
-                strategy.tell(number, self.known[choice].milliseconds)
+        for number, choice in group.numbers_of(self.known):
+            strategy.tell(number, self.known[choice].milliseconds)
         sure = range(len(choices)) if quota == len(space) else first  # these will be measured
         while len(strategy.results) < quota and (asked := strategy.ask()) is not None:
             if group.compiled:
@@ -187,6 +186,6 @@ class Search:
         count = len(group.choices)
         quota = count if count <= self.effort.whole else self.effort.evaluations
         times = valid(self.known)
-        own = min((times[choice] for choice in group.choices if choice in times), default=math.inf)
+        own = min((times[choice] for _, choice in group.numbers_of(times)), default=math.inf)
         is_slow = math.isfinite(own) and own > CLEARLY**2 * min(times.values())
         return min(SLOW, quota) if is_slow else quota

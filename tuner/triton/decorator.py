@@ -20,7 +20,7 @@ from typing import Any
 
 from tuner.measure.measure import Clock
 from tuner.search.backends import STORAGE, Guarded, Nowhere, backend
-from tuner.triton import case as cases
+from tuner.triton import configurations as cases
 from tuner.triton.options import Options, timer_of
 from tuner.triton.tuned_kernel import EVALUATIONS, TunedKernel
 

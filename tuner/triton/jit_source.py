@@ -111,7 +111,7 @@ class _Parts:
             if chosen:
                 self.more.append(f"jit {sorted(chosen.items())}")
             for name, value in sorted((getattr(kernel, "values", None) or {}).items()):
-                self.more.append(f"heuristic {name} {_code(getattr(value, '__code__', None))} {_closure(value)}")
+                self.more.append(f"heuristic {name} {code_and_closure(value)}")
             kernel = getattr(kernel, "fn", None)
 
 
@@ -126,6 +126,11 @@ def _tree(function: Callable[..., Any]) -> ast.FunctionDef | None:
     if ast.get_docstring(tree) is not None:
         tree.body = tree.body[1:] or [ast.Pass()]
     return tree
+
+
+def code_and_closure(function: Any) -> str:
+    """What a plain Python function computes: its byte code, and the plain values around it."""
+    return f"{_code(getattr(function, '__code__', None))} {_closure(function)}"
 
 
 def _code(code: Any) -> str:

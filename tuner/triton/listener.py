@@ -20,7 +20,7 @@ from tuner.device import fingerprint
 from tuner.outcome import Kind, Outcome
 from tuner.search.backends import Backend, Row, backend
 from tuner.search.cache import row
-from tuner.triton.case import choice_of, interpreted, values
+from tuner.triton.configurations import choice_of, interpreted, values
 from tuner.triton.jit_source import function_of, source
 
 NO_TIME = "triton.autotune has no time for it: it lacks resources, breaks an assertion, or ptxas rejected it"

@@ -10,7 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -24,7 +24,7 @@ from tuner.search.effort import Effort
 from tuner.search.effort import effort as effort_called
 from tuner.search.search import Search
 from tuner.space import TuningSpace
-from tuner.triton import case as cases
+from tuner.triton import configurations as cases
 from tuner.triton.alone import alone
 from tuner.triton.buffers import Buffers, CannotCheck
 from tuner.triton.call import check_call, with_blame
@@ -34,6 +34,7 @@ from tuner.triton.enabled import reason_not_to_tune
 from tuner.triton.holders import UnknownMemory, tensors
 from tuner.triton.jit_source import function_of, source
 from tuner.triton.kernel_bench import CHECKED, Clocked, KernelBench
+from tuner.triton.large_space import Combinations, is_large
 from tuner.triton.options import Options
 from tuner.triton.output_check import OutputCheck
 
@@ -70,8 +71,6 @@ class TunedKernel:
         for what in ("key", "reset_to_zero", "restore_value"):
             self._check(what, getattr(options, what), self.arg_names)
         self._check("space", options.space or (), [*self.arg_names, *cases.OPTIONS])
-        some = options.configs if options.space is None else cases.product(options.space)
-        self.configs = [cases.config(each) for each in some or [{}]]
         self.cache: dict[tuple, Any] = {}
         self.decisions: dict[tuple, Decision] = {}
         self.best_config: Any = None
@@ -81,6 +80,13 @@ class TunedKernel:
         self._warned: set[type] = set()
         self._lock = threading.RLock()
         self._number = numbered(self)
+
+    @cached_property
+    def configs(self) -> list[Any]:
+        """All configurations, before constraints and pruning."""
+        options = self.options
+        some = options.configs if options.space is None else cases.product(options.space)
+        return [cases.config(each) for each in some or [{}]]
 
     def _check(self, what: str, names: Iterable[str], known: Sequence[str]) -> None:
         for name in names:
@@ -230,7 +236,13 @@ class TunedKernel:
             flags.append(("interpreted", "True"))
         dtype = str(some[0].dtype).removeprefix("torch.") if some else ""
         problem = Problem(self.name, torch.device(where).type, dtype, sizes, tuple(flags))
-        choices = {cases.choice_of(cases.values(each)): each for each in self._configs(launch)}
+        options = self.options
+        if options.space is not None and is_large(options.space):
+            choices: Mapping[Choice, Any] = Combinations(
+                options.space, options.constraints, options.default, launch.arguments
+            )
+        else:
+            choices = {cases.choice_of(cases.values(each)): each for each in self._configs(launch)}
         return Case(problem, fingerprint(where), where, source(self.fn), choices, self.options.backend)
 
     def _configs(self, launch: Launch) -> list[Any]:
@@ -240,8 +252,8 @@ class TunedKernel:
             positional = dict(zip(self.arg_names, launch.args))
             named = {"grid": launch.grid, "warmup": False, **launch.kwargs}
             return cases.pruned(self.configs, options.prune, positional, named)
-        keeps = [lambda values, each=each: each({**launch.arguments, **values}) for each in options.constraints]
-        allowed = TuningSpace.product(options.space, keeps)
+        keeps = partial(_allowed, options.constraints, launch.arguments)
+        allowed = TuningSpace.product(options.space, [keeps] if options.constraints else [])
         first = allowed.number({**allowed.configuration(0), **options.default})
         order = [first, *(number for number in range(len(allowed)) if number != first)]
         return [cases.config(allowed.configuration(number)) for number in order]
@@ -334,3 +346,10 @@ class TunedKernel:
         if options.pre_hook is not None:
             options.pre_hook({**launch.arguments, **config.all_kwargs()}, reset_only=True)
         return Served(config, f"just tuned: {decision.why}", decision.milliseconds)
+
+
+def _allowed(
+    constraints: Sequence[Callable[..., bool]], arguments: Mapping[str, Any], values: Mapping[str, Any]
+) -> bool:
+    merged = {**arguments, **values}
+    return all(each(merged) for each in constraints)

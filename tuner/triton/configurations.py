@@ -1,0 +1,93 @@
+"""Configurations of a kernel: triton.Config, choices, spaces, pruning."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from kernels.dispatch.registry import Choice
+from tuner.space import TuningSpace
+
+OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")  # of a triton.Config, not of the kernel
+IMPLEMENTATION = "triton"  # a user's kernel has only this one
+
+
+def choice_of(values: Mapping[str, Any]) -> Choice:
+    """A configuration as a choice. A value that JSON cannot hold, such as a dtype, becomes text."""
+    plain = (bool, int, float, str)
+    some = {name: value if isinstance(value, plain) else str(value) for name, value in values.items()}
+    return Choice.of(IMPLEMENTATION, some)
+
+
+def space_of(configurations: Sequence[Mapping[str, Any]]) -> TuningSpace:
+    """The given configurations as a space, in their order; a missing parameter has the value "none"."""
+    names = list(dict.fromkeys(name for each in configurations for name in each))
+    rows = [[dict(choice_of(each).configuration).get(name, "none") for name in names] for each in configurations]
+    known = {name: list(dict.fromkeys(row[column] for row in rows)) for column, name in enumerate(names)}
+    places = [[known[name].index(row[column]) for column, name in enumerate(names)] for row in rows]
+    if len({tuple(row) for row in places}) < len(places):  # equal except for what cannot be compared, such as a hook
+        known["number"] = list(range(len(places)))
+        places = [[*row, number] for number, row in enumerate(places)]
+    return TuningSpace(known, np.array(places))
+
+
+def config(values: Any) -> Any:
+    """A triton.Config from a mapping; a triton.Config is returned unchanged."""
+    import triton
+
+    if isinstance(values, triton.Config):
+        return values
+    own = {name: value for name, value in values.items() if name not in OPTIONS}
+    return triton.Config(own, **{name: value for name, value in values.items() if name in OPTIONS})
+
+
+def values(config: Any) -> dict[str, Any]:
+    """The settings of a triton.Config; one with a hook differs from one without."""
+    found = dict(config.all_kwargs())
+    if config.pre_hook is not None:
+        found["pre_hook"] = getattr(config.pre_hook, "__qualname__", str(config.pre_hook))
+    return found
+
+
+def product(space: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Every combination of values."""
+    return [dict(zip(space, each, strict=True)) for each in itertools.product(*space.values())]
+
+
+def pruned(
+    configs: Sequence[Any], by: Mapping[str, Any], positional: Mapping[str, Any], named: Mapping[str, Any]
+) -> list[Any]:
+    """Prune as Triton does: by `early_config_prune`, then keep the `top_k` by `perf_model`, in their original order.
+
+    positional: the positional arguments of the call, by name. named: the others, with `grid` and `warmup`; both
+    functions get the same as from Triton. Raises ValueError if no configuration is left, TypeError for a `top_k` that
+    is neither a share nor a count.
+    """
+    kept = list(configs)
+    if prune := by.get("early_config_prune"):
+        kept = list(prune(kept, dict(positional), **named))
+        if not kept:
+            raise ValueError("early_config_prune left no configuration, and must leave one.")
+    if model := by.get("perf_model"):
+        top = by.get("top_k", 1.0)
+        count = int(len(configs) * top) if isinstance(top, float) and top <= 1 else top
+        if not isinstance(count, int):
+            raise TypeError(f"top_k must be a share of at most 1.0 or a whole number, but got {top!r}.")
+        if len(kept) > count:
+            expected = [model(**positional, **named, **each.all_kwargs()) for each in kept]
+            best = sorted(range(len(kept)), key=lambda number: expected[number])[: max(count, 1)]
+            kept = [kept[number] for number in sorted(best)]
+    return kept
+
+
+def interpreted(kernel: Any) -> bool:
+    """Whether Triton's interpreter runs the kernel; its times say nothing about the compiled kernel."""
+    while kernel is not None and not inspect.isfunction(kernel):
+        if type(kernel).__name__ == "InterpretedFunction":
+            return True
+        kernel = getattr(kernel, "fn", None)
+    return False
