@@ -189,7 +189,7 @@ def verdict_figure(finals: FinalsResult) -> Figure:
     for steps, found in finals.verdicts.items():
         add(finals.against.get(steps, "best baseline"), {steps: found})
     for arm, control in finals.controls.items():
-        add(f"best of arm {arm}", control["verdicts"])
+        add(arm, control["verdicts"])
     rows = list(range(len(names)))
     line = Series(
         name="no difference", x=[0.0, 0.0], y=[-0.5, len(names) - 0.5], mark="line", colour=QUIET, dashed=True
