@@ -199,10 +199,12 @@ def use(device: str, new: Table | None) -> None:
 
 
 def device_name(device: str) -> str:
-    """The name of this machine's device of a type, which is the name of its table."""
-    if device == "cuda" and torch.cuda.is_available():
-        return _file_name(torch.cuda.get_device_name())
-    return _file_name(f"{device}-{platform.machine()}-{os.cpu_count()}")
+    """The name of a device of this machine, which is the name of its table. Without a number ("cuda") it is the current
+    device."""
+    kind, _, number = device.partition(":")
+    if kind == "cuda" and torch.cuda.is_available():
+        return _file_name(torch.cuda.get_device_name(int(number) if number else None))
+    return _file_name(f"{kind}-{platform.machine()}-{os.cpu_count()}")
 
 
 def folders() -> list[Path]:

@@ -24,10 +24,12 @@ from tuner.measure.interval import Interval, median_interval
 Call = Callable[[], object]
 
 NANOSECOND = 1e-6  # in milliseconds; replaces a measured time of zero
-FLUSH_BYTES = 256 * 2**20  # more than the largest level-2 cache (126 MB on a B200)
+FLUSH_BYTES = 256 * 2**20  # at least: more than the level-2 cache of most devices (126 MB on a B200)
 SPINS = 2_000_000  # cycles of a GPU in a millisecond, at about 2 GHz
 LONGEST_SPIN = 20.0  # milliseconds: a first call may compile for minutes
 LEAST_ROUNDS = 7  # of a comparison that decides, however long they take: fewer cannot tell two apart with confidence
+IDLE = 0.1  # seconds without work, after which a GPU may have lowered its frequency
+RAMP = 0.05  # seconds of work that raise it again
 ATTEMPTS = 3  # of one sample; a call that waits for the GPU itself can never be launched in advance
 
 
@@ -69,18 +71,35 @@ class CudaClock:
 
     Before each call a buffer larger than the level-2 cache is overwritten. The GPU then spins for as long as the
     processor needs to launch everything, so that it never waits for the processor inside the call. If it did wait, the
-    sample is taken again with a longer spin.
+    sample is taken again with a longer spin. A GPU that was idle, for example while a kernel was compiled, lowers its
+    frequency; so after a pause the call runs for a while before it is timed.
     """
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.buffer = torch.empty(FLUSH_BYTES, dtype=torch.int8, device=device)
+        self.buffer = torch.empty(flush_bytes(device), dtype=torch.int8, device=device)
         self.spin = 0.0  # milliseconds
+        self.last = -math.inf  # when the last sample ended, in seconds
 
     def now(self) -> float:
         return time.monotonic()
 
     def time(self, call: Call) -> float:
+        if time.monotonic() - self.last > IDLE:
+            self._raise_frequency(call)
+        try:
+            return self._time(call)
+        finally:
+            self.last = time.monotonic()
+
+    def _raise_frequency(self, call: Call) -> None:
+        until = time.monotonic() + RAMP
+        with torch.cuda.device(self.device):
+            while time.monotonic() < until:
+                call()
+                torch.cuda.synchronize(self.device)
+
+    def _time(self, call: Call) -> float:
         for _ in range(ATTEMPTS):
             milliseconds, in_advance = self._once(call)
             if in_advance:
@@ -101,6 +120,12 @@ class CudaClock:
             self.spin = min(1.5 * (time.perf_counter() - before) * 1e3, LONGEST_SPIN)
             end.synchronize()
         return start.elapsed_time(end), in_advance
+
+
+def flush_bytes(device: torch.device) -> int:
+    """The size of a buffer that evicts everything from the cache of a GPU: twice the size that the device reports."""
+    reported = getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 0)
+    return max(FLUSH_BYTES, 2 * reported)
 
 
 class CudaWallClock:

@@ -31,6 +31,6 @@ def alone(what: str, longest: float | None = None) -> Iterator[bool | None]:
 
 
 def _file(what: str) -> Path:
-    name = hashlib.sha256(what.encode()).hexdigest()[:24]
+    name = hashlib.sha256(what.encode()).hexdigest()[:3]  # few files, which are never deleted
     owner = os.getuid() if hasattr(os, "getuid") else 0
     return Path(tempfile.gettempdir()) / f"tessera-tuning-{owner}-{name}.lock"

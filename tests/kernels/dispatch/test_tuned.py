@@ -202,6 +202,15 @@ def test_a_lock_file_has_a_hash_of_all_of_it(stepping, tmp_path):
             table.read(path, lock=True)
 
 
+def test_a_device_with_a_number_has_its_own_table(monkeypatch):
+    names = {None: "First GPU", 0: "First GPU", 1: "Second GPU"}
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: names[number])
+
+    assert tuned.device_name("cuda") == tuned.device_name("cuda:0") == "first-gpu"
+    assert tuned.device_name("cuda:1") == "second-gpu"
+
+
 def test_what_is_built_for_each_shape_serves_no_other(stepping):
     adding = replace(stepping.implementations["adding"], builds=True)
     building = replace(stepping, implementations={**stepping.implementations, "adding": adding})

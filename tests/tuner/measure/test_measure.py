@@ -203,12 +203,19 @@ def test_twice_the_work_takes_longer_on_the_gpu():
 class Gpu:
     """A pretended GPU: the processor launches work, and the GPU does it in order, later. Times in milliseconds."""
 
-    def __init__(self):
+    def __init__(self, ramp: float = 0.0, cache: int = 50 * 2**20):
         self.host = self.free = 0.0  # the time of the processor; when the GPU has done everything launched so far
+        self.ramp, self.cache = ramp, cache  # milliseconds of work until the frequency is high; bytes of its cache
+        self.worked = 0.0  # since it was idle for long
+        self.buffers = []
 
     def launch(self, busy: float, host: float = 0.0) -> None:
-        """The processor needs `host` to launch work of `busy`."""
+        """The processor needs `host` to launch work of `busy`, which takes three times as long at a low frequency."""
         self.host += host
+        if self.host - self.free > 100:
+            self.worked = 0.0
+        busy *= 3 if self.worked < self.ramp else 1
+        self.worked += busy
         self.free = max(self.free, self.host) + busy
 
     def patch(self, monkeypatch) -> CudaClock:
@@ -234,7 +241,13 @@ class Gpu:
             def zero_(self):
                 gpu.launch(0.08)
 
-        monkeypatch.setattr(torch, "empty", lambda *_, **__: Buffer())
+        def empty(size, **_):
+            gpu.buffers.append(size)
+            return Buffer()
+
+        properties = SimpleNamespace(L2_cache_size=gpu.cache)
+        monkeypatch.setattr(torch, "empty", empty)
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
         monkeypatch.setattr(torch.cuda, "Event", Event)
         monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
         monkeypatch.setattr(torch.cuda, "synchronize", lambda _: setattr(gpu, "host", max(gpu.host, gpu.free)))
@@ -286,3 +299,34 @@ def test_latency_on_a_gpu_includes_the_launch(monkeypatch):
     gpu = Gpu()
     gpu.patch(monkeypatch)
     assert CudaWallClock(torch.device("cuda")).time(lambda: gpu.launch(0.05, 0.3)) == pytest.approx(0.35)
+
+
+def test_the_buffer_that_clears_the_cache_follows_its_size(monkeypatch):
+    for cache, expected in ((50 * 2**20, clocks.FLUSH_BYTES), (400 * 2**20, 800 * 2**20)):
+        gpu = Gpu(cache=cache)
+        gpu.patch(monkeypatch)
+        assert gpu.buffers == [expected]
+
+
+def test_the_best_candidate_is_not_discarded_because_the_gpu_was_idle_before(monkeypatch):
+    """While a candidate is compiled, the GPU is idle and lowers its frequency."""
+    gpu = Gpu(ramp=40.0)
+    clock = gpu.patch(monkeypatch)
+    times = {}
+    for name, busy in (("first", 1.0), ("best", 0.5)):
+        gpu.host += 5_000  # the compiler
+        times[name] = clock.time(lambda busy=busy: gpu.launch(busy))
+
+    assert times == {"first": pytest.approx(1.0), "best": pytest.approx(0.5)}
+
+
+def test_gaps_between_the_launches_of_a_backward_pass_are_not_counted(monkeypatch):
+    gpu = Gpu()
+    clock = gpu.patch(monkeypatch)
+
+    def training_step():
+        for _ in range(4):
+            gpu.launch(0.05, host=0.2)  # the host is slower than the kernels
+
+    clock.time(training_step)
+    assert clock.time(training_step) == pytest.approx(0.2)
