@@ -35,6 +35,10 @@ GAUGE = "gauge"
 MEASURED, PREDICTED = "measured", "predicted"
 
 
+class CannotRun(ValueError):
+    """The model does not run in this setting."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class PhaseLatency:
     """The latency of one phase in milliseconds: the median, its interval, and whether it was measured or predicted.

@@ -16,14 +16,15 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from nas.latency import bench, runs, served
-from nas.latency.measured import GAUGE, PREDICTED, PhaseLatency, clock, gauge, latency, slowed
+from nas.latency.measured import GAUGE, PREDICTED, CannotRun, PhaseLatency, clock, gauge, latency, slowed
 from nas.latency.pieces import NOTHING, NOWHERE, Call, CannotCompose, Piece, calls, in_evaluation
 from nas.latency.runs import Run, Setting
 from nas.latency.table import Entry, Table, problem
@@ -32,6 +33,7 @@ from searchspace.registry import Configured
 from tuner.device import resolve
 from tuner.measure import garbage
 from tuner.measure.measure import measure
+from tuner.outcome import poisons
 
 COMPANY = 4  # pieces in turns at least: with fewer the caches are warmer than in a model
 REPEATS, WARMUP, SECONDS = 15, 2, 20.0
@@ -91,14 +93,13 @@ class Predictor:
         self.table, self.setting = table, setting
 
     def check(self, architectures: Iterable[Architecture]) -> CrossCheck:
-        """Measure each architecture as a whole and as a sum; skip those that are not a sum of pieces."""
+        """Measure each architecture as a whole and as a sum; skip those that are no sum of pieces or do not run."""
         ratios = []
         for each in architectures:
             try:
-                found = self.sum(each)
-            except CannotCompose:
+                ratios.append(self.measured(each).milliseconds / self.sum(each).milliseconds)
+            except (CannotCompose, CannotRun):
                 continue
-            ratios.append(self.measured(each).milliseconds / found.milliseconds)
         return CrossCheck(tuple(ratios))
 
     def predicted(self, architecture: Architecture, check: CrossCheck) -> PhaseLatency:
@@ -118,17 +119,26 @@ class Predictor:
         )
 
     def measured(self, architecture: Architecture) -> PhaseLatency:
-        """The latency of the whole architecture, from the table or measured now and stored there."""
+        """The latency of the whole architecture, from the table or measured now and stored there.
+
+        Raises CannotRun if the architecture does not run in this setting.
+        """
         known = self.table.model(architecture.hash, self.setting)
         if known is None:
             quiet = self.table.quiet
-            known = latency(architecture.configured, self.setting, quiet=quiet, budget_seconds=SECONDS)
+            with turned_into(CannotRun, "it does not run"):
+                known = latency(architecture.configured, self.setting, quiet=quiet, budget_seconds=SECONDS)
             self.table.keep_model(architecture.hash, self.setting, known)
         return known
 
     def sum(self, architecture: Architecture) -> Sum:
-        """The sum over all calls of pieces. Raises CannotCompose, and ValueError if the phase does not exist."""
-        self._check_phase(architecture)
+        """The sum over all calls of pieces.
+
+        Raises CannotCompose if the architecture is not a sum of pieces, or if a piece does not run alone; CannotRun if
+        the architecture does not have the phase or cannot read that far.
+        """
+        if reason := runs.impossible(architecture.configured, self.setting):
+            raise CannotRun(f"This architecture has no phase {self.setting.phase!r}: {reason}")
         model = architecture.configured if self._trains else in_evaluation(architecture.configured)
         made = calls(model, self.setting.length)
         empty = replace(EMPTY, length=self.setting.length, width=model.config.width), bench.ACTIONS[self.setting.phase]
@@ -139,15 +149,13 @@ class Predictor:
                 architecture.configured
             )  # the key of the empty piece is free: nothing serves it
             total += update.milliseconds
+        if total <= 0:  # pieces as short as the cost of timing them
+            raise CannotCompose("its pieces are too short to be timed.")
         return Sum(total, served.together(*(entry.served for entry in entries.values())))
 
     @property
     def _trains(self) -> bool:
         return self.setting.phase == "train"
-
-    def _check_phase(self, architecture: Architecture) -> None:
-        if self.setting.phase == "decode" and not runs.streams(architecture.configured):
-            raise ValueError("This architecture has no phase 'decode': it cannot read its input in pieces.")
 
     def _actions(self, made: Iterable[Call]) -> list[Action]:
         """The actions whose times are needed, each once, in the order of their first calls."""
@@ -178,7 +186,8 @@ class Predictor:
 
     def _measure(self, actions: Sequence[Action]) -> dict[Action, Entry]:
         where = resolve(self.setting.device)
-        with runs.on_threads(self.setting.threads), runs.seeded(where), garbage.little_garbage():
+        alone = turned_into(CannotCompose, "a piece does not run alone")
+        with alone, runs.on_threads(self.setting.threads), runs.seeded(where), garbage.little_garbage():
             made = {each: tuple(bench.run(*each, self.setting, where) for _ in range(2)) for each in actions}
             return self._timed(made, where)
 
@@ -205,8 +214,7 @@ class Predictor:
 
     def _update(self, model: Configured) -> Entry:
         """The optimiser's step over the parameters of a model."""
-        with torch.device("meta"):
-            shapes = [tuple(each.shape) for each in model.build().parameters()]
+        shapes = shapes_of(model)
         key = problem(self.setting, action="update", shapes=sorted(Counter(map(str, shapes)).items()))
         known = self.table.piece(key)
         if known is None:
@@ -219,6 +227,27 @@ class Predictor:
     def _key(self, action: Action) -> str:
         piece, done = action
         return problem(replace(self.setting, length=piece.length), action=done, piece=piece.text())
+
+
+@contextmanager
+def turned_into(kind: type[Exception], what: str) -> Iterator[None]:
+    """Raise `kind` for every error inside the block, except those after which the device cannot be trusted."""
+    try:
+        yield
+    except Exception as error:
+        if poisons(error):
+            raise
+        raise kind(f"{what}: {type(error).__name__}: {error}") from error
+
+
+def shapes_of(model: Configured) -> list[tuple[int, ...]]:
+    """The shapes of all parameters. A model that cannot be built without memory is built with it."""
+    try:
+        with torch.device("meta"):
+            module = model.build()
+    except Exception:
+        module = model.build()
+    return [tuple(each.shape) for each in module.parameters()]
 
 
 def _after_a_copy(made: Iterable[tuple[Run, ...]]) -> dict[str, Callable[[], object]]:

@@ -15,7 +15,9 @@ from torch.nn import functional as F
 from searchspace.backbones.entry import cannot_stream
 from searchspace.combinators.halting import Halting
 from searchspace.contract import Context, Streams
+from searchspace.cost import Shape
 from searchspace.errors import nearest
+from searchspace.parts import Part, too_long
 from searchspace.registry import Configured
 
 PHASES = ("prefill", "decode", "train")
@@ -194,7 +196,9 @@ RUNS = {"prefill": prefill, "decode": decode, "train": train}
 
 
 def run(configured: Configured, setting: Setting, device: torch.device) -> tuple[nn.Module, Run]:
-    """A new model and its run. Raises ValueError if the model does not have the phase."""
+    """A new model and its run. Raises ValueError if the model does not have the phase, or cannot read that far."""
+    if reason := impossible(configured, setting):
+        raise ValueError(f"This architecture has no phase {setting.phase!r}: {reason}")
     made = job(configured, device, setting.batch, setting.length)
     return made.module, RUNS[setting.phase](made)
 
@@ -223,6 +227,14 @@ def why_not(configured: Configured) -> str:
         return "encoder"
     blocks = getattr(configured.config, "decoder", None) or configured.config.body
     return ", ".join(cannot_stream(blocks))
+
+
+def impossible(configured: Configured, setting: Setting) -> str:
+    """Why the model cannot run in this setting, as a sentence; empty if nothing is known that prevents it."""
+    if setting.phase == "decode" and (cannot := why_not(configured)):
+        return f"{cannot} cannot read its input in pieces."
+    read = setting.length + 1 if setting.phase == "decode" else setting.length  # the prompt and one more token
+    return next(too_long(Part(name="model", shape=Shape(length=read), block=configured)), "")
 
 
 @contextmanager

@@ -2,8 +2,9 @@
 
 It is measured, or predicted from pieces that were measured before (`nas.latency`). Before a search uses predictions, it
 draws random architectures from its space, measures them as a whole and predicts each from the others. If the error is
-above `bound`, or if a model is not a sum of pieces, it measures. Values, pieces and the cross-check are stored in the
-study database, so a resumed search has them.
+above `bound`, or if a model is not a sum of pieces, it measures, and the evidence says why. An architecture that does
+not run in this setting has no value. Values, pieces and the cross-check are stored in the study database, so a resumed
+search has them.
 
 The process that runs the search measures, between the units of an inline runner. The device is one of that machine, and
 all latencies of a study are of one device. The load of Ray's workers on the same machine is measured and reported as
@@ -21,10 +22,10 @@ import torch
 from pydantic import Field
 
 from nas.errors import UsageError
-from nas.latency.measured import PhaseLatency
+from nas.latency.measured import CannotRun, PhaseLatency
 from nas.latency.pieces import CannotCompose
 from nas.latency.predicted import CrossCheck, Predictor
-from nas.latency.runs import Setting, streams, why_not
+from nas.latency.runs import Setting, impossible
 from nas.latency.table import Table
 from nas.objectives.contract import NoValue, Objective, Search
 from nas.objectives.registry import objective
@@ -68,6 +69,7 @@ class Latency(Objective):
         self.name, self.method, self.count, self.bound = name or f"{phase}_ms", method, check, bound
         self._search = Search()
         self._found: dict[str, PhaseLatency] = {}
+        self._reasons: dict[str, str] = {}  # why an architecture was measured, although others are predicted
         self._predictor: Predictor | None = None
         self._check: CrossCheck | None = None
 
@@ -75,6 +77,7 @@ class Latency(Objective):
         """Raises UsageError if the study has latencies of another device."""
         self._search, self._predictor, self._check = search, None, None
         self._found.clear()
+        self._reasons.clear()
         here = self.predictor.table.device
         for then in search.evidence(self.name):
             if then["device"]["key"] != here.key:
@@ -100,7 +103,7 @@ class Latency(Objective):
         return self._predictor
 
     def evaluate(self, architecture: Architecture, metrics: Mapping[str, float] | None = None) -> float:
-        """Milliseconds, at the depth of untrained halting blocks. Raises NoValue if the model has no such phase."""
+        """Milliseconds, at the depth of untrained halting blocks. Raises NoValue if the model does not run so."""
         return self.latency(architecture).milliseconds
 
     def evidence(self, architecture: Architecture) -> dict[str, Any]:
@@ -109,22 +112,26 @@ class Latency(Objective):
         known = {**found.to_dict(), "batch": self.setting.batch, "length": self.setting.length}
         checked = {"error": self._check.error, "of": len(self._check.ratios)} if self._check else None
         device = {"key": table.device.key, "name": table.device.name}
-        return {**known, "threads": self.setting.threads, "device": device, "cross_check": checked}
+        reason = {"not_predicted": why} if (why := self._reasons.get(architecture.hash)) else {}
+        return {**known, "threads": self.setting.threads, "device": device, "cross_check": checked} | reason
 
     def latency(self, architecture: Architecture) -> PhaseLatency:
-        """The latency, measured or predicted once in this process. Raises NoValue if the model has no such phase."""
+        """The latency, measured or predicted once in this process. Raises NoValue if the model does not run so."""
         if architecture.hash not in self._found:
-            if self.setting.phase == "decode" and (cannot := why_not(architecture.configured)):
-                raise NoValue(f"objective {self.name}: {cannot} cannot read its input in pieces.")
-            self._found[architecture.hash] = self._find(architecture)
+            try:
+                self._found[architecture.hash] = self._find(architecture)
+            except CannotRun as error:
+                raise NoValue(f"objective {self.name}: {error}") from error
         return self._found[architecture.hash]
 
     def _find(self, architecture: Architecture) -> PhaseLatency:
+        if reason := impossible(architecture.configured, self.setting):
+            raise CannotRun(reason)
         if self.method != "measured" and (check := self._checked()) is not None:
             try:
                 return self.predictor.predicted(architecture, check)
-            except CannotCompose:
-                pass  # a piece is unknown
+            except CannotCompose as error:
+                self._reasons[architecture.hash] = str(error)
         return self.predictor.measured(architecture)
 
     def _checked(self) -> CrossCheck | None:
@@ -137,9 +144,9 @@ class Latency(Objective):
         return self._check if self.method == "predicted" or self._check.error <= self.bound else None
 
     def _drawn(self, space: Space) -> Iterator[Architecture]:
-        """Random architectures of the space that have the phase. They are the same in every process."""
+        """Random architectures of the space that run in this setting. They are the same in every process."""
         drawn = (space.sample(random.Random(f"latency/{n}")).architecture for n in range(4 * self.count))
-        distinct = {each.hash: each for each in drawn if self.setting.phase != "decode" or streams(each.configured)}
+        distinct = {each.hash: each for each in drawn if not impossible(each.configured, self.setting)}
         return islice(distinct.values(), self.count)
 
     def _summary(self, check: CrossCheck) -> str:

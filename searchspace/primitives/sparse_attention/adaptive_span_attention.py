@@ -207,4 +207,4 @@ def _remember(slot: dict[str, Tensor], name: str, new: Tensor, span: int) -> Ten
 
 
 def _logit(ratio: float) -> float:
-    return min(4.0, max(-4.0, torch.logit(torch.tensor(ratio, dtype=torch.float64)).item()))
+    return min(4.0, max(-4.0, torch.logit(torch.tensor(ratio, dtype=torch.float64, device="cpu")).item()))

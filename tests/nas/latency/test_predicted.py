@@ -4,11 +4,13 @@ import hashlib
 import math
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nas.latency import measured, predicted
-from nas.latency.measured import MEASURED, PREDICTED, PhaseLatency, latency
+from nas.latency import bench, measured, predicted, runs
+from nas.latency.measured import MEASURED, PREDICTED, CannotRun, PhaseLatency, latency
+from nas.latency.pieces import CannotCompose
 from nas.latency.predicted import CrossCheck, Predictor
 from nas.latency.runs import Setting
 from nas.latency.table import Entry, Table
@@ -145,3 +147,50 @@ def test_a_load_that_slows_all_alike_changes_nothing_but_the_interval(loads, tim
     assert found.low <= time and found.high >= time * max(loads)
     assert found.kind == MEASURED
     assert min(loads) <= found.load <= max(loads)
+
+
+TABLE = Architecture.parse("kind: decoder\nwidth: 16\nvocabulary: 11\nposition: {learned: {length: 8}}\nbody: [gru]")
+
+
+@pytest.mark.parametrize(("phase", "length"), [("prefill", 9), ("train", 9), ("decode", 8)])
+def test_a_model_that_cannot_read_that_far_does_not_run(phase, length):
+    """A decode step reads one position more than the prompt has."""
+    predictor = Predictor(Table(), Setting(phase=phase, length=length))
+    with pytest.raises(CannotRun, match="learned supports at most 8 positions, but would read 9"):
+        predictor.sum(TABLE)
+    with pytest.raises(CannotRun, match="at most 8 positions"):
+        predictor.measured(TABLE)
+    assert predictor.check([TABLE]).ratios == ()
+    assert not runs.impossible(TABLE.configured, Setting(phase=phase, length=length - 1))
+
+
+def test_a_piece_that_does_not_run_alone_is_no_reason_to_stop(monkeypatch):
+    def fails(*args):
+        raise RuntimeError("no such kernel")
+
+    monkeypatch.setattr(bench, "run", fails)
+    with pytest.raises(CannotCompose, match="a piece does not run alone: RuntimeError: no such kernel"):
+        Predictor(Table(), SETTING).sum(architecture("[gru]"))
+
+
+def test_a_dead_device_is_a_reason_to_stop(monkeypatch):
+    def dies(*args):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(bench, "run", dies)
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        Predictor(Table(), SETTING).sum(architecture("[gru]"))
+
+
+def test_parameters_are_counted_without_memory_if_the_model_can_be_built_so(monkeypatch):
+    model = architecture("[adaptive_span_attention: {heads: 2, span: 8}]").configured
+    with torch.device("meta"):
+        assert all(each.is_meta for each in model.build().parameters())
+    expected = [tuple(each.shape) for each in model.build().parameters()]
+    assert predicted.shapes_of(model) == expected
+    monkeypatch.setattr("searchspace.primitives.sparse_attention.adaptive_span_attention._logit", _reads_a_tensor)
+    assert predicted.shapes_of(model) == expected
+
+
+def _reads_a_tensor(ratio):
+    return torch.tensor(ratio).item()  # not possible without memory

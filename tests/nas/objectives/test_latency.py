@@ -9,6 +9,7 @@ from nas.cli.app import run
 from nas.config import factory
 from nas.errors import UsageError
 from nas.latency import evidence
+from nas.latency.pieces import CannotCompose
 from nas.latency.predicted import CrossCheck, Predictor
 from nas.objectives import make
 from nas.report import trials as reports
@@ -131,6 +132,44 @@ def test_an_architecture_without_that_phase_fails_and_the_search_goes_on(describ
     assert set(trials) == {TrialState.FAILED, TrialState.COMPLETE}
     assert trials[TrialState.FAILED].error_kind == "no value"
     assert trials[TrialState.FAILED].error_text == "objective decode_ms: lsh_attention cannot read its input in pieces."
+
+
+def test_an_architecture_that_cannot_read_that_far_fails_and_the_search_goes_on(describe, search):
+    position = "!choice [none, learned: {length: 128}]"
+    space = f"{{kind: decoder, width: 16, vocabulary: 256, position: {position}, body: [gru]}}"
+    decode = "{latency: {phase: decode, length: 128, threads: 1, method: measured}}"
+    result = search(describe(space=space, objectives=f"[loss, {decode}]", budget="{trials: 2}"))
+    with result.store as store:
+        trials = {trial.state: trial for trial in store.trials(result.study.id)}
+
+    assert set(trials) == {TrialState.FAILED, TrialState.COMPLETE}
+    text = "objective decode_ms: learned supports at most 128 positions, but would read 129."
+    assert trials[TrialState.FAILED].error_text == text
+
+
+def test_a_search_measures_training_steps_of_what_is_hard_to_build_without_memory(describe, search):
+    space = (
+        "{kind: decoder, width: 16, vocabulary: 256, body: [adaptive_span_attention: {heads: 2, span: !int [8, 9]}]}"
+    )
+    train = "{latency: {phase: train, length: 8, threads: 1, check: 3, method: predicted}}"
+    result = search(describe(space=space, objectives=f"[loss, {train}]", budget="{trials: 2}"))
+    with result.store as store:
+        assert [trial.state for trial in store.trials(result.study.id)] == [TrialState.COMPLETE] * 2
+
+
+def test_what_is_measured_in_a_search_that_predicts_says_why(tried, monkeypatch):
+    def no_sum(self, architecture, check):
+        raise CannotCompose("a piece does not run alone: RuntimeError: no such kernel")
+
+    monkeypatch.setattr(Predictor, "predicted", no_sum)
+    result = tried(LATENCY, trials=1)
+    with result.store as store:
+        (trial,) = store.trials(result.study.id)
+    found = trial.evidence["prefill_ms"]
+    assert (found["kind"], found["not_predicted"]) == (
+        "measured",
+        "a piece does not run alone: RuntimeError: no such kernel",
+    )
 
 
 def test_a_study_keeps_to_one_device(tried, monkeypatch):

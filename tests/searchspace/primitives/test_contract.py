@@ -132,6 +132,13 @@ def test_keeps_shape_and_dtype_at_any_length(configured):
             assert y.isfinite().all()
 
 
+@_every(DEFAULTS)
+def test_builds_without_memory(configured):
+    """So that parameters can be counted for models that would not fit into memory."""
+    with torch.device("meta"):
+        assert all(value.is_meta for value in configured.build().parameters())
+
+
 @_every(CAUSAL)
 def test_nothing_of_the_future_reaches_the_past(configured):
     block = _built(configured)
