@@ -14,6 +14,7 @@ STRATEGIES = [
     "random",
     "{aging_evolution: {start: 4, sample: 3}}",
     "{nsga2: {start: 4, population: 6}}",
+    "{model: {start: 4}}",
     "{optuna: {sampler: TPESampler, n_startup_trials: 4}}",
     "{optuna: NSGAIISampler}",
 ]

@@ -218,3 +218,26 @@ def test_searches_a_real_space(name, options, toy):
 def test_the_random_numbers_of_a_proposal_never_change():
     assert generator(0, 0, 0).randrange(10**9) == 559678818
     assert len({generator(*key).random() for key in [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1)]}) == 4
+
+
+@pytest.mark.parametrize("name", [name for name in strategies() if name not in ("optuna", "auto")])
+def test_it_goes_on_in_a_space_that_has_grown(name, toy):
+    small, large = Space.parse(SPACE), Space.parse(SPACE.replace("[1, 3]", "[1, 5]").replace("[3, 7]", "[3, 7, 15]"))
+    results = toy.search(make(name, small, 4, 1), lambda point: (float(len(str(point.choices))),), 14)
+    strategy = make(name, large, 4, 1)
+    for result in results:
+        point = large.locate(result.point.architecture)
+        strategy.start(Started(result.number, point))
+        strategy.tell(dataclasses.replace(result, point=point))
+    batch = [proposal.point for proposal in strategy.ask(14, 8)]
+    assert all(large.contains(point.architecture) for point in batch)
+    assert not {point.architecture.hash for point in batch} & {each.point.architecture.hash for each in results}
+
+
+LEARNING = [name for name in strategies() if name not in ("optuna", "auto", "random", "parameters")]
+
+
+@pytest.mark.parametrize("name", LEARNING)
+def test_the_known_optimum_of_a_small_space_is_found(name, toy):
+    results = toy.search(make(name, toy.BitSpace(10), 6, 1), toy.ones, 120)
+    assert min(result.values for result in results) == (0.0,), "one of 1,024 points; the hill is bumpy"
