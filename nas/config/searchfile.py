@@ -136,6 +136,8 @@ class _Reading:
         for path in _holes({key: value for key, value in values.items() if key != "space"}, ()):
             self.problem("a hole cannot stand here, only in the space", path)
         values = {key: value for key, value in values.items() if key not in self.wrong}
+        if "control" in values:
+            values["arms"] = {**self.controls(values.pop("control")), **(values.get("arms") or {})}
         if "space" in values:
             values["space"] = ""  # it is read later, because the task decides some of its fields
         try:
@@ -145,6 +147,13 @@ class _Reading:
                 self.invalid(item, SearchConfig)
         sound = {key: value for key, value in values.items() if key not in self.wrong}
         return SearchConfig(**STAND_INS | sound)
+
+    def controls(self, written: Any) -> dict[str, Any]:
+        """The arms of `control: {random: 0.2}`: each is called `control-` and its strategy."""
+        if isinstance(written, dict) and all(isinstance(name, str) for name in written):
+            return {f"control-{name}": {"strategy": name, "share": share} for name, share in written.items()}
+        self.problem("must be strategies with their share of the trials, such as {random: 0.2}", ("control",))
+        return {}
 
     def parts(self, config: SearchConfig) -> SearchConfig:
         """Read what the names stand for, and check that the parts fit each other. A study then needs no other file."""

@@ -369,3 +369,14 @@ def test_parts_that_take_time_to_check_are_limited(part):
 def _with(part: str, written: str) -> str:
     lines = [line for line in GOOD.splitlines() if not line.startswith(f"{part}:")]
     return "\n".join([*lines, f"{part}: {written}\n"])
+
+
+def test_a_control_is_an_arm_with_a_share():
+    config = searchfile.parse(GOOD + "\ncontrol: {random: 0.2, parameters: 0.1}\n")
+    assert {name: (arm.strategy.name, arm.share) for name, arm in config.arms.items() if "control-" in name} == {
+        "control-random": ("random", 0.2),
+        "control-parameters": ("parameters", 0.1),
+    }
+    assert "must be strategies with their share of the trials" in refusal(GOOD + "\ncontrol: random\n")
+    assert "share" in refusal(GOOD + "\ncontrol: {random: 2}\n")
+    assert "No strategy is called 'randm'" in refusal(GOOD + "\ncontrol: {randm: 0.2}\n")
