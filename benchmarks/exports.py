@@ -1,4 +1,4 @@
-"""Writes the table of export formats and models into docs/exports.md: `python -m benchmarks.exports`.
+"""Writes the table of export formats and models into docs/exports.md: `python -m benchmarks.exports [MODEL ...]`.
 
 Every model of the zoo at its tiny size goes through every format. The result is compared with the model: the file of
 Python in this process, the Hugging Face folders in a process without this package, the graphs at five lengths.
@@ -24,7 +24,7 @@ from nas.exports import graphs
 from nas.exports.bundle.construction import bundled
 from nas.exports.checking import example_inputs
 from nas.exports.formats.huggingface import folder
-from nas.exports.formats.onnx import Onnx
+from nas.exports.formats.onnx import written
 from nas.exports.winner import Winner
 from nas.tasks.vocabulary import Words
 from searchspace import zoo
@@ -37,17 +37,23 @@ TOLERANCE = 1e-4
 FORMATS = ("yaml, safetensors", "python", "huggingface", "torch", "onnx")
 
 
-def main() -> None:
-    """Measure every model, and replace the table in the page."""
+def main(names: list[str]) -> None:
+    """Measure the models called `names`, or all of them, and replace their rows in the page."""
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory() as place:
-        winners = {name: _winner(name) for name in zoo.names()}
+        winners = {name: _winner(name) for name in names or zoo.names()}
         loaded = _hugging_face(winners, Path(place))
-        rows = [_row(name, winner, loaded[name]) for name, winner in winners.items()]
+        for name, winner in winners.items():
+            _replace(name, _row(name, winner, loaded[name]))
+
+
+def _replace(name: str, row: str) -> None:
+    """Put the row of a model into the table."""
+    before, _, table = PAGE.read_text(encoding="utf-8").partition(MARK)
+    rows = {line.split("`")[1]: line for line in table.splitlines() if line.startswith("| `")} | {name: row}
     head = f"| model | {' | '.join(FORMATS)} |\n|---|{'---|' * len(FORMATS)}"
-    text = PAGE.read_text(encoding="utf-8")
-    before = text.partition(MARK)[0]
-    PAGE.write_text(before + MARK + "\n\n" + "\n".join([head, *rows]) + "\n", encoding="utf-8")
+    text = "\n".join([head, *(rows[each] for each in sorted(rows))])
+    PAGE.write_text(f"{before}{MARK}\n\n{text}\n", encoding="utf-8")
 
 
 def _winner(name: str) -> Winner:
@@ -71,7 +77,7 @@ def _row(name: str, winner: Winner, hugging_face: str) -> str:
         reason = str(error).partition("operators: ")[2].partition(". The formats")[0] or str(error)
         cells += [f"no: {reason.partition(',')[0]}"] * 2
     else:
-        cells += [_compared(winner, model, made.prompt.module(), made), _onnx(winner, model)]
+        cells += [_compared(winner, model, made.prompt.module(), made), _onnx(winner, model, made)]
     print(name, cells, flush=True)
     return f"| `{name}` | " + " | ".join(cells) + " |"
 
@@ -103,11 +109,11 @@ def _compared(winner: Winner, model: Any, call: Callable[..., Any], made: Any) -
     return _said(worst) + step + ("" if most == LENGTHS[-1] else f", up to {most} positions")
 
 
-def _onnx(winner: Winner, model: Any) -> str:
+def _onnx(winner: Winner, model: Any, made: graphs.Programs) -> str:
     import onnxruntime
 
     try:
-        files = {path.name: content for path, content in Onnx().files(winner, Path("model.yaml")).items()}
+        files = written(made)
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
         session = onnxruntime.InferenceSession(files["prompt.onnx"], options)
@@ -152,4 +158,4 @@ def _said(difference: float) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from nas.exports.bundle.construction import bundled
 from nas.exports.formats.safetensors import packed
+from nas.exports.native import native
 from nas.exports.paths import inside
 from nas.exports.registry import export_format
 from nas.exports.tokenizer import tokenizer
@@ -27,7 +28,10 @@ MOST_NEW = 200  # tokens that `generate` makes by default
 
 @export_format("huggingface")
 class HuggingFace:
-    """config.json, weights, code, tokenizer and generation settings. Loads with `trust_remote_code=True`."""
+    """config.json, weights, code, tokenizer and generation settings. Loads with `trust_remote_code=True`.
+
+    A model that is exactly a Llama has the configuration of transformers itself, and needs no code.
+    """
 
     def files(self, winner: Winner, path: Path) -> Mapping[Path, bytes]:
         """The files of the folder. Raises NasError if the checkpoint is missing."""
@@ -40,17 +44,26 @@ def folder(winner: Winner) -> dict[str, bytes]:
     state = winner.weights()
     vocabulary = _vocabulary(winner)
     special = _special(vocabulary)
-    files: dict[str, bytes] = {
+    files: dict[str, bytes] = {"generation_config.json": _json(_generation(winner, special))}
+    if (known := native(winner, state)) is not None:
+        files["config.json"] = _json({**known.config, **special})
+        files["model.safetensors"] = packed(known.state)
+    else:
+        files |= _remote(winner, state, special)
+    if vocabulary is not None:
+        files |= {name: _json(content) for name, content in tokenizer(vocabulary).items()}
+    return files
+
+
+def _remote(winner: Winner, state: Mapping[str, Tensor], special: Mapping[str, int]) -> dict[str, bytes]:
+    """The files of a model that brings its own code."""
+    return {
         "config.json": _json(config(winner, special)),
-        "generation_config.json": _json(_generation(winner, special)),
         "model.safetensors": packed(_once({f"model.{name}": value for name, value in state.items()}, winner)),
         "architecture.py": bundled(winner.architecture, always_streams=True).encode(),
         "configuration_tessera.py": _configuration(winner),
         "modeling_tessera.py": _modeling(winner),
     }
-    if vocabulary is not None:
-        files |= {name: _json(content) for name, content in tokenizer(vocabulary).items()}
-    return files
 
 
 def auto_class(winner: Winner) -> tuple[str, str]:

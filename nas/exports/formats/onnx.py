@@ -33,12 +33,16 @@ class Onnx:
         if missing:
             raise NasError(f"The format onnx needs {' and '.join(missing)}: pip install 'tessera-nas[exports]'.")
         made = programs(winner.architecture, winner.weights())
-        outputs = ["logits", *(f"{name}_next" for name in made.states)]
-        found = {inside(path, FOLDER, "prompt.onnx"): _graph(made.prompt, list(made.inputs), _outputs(made, outputs))}
-        if made.decode is not None:
-            names = ["token", *made.states]
-            found[inside(path, FOLDER, "decode.onnx")] = _graph(made.decode, names, outputs)
-        return found
+        return {inside(path, FOLDER, name): content for name, content in written(made).items()}
+
+
+def written(made: Programs) -> dict[str, bytes]:
+    """The content of each graph by the name of its file."""
+    outputs = ["logits", *(f"{name}_next" for name in made.states)]
+    found = {"prompt.onnx": _graph(made.prompt, list(made.inputs), _outputs(made, outputs))}
+    if made.decode is not None:
+        found["decode.onnx"] = _graph(made.decode, ["token", *made.states], outputs)
+    return found
 
 
 def _outputs(made: Programs, outputs: list[str]) -> list[str]:

@@ -16,6 +16,7 @@ from nas.generation.generating import sample
 from nas.generation.sampling import Sampling
 from nas.tasks.vocabulary import Bytes, Characters, Words
 from searchspace import zoo
+from searchspace.model.architecture import Architecture
 from searchspace.model.build import build
 
 pytestmark = pytest.mark.skipif(
@@ -24,6 +25,7 @@ pytestmark = pytest.mark.skipif(
 CHILD = Path(__file__).parent / "load_huggingface.py"
 VOCABULARIES = {
     "transformer_decoder": Bytes(),
+    "transformer_modern": Bytes(),
     "transformer_xl": Bytes(),
     "reformer": Bytes(),
     "gru": Characters("".join(map(chr, range(32, 32 + 256)))),
@@ -92,3 +94,18 @@ def test_tokenizers_are_the_vocabularies(results):
     for name, text in {"transformer_decoder": "naïve  text\n", "gru": "a b  c", "transformer": "w3 w1"}.items():
         assert results[name]["tokens"] == VOCABULARIES[name].encode(text)
         assert results[name]["decoded"] == text
+
+
+def test_a_model_that_is_a_llama_needs_no_code_and_one_that_is_not_brings_its_own(tmp_path):
+    for name, native in {"transformer_modern": True, "primer": False, "transformer_decoder": False}.items():
+        architecture = zoo.load(name, "tiny")
+        files = folder(Winner(0, architecture, {}, build(architecture).state_dict))
+        assert (json.loads(files["config.json"])["model_type"] == "llama") == native
+        assert ("modeling_tessera.py" in files) != native
+    changed = (
+        zoo.load("transformer_modern", "tiny")
+        .text()
+        .replace("gated_feed_forward: {", "gated_feed_forward: {gate: gelu, ")
+    )
+    other = Architecture.parse(changed)
+    assert "modeling_tessera.py" in folder(Winner(0, other, {}, build(other).state_dict))
