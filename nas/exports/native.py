@@ -49,7 +49,8 @@ def llama(architecture: Architecture, state: Mapping[str, Tensor], length: int) 
     layers = len([name for name in state if re.fullmatch(r"body\.\d+\.of\.0\.query\.weight", name)])
     if not layers:
         return None
-    waiting, found = dict(state), {}
+    waiting = dict(state)
+    found: dict[str, Tensor] = {}
     for rule in [*OUTSIDE, *each(LAYER, layers)]:
         value = waiting.pop(rule.target, None)
         if value is not None:
