@@ -70,7 +70,7 @@ def decide(
 
 def _why(fastest: Choice, default: Choice, gain: Interval, better: bool, compared: int) -> str:
     if compared == 1:
-        return "no other choice is correct and fast enough to be compared with the default"
+        return "no other choice was compared with the default"
     if fastest == default:
         return f"the default is the fastest of the {compared} that were compared"
     if better:
