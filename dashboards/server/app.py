@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from starlette.responses import FileResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 
 from dashboards.explorer.process import Worker
-from dashboards.pages import asked, registry
+from dashboards.pages import asked, reading, registry
 from dashboards.server import answers
 from dashboards.server.events import Events
 from dashboards.server.parameters import BadRequest, NotFound, Parameters
@@ -87,7 +87,6 @@ def application(
         lifespan=lifespan,
     )
     made.state.sources, made.state.events, made.state.worker = sources, events, worker
-    made.state.prepare = lambda path: _content(sources, worker, path, "", Parameters({}))
     return made
 
 
@@ -101,6 +100,11 @@ def split(path: str) -> tuple[str, str]:
 
 def _answer(request: Request, sources: Sources, worker: Worker, path: str, ending: str) -> Response:
     return answers.sent(request, _content(sources, worker, path, ending, Parameters(dict(request.query_params))))
+
+
+def _prepare(sources: Sources, worker: Worker, path: str) -> None:
+    """Compute what the page of a study needs; its JSON needs the same as the page."""
+    _content(sources, worker, path, ".json", Parameters({}))
 
 
 def _content(sources: Sources, worker: Worker, path: str, ending: str, parameters: Parameters) -> answers.Packed:
@@ -117,6 +121,8 @@ def _content(sources: Sources, worker: Worker, path: str, ending: str, parameter
 
     if study is None:
         return made()
+    if not ending and not study.is_prepared(partial(_prepare, sources, worker, study.address)):
+        return answers.packed(*answers.written(reading.view(ask), ending, parameters, path))
     key = (path, parameters.key, ending)
     content = study.remember(key, made)
     if not settled:

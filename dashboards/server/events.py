@@ -16,7 +16,7 @@ from dashboards.server.sources import StudyCache
 from nas.errors import NasError
 
 MOST_LISTENERS = 200
-PAUSE = 1.0  # seconds between two looks
+PAUSE = 1.5  # seconds between two looks
 BEAT = 15.0  # seconds without a change after which a comment keeps the connection open
 
 
@@ -39,7 +39,7 @@ class Events:
             yield "retry: 3000\n\n"
             while not self.closing.is_set() and not await request.is_disconnected():
                 try:
-                    version = await run_in_threadpool(study.look)
+                    version = study.version if study.is_fresh else await run_in_threadpool(study.look)
                 except NasError:
                     version = None  # the next look may find the database again
                 if version is not None and version != seen:

@@ -8,7 +8,6 @@ import threading
 import webbrowser
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -108,9 +107,9 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _warm(made: Any) -> None:
-    """Ask for each page of a study before the first browser does: reading a large one takes seconds."""
+    """Read the studies before the first browser asks."""
     from dashboards.server.sources import open_or_none
 
     for source in made.state.sources.all():
         for study in open_or_none(source.studies)[0] or []:
-            open_or_none(partial(made.state.prepare, study.address))
+            open_or_none(study.look)

@@ -26,6 +26,7 @@ from searchspace.errors import SpaceError, nearest
 LEAST_SECONDS = 1.0  # between two looks at a study
 SHARE = 100  # looking takes at most 1/100 of the time
 LONGEST = 60.0
+LARGE = 20_000  # trials: reading more takes seconds
 KEPT = 64  # results that are kept for a study
 WAIT = 5.0  # seconds for a lock on SQLite
 CACHE_KIB = 4096  # of each of up to 15 connections
@@ -93,6 +94,9 @@ class StudyCache:
         self._lock = threading.RLock()
         self._memo: OrderedDict[Any, tuple[int, Any]] = OrderedDict()
         self._slow = threading.Lock()
+        self._slow_start = threading.Lock()
+        self._prepared = False
+        self._preparing: threading.Thread | None = None
         self._seldom: dict[Any, tuple[int, int, Any]] = {}
 
     @property
@@ -107,10 +111,15 @@ class StudyCache:
         assert self._table is not None
         return self._table
 
+    @property
+    def is_fresh(self) -> bool:
+        """Whether it is too early to look again."""
+        return time.monotonic() < self._next_look
+
     def look(self) -> int:
         """Read what changed, if it is time, and return the version. Raises StoreError."""
         with self._lock:
-            if time.monotonic() < self._next_look:
+            if self.is_fresh:
                 return self.version
             began = time.monotonic()
             reader = self.source.reader
@@ -139,6 +148,22 @@ class StudyCache:
             while len(self._memo) > KEPT:
                 self._memo.popitem(last=False)
             return made
+
+    def is_prepared(self, prepare: Callable[[], Any]) -> bool:
+        """Whether a page needs no long reading first. If it does, `prepare` is called in a thread, once."""
+        with self._slow_start:
+            if not self._prepared and self._preparing is None:
+                self._prepared = self.reader.next_number(self.study.id) < LARGE
+                if not self._prepared:
+                    self._preparing = threading.Thread(target=self._prepare, args=(prepare,), daemon=True)
+                    self._preparing.start()
+            return self._prepared
+
+    def _prepare(self, prepare: Callable[[], Any]) -> None:
+        try:
+            prepare()
+        finally:
+            self._prepared = True  # what went wrong is told by the page itself
 
     def forget(self, key: Any) -> None:
         """Compute this again when it is next needed."""

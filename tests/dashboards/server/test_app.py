@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from tests.dashboards.conftest import REAL
+from tests.dashboards.conftest import REAL, Client
 
 STUDIES = [*(f"/studies/{name}/{name}" for name in REAL), "/studies/new/new", "/studies/hostile/~1"]
 
@@ -122,3 +122,20 @@ def test_an_address_that_leads_nowhere_names_the_nearest(client):
     assert client.get("/studies/finished/finished/trials/999").status == 404
     assert client.get("/static/../app.py").status == 404
     assert client.get("/static/%2e%2e%2fapp.py").status == 404
+
+
+def test_a_large_study_is_read_while_a_page_says_so(databases, monkeypatch):
+    from dashboards.server import sources
+    from dashboards.server.app import application
+
+    monkeypatch.setattr(sources, "LARGE", 1)
+    made = application([databases["finished"]], costs=False)
+    client = Client(made)
+    first = client.get("/studies/finished/finished").text
+    made.state.sources.study("finished", "finished")._preparing.join(60)
+    then = client.get("/studies/finished/finished").text
+    made.state.sources.close()
+
+    assert 'http-equiv="refresh"' in first
+    assert 'http-equiv="refresh"' not in then
+    assert "Pareto front" in then
