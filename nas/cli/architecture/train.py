@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nas.cli.app import app
 from nas.cli.options import ArchitectureName, AsJson, Storage
 from nas.cli.output import note, print_json
+
+if TYPE_CHECKING:
+    from nas.work import Progress
 
 
 @app.command()
@@ -40,6 +44,9 @@ def train(
     out: Annotated[
         Path | None, typer.Option(help="Folder for the best and the last checkpoint; `nas.load` reads it.")
     ] = None,
+    callback: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="Report to csv, tensorboard, mlflow or wandb, with commas.")
+    ] = None,
     storage: Storage = None,
     as_json: AsJson = False,
 ) -> None:
@@ -48,11 +55,14 @@ def train(
 
     Example: nas train quickstart:17 --steps 2000 --evaluate 500 --out trained
     """
+    from nas.callbacks.registry import make
     from nas.errors import UsageError
     from nas.trained import recorded, settings, training, weights
     from nas.training import standalone
 
     options = {key: value for key, value in (("data", data), ("length", length)) if value is not None}
+    if callback and out is None:
+        raise UsageError("--callback needs --out FOLDER, where it writes.")
     if resume and from_ is not None:
         raise UsageError("Give either --resume or --from WEIGHTS.")
     record = recorded.find(architecture, storage, lambda: standalone.decided_fields({task or settings.TASK: options}))
@@ -72,19 +82,35 @@ def train(
         note(line)
     if settings.data_changed(record, chosen):
         note("warning: the data have changed since the search, so the numbers will differ from its own")
-    trained = training.train(
-        record,
-        chosen,
-        out=out,
-        start=None if from_ is None else weights.of_reference(from_, storage),
-        resume=resume,
-        progress=lambda each: note(
-            f"step {each.step}/{each.steps}  loss {each.loss:.3f}  {each.tokens_per_second:,.0f} tokens/s"
-        ),
-        evaluated=lambda step, metrics: note(
-            f"step {step}: " + "  ".join(f"{name} {value:.6g}" for name, value in metrics.items() if "/" not in name)
-        ),
-    )
+    about = {"name": architecture, "architecture": record.architecture.hash, "settings": "; ".join(chosen.lines())}
+    if out is not None and callback:
+        out.mkdir(parents=True, exist_ok=True)
+    callbacks = [make(name, out or Path(), about) for name in filter(None, (callback or "").split(","))]
+
+    def progressed(each: Progress) -> None:
+        note(f"step {each.step}/{each.steps}  loss {each.loss:.3f}  {each.tokens_per_second:,.0f} tokens/s")
+        for one in callbacks:
+            one.log(each.step, {"training/loss": each.loss, "training/tokens_per_second": each.tokens_per_second})
+
+    def evaluated(step: int, metrics: Mapping[str, float]) -> None:
+        shown = "  ".join(f"{name} {value:.6g}" for name, value in metrics.items() if "/" not in name)
+        note(f"step {step}: {shown}")
+        for one in callbacks:
+            one.log(step, metrics)
+
+    try:
+        trained = training.train(
+            record,
+            chosen,
+            out=out,
+            start=None if from_ is None else weights.of_reference(from_, storage),
+            resume=resume,
+            progress=progressed,
+            evaluated=evaluated,
+        )
+    finally:
+        for one in callbacks:
+            one.close()
     last = trained.points[-1].metrics
     if as_json:
         points = [{"step": each.step, **each.metrics} for each in trained.points]

@@ -73,6 +73,16 @@ def test_a_trial_resumes_from_its_own_checkpoint(study, nas):
     assert [point["step"] for point in points] == list(range(after + 1, 5))
 
 
+def test_callbacks_get_every_evaluation(study, nas, tmp_path):
+    options = ["--steps", "2", "--evaluate", "1", "--out", tmp_path / "t", "--callback", "csv"]
+    points = nas("train", "tiny:0", *options, "--json").json()["points"]
+    rows = [line.split(",") for line in (tmp_path / "t/metrics.csv").read_text().splitlines()[1:]]
+
+    assert [float(value) for _, name, value in rows if name == "loss"] == [point["loss"] for point in points]
+    assert any(name == "training/loss" for _, name, _ in rows)
+    assert nas("train", "tiny:0", "--callback", "csv").code == 2
+
+
 def test_options_replace_what_was_recorded(study, nas, tmp_path):
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text("recipe: {learning_rate: 0.01, schedule: linear}\n")
