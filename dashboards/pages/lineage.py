@@ -31,9 +31,14 @@ def view(ask: Ask) -> View:
     family = study.remember("lineage", lambda: lineage(study.reader, study.study))
     names = [each["name"] for each in study.study.objectives]
     objective = ask.parameters.choice("objective", names, names[0]) if names else ""
-    figures = {"family": _figure(table, family, objective, study.address)} if names else {}
+    figures = {}
+    if names:
+        figures["family"] = study.remember(
+            ("family", objective), lambda: _figure(table, family, objective, study.address)
+        )
+    operators = study.remember(("operators", objective), lambda: _operators(table, family, objective))
     best = _best(table, objective) if names else None
-    tables: dict[str, Table] = {"operators": paged(ask.parameters, OPERATORS, _operators(table, family, objective))}
+    tables: dict[str, Table] = {"operators": paged(ask.parameters, OPERATORS, operators)}
     if best is not None:
         tables["line"] = family_table(study, study.reader.trial(study.study.id, best), family)
     return View(
