@@ -215,7 +215,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=1000, help="the approximate number of faults")
     parser.add_argument("--quick", action="store_true", help="40 faults")
-    parser.add_argument("--mutants", action="store_true", help="only check mutants of our kernels; about 4 minutes")
+    parser.add_argument("--mutants", action="store_true", help="only check mutants of our kernels; some 4 minutes")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--session", type=Path, help=argparse.SUPPRESS)

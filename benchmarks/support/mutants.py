@@ -121,6 +121,9 @@ class Mutant:
 def check(mutant: Mutant) -> str | None:
     """What the correctness check says about a mutant; None if it finds nothing."""
     target = TARGETS[mutant.target]
+    # A module that is imported inside the block would keep the mutant's functions.
+    for name in registry.operation(target.operation).implementations["triton"].files:
+        importlib.import_module(name)
     with warnings.catch_warnings(), mutated(target.module, mutant):
         warnings.simplefilter("ignore")  # of the interpreter, about NaN
         try:
