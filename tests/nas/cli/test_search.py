@@ -169,7 +169,7 @@ def test_training_prints_json(files, nas):
     ("arguments", "code", "said"),
     [
         (["gone.yaml"], 2, "no file 'gone.yaml'"),
-        (["baseline.yaml", "--data", "gone/*.txt"], 1, "no file matches"),
+        (["baseline.yaml", "--data", "gone/*.txt"], 2, "no file matches"),
         (["baseline.yaml", "--task", "langage_model"], 2, "Did you mean 'language_model'?"),
         (["transformer_encoder", "--data", "text.txt"], 1, "kind: decoder"),
         (["baseline.yaml", "--device", "tpu"], 2, "no device 'tpu'"),
