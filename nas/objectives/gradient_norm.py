@@ -7,33 +7,19 @@ section 3.2.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
-from nas.objectives.contract import Direction, ProbeObjective
+from torch import nn
+
+from nas.objectives.probes._passes import Probe, loss_of, trained
 from nas.objectives.registry import objective
-from searchspace.cost import Shape
-
-if TYPE_CHECKING:
-    from torch import nn
-
-    from nas.tasks.contract import Batch, Task
+from nas.tasks.contract import Batch, Task
 
 
 @objective("gradient_norm")
-class GradientNorm(ProbeObjective):
+class GradientNorm(Probe):
     """The Euclidean norm over all parameters. direction: a larger norm counts as better in the paper."""
 
-    def __init__(self, shape: Shape, direction: Direction = Direction.MAXIMISE) -> None:
-        super().__init__(shape)
-        self.direction = direction
-
     def score(self, model: nn.Module, batch: Batch, task: Task) -> float:
-        from searchspace.contract import Context
-
-        context = Context()
-        loss = task.loss(model, batch, context)
-        (loss + context.loss().to(loss.device)).backward()
-        squares = [
-            each.grad.detach().double().square().sum().item() for each in model.parameters() if each.grad is not None
-        ]
-        return math.sqrt(sum(squares))
+        loss_of(model, batch, task).backward()
+        squares = (each.grad.detach().double().square() for each in trained(model))  # type: ignore[union-attr]
+        return math.sqrt(sum(each.sum().item() for each in squares))

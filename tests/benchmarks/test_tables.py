@@ -5,7 +5,7 @@ from itertools import islice
 
 import pytest
 
-from benchmarks.tables import make, table
+from benchmarks.tables import make, probes, table
 from nas.config import factory, searchfile
 
 
@@ -54,3 +54,27 @@ def test_a_failed_training_is_not_packed(tmp_path):
     file.write_text(json.dumps({"index": 3, "seed": 0, "choices": {}, "failure": "not finite"}))
     with pytest.raises(ValueError, match="Architecture 3, seed 0, failed: not finite"):
         table.pack([file], tmp_path / "table.json.xz")
+
+
+def test_probes_are_scored_once_and_correlated_with_quality(trained, tmp_path, monkeypatch):
+    quality = {json.dumps(dict(row.choices), sort_keys=True): -row.final for row in trained.rows}
+    calls = []
+
+    def scored(point):
+        calls.append(point)
+        best = quality[json.dumps(dict(point.choices), sort_keys=True)]
+        return dict.fromkeys((*probes.SIZES, *probes.PROBES), best) | {"snip": -best}
+
+    monkeypatch.setattr(probes, "scored", scored)
+    for count, new in ((6, 6), (9, 3), (9, 0)):
+        calls.clear()
+        found = probes.known(trained, count, tmp_path / "scores.jsonl")
+        assert (len(found), len(calls)) == (count, new)
+    rows = {row["score"]: row["rank correlation"].split()[0] for row in probes.rows_of(trained, found)}
+    assert (rows["synflow"], rows["snip"]) == ("1.00", "-1.00")
+
+
+def test_a_row_is_scored_by_every_probe(trained):
+    found = probes.scored(trained.points[1])
+    assert set(found) == {*probes.SIZES, *probes.PROBES}
+    assert found["parameters"] == trained.rows[1].costs["parameters"] > found["non_embedding_parameters"]

@@ -1,0 +1,83 @@
+"""How well probes and sizes rank the trained architectures of the table.
+
+    python -m benchmarks.tables.probes [--count N] [--file build/probes.jsonl] [--json]
+
+Every probe scores the untrained model of each row on one batch of the task, with seed 0. The rank correlation is that
+with the quality after the whole training (positive: a larger score is better), with its 95 % interval. Scores are kept
+in a file, and the same command continues.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.support.report import report
+from benchmarks.tables.make import QUICKSTART
+from benchmarks.tables.table import LENGTH, Table, load
+from nas.config import factory, searchfile
+from nas.objectives import make
+from nas.report.ranking import correlation
+from nas.training.determinism import deterministic, set_seed
+from nas.training.loop import Deadline
+from nas.training.probe import scores
+from searchspace.cost import Shape
+from searchspace.model.build import build
+from searchspace.space.space import Point
+
+PROBES = ("gradient_norm", "snip", "synflow", "jacobian_covariance", "activation_distance", "zico")
+SIZES = ("parameters", "non_embedding_parameters", "flops")
+CPU = torch.device("cpu")
+
+
+def scored(point: Point) -> dict[str, float]:
+    """The sizes of an architecture, and the probes' scores of its untrained model."""
+    task = factory.prepared_task(searchfile.load(QUICKSTART))
+    shape = Shape(batch=1, length=LENGTH)
+    sizes = {name: make(name, shape).evaluate(point.architecture) for name in SIZES}
+    with deterministic(1, CPU):
+        set_seed(0, CPU)
+        return sizes | scores(PROBES, build(point.architecture), task, 0, CPU, Deadline(None))
+
+
+def known(table: Table, count: int, file: Path) -> list[dict[str, float]]:
+    """The scores of the first `count` rows; the missing ones are found and kept."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    found = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+    with file.open("a", encoding="utf-8") as kept:
+        for point in table.points[len(found) : count]:
+            found.append(scored(point))
+            kept.write(json.dumps(found[-1]) + "\n")
+            kept.flush()
+    return found[:count]
+
+
+def rows_of(table: Table, found: Sequence[dict[str, float]]) -> list[dict[str, Any]]:
+    """One row for each size and probe: its rank correlation with quality."""
+    quality = [-row.final for row in table.rows[: len(found)]]
+    rows = []
+    for name in (*SIZES, *PROBES):
+        known = correlation([each[name] for each in found], quality)
+        rows.append({"score": name, "rank correlation": str(known), "architectures": len(found)})
+    return rows
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=10_000, help="the first rows only")
+    parser.add_argument("--file", type=Path, default=Path("build/probes.jsonl"))
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(arguments)
+    table = load()
+    rows = rows_of(table, known(table, options.count, options.file))
+    report("Probes and sizes against quality", rows, as_json=options.json)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
