@@ -39,9 +39,9 @@ def report(
 
     Example: nas report quickstart -o report.html
     """
-    from dashboards.sent.write import write
+    from dashboards.sent.write import default_path, write
 
-    files = write(study, storage, output or Path(f"{study}.{'html' if form is Format.HTML else 'md'}"), form.value)
+    files = write(study, storage, output or default_path(study, form.value), form.value)
     if as_json:
         print_json({"files": [str(path) for path in files]})
     note(f"Wrote {files[0]}" + (f" and {len(files) - 1} pictures" if len(files) > 1 else "") + ".")

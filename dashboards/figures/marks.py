@@ -23,7 +23,7 @@ STYLE = (  # of a picture in a file of its own; the same as in static/style.css
 )
 
 
-def cut(name: str, most: int = 36) -> str:
+def cut(name: str, most: int = 44) -> str:
     """A name of at most `most` characters: the middle of a longer one is left out."""
     return name if len(name) <= most else f"{name[: most // 2 - 1]}…{name[-(most // 2) :]}"
 

@@ -181,7 +181,7 @@ def verdict_figure(finals: FinalsResult) -> Figure:
     def add(against: str, verdicts: Mapping[int, Mapping[str, Any]]) -> None:
         for steps, found in verdicts.items():
             if isinstance(found.get("difference"), int | float) and found.get("low") is not None:
-                names.append(f"{against}, {steps} steps")
+                names.append(f"{against}, {steps:,} steps" if len(finals.verdicts) > 1 else against)
                 middle.append(found["difference"])
                 low.append(found["low"])
                 high.append(found["high"])
@@ -192,15 +192,15 @@ def verdict_figure(finals: FinalsResult) -> Figure:
         add(arm, control["verdicts"])
     rows = list(range(len(names)))
     line = Series(
-        name="no difference", x=[0.0, 0.0], y=[-0.5, len(names) - 0.5], mark="line", colour=QUIET, dashed=True
+        name="No difference", x=[0.0, 0.0], y=[-0.5, len(names) - 0.5], mark="line", colour=QUIET, dashed=True
     )
     spans = Series(
-        name="winner minus", x=middle, y=rows, low=low, high=high, mark="spans", colour=0, size=9, text=names
+        name="The winner’s difference", x=middle, y=rows, low=low, high=high, mark="spans", colour=0, size=9, text=names
     )
     better = "negative is better" if not finals.direction.startswith("max") else "positive is better"
     return Figure(
         title="The winner against baselines",
-        x=Axis(label=f"Difference in {labelled(finals.objective).lower()} on test data ({better})"),
+        x=Axis(label=f"The winner minus each other: {labelled(finals.objective).lower()} on test data ({better})"),
         y=Axis(label="", categories=tuple(names)),
         series=(line, spans) if names else (),
         height=110 + 34 * len(names),

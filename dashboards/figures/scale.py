@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from dashboards.figures.figure import Axis
 
+MOST = 1e290  # of an end of an axis: with room at both ends their difference is a number too
+
 
 @dataclass(frozen=True)
 class Scale:
@@ -53,10 +55,12 @@ def scale_of(axis: Axis, values: Iterable[float | None], start: float, end: floa
         return Scale(-0.5, len(axis.categories) - 0.5, start, end)
     known = [each for each in values if each is not None and math.isfinite(each) and (each > 0 or not axis.log)]
     low, high = axis.bounds or ((min(known), max(known)) if known else (1.0, 10.0) if axis.log else (0.0, 1.0))
+    low, high = max(low, -MOST), min(high, MOST)
     log = axis.log and low > 0
     if axis.bounds is None:
         if log:
-            room = max((high / low) ** 0.04, 1.02)
+            low = max(low, 1 / MOST)
+            room = max(10 ** (0.04 * (math.log10(high) - math.log10(low))), 1.02)
             low, high = low / room, high * room
         else:
             room = 0.04 * (high - low) or abs(high) * 0.04 or 0.5

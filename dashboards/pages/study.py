@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from typing import Any
+from urllib.parse import urlencode
 
 import numpy as np
 import yaml
@@ -195,7 +196,7 @@ def _failures(study: StudyCache) -> Table:
         {"kind": kind, "trials": len(numbers), "first": firsts[kind], "message": reason(texts.get(firsts[kind], ""))}
         for kind, numbers in sorted(kinds.items(), key=lambda item: -len(item[1]))
     ]
-    links = [f"{study.address}?failure={each['kind']}#trials" for each in rows]
+    links = [f"{study.address}?{urlencode({'failure': each['kind']})}#trials" for each in rows]
     return Table(columns=FAILURES, rows=rows, links=links, empty="No trial has failed.")
 
 
@@ -203,7 +204,7 @@ def _finals(status: Status) -> Table:
     assert status.verdict is not None
     rows = status.verdict.rows()
     names = list(dict.fromkeys(name for row in rows for name in row))
-    columns = [Column(name, name[:1].upper() + name[1:], "text" if name == "entrant" else "number") for name in names]
+    columns = [Column(name, labelled(name), "text" if name == "entrant" else "number") for name in names]
     return Table(columns=columns, rows=rows)
 
 

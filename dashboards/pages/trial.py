@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -53,7 +54,7 @@ def view(ask: Ask) -> View:
     shade = ask.parameters.choice("shade", QUANTITIES, "flops")
     lines, problem = _lines(ask, trial)
     curve = study.reader.curve(study.study.id, number)
-    name = f"{study.study.name}:{number}"
+    name = quote(f"{study.study.name}:{number}")
     title = f"Trial {number}"
     return View(
         template="trial.html",

@@ -101,4 +101,7 @@ def value_text(value: Any) -> str:
     if value is None:
         return ""
     text = short(value) if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
-    return " ".join(text.replace("|", "\\|").replace("<", "&lt;").replace("`", "'").split())
+    text = "".join(each if each.isprintable() else " " for each in text)
+    for special, written in (("&", "&amp;"), ("<", "&lt;"), ("\\", "\\\\"), ("|", "\\|"), ("[", "\\["), ("`", "'")):
+        text = text.replace(special, written)
+    return " ".join(text.split())

@@ -7,7 +7,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from dashboards.sent.content import Content
-from dashboards.server.answers import environment
+from dashboards.server.answers import CONTROLS, environment
 from dashboards.server.parameters import Parameters
 
 STYLE = Path(__file__).resolve().parent.parent / "static" / "style.css"
@@ -17,7 +17,7 @@ def page(content: Content) -> str:
     """The text of the file."""
     view = content.view
     template = environment().get_template("report.html")
-    return template.render(
+    text = template.render(
         dict(view.shown) | dict(view.values),
         content=content,
         view=view,
@@ -28,3 +28,4 @@ def page(content: Content) -> str:
         style=Markup(STYLE.read_text(encoding="utf-8")),
         markup=Markup,
     )
+    return text.translate(CONTROLS)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from dashboards.server.serve import check_installed
 from nas import location
+from nas.errors import UsageError
+from nas.files import check_writable, write_whole
+
+SQLITE = b"SQLite format 3\0"
 
 
 def write(study: str, storage: str | None, path: Path, form: str) -> list[Path]:
     """Write the report of a study as `form`, html or markdown, and return the files, the report first.
 
-    Raises what opening the database raises, ServeError if a library is missing, and OSError.
+    Raises what opening the database raises, ServeError if a library is missing, UsageError if `path` is the database or
+    no regular file, NasError if a file cannot be written, and OSError if a folder cannot be made.
     """
     check_installed()
     from dashboards.sent.content import content
@@ -22,6 +28,7 @@ def write(study: str, storage: str | None, path: Path, form: str) -> list[Path]:
     where = location.storage_of(study, storage)
     opened, found = location.open_existing(study, where)
     opened.close()
+    _check_place(path, where)
     sources = Sources([where])
     try:
         source = sources.all()[0]
@@ -31,9 +38,27 @@ def write(study: str, storage: str | None, path: Path, form: str) -> list[Path]:
     finally:
         sources.close()
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8", errors="backslashreplace")
     if pictures:
         folder.mkdir(exist_ok=True)
     for name, picture in pictures.items():
-        (folder / name).write_text(picture, encoding="utf-8", errors="backslashreplace")
+        write_whole(folder / name, picture.encode("utf-8", "backslashreplace"))
+    write_whole(path, text.encode("utf-8", "backslashreplace"))
     return [path, *(folder / name for name in pictures)]
+
+
+def default_path(study: str, form: str) -> Path:
+    """STUDY.html or STUDY.md in this folder, whatever characters the name has."""
+    name = re.sub(r"[^\w.-]+", "-", study).strip("-.")[:100] or "study"
+    return Path(f"{name}.{'html' if form == 'html' else 'md'}")
+
+
+def _check_place(path: Path, where: str) -> None:
+    """Raises UsageError if the report would take the place of a database, or of what is no regular file."""
+    if path.parent.is_dir():
+        check_writable(path)
+    if not path.is_file():
+        return
+    with path.open("rb") as file:
+        is_database = file.read(len(SQLITE)) == SQLITE
+    if is_database or path.resolve() == Path(where).resolve():
+        raise UsageError(f"{path} is a database: name another file for the report.")

@@ -35,6 +35,9 @@ PAGES = (
 )  # of a study, in the navigation
 
 
+CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n\r"}
+
+
 _pictures: WeakKeyDictionary[Figure | Heat, Markup] = WeakKeyDictionary()
 _traces: WeakKeyDictionary[Figure | Heat, Markup] = WeakKeyDictionary()
 
@@ -87,10 +90,12 @@ def cell(value: Any, column: Column) -> str:
 
 
 def html(view: View, parameters: Parameters, path: str) -> str:
-    """The page."""
+    """The page. HTML has no control characters, so a sign for an unknown character takes their place."""
     template = environment().get_template(view.template)
     own: dict[str, Any] = {"view": view, "parameters": parameters, "path": path, "pages": PAGES}
-    return template.render(own | dict(view.shown) | dict(view.values), tables=view.tables, figures=view.figures)
+    return template.render(
+        own | dict(view.shown) | dict(view.values), tables=view.tables, figures=view.figures
+    ).translate(CONTROLS)
 
 
 @dataclass(frozen=True)
@@ -122,11 +127,14 @@ def chosen_table(view: View, parameters: Parameters) -> Table:
     return Table(columns=[Column(key, key) for key in dict.fromkeys(key for row in rows for key in row)], rows=rows)
 
 
+FORMULAS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # the wide ones too
+
+
 def as_csv(table: Table) -> str:
     """The rows with a line of names. Text that a spreadsheet would take for a formula begins with an apostrophe."""
     file = io.StringIO()
     writer = csv.writer(file)
-    writer.writerow([column.key for column in table.columns])
+    writer.writerow([_harmless(column.key) for column in table.columns])
     for row in table.rows:
         writer.writerow([_harmless(row.get(column.key)) for column in table.columns])
     return file.getvalue()
@@ -134,8 +142,8 @@ def as_csv(table: Table) -> str:
 
 def _harmless(value: Any) -> Any:
     if isinstance(value, list | tuple):
-        return " ".join(map(str, value))
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+        return _harmless(" ".join(map(str, value)))
+    return f"'{value}" if isinstance(value, str) and value.lstrip().startswith(FORMULAS) else value
 
 
 def as_json(value: Any) -> str:

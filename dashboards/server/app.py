@@ -52,7 +52,7 @@ def application(
         sources.close()
 
     async def page(request: Request) -> Response:
-        path, ending = split(request.url.path)
+        path, ending = split(request.scope["path"])
         try:
             return await run_in_threadpool(_answer, request, sources, worker, path, ending)
         except NotFound as error:
@@ -62,7 +62,7 @@ def application(
         except NasError as error:
             return answers.problem(request, error, 503, ending)
         except Exception:
-            log.exception("%s failed", request.url.path)
+            log.exception("%s failed", path)
             message = Exception("This page failed. The terminal of `nas dashboard` says why.")
             return answers.problem(request, message, 500, ending)
 
@@ -74,6 +74,8 @@ def application(
         except (NotFound, NasError) as error:
             return PlainTextResponse(str(error), 404)
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        if request.method == "HEAD":  # a stream has no end, and nobody would read this one
+            return Response(headers=headers, media_type="text/event-stream")
         return StreamingResponse(events.stream(request, study), media_type="text/event-stream", headers=headers)
 
     made = Starlette(

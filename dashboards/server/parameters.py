@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping
 from urllib.parse import urlencode
 
 from searchspace.errors import nearest
 
 MOST_TEXT = 200  # characters of a search text
+MOST_VALUE = 1e300  # of an end of an axis: the difference of two ends is a number too
 
 
 class BadRequest(Exception):
@@ -74,8 +74,8 @@ class Parameters:
             low, high = (float(part) for part in written[:MOST_TEXT].split(","))
         except ValueError:
             raise BadRequest(f"{name} must be two numbers with a comma between them.") from None
-        if not (math.isfinite(low) and math.isfinite(high) and low < high):
-            raise BadRequest(f"{name} must be two finite numbers, the lower one first.")
+        if not -MOST_VALUE <= low < high <= MOST_VALUE:
+            raise BadRequest(f"{name} must be two numbers from {-MOST_VALUE:g} to {MOST_VALUE:g}, the lower one first.")
         return low, high
 
     def changed(self, **changes: object) -> str:

@@ -11,14 +11,15 @@ import hashlib
 import hmac
 from collections.abc import Iterable
 from ipaddress import ip_address
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, quote, urlencode
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 COOKIE = "tessera"
-MOST_PATH, MOST_QUERY = 2000, 20_000  # characters
+MOST_PATH, MOST_QUERY = 2000, 40_000  # characters; a text of the explorer may need three for each of its own
+METHODS = ("GET", "HEAD", "POST")
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
     "connect-src 'self'; font-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -83,31 +84,34 @@ class Guard:
         name = host if host.endswith("]") else host.rpartition(":")[0] or host
         if self.names is not None and name not in self.names:
             return PlainTextResponse("Unknown host. Open the address that `nas dashboard` printed.", 421)
-        if len(request.url.path) > MOST_PATH or len(request.url.query) > MOST_QUERY:
+        path: str = request.scope["path"]  # not from request.url, which depends on what the Host header says
+        if len(path) > MOST_PATH or len(request.scope["query_string"]) > MOST_QUERY:
             return PlainTextResponse("The address is too long.", 414)
-        if request.method not in ("GET", "HEAD", "POST"):
-            return PlainTextResponse("Only GET, HEAD and POST are served.", 405)
+        if request.method not in METHODS:
+            return PlainTextResponse("Only GET, HEAD and POST are served.", 405, {"allow": ", ".join(METHODS)})
         if request.method == "POST" and not _same_origin(request, host):
             return PlainTextResponse("This form comes from another site.", 403)
-        if self.token is None or request.url.path == "/static/style.css":
+        if self.token is None or path == "/static/style.css":
             return None
         return await self._without_token(request)
 
     async def _without_token(self, request: Request) -> Response | None:
         assert self.token is not None
+        path: str = request.scope["path"]
+        query = parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        if _equal(dict(query).get("token", ""), self.token):  # even with the cookie: links must not hold the token
+            rest = urlencode([pair for pair in query if pair[0] != "token"])
+            place = "/" + quote(path.lstrip("/\\"))  # never //host, which would leave this server
+            return self._entered(place + (f"?{rest}" if rest else ""), request)
         given = request.headers.get("authorization", "").removeprefix("Bearer ")
         if _equal(given, self.token) or _equal(request.cookies.get(COOKIE, ""), _kept(self.token)):
             return None
-        query = parse_qsl(request.url.query, keep_blank_values=True)
-        if _equal(dict(query).get("token", ""), self.token):
-            rest = urlencode([pair for pair in query if pair[0] != "token"])
-            path = "/" + request.url.path.lstrip("/")  # never //host, which would leave this server
-            return self._entered(path + (f"?{rest}" if rest else ""), request)
-        if request.method == "POST" and request.url.path == "/login":
+        if request.method == "POST" and path == "/login":
             form = dict(parse_qsl((await _body(request)).decode("utf-8", "replace")))
             if _equal(form.get("token", ""), self.token):
                 return self._entered("/", request)
-        return Response(LOGIN, 401, media_type="text/html")
+        # With no-referrer a browser sends "Origin: null" with a form, as if the form were on another site.
+        return Response(LOGIN, 401, {"referrer-policy": "same-origin"}, media_type="text/html")
 
     def _entered(self, address: str, request: Request) -> Response:
         assert self.token is not None

@@ -70,15 +70,13 @@ def prepare(study: str | None, storages: Sequence[str], host: str, port: int, to
     if token is not None and len(token) < 8:
         raise UsageError("A token must have at least 8 characters, or it can be guessed.")
     places = list(storages) or ([location.storage_of(study)] if study else [])
+    holder = _holder(study, places) if study else 0
+    made: Any = application(places, host=host, token=token)
+    sources = made.state.sources.all()
     page = "/"
     if study:
-        for place in places:
-            location.open_existing(study, place)[0].close()
-    made: Any = application(places, host=host, token=token)
+        page = f"/studies/{sources[holder].key}/{slug_of(sources[holder].reader.study(study))}"
     listening = _listen(host, port)
-    if study:
-        source = made.state.sources.all()[0]
-        page = f"/studies/{source.key}/{slug_of(source.reader.study(study))}"
     config = uvicorn.Config(
         made,
         log_level="warning",
@@ -92,6 +90,19 @@ def prepare(study: str | None, storages: Sequence[str], host: str, port: int, to
     suffix = f"?token={quote(token)}" if token and is_loopback(host) else ""
     address = f"http://{name}:{listening.getsockname()[1]}{page}{suffix}"
     return Served(address, uvicorn.Server(config), listening, threading.Thread(target=_warm, args=(made,), daemon=True))
+
+
+def _holder(study: str, places: Sequence[str]) -> int:
+    """The first of the databases that has the study. Raises what opening the first one raises if none has it."""
+    first: NasError | None = None
+    for number, place in enumerate(places):
+        try:
+            location.open_existing(study, place)[0].close()
+            return number
+        except NasError as error:
+            first = first or error
+    assert first is not None
+    raise first
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -18,9 +18,10 @@ from typing import Any, TypeVar
 from dashboards.analysis.tabulated import Tabulated, tabulated
 from dashboards.server.parameters import NotFound
 from nas import location
-from nas.errors import NasError
+from nas.errors import NasError, StoreError
 from nas.report.activity import UnitProgress, progress
 from nas.store import Mark, Reader, Study, open_reader
+from nas.store.database.engine import file_of, parse
 from searchspace.errors import SpaceError, nearest
 
 LEAST_SECONDS = 1.0  # between two looks at a study
@@ -41,17 +42,31 @@ class Source:
     def __init__(self, key: str, where: str):
         self.key, self.where = key, where
         self.shown = location.shown(where)
+        self._file = file_of(parse(where))
         self._reader: Reader | None = None
+        self._opened: Any = None
         self._lock = threading.Lock()
-        self._studies: dict[int, StudyCache] = {}
+        self._studies: dict[Any, StudyCache] = {}
 
     @property
     def reader(self) -> Reader:
-        """The open database. Raises StoreError if it cannot be opened."""
+        """The open database. A file that was replaced is opened again. Raises StoreError if it cannot be opened."""
         with self._lock:
+            if self._reader is not None and self._opened != self._identity(self._reader.is_copy):
+                self._reader.close()
+                self._reader = None
+                self._studies.clear()
             if self._reader is None:
                 self._reader = open_reader(self.where, wait=WAIT, retry=WAIT, cache_kib=CACHE_KIB)
+                self._opened = self._identity(self._reader.is_copy)
             return self._reader
+
+    def _identity(self, is_copy: bool) -> Any:
+        """What tells the file from another one at the same path; for a copy, what tells that the original changed."""
+        if self._file is None:
+            return None
+        log = self._file.with_name(f"{self._file.name}-wal")
+        return [_stamp(path, contents=is_copy) for path in ([self._file, log] if is_copy else [self._file])]
 
     def studies(self) -> list[StudyCache]:
         """The studies of this database. Raises StoreError."""
@@ -73,9 +88,10 @@ class Source:
 
     def _cache(self, study: Study) -> StudyCache:
         with self._lock:
-            if study.id not in self._studies:
-                self._studies[study.id] = StudyCache(self, study)
-            return self._studies[study.id]
+            key = (study.id, study.name, study.created_at)  # a new study may get the number of one that was deleted
+            if key not in self._studies:
+                self._studies[key] = StudyCache(self, study)
+            return self._studies[key]
 
 
 class StudyCache:
@@ -123,11 +139,14 @@ class StudyCache:
                 return self.version
             began = time.monotonic()
             reader = self.source.reader
+            found = [each for each in reader.studies() if each.id == self.study.id]
+            if not found or found[0].created_at != self.study.created_at:
+                raise StoreError(f"The study {self.study.name[:100]!r} is no longer in this database.")
             mark = reader.mark(self.study.id)
             units = progress(reader, self.study)
             seen = (mark.sequence, reader.next_number(self.study.id), [vars(unit) for unit in units])
             if seen != self._seen or self._table is None:
-                self.study = next(each for each in reader.studies() if each.id == self.study.id)
+                self.study = found[0]
                 self._table = tabulated(reader, self.study, self._table, self._mark)
                 self._mark, self._seen, self.units = mark, seen, units
                 self.version += 1
@@ -229,6 +248,15 @@ def slug_of(study: Study) -> str:
     """The study in an address: its name, or ~ID if the name has characters that addresses treat in a special way."""
     plain = PLAIN_NAME.fullmatch(study.name) and not study.name.endswith(SUFFIXES) and len(study.name) < 100
     return study.name if plain else f"~{study.id}"
+
+
+def _stamp(path: Path, *, contents: bool) -> tuple[int, ...] | None:
+    """What changes if another file takes this path; contents: also if the file is written. None without a file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino, *((found.st_mtime_ns, found.st_size) if contents else ()))
 
 
 def _key(place: str, taken: dict[str, Source]) -> str:

@@ -45,6 +45,11 @@ class Reader:
         self.database = database
         self._folder = folder
 
+    @property
+    def is_copy(self) -> bool:
+        """Whether this reads a copy that was made when it was opened: later changes of the original are not seen."""
+        return self._folder is not None
+
     def close(self) -> None:
         self.database.close()
         if self._folder is not None:

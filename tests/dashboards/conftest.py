@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from nas.store import Measurement, open_store
+from nas.store import Measurement, Store, open_store
 
 for _needed in ("starlette", "uvicorn", "jinja2", "plotly"):
     pytest.importorskip(_needed, reason="the pages need the extra: pip install 'tessera-nas[dashboard]'")
@@ -100,6 +100,23 @@ def hostile(path: Path) -> None:
                 parents=(0,) if number else (),
                 failure=(EVIL, EVIL) if number == 2 else None,
             )
+
+
+def add_failed(store: Store, study: int, kind: str) -> None:
+    """A trial that failed with this kind of error."""
+    store.add_trial(
+        study,
+        0,
+        architecture=("00", "kind: decoder\n"),
+        seed=0,
+        purpose="search",
+        operator="sample",
+        choices={},
+        known_results=0,
+        steps=10,
+        parents=(),
+        failure=(kind, "message"),
+    )
 
 
 def measure(path: Path) -> None:

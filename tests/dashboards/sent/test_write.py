@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 import warnings
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
-from dashboards.sent.write import write
+from dashboards.sent.content import value_text
+from dashboards.sent.write import default_path, write
+from nas.errors import UsageError
 from tests.dashboards.conftest import EVIL, REAL
 
 
@@ -51,3 +54,29 @@ def test_markdown_names_pictures_that_exist_and_are_valid(databases, tmp_path):
     assert {str(path.relative_to(tmp_path)) for path in pictures} == set(named)
     for path in pictures:
         ElementTree.fromstring(path.read_text(encoding="utf-8"))
+
+
+def test_a_report_never_takes_the_place_of_a_database(databases, tmp_path):
+    path = tmp_path / "a.db"
+    path.write_bytes(Path(databases["finished"]).read_bytes())
+    link = tmp_path / "link.html"
+    link.symlink_to(path)
+
+    with pytest.raises(UsageError, match="is a database"):
+        write("finished", str(path), path, "html")
+    with pytest.raises(UsageError, match="symbolic link"):
+        write("finished", str(path), link, "html")
+    assert path.read_bytes() == Path(databases["finished"]).read_bytes()
+
+
+@pytest.mark.parametrize("study", ["../a/b", "/etc/x", "..", "$(id)\n", "x" * 500])
+def test_the_name_of_a_report_stays_in_its_folder(study):
+    path = default_path(study, "html")
+
+    assert path.name == str(path)
+    assert path.suffix == ".html"
+    assert len(path.name) < 120
+
+
+def test_text_in_markdown_makes_no_markup():
+    assert value_text("![a](http://b)|<c>\x1b&lt;") == "!\\[a](http://b)\\|&lt;c> &amp;lt;"

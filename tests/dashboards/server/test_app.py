@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
+import shutil
 import warnings
 from collections import Counter
 
 import pytest
 
-from tests.dashboards.conftest import REAL, Client
+from nas.store import open_store
+from tests.dashboards.conftest import KEPT, REAL, Client, add_failed
 
 STUDIES = [*(f"/studies/{name}/{name}" for name in REAL), "/studies/new/new", "/studies/hostile/~1"]
 
@@ -139,3 +142,91 @@ def test_a_large_study_is_read_while_a_page_says_so(databases, monkeypatch):
     assert 'http-equiv="refresh"' in first
     assert 'http-equiv="refresh"' not in then
     assert "Pareto front" in then
+
+
+def test_the_ends_of_an_axis_are_bounded(client):
+    address = "/studies/finished/finished"
+
+    assert client.get(f"{address}?zoom_x=-1e308,1e308").status == 400
+    assert client.get(f"{address}?zoom_x=-1e300,1e300&zoom_y=0,1e-320").status == 200
+
+
+def test_a_link_to_failures_keeps_special_characters(tmp_path):
+    from dashboards.server.app import application
+
+    kind = "a&b=1#c %\x01"
+    with open_store(tmp_path / "a.db") as store:
+        study = store.create_study("a", {}, "kind: decoder", 0, [{"name": "=loss", "direction": "minimize"}], "d")
+        add_failed(store, study.id, kind)
+    made = application([str(tmp_path / "a.db")], costs=False)
+    client = Client(made)
+    page = client.get("/studies/a/a")
+    (link,) = re.findall(r'href="(/studies/a/a\?failure=[^"#]*)', page.text)
+    chosen = client.get(link.replace("&amp;", "&"))
+    head = client.get("/studies/a/a.csv").text.splitlines()[0]
+    made.state.sources.close()
+
+    assert chosen.status == 200
+    assert "\x01" not in page.text + chosen.text
+    assert "'=loss" in head.split(",")
+
+
+def test_commands_to_copy_quote_the_name_of_the_study(client):
+    text = client.get("/studies/hostile/~1/trials/0.json").status, client.get("/studies/hostile/~1/trials/0").text
+
+    assert text[0] == 200
+    assert "nas show &#39;a/../" in text[1]
+
+
+def test_a_database_that_is_replaced_is_opened_again(databases, tmp_path):
+    from dashboards.server.app import application
+
+    path = tmp_path / "a.db"
+    shutil.copy(databases["finished"], path)
+    made = application([str(path)], costs=False)
+    client = Client(made)
+    before = client.get("/studies/a/finished").status
+    path.unlink()
+    gone = client.get("/studies/a/finished.json")
+    shutil.copy(databases["grown"], path)
+    after = client.get("/studies/a/grown").status, client.get("/studies/a/finished").status
+    made.state.sources.close()
+
+    assert before == 200
+    assert gone.status == 503
+    assert "There is no study database" in gone.text
+    assert after == (200, 404)
+
+
+def test_a_database_of_an_earlier_version_is_followed(tmp_path):
+    from dashboards.server.app import application
+
+    path = tmp_path / "old.db"
+    path.write_bytes(gzip.decompress((KEPT / "schema-0001.db.gz").read_bytes()))
+    made = application([str(path)], costs=False)
+    source = made.state.sources.all()[0]
+    was_copy = source.reader.is_copy
+    with open_store(path) as store:  # brings it up to date
+        store.create_study("added", {}, "kind: decoder", 0, [{"name": "loss", "direction": "minimize"}], "d")
+    answer = Client(made).get("/studies/old/added")
+    made.state.sources.close()
+
+    assert was_copy
+    assert answer.status == 200
+
+
+def test_a_study_that_is_deleted_is_told(tmp_path):
+    from dashboards.server import sources
+    from nas.errors import StoreError
+
+    objectives = [{"name": "loss", "direction": "minimize"}]
+    with open_store(tmp_path / "a.db") as store:
+        study = store.create_study("a", {}, "kind: decoder", 0, objectives, "d")
+        shown = sources.Sources([str(tmp_path / "a.db")])
+        kept = shown.study("a", "a")
+        store.delete_study(study.id)
+        store.create_study("b", {}, "kind: decoder", 0, objectives, "d")
+    with pytest.raises(StoreError, match="no longer"):
+        kept.look()
+    assert [each.study.name for each in shown.all()[0].studies()] == ["b"]
+    shown.close()

@@ -58,6 +58,34 @@ def test_the_form_takes_the_token_of_this_site_alone(guarded):
     assert guarded.ask("POST", "/login", form | {"origin": "http://evil.example"}, body).status == 403
 
 
+def test_a_browser_may_send_the_origin_of_the_form(guarded):
+    answer = guarded.get("/")
+
+    assert answer.status == 401
+    assert answer.header("referrer-policy") == "same-origin"  # no-referrer would make the origin null, which is refused
+
+
+def test_the_token_leaves_the_address_although_the_cookie_is_known(guarded):
+    cookie = guarded.get(f"/?token={TOKEN}").header("set-cookie").partition(";")[0]
+
+    assert guarded.get(f"/tuning?token={TOKEN}", {"cookie": cookie}).header("location") == "/tuning"
+
+
+@pytest.mark.parametrize("host", ["x/static/style.css?", "x/static/style.css#", "[", ""])
+def test_the_host_header_does_not_change_the_path(guarded, host):
+    assert Client(guarded.app, host=host).get("/studies/finished/finished").status == 401
+
+
+def test_other_methods_are_told_which_ones_there_are(client):
+    answer = client.ask("OPTIONS", "/")
+
+    assert (answer.status, answer.header("allow")) == (405, "GET, HEAD, POST")
+
+
+def test_the_head_of_a_stream_ends(client):
+    assert client.ask("HEAD", "/studies/finished/finished/events").status == 200
+
+
 def test_programs_send_the_token_as_a_header(guarded):
     assert guarded.get("/index.json", {"authorization": f"Bearer {TOKEN}"}).status == 200
 
