@@ -20,6 +20,8 @@ from nas.schedulers.halving import Halving
 from nas.schedulers.rank import QUALITY, CostLimits, Rank
 from nas.schedulers.registry import scheduler
 
+MOST_TRIALS = 4_000  # until the brackets repeat
+
 
 @scheduler("hyperband")
 class Hyperband:
@@ -42,7 +44,7 @@ class Hyperband:
         given = {"factor": factor, "rank": rank, "cost_limits": cost_limits, "objectives": objectives}
         self.brackets = [Halving(rungs=rungs[first:], **given) for first in range(count)]  # type: ignore[arg-type]
         self.settled = self.brackets[0].settled
-        self._cycle = _cycle([_trials(len(rungs), len(rungs) - 1 - first, factor) for first in range(count)])
+        self._cycle = _cycle(_sizes(len(rungs), count, factor))
 
     def start(self, number: int) -> int:
         return self._of(number).start(number)
@@ -74,16 +76,27 @@ class Hyperband:
         return self.brackets[self._cycle[number % len(self._cycle)]]
 
 
-def _trials(levels: int, steps_down: int, factor: float) -> int:
-    """The trials of the bracket that starts `steps_down` levels below the highest one."""
-    return math.ceil(levels / (steps_down + 1) * factor**steps_down)
+def _sizes(levels: int, brackets: int, factor: float) -> list[int]:
+    """The trials of each bracket; the first starts at the lowest level. If together they are more than `MOST_TRIALS`,
+    they shrink to that, in proportion, and each keeps one trial at least.
+
+    Raises ValueError if the factor is too large to compute them.
+    """
+    try:
+        sizes = [math.ceil(levels / (down + 1) * factor**down) for down in range(levels - 1, levels - 1 - brackets, -1)]
+    except OverflowError:
+        raise ValueError(f"factor is too large for {levels} rungs: {factor:g}.") from None
+    total = sum(sizes)
+    return sizes if total <= MOST_TRIALS else [max(1, size * MOST_TRIALS // total) for size in sizes]
 
 
 def _cycle(sizes: list[int]) -> list[int]:
     """The bracket of each trial in turn: each has its share of every part of the cycle."""
     total = sum(sizes)
+    taken = [0] * len(sizes)
     found: list[int] = []
     for place in range(1, total + 1):
-        behind = [size * place / total - found.count(index) for index, size in enumerate(sizes)]
-        found.append(max(range(len(sizes)), key=lambda index: behind[index]))
+        behind = [size * place / total - count for size, count in zip(sizes, taken)]
+        found.append(max(range(len(sizes)), key=behind.__getitem__))
+        taken[found[-1]] += 1
     return found

@@ -41,15 +41,16 @@ class Codes:
         self.paths = list(self.holes)
         self.place = {path: column for column, path in enumerate(self.paths)}
         self._values = [_listed(hole) for hole in self.holes.values()]
-        self.counts = np.array([OPEN if known is None else len(known) for known in self._values])
-        self.ordered = np.array([is_ordered(hole) for hole in self.holes.values()])
+        self.counts = np.array([OPEN if known is None else len(known) for known in self._values], dtype=int)
+        self.ordered = np.array([is_ordered(hole) for hole in self.holes.values()], dtype=bool)
         self.units = [_units(hole, known) for hole, known in zip(self.holes.values(), self._values)]
         self._index = [
             None if known is None else {(type(value), value): index for index, value in enumerate(known)}
             for known in self._values
         ]
         names: dict[str, int] = {}
-        self.groups = np.array([names.setdefault(_COPY.sub("", path), len(names)) for path in self.paths])
+        groups = [names.setdefault(_COPY.sub("", path), len(names)) for path in self.paths]
+        self.groups = np.array(groups, dtype=int)  # a space without holes has none
         self.names = list(names)
         self.layers = _layers(self.paths)
         self._set_rules([self._rule(path) for path in self.paths])
@@ -223,7 +224,7 @@ def _units(hole: Hole, known: list[Scalar] | None) -> np.ndarray | None:
         return np.array([unit(hole, value) for value in known])  # type: ignore[arg-type]
     if is_ordered(hole):
         sizes = np.array(known, dtype=float)
-        return np.argsort(np.argsort(sizes)) / (len(known) - 1)
+        return np.argsort(np.argsort(sizes)) / max(1, len(known) - 1)
     return np.arange(len(known)) / max(1, len(known) - 1)
 
 

@@ -28,6 +28,7 @@ FRESH = 24  # results since then that a model learns: the newest, and as many of
 PENDING = 64  # running trials that count, the newest
 CORNER = 1.05  # of the reference point, in ranges of the results
 PARENTS = 40
+LARGEST, LEAST = 1e100, 1e-100  # a larger value counts as this one; a smaller range counts as none
 SKEWED = 3.0  # the upper half is this many times as wide as the lower one: the logarithm is modelled
 
 
@@ -55,6 +56,16 @@ def warp_of(values: np.ndarray) -> Warp:
     if high - middle > SKEWED * (middle - low) and middle > low:
         return Warp(float(low), float(middle - low) / 2)
     return Warp(0.0, None)
+
+
+def bounded(value: float) -> float:
+    """A value that can be squared."""
+    return min(max(value, -LARGEST), LARGEST)
+
+
+def _span(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """The range of each column, [M]; 1 if its values are equal."""
+    return np.where(high - low > LEAST, high - low, 1.0)
 
 
 class View:
@@ -94,7 +105,7 @@ class View:
         return (values - self._base.low) / self._base.span
 
     def scaled(self, column: int, value: float) -> float:
-        return float((value - self._base.low[column]) / self._base.span[column])
+        return float((bounded(value) - self._base.low[column]) / self._base.span[column])
 
     def _mean(self, rows: Rows) -> np.ndarray:
         return self._predicted(rows)[0]
@@ -176,7 +187,7 @@ class Knowledge:
         self.rows.append(row.astype(np.float32))
         self.steps.append(float(max(steps, 1)))
         self.lengths.add(self.steps[-1])
-        self.values.append(values)
+        self.values.append(None if values is None else tuple(bounded(value) for value in values))
         self.numbers.append(number)
         self._keys.add(row.astype(np.float32).tobytes())
         self.successes += values is not None
@@ -235,7 +246,7 @@ class Knowledge:
         good = [place for place in range(count) if self.values[place] is not None]
         every = self.found(good)
         low, high = every.min(0), every.max(0)
-        span = np.where(high > low, high - low, 1.0)
+        span = _span(low, high)
         ranked = pareto.order((every - low) / span)
         chosen = _subset(ranked, MOST)
         places = [good[index] for index in chosen]
@@ -269,7 +280,7 @@ class Knowledge:
     def _fit(self, count: int) -> list[np.ndarray]:
         good = [place for place in range(count) if self.values[place] is not None]
         every = self.found(good)
-        span = np.where(every.max(0) > every.min(0), every.max(0) - every.min(0), 1.0)
+        span = _span(every.min(0), every.max(0))
         chosen = _subset(pareto.order((every - every.min(0)) / span), FITTED)
         places = [good[index] for index in chosen]
         longest = max(self.steps[:count])

@@ -35,6 +35,17 @@ def test_hyperband_has_no_more_brackets_than_levels():
         make("hyperband", rungs=[1, 3], brackets=3)
 
 
+def test_hyperband_with_many_levels_starts_at_once_and_uses_every_bracket():
+    scheduler = make("hyperband", rungs=[4**level for level in range(12)], factor=10)
+    starts = [scheduler.start(number) for number in range(4_100)]
+    assert set(starts) == set(4**level for level in range(12))
+
+
+def test_hyperband_names_a_factor_that_is_too_large():
+    with pytest.raises(UsageError, match="factor is too large for 2 rungs: inf"):
+        make("hyperband", rungs=[1, 3], factor=float("inf"))
+
+
 def test_the_mean_of_the_first_trials_is_the_first_hurdle():
     scheduler = make("hurdles", rungs=[10, 20, 30], wait=4)
     for number, value in enumerate([1.0, 2.0, 3.0, 6.0]):

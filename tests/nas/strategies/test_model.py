@@ -200,3 +200,17 @@ def test_a_space_with_a_thousand_holes_is_left_to_evolution(toy):
     assert auto.chosen(toy.BitSpace(12), 2) == "model"
     assert auto.chosen(toy.BitSpace(2000), 2) == "nsga2"
     assert auto.chosen(toy.BitSpace(2000), 1) == "aging_evolution"
+
+
+def test_a_space_without_holes_has_one_point():
+    space = Space.parse("kind: decoder\nvocabulary: 256\nwidth: 32\nbody: [feed_forward]")
+    strategy = make("auto", space, 0, 1)
+    assert len(strategy.ask(0, 3)) == 1
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("scale", [1e308, 1e-320])
+def test_huge_and_tiny_values_are_modelled(scale, space, toy):
+    strategy = make("model", space, 0, 2)
+    toy.search(strategy, lambda point: tuple(scale * (each / 6 - 1) for each in toy.leading_and_trailing(point)), 14)
+    assert strategy.ask(14)[0].operator == "model"
