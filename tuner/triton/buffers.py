@@ -26,6 +26,10 @@ class CannotCheck(Exception):
     """The tensors of a call cannot be copied, so that no configuration can be checked or undone."""
 
 
+class NothingWritten(CannotCheck):
+    """A call changed nothing that its arguments hold, so that a wrong result would not show. Others may show it."""
+
+
 class Buffers:
     """The tensors that the arguments of one call hold, by name.
 

@@ -21,7 +21,7 @@ from tuner.measure.worker import CLEARLY, RACED
 from tuner.outcome import Kind, Outcome, of_exception, poisons
 from tuner.search.bench import Bench, DeviceLost
 from tuner.search.effort import Effort
-from tuner.triton.buffers import Buffers
+from tuner.triton.buffers import Buffers, CannotCheck
 from tuner.triton.case import Case, Launch
 from tuner.triton.output_check import OutputCheck
 
@@ -177,7 +177,7 @@ class KernelBench(Bench):
         return f"{what}, {'the reference' if choice == self.reference else f'against {self.reference}'}"
 
     def failure(self, choice: Choice) -> Outcome | None:
-        """None if `choice` writes what the reference writes."""
+        """None if `choice` writes what the reference writes. Raises CannotCheck if that cannot be seen."""
         if self.check is not None and self.reference is None and not self._has_failed_before(self.case.default):
             self._check_once(self.case.default)  # the reference, even if its time is known
         self._check_once(choice)
@@ -206,6 +206,8 @@ class KernelBench(Bench):
                 reason = self.check.differs(config)
             elif (reason := self.check.refer_to(config)) is None:
                 self.reference = choice
+        except CannotCheck:
+            raise
         except Exception as error:
             return self._failed(choice, error)
         return Outcome(Kind.WRONG, message=reason) if reason else None

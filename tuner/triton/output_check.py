@@ -4,7 +4,8 @@ It runs on copies of the arguments, so that nothing of the user's is touched. Ar
 write into them is an error, and what is read from them is NaN. Each configuration is checked on two sets of inputs: the
 user's own, and a set in which whatever the reference writes holds random numbers before, so that an output that is left
 out differs. If the user's numbers are constant, as in a trial run on zeros, all of them are random in the second set.
-Whole numbers are never changed, because a kernel may use them as addresses.
+Whole numbers are never random, because a kernel may use them as addresses; those that the reference writes hold what it
+wrote before. If none of its runs changes anything, no check is possible.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from tuner.measure.guards import fill
 from tuner.measure.tolerance import difference, equal
-from tuner.triton.buffers import Buffers, CannotCheck, copied, flat, has_room, storages
+from tuner.triton.buffers import Buffers, CannotCheck, NothingWritten, copied, flat, has_room, storages
 from tuner.triton.case import Launch
 from tuner.triton.holders import UnknownMemory, replaced, tensors
 
@@ -59,18 +60,20 @@ class OutputCheck:
     def refer_to(self, config: Any) -> str | None:
         """Run the reference; later configurations are compared with it. Returns what is wrong with it, None if nothing.
 
-        Raises what the configuration raises.
+        Raises what the configuration raises, and NothingWritten if it changes nothing that its arguments hold.
         """
         self._run(config, self.states[0])
         self.expected = [self._written(self.states[0])]
         self.reference = config
         if reason := self._outside():
             return reason
-        random = self._random_state()
-        if random:
-            self.states = [self.before, self.before | random]
+        other = self._random_state() | self._written_numbers()
+        if other:
+            self.states = [self.before, self.before | other]
             self._run(config, self.states[1])
             self.expected.append(self._written(self.states[1]))
+        if not any(self.expected):
+            raise NothingWritten("the kernel changes nothing that its arguments hold, so a wrong result would not show")
         return self._repeated(config)
 
     def differs(self, config: Any) -> str | None:
@@ -143,6 +146,10 @@ class OutputCheck:
             if name := next((name for name, each in self.live.items() if not equal(each, first[name])), None):
                 return f"{name} differs between two runs, but the kernel is declared deterministic"
         return None
+
+    def _written_numbers(self) -> dict[str, Tensor]:
+        """The storages of whole numbers that the reference writes, as it left them: a kernel may be called again."""
+        return {name: each for name, each in self.expected[0].items() if not each.is_floating_point()}
 
     def _random_state(self) -> dict[str, Tensor]:
         """Random contents for the storages of numbers that the reference writes; for all of them if all are constant,

@@ -26,7 +26,7 @@ from tuner.search.search import Search
 from tuner.space import TuningSpace
 from tuner.triton import configurations as cases
 from tuner.triton.alone import alone
-from tuner.triton.buffers import Buffers, CannotCheck
+from tuner.triton.buffers import Buffers, CannotCheck, NothingWritten
 from tuner.triton.call import check_call, with_blame
 from tuner.triton.case import Case, Launch
 from tuner.triton.compile_trace import described, numbered, settings_of_trace, usual_device
@@ -41,6 +41,7 @@ from tuner.triton.output_check import OutputCheck
 log = logging.getLogger(__name__)
 
 EVALUATIONS = {"none": 0, "quick": 40, "full": 250}  # configurations measured for one key, by effort
+UNSEEN = 3  # calls of a key that change nothing, after which its first configuration serves without another check
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ class TunedKernel:
         self.bench_time = 0.0
         self._untuned: dict[tuple, Served] = {}  # what keys use while tuning is disabled
         self._warned: set[type] = set()
+        self._unseen: dict[tuple, int] = {}  # calls of a key that changed nothing
         self._lock = threading.RLock()
         self._number = numbered(self)
 
@@ -184,6 +186,9 @@ class TunedKernel:
                 served, is_final = self._found(key, launch, disabled)
             except StoreFailed as error:
                 served, is_final = self._default(launch, error, str(error)), True
+            except NothingWritten as error:  # the next calls may show what the kernel writes
+                self._unseen[key] = self._unseen.get(key, 0) + 1
+                served, is_final = self._unchecked(launch, error, self._unseen[key] >= UNSEEN)
             except CannotCheck as error:
                 served, is_final = self._default(launch, error, f"no configuration can be checked: {error}"), True
             if is_final:
@@ -211,6 +216,13 @@ class TunedKernel:
                 case = self._case(launch)
                 served = self._stored(case, launch, disabled)
             return (served or self._tune(case, key, launch)), True
+
+    def _unchecked(self, launch: Launch, error: Exception, is_final: bool) -> tuple[Served, bool]:
+        """The first configuration for a call that shows no output; with a warning if no other call will be tried."""
+        reason = f"no configuration can be checked: {error}"
+        if is_final:
+            return self._default(launch, error, reason), True
+        return Served(self._configs(launch)[0], f"the first configuration: {reason}"), False
 
     def _default(self, launch: Launch, error: Exception, reason: str) -> Served:
         """The first configuration, with a warning that says why nothing else serves; once for each kind of error."""

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tuner.triton import buffers, output_check
-from tuner.triton.buffers import Buffers, CannotCheck
+from tuner.triton.buffers import Buffers, CannotCheck, NothingWritten
 from tuner.triton.case import Launch
 from tuner.triton.holders import UnknownMemory, tensors
 from tuner.triton.output_check import OutputCheck
@@ -95,6 +95,22 @@ def test_a_trial_run_on_zeros_is_checked_on_random_numbers():
     zeros = torch.zeros(4, 8)
 
     assert checked(lambda x, y: y.copy_(3 * x), zeros, zeros.clone(), reference=lambda x, y: y.copy_(2 * x))
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.int64, torch.bool, torch.uint8], ids=str)
+def test_a_sum_that_keeps_what_was_there_is_found_for_whole_numbers(dtype):
+    x = torch.arange(32).reshape(4, 8).to(dtype)
+
+    wrong = checked(lambda x, y: y.copy_(x ^ y), x, torch.zeros_like(x), reference=lambda x, y: y.copy_(x))
+    assert "y differs" in wrong
+    assert checked(lambda x, y: y.copy_(x), x, torch.zeros_like(x), reference=lambda x, y: y.copy_(x)) is None
+    assert checked(lambda x, y: y.add_(x), x, torch.zeros_like(x), reference=lambda x, y: y.add_(x)) is None
+
+
+@pytest.mark.parametrize("tensor", [torch.zeros(4, 8, dtype=torch.int32), torch.empty(0)], ids=["zeros", "empty"])
+def test_a_call_that_changes_nothing_cannot_be_checked(tensor):
+    with pytest.raises(NothingWritten, match="a wrong result would not show"):
+        checked(lambda x, y: None, tensor, tensor.clone(), reference=lambda x, y: y.copy_(x))
 
 
 @dataclass

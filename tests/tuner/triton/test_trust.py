@@ -65,6 +65,27 @@ def test_without_memory_for_a_check_the_default_serves_with_one_warning(tmp_path
     assert not clock.calls and len(said) == 1
 
 
+def test_a_call_that_shows_no_output_decides_nothing_for_the_next_one(tmp_path):
+    kernel = tuned(tmp_path, configs=[{"BLOCK": 64}, {"BLOCK": 32, "FAULT": "wrong"}, {"BLOCK": 16}], key=[])
+
+    kernel[grid](torch.empty(0), torch.empty(0), 0, 1.5)
+    assert kernel.best_config.kwargs == {"BLOCK": 64}
+    assert not (tmp_path / "kernels").exists()
+
+    call(kernel)
+    assert kernel.decisions, "this call is tuned"
+    assert kernel.best_config.kwargs == {"BLOCK": 64}
+
+
+def test_calls_that_never_show_an_output_are_not_checked_for_ever(tmp_path):
+    kernel = tuned(tmp_path, key=[])
+    with pytest.warns(RuntimeWarning, match="a wrong result would not show") as said:
+        for _ in range(5):
+            kernel[grid](torch.empty(0), torch.empty(0), 0, 1.5)
+    assert len(said) == 1
+    assert len(kernel.cache) == 1
+
+
 def test_the_users_own_hook_does_not_switch_the_check_off(tmp_path):
     configs = [{"BLOCK": 64}, {"BLOCK": 32, "FAULT": "wrong"}]
     kernel = tuned(tmp_path, configs=configs, pre_hook=lambda args, reset_only=False: None)
