@@ -38,7 +38,7 @@ def test_hyperband_has_no_more_brackets_than_levels():
 def test_hyperband_with_many_levels_starts_at_once_and_uses_every_bracket():
     scheduler = make("hyperband", rungs=[4**level for level in range(12)], factor=10)
     starts = [scheduler.start(number) for number in range(4_100)]
-    assert set(starts) == set(4**level for level in range(12))
+    assert set(starts) == {4**level for level in range(12)}
 
 
 def test_hyperband_names_a_factor_that_is_too_large():
