@@ -200,7 +200,7 @@ def verdict_figure(finals: FinalsResult) -> Figure:
     better = "negative is better" if not finals.direction.startswith("max") else "positive is better"
     return Figure(
         title="The winner against baselines",
-        x=Axis(label=f"The winner minus each other: {labelled(finals.objective).lower()} on test data ({better})"),
+        x=Axis(label=f"Winner minus entrant: {labelled(finals.objective).lower()} on test data ({better})"),
         y=Axis(label="", categories=tuple(names)),
         series=(line, spans) if names else (),
         height=110 + 34 * len(names),

@@ -13,13 +13,13 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from dashboards.explorer.process import Worker
 from dashboards.pages import asked, reading, registry
 from dashboards.server import answers
-from dashboards.server.events import Events
+from dashboards.server.events import Events, Stream
 from dashboards.server.parameters import BadRequest, NotFound, Parameters
 from dashboards.server.security import Guard, known_names
 from dashboards.server.sources import SUFFIXES, Sources
@@ -67,16 +67,20 @@ def application(
             return answers.problem(request, message, 500, ending)
 
     async def stream(request: Request) -> Response:
-        if events.is_full:
+        if not events.enter():
             return PlainTextResponse("Too many open pages.", 503)
         try:
             study = await run_in_threadpool(sources.study, request.path_params["key"], request.path_params["study"])
         except (NotFound, NasError) as error:
+            events.leave()
             return PlainTextResponse(str(error), 404)
-        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        except BaseException:
+            events.leave()
+            raise
         if request.method == "HEAD":  # a stream has no end, and nobody would read this one
-            return Response(headers=headers, media_type="text/event-stream")
-        return StreamingResponse(events.stream(request, study), media_type="text/event-stream", headers=headers)
+            events.leave()
+            return Response(headers={"cache-control": "no-store"}, media_type="text/event-stream")
+        return Stream(events, request, study)
 
     made = Starlette(
         routes=[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
@@ -17,7 +18,7 @@ from nas import location
 from nas.errors import NasError, UsageError
 
 if TYPE_CHECKING:
-    from uvicorn import Server
+    from uvicorn import Config, Server
 
 TOKEN = "NAS_DASHBOARD_TOKEN"
 NEEDED = ("starlette", "uvicorn", "jinja2", "plotly")
@@ -38,11 +39,12 @@ class Served:
     warm: threading.Thread
 
     def run(self, *, open_browser: bool = False) -> None:
-        """Serve until it is interrupted."""
+        """Serve until Ctrl-C, which is the usual end and no error."""
         self.warm.start()
         if open_browser:
             threading.Timer(0.5, webbrowser.open, [self.address]).start()
-        self.server.run(sockets=[self.listening])
+        with contextlib.suppress(KeyboardInterrupt):
+            self.server.run(sockets=[self.listening])
 
 
 def check_installed() -> None:
@@ -89,7 +91,19 @@ def prepare(study: str | None, storages: Sequence[str], host: str, port: int, to
     name = f"[{host}]" if ":" in host else host
     suffix = f"?token={quote(token)}" if token and is_loopback(host) else ""
     address = f"http://{name}:{listening.getsockname()[1]}{page}{suffix}"
-    return Served(address, uvicorn.Server(config), listening, threading.Thread(target=_warm, args=(made,), daemon=True))
+    return Served(address, _server(config, made), listening, threading.Thread(target=_warm, args=(made,), daemon=True))
+
+
+def _server(config: Config, made: Any) -> Server:
+    """A server that ends the streams of events before it waits for its connections: no stream ends by itself."""
+    import uvicorn
+
+    class Ending(uvicorn.Server):
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            made.state.events.closing.set()
+            await super().shutdown(sockets)
+
+    return Ending(config)
 
 
 def _holder(study: str, places: Sequence[str]) -> int:

@@ -236,3 +236,25 @@ def test_the_report_opens_from_the_disk_without_a_network(browser, databases, tm
     assert asked == [path.as_uri()]
     assert page.locator("svg.figure").count() >= 4
     context.close()
+
+
+def test_the_form_for_the_token_opens_the_pages(browser, databases):
+    import uvicorn
+
+    from dashboards.server.app import application
+
+    token = "a-long-token-of-ours"
+    made = application([databases["new"]], host="0.0.0.0", token=token, costs=False)
+    served = uvicorn.Server(uvicorn.Config(made, port=0, log_level="error", timeout_graceful_shutdown=1))
+    thread = threading.Thread(target=served.run, daemon=True)
+    thread.start()
+    while not served.started:
+        time.sleep(0.02)
+    page = browser.new_page()
+    page.goto(f"http://127.0.0.1:{served.servers[0].sockets[0].getsockname()[1]}/tuning")
+    page.fill("input", token)
+    page.click("button")
+    page.wait_for_selector("#studies-rows", timeout=WAIT)
+    page.close()
+    served.should_exit = True
+    thread.join(10)
