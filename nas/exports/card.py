@@ -22,12 +22,12 @@ MEANING = {
 }
 
 
-def card(winner: Winner, files: Iterable[str], checked: Sequence[Checked] | None, notes: Sequence[str] = ()) -> str:
-    """The text of README.md. checked: None if the check was left out. notes: what a format could not write."""
+def card(winner: Winner, files: Iterable[str], checked: Sequence[Checked] | None, latency: float = LATENCY) -> str:
+    """The text of README.md. checked: None if the check was left out. latency: the tolerance of the check."""
     origin = winner.origin
-    parts = [_front(winner), f"# {_title(winner)}", _about(winner), _files(files, notes), _results(origin)]
-    parts += [_training(origin), _checks(checked), _yaml("Lineage", origin.get("lineage"))]
-    parts += [_yaml("Environment", origin.get("environment")), _yaml("Kernels", origin.get("kernels"))]
+    parts = [_front(winner), f"# {_title(winner)}", _about(winner), _files(files), _results(origin)]
+    parts += [_training(origin), _checks(checked, latency), _yaml("Lineage", origin.get("lineage"))]
+    parts += [_yaml("Environment", origin.get("environment")), _said("Kernels", origin.get("kernels"))]
     return "\n\n".join(each for each in parts if each) + "\n"
 
 
@@ -51,11 +51,10 @@ def _about(winner: Winner) -> str:
     )
 
 
-def _files(files: Iterable[str], notes: Sequence[str]) -> str:
+def _files(files: Iterable[str]) -> str:
     tops = dict.fromkeys(each.partition("/")[0] for each in files)
     rows = [f"| `{name}` | {MEANING.get(name, '')} |" for name in tops]
-    left = "\n\n" + "\n".join(f"- Not written: {each}" for each in notes) if notes else ""
-    return "## Files\n\n| | |\n|---|---|\n" + "\n".join(rows) + left
+    return "## Files\n\n| | |\n|---|---|\n" + "\n".join(rows)
 
 
 def _results(origin: Mapping[str, Any]) -> str:
@@ -101,6 +100,7 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 def _training(origin: Mapping[str, Any]) -> str:
     run = {**dict(origin.get("search") or {}), **dict(origin.get("finals") or {})}
     about = {
+        "trained_from": origin.get("trained_from"),
         "task": origin.get("task"),
         "data_sha256": origin.get("data_sha256"),
         "recipe": origin.get("recipe"),
@@ -110,21 +110,25 @@ def _training(origin: Mapping[str, Any]) -> str:
     return _yaml("Training", {name: value for name, value in about.items() if value is not None})
 
 
-def _checks(checked: Sequence[Checked] | None) -> str:
+def _checks(checked: Sequence[Checked] | None, latency: float) -> str:
     if checked is None:
         return "## Check\n\nThe check was left out (`--no-check`): nothing in this folder was loaded again."
     rows = []
     for each in checked:
-        numbers = {name: value for name, value in each.numbers.items() if name in ("difference", "parameters", "flops")}
-        said = ", ".join(f"{name} {value:.3g}" for name, value in numbers.items())
+        said = f"difference {each.numbers['difference']:.3g}" if "difference" in each.numbers else ""
+        said += "".join(f", {name} {each.numbers[name]:,}" for name in ("parameters", "flops") if name in each.numbers)
         for name, both in dict(each.numbers.get("latency") or {}).items():
             said += f", {name} {both['now']:.3g} ms (study: {both['then']:.3g} ms)"
         rows.append(f"| {each.format} | {'; '.join(each.wrong) or 'passed'} | {said} |")
     return (
         "## Check\n\nEvery format was loaded again from these files in a process of its own. Tolerance: "
-        f"{OUTPUTS:g} of the largest output, {LATENCY:.0%} of a measured latency, no difference in counts.\n\n"
+        f"{OUTPUTS:g} of the largest output, {latency:.0%} of a measured latency, no difference in counts.\n\n"
         "| format | result | measured |\n|---|---|---|\n" + "\n".join(rows)
     )
+
+
+def _said(title: str, text: Any) -> str:
+    return f"## {title}\n\n{text}" if text else ""
 
 
 def _yaml(title: str, content: Any) -> str:

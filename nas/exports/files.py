@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nas.errors import NasError, UsageError
-from nas.exports.paths import ARCHITECTURE
+from nas.exports import header
+from nas.exports.paths import ARCHITECTURE, TRAINING
 from nas.exports.registry import make
 from nas.exports.winner import Winner
-from nas.files import check_writable, write_whole
+from nas.files import check_writable, write_whole, writing
 
 if TYPE_CHECKING:
     from nas.exports.checking import Checked
 
 CARD = "README.md"
 LOCK = "kernels.lock.json"
+TAG = "tessera"  # of a card
+FOLDERS = ("huggingface", "torch", "onnx", "aotinductor")
 ALWAYS = ("yaml", "safetensors")  # a folder can always be read again
 
 
@@ -37,10 +41,43 @@ def _write(contents: Mapping[Path, bytes], folder: Path) -> None:
     for file in contents:
         if file.parent == folder or file.parent.is_dir():
             check_writable(file)
-    for file, content in contents.items():
-        if folder in file.parent.parents:
-            file.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(file, content)
+    with contextlib.ExitStack() as names:  # the files get their names when all of them are on the disk
+        for path, content in contents.items():
+            if folder in path.parent.parents:
+                try:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                except OSError as error:
+                    raise NasError(f"Could not make the folder {path.parent}: {error.strerror or error}.") from None
+            file = names.enter_context(writing(path))
+            file.write(content)
+            file.flush()
+
+
+def check_folder(folder: Path) -> None:
+    """Raise UsageError if an export to `folder` would replace other work."""
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file: name a folder for these formats.")
+    if (folder / TRAINING).exists():
+        raise UsageError(f"{folder} holds a training, which the exported weights would hide. Name another folder.")
+    for name, is_ours in ((CARD, _is_card), (ARCHITECTURE, header.read)):
+        if (folder / name).is_file() and not is_ours(folder / name):
+            raise UsageError(f"{folder / name} is not of an export and would be replaced. Name another folder.")
+
+
+def _check_older(folder: Path, written: Collection[Path]) -> None:
+    """Raise UsageError if files of an older export would stay next to those that are `written`."""
+    places = [*(folder.glob("model.py")), *(each for name in FOLDERS for each in (folder / name).rglob("*"))]
+    older = sorted(str(each) for each in places if each.is_file() and each.name != CARD and each not in written)
+    older = [each for each in older if "__pycache__" not in each]
+    if older and (folder / ARCHITECTURE).is_file():
+        raise UsageError(
+            f"{folder} holds files of an older export that this one does not replace: {', '.join(older[:5])}. "
+            "Remove them, add their format, or name another folder."
+        )
+
+
+def _is_card(path: Path) -> bool:
+    return f"tags:\n- {TAG}\n" in path.read_text(encoding="utf-8", errors="replace")
 
 
 @dataclass(frozen=True)
@@ -67,8 +104,7 @@ def write_folder(
     from nas.exports import checking
     from nas.exports.card import card
 
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder} is a file: name a folder for these formats.")
+    check_folder(folder)
     lock = _lock(winner)
     winner = replace(winner, origin={**winner.origin, "kernels": LOCK if lock else "no tuned table serves this device"})
     path = folder / ARCHITECTURE
@@ -78,17 +114,19 @@ def write_folder(
         contents |= make(name).files(winner, path)
     if lock:
         contents[folder / LOCK] = lock
+    _check_older(folder, contents)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise NasError(f"Could not make the folder {folder}: {error.strerror or error}.") from None
-    _write(contents, folder)
     tolerance = checking.LATENCY if latency is None else latency
-    checked = checking.check(winner, folder, chosen, latency=tolerance) if check else None
     names = [file.relative_to(folder).as_posix() for file in contents]
-    write_whole(folder / CARD, card(winner, names, checked).encode())
-    if (folder / "huggingface").is_dir() and "huggingface" in chosen:
-        write_whole(folder / "huggingface" / CARD, card(winner, names, checked).encode())
+    cards = [folder / CARD, *([folder / "huggingface" / CARD] if "huggingface" in chosen else [])]
+    unchecked = card(winner, names, None, tolerance).encode()  # stays if the check is stopped
+    _write(contents | dict.fromkeys(cards, unchecked), folder)
+    checked = checking.check(winner, folder, chosen, latency=tolerance) if check else None
+    for each in cards if check else ():
+        write_whole(each, card(winner, names, checked, tolerance).encode())
     return Exported([*contents, folder / CARD], checked)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 ARCHITECTURE = "architecture.yaml"  # in a folder
+TRAINING = "training.json"  # in the folder of a training: its evaluations and checkpoints
 MODEL = "model"
 
 

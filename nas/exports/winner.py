@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from nas import report as reports
 from nas.errors import NasError
 from nas.exports.origin import origin
+from nas.exports.paths import TRAINING
 from nas.report import earlier
 from nas.report.finals import Entrant, FinalsResult
 from nas.store import Reader, Study, Trial
@@ -49,6 +50,10 @@ def of_record(record: Recorded) -> Winner:
 
     found = dict(record.header)
     found.setdefault("vocabulary", record.vocabulary)
+    if record.file is not None and record.file.name == TRAINING:  # the header states what was planned
+        kept = weights.read_training(record.file)
+        metrics = next((each["metrics"] for each in kept.points if each["step"] == kept.best_step), {})
+        found["search"] = {**found.get("search", {}), "steps": kept.best_step, "metrics": dict(metrics)}
     return Winner(
         int(found.get("trial") or 0),
         record.architecture,

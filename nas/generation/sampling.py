@@ -40,7 +40,8 @@ class Sampling:
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """logits: [B, V] -> the probabilities that symbols are drawn with, [B, V]. The temperature is above 0."""
-        scaled = logits.double() / self.temperature
+        scaled = logits.double()
+        scaled = (scaled - scaled.amax(-1, keepdim=True)) / self.temperature  # at most 0, so nothing overflows
         if self.top_k:
             lowest = scaled.topk(min(self.top_k, scaled.shape[-1]), dim=-1).values[:, -1:]
             scaled = scaled.masked_fill(scaled < lowest, -torch.inf)

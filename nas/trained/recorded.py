@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from nas import architectures
 from nas.errors import UsageError
 from nas.exports import header
+from nas.exports.paths import ARCHITECTURE, TRAINING
 from nas.work import Checkpoint
 from searchspace.model.architecture import Architecture
 
@@ -20,9 +21,7 @@ if TYPE_CHECKING:
     from nas.store import Reader, Study
     from searchspace.tree import Scalar
 
-ARCHITECTURE = "architecture.yaml"  # in an exported folder
 WEIGHTS = ".safetensors"
-TRAINING = "training.json"  # in the folder of a training: its evaluations and checkpoints
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ The folder of a training holds the last and the best checkpoint, `training.json`
 from __future__ import annotations
 
 import json
+import math
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -19,12 +20,13 @@ from torch import Tensor
 
 from nas import tasks
 from nas.errors import NasError, UsageError
+from nas.exports import header
 from nas.exports.header import MADE_BY
 from nas.files import write_whole
 from nas.tasks.contract import reported
 from nas.trained.recorded import ARCHITECTURE, TRAINING, Recorded
 from nas.trained.settings import CACHE, Settings
-from nas.trained.weights import fill
+from nas.trained.weights import fill, read_training
 from nas.training import checkpoints
 from nas.training.loop import Report
 from nas.training.unit import run
@@ -68,14 +70,30 @@ def train(
 
     start: weights to begin with, in place of new ones. resume: continue from the last checkpoint in `out`, else from
     that of the recorded trial. evaluated: called after each evaluation. Raises UsageError if there is nothing to resume
-    from or it is already at the end, NasError if a unit fails.
+    from or it is already at the end, or if `out` holds other work, NasError if a unit fails.
     """
     if out is not None:
+        check_folder(out, resume=resume)
         out.mkdir(parents=True, exist_ok=True)
     with nullcontext(out) if out is not None else tempfile.TemporaryDirectory() as folder:
         return _Series(record, settings, Path(folder).absolute(), out is not None, progress, evaluated).run(
             start, resume
         )
+
+
+def check_folder(out: Path, *, resume: bool) -> None:
+    """Raise UsageError if a training in `out` would hide or replace other work: an export, or a training.
+
+    A training that is resumed may be there.
+    """
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"{out} is a file: --out must name a folder.")
+    if (out / "model.safetensors").exists():
+        raise UsageError(f"{out} holds exported weights, which a training would not change. Name another --out.")
+    if (out / TRAINING).exists() and not resume:
+        raise UsageError(f"{out} holds a training already. Continue it with --resume, or name another --out.")
+    if (out / ARCHITECTURE).exists() and not header.read(out / ARCHITECTURE):
+        raise UsageError(f"{out} holds an {ARCHITECTURE} of your own, which would be replaced. Name another --out.")
 
 
 class _Series:
@@ -144,7 +162,7 @@ class _Series:
         self.curve += outcome.curve
         before, self.last = self.last, outcome.checkpoint
         older = self.best
-        if self.best is None or self._value(outcome.metrics) < self._value(self._at(self.best_step)):
+        if self.best is None or self._is_better(outcome.metrics, self._at(self.best_step)):
             self.best, self.best_step = self.last, steps
         for each in {before, older} - {self.best, self.last, None}:
             if each is not None and Path(each.uri).parent == self.folder:
@@ -152,6 +170,11 @@ class _Series:
         if self.keeps:
             self._write()
         self.evaluated(steps, outcome.metrics)
+
+    def _is_better(self, now: Mapping[str, float], best: Mapping[str, float]) -> bool:
+        """Whether the first metric is better; any number is better than none."""
+        value, before = self._value(now), self._value(best)
+        return value < before or (math.isnan(before) and not math.isnan(value))
 
     def _value(self, metrics: Mapping[str, float]) -> float:
         return self.sign * (
@@ -176,13 +199,18 @@ class _Series:
         """The steps of the checkpoint to continue from: in the folder, else that of the trial."""
         s, path = self.settings, self.folder / TRAINING
         if path.is_file():
-            found = json.loads(path.read_text())
-            if found["architecture"] != self.record.architecture.hash:
+            found = read_training(path)
+            if found.architecture != self.record.architecture.hash:
                 raise UsageError(f"{self.folder} holds a training of another architecture. Name another --out.")
-            self.points = [Point(**each) for each in found["points"]]
-            self.curve = [(int(step), float(loss)) for step, loss in found["curve"]]
-            self.best, self.last = (found[name] and Checkpoint(**found[name]) for name in ("best", "last"))
-            self.best_step = found["best_step"]
+            data = header.read(self.folder / ARCHITECTURE).get("data_sha256", self.task.data_hash)
+            if data != self.task.data_hash:
+                raise UsageError(
+                    f"{self.folder} holds a training on other data, whose metrics cannot be compared. Begin another "
+                    "training with its weights: --from the folder, and another --out."
+                )
+            self.points = [Point(**each) for each in found.points]
+            self.curve, self.best, self.last = found.curve, found.best, found.last
+            self.best_step = found.best_step
         elif self.record.checkpoint is not None:
             self.last = self.record.checkpoint
         else:

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nas.errors import NasError, UsageError
 from nas.trained.recorded import TRAINING, WEIGHTS, Recorded, find
@@ -43,13 +43,21 @@ def of_record(record: Recorded) -> Mapping[str, Tensor]:
 
 
 def of_checkpoint(checkpoint: Checkpoint) -> Mapping[str, Tensor]:
-    """The weights in a checkpoint. Raises NasError if it is missing or damaged."""
+    """The weights in a checkpoint. Raises NasError if it is missing, damaged or another kind of file."""
     from nas.training import checkpoints
 
     try:
-        return checkpoints.weights(checkpoint)
+        found = checkpoints.weights(checkpoint)
     except checkpoints.CheckpointLost as error:
         raise NasError(str(error)) from None
+    except (KeyError, TypeError, IndexError):
+        found = None
+    if not isinstance(found, Mapping):
+        raise NasError(
+            f"{checkpoint.uri} is not a checkpoint of a training: it has no weights under 'model'. "
+            f"Give other weights as a {WEIGHTS} file."
+        )
+    return found
 
 
 def fill(model: nn.Module, weights: Mapping[str, Tensor], name: str) -> None:
@@ -63,8 +71,33 @@ def fill(model: nn.Module, weights: Mapping[str, Tensor], name: str) -> None:
 
 def _of_training(path: Path) -> Mapping[str, Tensor]:
     """The weights of the best checkpoint of a training."""
-    found = json.loads(path.read_text())["best"]
-    return of_checkpoint(Checkpoint(str(path.parent / Path(found["uri"]).name), found["sha256"]))
+    return of_checkpoint(read_training(path).best)
+
+
+class Recording(NamedTuple):
+    """What `training.json` holds. best, last: checkpoints, where the folder lies now."""
+
+    architecture: str
+    points: list[Mapping[str, Any]]
+    curve: list[tuple[int, float]]
+    best: Checkpoint
+    last: Checkpoint
+    best_step: int
+
+
+def read_training(path: Path) -> Recording:
+    """Read the `training.json` of a folder, which may have moved. Raises NasError if it cannot be understood."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        kept = [
+            Checkpoint(str(path.parent.absolute() / Path(found[name]["uri"]).name), str(found[name]["sha256"]))
+            for name in ("best", "last")
+        ]
+        curve = [(int(step), float(loss)) for step, loss in found["curve"]]
+        points = [{"step": int(each["step"]), "metrics": dict(each["metrics"])} for each in found["points"]]
+        return Recording(str(found["architecture"]), points, curve, kept[0], kept[1], int(found["best_step"]))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise NasError(f"{path} is not the record of a training: {type(error).__name__}: {error}.") from None
 
 
 def _of_file(path: Path) -> Mapping[str, Tensor]:

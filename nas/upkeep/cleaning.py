@@ -99,6 +99,19 @@ def _checkpoints(store: Reader, study: Study) -> Iterable[_Found]:
             yield "checkpoint", each.uri, system.size(path) or 0, partial(system.rm_file, path)
 
 
+def checkpoint_files(store: Reader, study: Study) -> list[str]:
+    """The checkpoints that exist and belong to `study` alone: no other study of its database has them, and each has
+    the name of a checkpoint, so no other file that a database names is among them.
+    """
+    kept = store.database.read(lambda connection: checkpoints(connection, study.id))
+    found = []
+    for uri in dict.fromkeys(each.uri for each in kept):
+        system, path = fsspec.core.url_to_fs(uri)
+        if leftovers.CHECKPOINT.fullmatch(path.rpartition("/")[2]) and system.exists(path):
+            found.append(uri)
+    return found
+
+
 def _folders(store: Reader, study: Study) -> list[str]:
     """The folders of the study's checkpoints: those that its search file names and those that hold some."""
     kept = store.database.read(lambda connection: checkpoints(connection, study.id))

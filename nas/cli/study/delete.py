@@ -19,34 +19,32 @@ def delete(
     storage: Storage = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove STUDY from its database, with its checkpoints. Other studies of the database stay.
+    """Remove STUDY from its database, with its checkpoints. Other studies of the database stay, with
+    checkpoints that they share with it.
 
     Example: nas delete quickstart --yes
     """
     from nas import location
     from nas.errors import UsageError
     from nas.training import checkpoints
+    from nas.upkeep import cleaning
     from nas.work import Checkpoint
 
     store, found = location.open_to_continue(study, storage)
     with store:
         trials = store.trials(found.id)
-        if not yes and not typer.confirm(f"Remove the study {study!r} with {len(trials)} trials?", err=True):
+        kept = [] if keep_checkpoints else cleaning.checkpoint_files(store, found)
+        about = f"{len(trials)} trials and {len(kept)} checkpoints"
+        if not yes and not typer.confirm(f"Remove the study {study!r} with {about}?", err=True):
             raise UsageError("Nothing was removed.")
-        files = [
-            Checkpoint(unit.checkpoint_uri, unit.checkpoint_sha256 or "")
-            for trial in trials
-            for unit in store.units(found.id, trial.number)
-            if unit.checkpoint_uri
-        ]
         store.delete_study(found.id)
     removed = 0
-    for each in [] if keep_checkpoints else files:
+    for uri in kept:
         try:
-            checkpoints.delete(each)
+            checkpoints.delete(Checkpoint(uri, ""))
             removed += 1
         except OSError as error:
-            note(f"The checkpoint {each.uri} could not be removed: {error}")
+            note(f"The checkpoint {uri} could not be removed: {error}")
     if as_json:
         print_json({"study": study, "trials": len(trials), "checkpoints": removed})
     else:

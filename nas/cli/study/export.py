@@ -98,9 +98,11 @@ def export(
 
 def _is_folder(out: Path, formats: list[str]) -> bool:
     """Whether `out` names a folder: it is one, or it has no ending and the formats need one."""
+    from nas.exports.paths import ARCHITECTURE
+
     if out.suffix in (".yaml", ".yml", ".safetensors"):
         return False
-    return not set(formats) <= FILES or (out.suffix == "" and not out.is_dir())
+    return not set(formats) <= FILES or (out.suffix == "" and (not out.is_dir() or (out / ARCHITECTURE).is_file()))
 
 
 @contextmanager

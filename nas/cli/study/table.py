@@ -11,6 +11,8 @@ from nas.cli.app import app
 from nas.cli.options import Storage, StudyName
 from nas.cli.output import say
 
+FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+
 
 @app.command()
 def table(
@@ -81,9 +83,14 @@ def _csv(rows: list[dict[str, Any]], columns: list[str]) -> str:
 
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+    writer.writerow({name: _as_text(name) for name in columns})
+    writer.writerows({name: _as_text(value) for name, value in row.items()} for row in rows)
     return text.getvalue()
+
+
+def _as_text(value: Any) -> Any:
+    """`value`; a text that a spreadsheet would run as a formula has an apostrophe in front."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULAS) else value
 
 
 def _parquet(rows: list[dict[str, Any]], columns: list[str]) -> bytes:

@@ -77,3 +77,47 @@ def test_what_cannot_be_exported_is_told(arguments, code, said, study, nas):
 
     assert (ended.code, ended.out) == (code, "")
     assert said in ended.err
+
+
+def test_other_work_and_stale_formats_are_not_mixed_with_an_export(study, nas, tmp_path):
+    mine, best = tmp_path / "mine", tmp_path / "best"
+    mine.mkdir()
+    (mine / "README.md").write_text("# Mine\n")
+    refused = nas("export", "tiny:0", "--format", "python", "-o", mine, "--no-check")
+    assert (refused.code, [path.name for path in mine.iterdir()]) == (2, ["README.md"])
+
+    assert nas("export", "tiny:0", "--format", "python", "-o", best, "--no-check").code == 0
+    stale = nas("export", "tiny:1", "-o", best, "--no-check")
+    assert (stale.code, "does not replace" in stale.err, "model.py" in stale.err) == (2, True, True)
+    assert nas("export", "tiny:1", "--format", "python", "-o", best, "--no-check").code == 0
+
+
+def test_a_file_that_cannot_be_written_leaves_the_older_export_whole(study, nas, tmp_path, monkeypatch):
+    from nas.errors import NasError
+    from nas.exports import files
+
+    best, real = tmp_path / "best", files.writing
+    assert nas("export", "tiny:0", "-o", best, "--no-check").code == 0
+    before = {path: path.read_bytes() for path in best.iterdir()}
+
+    def writing(path):
+        if path.suffix == ".safetensors":
+            raise NasError("the disk is full")
+        return real(path)
+
+    monkeypatch.setattr(files, "writing", writing)
+    assert nas("export", "tiny:1", "-o", best, "--no-check").code == 1
+    assert {path: path.read_bytes() for path in best.iterdir()} == before
+
+
+def test_the_card_of_a_training_has_the_metrics_of_its_best_step(study, nas, tmp_path):
+    nas("train", "tiny:0", "--steps", "2", "--evaluate", "1", "--out", tmp_path / "t")
+    found = json.loads((tmp_path / "t/training.json").read_text())
+    best = next(each for each in found["points"] if each["step"] == found["best_step"])
+    ended = nas("export", tmp_path / "t", "-o", tmp_path / "a", "--tolerance", "0.5")
+    card = (tmp_path / "a/README.md").read_text()
+
+    assert ended.code == 0
+    assert f"| loss, exported run | validation | {best['metrics']['loss']:.4g} |" in card
+    assert f"steps: {found['best_step']}" in card
+    assert "50% of a measured latency" in card

@@ -116,3 +116,36 @@ def test_delete_removes_one_study_with_its_checkpoints_and_leaves_the_others(fil
     assert nas("best", "two", "--storage", "both.db", "--json").json()
     assert nas("doctor", "--storage", "both.db").code in (0, 1)
     assert nas("delete", "one", "--storage", "both.db", "--yes").code == 2
+
+
+def test_a_text_that_a_spreadsheet_would_run_is_marked():
+    from nas.cli.study.table import _csv
+
+    rows = [{"=name": "=1+1", "number": -2.5, "plain": "a"}]
+    assert _csv(rows, list(rows[0])) == "'=name,number,plain\n'=1+1,-2.5,a\n"
+
+
+def test_delete_leaves_checkpoints_of_other_studies_and_other_files(files, nas):
+    import sqlite3
+
+    for name in ("one", "two"):
+        changes = ["--set", "budget.trials=1", "--set", "finals={top: 0}", "--set", f"study={name}"]
+        assert nas("search", "tiny.yaml", *changes, "--storage", "both.db", "--quiet", "--json").code == 0
+    kept = list((files / "runs/two").rglob("*.pt"))
+    (files / "letter.txt").write_text("Dear reader")
+    with sqlite3.connect(files / "both.db") as database:
+        ids = "select id from study where name = ?"
+        shared = f"select checkpoint_uri from unit where checkpoint_uri is not null and study_id = ({ids})"
+        (uri,) = database.execute(f"{shared} limit 1", ["two"]).fetchone()
+        one = [row for (row,) in database.execute(f"select id from unit where study_id = ({ids})", ["one"])]
+        database.execute(
+            "update unit set checkpoint_uri = ? where id = ? and checkpoint_uri is not null", [uri, one[0]]
+        )
+        database.execute(
+            "update unit set checkpoint_uri = ? where id = ? and checkpoint_uri is not null",
+            [str(files / "letter.txt"), one[-1]],
+        )
+
+    assert nas("delete", "one", "--storage", "both.db", "--yes").code == 0
+    assert (files / "letter.txt").exists()
+    assert list((files / "runs/two").rglob("*.pt")) == kept != []

@@ -152,3 +152,37 @@ def test_what_cannot_be_done_is_told(arguments, code, said, study, nas):
     assert (ended.code, ended.out) == (code, "")
     assert said in ended.err
     assert "Traceback" not in ended.err
+
+
+def test_a_folder_with_other_work_is_not_trained_over(study, nas, tmp_path):
+    folder, own = tmp_path / "t", tmp_path / "own"
+    assert nas("train", "tiny:0", "--steps", "1", "--out", folder).code == 0
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    own.mkdir()
+    (own / "architecture.yaml").write_text("kind: decoder\n")
+
+    again = nas("train", "tiny:1", "--steps", "1", "--out", folder)
+    assert (again.code, "holds a training already" in again.err) == (2, True)
+    assert "of your own" in nas("train", "tiny:1", "--steps", "1", "--out", own).err
+    assert "is a file" in nas("train", "tiny:1", "--steps", "1", "--out", own / "architecture.yaml").err
+    assert "holds a training" in nas("export", "tiny:1", "--format", "python", "-o", folder).err
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_a_folder_that_moved_resumes_and_a_damaged_one_is_named(study, nas, tmp_path):
+    assert nas("train", "tiny:0", "--steps", "1", "--out", tmp_path / "t").code == 0
+    moved = (tmp_path / "t").rename(tmp_path / "moved")
+    resume = ["train", moved, "--steps", "2", "--out", moved, "--resume"]
+    assert nas(*resume).code == 0
+    (moved / "training.json").write_text("{")
+    ended = nas(*resume)
+
+    assert (ended.code, "is not the record of a training" in ended.err) == (1, True)
+
+
+@pytest.mark.parametrize("content", [{"a": torch.ones(1)}, [1], {"model": 3}])
+def test_a_file_that_is_no_checkpoint_is_named(study, nas, tmp_path, content):
+    torch.save(content, tmp_path / "other.pt")
+    ended = nas("eval", "tiny:0", "--weights", tmp_path / "other.pt")
+
+    assert (ended.code, "is not a checkpoint of a training" in ended.err) == (1, True)

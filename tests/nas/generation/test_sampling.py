@@ -35,3 +35,7 @@ def test_top_p_keeps_the_smallest_set_with_that_mass(p, expected):
 def test_impossible_options_are_refused(options):
     with pytest.raises(ValueError, match=next(iter(options))):
         Sampling(**options)
+
+
+def test_a_tiny_temperature_takes_the_most_likely_symbol():
+    assert Sampling(temperature=1e-320).probabilities(LOGITS).tolist() == [[0, 0, 1, 0]]
