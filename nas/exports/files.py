@@ -48,9 +48,9 @@ def _write(contents: Mapping[Path, bytes], folder: Path) -> None:
                     path.parent.mkdir(parents=True, exist_ok=True)
                 except OSError as error:
                     raise NasError(f"Could not make the folder {path.parent}: {error.strerror or error}.") from None
-            file = names.enter_context(writing(path))
-            file.write(content)
-            file.flush()
+            unnamed = names.enter_context(writing(path))
+            unnamed.write(content)
+            unnamed.flush()
 
 
 def check_folder(folder: Path) -> None:

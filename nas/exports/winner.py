@@ -52,7 +52,9 @@ def of_record(record: Recorded) -> Winner:
     found.setdefault("vocabulary", record.vocabulary)
     if record.file is not None and record.file.name == TRAINING:  # the header states what was planned
         kept = weights.read_training(record.file)
-        metrics = next((each["metrics"] for each in kept.points if each["step"] == kept.best_step), {})
+        metrics: Mapping[str, float] = next(
+            (each["metrics"] for each in kept.points if each["step"] == kept.best_step), {}
+        )
         found["search"] = {**found.get("search", {}), "steps": kept.best_step, "metrics": dict(metrics)}
     return Winner(
         int(found.get("trial") or 0),

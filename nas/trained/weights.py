@@ -94,7 +94,9 @@ def read_training(path: Path) -> Recording:
             for name in ("best", "last")
         ]
         curve = [(int(step), float(loss)) for step, loss in found["curve"]]
-        points = [{"step": int(each["step"]), "metrics": dict(each["metrics"])} for each in found["points"]]
+        points: list[Mapping[str, Any]] = [
+            {"step": int(each["step"]), "metrics": dict(each["metrics"])} for each in found["points"]
+        ]
         return Recording(str(found["architecture"]), points, curve, kept[0], kept[1], int(found["best_step"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise NasError(f"{path} is not the record of a training: {type(error).__name__}: {error}.") from None

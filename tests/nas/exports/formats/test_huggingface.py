@@ -72,6 +72,7 @@ def generated(model, inputs, vocabulary):
 def test_the_outputs_are_ours_and_a_second_save_loads_the_same(name, results):
     assert results[name]["difference"] < 1e-4
     assert results[name]["again"] == 0
+    assert results[name].get("shared", 4) == pytest.approx(4)
     assert results[name]["loss"] < 100
 
 
