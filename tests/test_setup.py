@@ -88,7 +88,7 @@ def test_makes_the_environment_and_installs_a_pinned_torch_first(machine):
     assert machine.calls() == [
         "-m venv --clear .venv",
         "-m pip install --progress-bar off -c constraints.txt torch setuptools",
-        "-m pip install --progress-bar off -c constraints.txt --no-build-isolation -e .",
+        "-m pip install --progress-bar off -c constraints.txt --no-build-isolation -e .[dashboard]",
     ]
 
 

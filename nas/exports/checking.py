@@ -67,7 +67,7 @@ def example_inputs(architecture: Architecture, length: int = LENGTH, batch: int 
 
 def _one(winner: Winner, name: str, folder: Path, expected: Path, scale: float, latency: float) -> Checked:
     script = Path(__file__).parent / "checks" / f"{name}.py"
-    command = [sys.executable, str(script), str(folder.absolute()), str(expected)]
+    command = [sys.executable, "-B", str(script), str(folder.absolute()), str(expected)]
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS, env=_environment()

@@ -98,6 +98,8 @@ class _Parts:
         if inspect.isclass(value) and (value.__module__ or "").partition(".")[0] not in (*OWN, "builtins"):
             with suppress(OSError, TypeError, SyntaxError):
                 return ast.dump(ast.parse(textwrap.dedent(inspect.getsource(value))))
+        if "." not in name and (known := _name_in_triton(value)):
+            return "" if known == name else f"triton.language.{known}"
         own = getattr(value, "__name__", None)
         is_alias = callable(value) and own and "." not in name and own != name and not inspect.ismodule(value)
         return f"{getattr(value, '__module__', '')}.{own}" if is_alias else ""
@@ -113,6 +115,15 @@ class _Parts:
             for name, value in sorted((getattr(kernel, "values", None) or {}).items()):
                 self.more.append(f"heuristic {name} {code_and_closure(value)}")
             kernel = getattr(kernel, "fn", None)
+
+
+def _name_in_triton(value: Any) -> str | None:
+    """The name of one of the functions of `triton.language`; the interpreter replaces them by functions of one name."""
+    if not callable(value) or inspect.ismodule(value):
+        return None
+    from triton import language  # where Triton is not installed, nothing is hashed
+
+    return next((name for name, each in vars(language).items() if each is value), None)
 
 
 def _tree(function: Callable[..., Any]) -> ast.FunctionDef | None:

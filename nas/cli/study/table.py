@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from nas.cli.app import app
-from nas.cli.options import Storage, StudyName
-from nas.cli.output import say
+from nas.cli.options import AsJson, Storage, StudyName
+from nas.cli.output import print_json, say
 
 FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
@@ -21,6 +21,7 @@ def table(
         Path | None, typer.Option("--out", "-o", help="A file that ends in .csv or .parquet. Default: prints CSV.")
     ] = None,
     storage: Storage = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write every trial of STUDY as a row: state, arm, seed, steps, sizes, objectives, metrics, choices and parents.
 
@@ -36,6 +37,9 @@ def table(
     with store:
         rows = [_row(store, found, each) for each in store.trials(found.id)]
     columns = list(dict.fromkeys(name for row in rows for name in row))
+    if out is None and as_json:
+        print_json(rows)
+        return
     if out is None:
         say(_csv(rows, columns), end="")
         return
@@ -47,7 +51,10 @@ def table(
         except ImportError:
             raise NasError("Parquet needs pyarrow: pip install 'tessera-nas[tables]', or write .csv.") from None
     write_whole(out, content)
-    say(str(out))
+    if as_json:
+        print_json({"file": str(out), "trials": len(rows)})
+    else:
+        say(str(out))
 
 
 def _row(store: Any, study: Any, light: Any) -> dict[str, Any]:

@@ -63,6 +63,13 @@ def test_a_table_has_a_row_for_every_trial(study, nas, tmp_path):
     assert nas("table", "tiny", "-o", "trials.xlsx").code == 2
 
 
+def test_a_table_is_json_too(study, nas, tmp_path):
+    rows = nas("table", "tiny", "--json").json()
+    assert [row["trial"] for row in rows] == list(range(len(rows))) and rows[0]["architecture"]
+    written = nas("table", "tiny", "-o", str(tmp_path / "trials.csv"), "--json").json()
+    assert written == {"file": str(tmp_path / "trials.csv"), "trials": len(rows)}
+
+
 @pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="pyarrow is not installed")
 def test_parquet_has_the_same_rows(study, nas, tmp_path):
     from pyarrow import parquet

@@ -5,6 +5,7 @@ from random import Random
 import pytest
 
 from nas.config import factory
+from nas.config.schema import SearchConfig
 from nas.engine import launch, session
 from nas.engine.replay import replay
 from nas.engine.source import Exhausted, Source, point_of
@@ -88,6 +89,7 @@ def shared(describe):
     config = describe(strategy="{nsga2: {start: 2, population: 4}}", budget="{trials: 12}")
     with launch.open_for(config) as store:
         study = launch.enter(store, config)
+        config = SearchConfig.stored(study.config)  # with the options that a study keeps
 
         def proposer():
             made = session.proposer(config, store, study, factory.objectives(config))
