@@ -77,7 +77,7 @@ def application(
         except BaseException:
             events.leave()
             raise
-        if request.method == "HEAD":  # a stream has no end, and nobody would read this one
+        if request.method == "HEAD":  # a stream has no end, and no client would read this one
             events.leave()
             return Response(headers={"cache-control": "no-store"}, media_type="text/event-stream")
         return Stream(events, request, study)

@@ -16,7 +16,7 @@ DEEPEST = 4  # levels of objects inside objects
 
 
 class UnknownMemory(Exception):
-    """An argument points to memory that nobody can find, so that it cannot be saved, restored or compared."""
+    """An argument points to memory that cannot be found, so it cannot be saved, restored or compared."""
 
 
 def tensors(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Tensor, bool]]:
