@@ -1,4 +1,4 @@
-"""The curves of `docs/strategies.md`: the score of each strategy after so many evaluations, as an SVG picture.
+"""The curves of `docs/strategies.md`: the score of each strategy by the number of evaluations, as an SVG picture.
 
     python -m benchmarks.quality.picture build/quality.jsonl [MORE.jsonl ...] --out docs/pictures/strategies.svg
 

@@ -17,7 +17,7 @@ from nas.strategies.contract import Evaluate, Proposal, Result, SearchSpace
 from nas.strategies.population import AUTO, Member, Moves, best_first, extra_mutations, mutated, random_start
 from nas.strategies.registry import strategy
 
-SHARE, FEWEST = 4, 5  # one in so many members of a small population competes to be the parent, but not fewer
+SHARE, FEWEST = 4, 5  # a quarter of a small population competes to be the parent, and at least FEWEST members
 
 
 @strategy("aging_evolution")

@@ -12,7 +12,7 @@ from nas.errors import UsageError
 from nas.trained.recorded import Recorded
 from nas.training.recipe import Recipe, replaced
 
-STEPS = 300  # of a training of which no length is recorded
+STEPS = 300  # of a training whose length is not recorded
 TASK = "language_model"
 CACHE = Path.home() / ".cache" / "tessera-nas"
 
@@ -63,7 +63,7 @@ def settings(
     """The settings of `record`, with everything that is given in their place.
 
     options: of the task. recipe: replaces the recorded one. changes: options of the recipe that replace others. every:
-    evaluate every so many steps; None evaluates where the search did. Raises UsageError for an invalid task or recipe.
+    the steps between two evaluations; None evaluates where the search did. Raises UsageError for a bad task or recipe.
     """
     spec, source = _task(record, task, dict(options or {}))
     chosen = replaced(dict(record.recipe) if recipe is None else recipe, changes or {})

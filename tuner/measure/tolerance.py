@@ -2,7 +2,7 @@
 
 Three errors are bounded, each in units of the dtype's precision and relative to the error of a trusted computation (the
 definition in the same dtype): the error of each element, the root mean square of all errors, and the bias, which is how
-far the best factor between the two results is from 1. Rounding is random, so many elements average it out; a wrong
+far the best factor between the two results is from 1. Rounding averages out over many elements; a wrong
 scale or an omitted part does not average out. Sums of n numbers in float32 have an error that grows as sqrt(n) (Higham
 2002, "Accuracy and Stability of Numerical Algorithms", section 4.2); the 16-bit types are rounded once when they are
 stored, because kernels accumulate in float32.

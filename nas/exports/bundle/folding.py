@@ -187,7 +187,7 @@ def _unread(source: Text, block: list[ast.stmt], read: set[str]) -> Iterator[Edi
 
 
 def _partly(source: Text, node: ast.Assign, read: set[str]) -> Iterator[Edit]:
-    """An assignment to several names, some of which nothing reads."""
+    """An assignment to several names, where nothing reads some of them."""
     target, value = node.targets[0], node.value
     if not isinstance(target, ast.Tuple):
         return

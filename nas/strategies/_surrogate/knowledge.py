@@ -23,7 +23,7 @@ from nas.strategies._surrogate.process import Kernel, Posterior, fitted
 MOST = 256  # rows of a model
 FITTED = 128  # rows to which its parameters are fitted
 REFIT = 1.25  # growth of the results between two fits of the parameters
-BASE, BASE_SHARE = 12, 64  # results, plus one in so many, after which the rows of a model are chosen again
+BASE, BASE_SHARE = 12, 64  # rows of a model are chosen again after BASE new results, plus 1 / BASE_SHARE of all
 FRESH = 24  # results since then that a model learns: the newest, and as many of the best
 PENDING = 64  # running trials that count, the newest
 CORNER = 1.05  # of the reference point, in ranges of the results
