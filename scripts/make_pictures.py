@@ -7,12 +7,12 @@ two objectives over the trials that were trained longest. Trials that were train
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import nas
+from dashboards.figures.scale import Scale
 from nas.architectures import of_trial
 from searchspace.cost import Shape
 from searchspace.model.picture import svg
@@ -34,30 +34,6 @@ class Dot:
     shorter: bool  # trained for fewer steps than the longest
 
 
-@dataclass(frozen=True)
-class Axis:
-    """Maps values to pixels between `start` and `end`, on a logarithmic scale if `log`."""
-
-    low: float
-    high: float
-    start: float
-    end: float
-    log: bool = False
-
-    def __call__(self, value: float) -> float:
-        low, high, at = (math.log(v) if self.log else v for v in (self.low, self.high, value))
-        return self.start + (at - low) / ((high - low) or 1) * (self.end - self.start)
-
-    def ticks(self) -> list[float]:
-        """Round values inside the axis."""
-        if self.log:
-            powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
-            return [m * 10**p for p in powers for m in (1, 2, 5) if self.low <= m * 10**p <= self.high]
-        step = 10 ** math.floor(math.log10((self.high - self.low) or 1)) / 2
-        first = math.ceil(self.low / step)
-        return [step * k for k in range(first, math.floor(self.high / step) + 1)]
-
-
 def short(value: float) -> str:
     """20000000 -> 20M."""
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
@@ -69,9 +45,9 @@ def short(value: float) -> str:
 def plot(dots: Sequence[Dot], x_name: str, y_name: str) -> str:
     """The dots as SVG: trials as circles, baselines as squares, the front joined by a line."""
     xs, ys = [dot.x for dot in dots], [dot.y for dot in dots]
-    x = Axis(min(xs) / 1.2, max(xs) * 1.2, MARGIN, WIDTH - 20, log=True)
+    x = Scale(min(xs) / 1.2, max(xs) * 1.2, MARGIN, WIDTH - 20, log=True)
     pad = 0.06 * (max(ys) - min(ys) or 1)
-    y = Axis(min(ys) - pad, max(ys) + pad, HEIGHT - MARGIN, TOP)
+    y = Scale(min(ys) - pad, max(ys) + pad, HEIGHT - MARGIN, TOP)
     parts = [f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>']
     for tick in x.ticks():
         parts.append(f'<path d="M{x(tick):.1f} {TOP}V{HEIGHT - MARGIN}" stroke="#e5e5e5"/>')
