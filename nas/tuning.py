@@ -14,6 +14,7 @@ from kernels.dispatch.table import Bucket, LockedMiss
 from nas.latency.profile import calls
 from nas.store import Reader, Store, Study
 from searchspace.model.architecture import Architecture
+from searchspace.wording import plural
 from tuner import problems
 from tuner.device import fingerprint
 from tuner.replay.recorded import load
@@ -117,9 +118,10 @@ def sweeps(buckets: Iterable[Bucket]) -> list[str]:
     for kind, some in kinds.items():
         count, served = len({each.choice for each in some}), sum(len(each.problems) for each in some)
         serve = "1 choice serves" if count == 1 else f"{count} choices serve"
+        problems = plural(served, "problem")
         worst = max(each.loss for each in some)
         lines.append(
-            f"{kind}: {serve} {served} problems, at most {worst:.1%} slower than the best that was measured for each."
+            f"{kind}: {serve} {problems}, at most {worst:.1%} slower than the best that was measured for each."
         )
     return lines
 

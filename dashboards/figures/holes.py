@@ -11,6 +11,7 @@ from dashboards.analysis.holes import Importance, Tried, order_of
 from dashboards.analysis.tabulated import Numbers
 from dashboards.figures.figure import QUIET, Axis, Figure, Series
 from dashboards.figures.labels import labelled
+from searchspace.wording import plural
 
 SHOWN = 15  # holes
 LINES = 150  # trials
@@ -59,7 +60,7 @@ def marginal_figure(hole: str, found: Sequence[Tried], objective: str) -> Figure
                 low=[each.low for each in own],
                 high=[each.high for each in own],
                 size=8,
-                text=[f"{each.value}: {each.scored} trials" for each in own],
+                text=[f"{each.value}: {plural(each.scored, 'trial')}" for each in own],
             ),
             Series(
                 name="Best",

@@ -16,6 +16,7 @@ from dashboards.figures.labels import labelled
 from nas.report.finals import FinalsResult
 from nas.report.tables import short
 from nas.store.records import MAIN
+from searchspace.wording import plural
 
 AXES = {"trials": "Trials that ended", "seconds": "Seconds since the first trial", "device_seconds": "Device-seconds"}
 
@@ -146,7 +147,7 @@ def rungs_figure(results: Sequence[tuple[int, int, int, str, float]], objective:
                 name="Result of a rung",
                 x=[each[1] for each in points],
                 y=[each[2] for each in points],
-                text=[f"Trial {n} at {steps} steps: {short(value)}" for n, steps, value in points],
+                text=[f"Trial {n} at {plural(steps, 'step')}: {short(value)}" for n, steps, value in points],
                 links=[f"{address}/trials/{each[0]}" for each in points],
             ),
         ),
@@ -181,7 +182,7 @@ def verdict_figure(finals: FinalsResult) -> Figure:
     def add(against: str, verdicts: Mapping[int, Mapping[str, Any]]) -> None:
         for steps, found in verdicts.items():
             if isinstance(found.get("difference"), int | float) and found.get("low") is not None:
-                names.append(f"{against}, {steps:,} steps" if len(finals.verdicts) > 1 else against)
+                names.append(f"{against}, {plural(steps, 'step')}" if len(finals.verdicts) > 1 else against)
                 middle.append(found["difference"])
                 low.append(found["low"])
                 high.append(found["high"])
@@ -204,6 +205,6 @@ def verdict_figure(finals: FinalsResult) -> Figure:
         y=Axis(label="", categories=tuple(names)),
         series=(line, spans) if names else (),
         height=110 + 34 * len(names),
-        note=f"95 % intervals over {finals.seeds} seeds and the held-out documents.",
+        note=f"95 % intervals over {plural(finals.seeds, 'seed')} and the held-out documents.",
         empty="The finals have no comparison with a baseline.",
     )

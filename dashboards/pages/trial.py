@@ -23,6 +23,7 @@ from nas.report import trials
 from nas.report.tables import duration, short
 from nas.store import Trial
 from nas.store.records import SEARCH
+from searchspace.wording import plural
 
 NEIGHBOURS, COMPARED = 8, 1000
 RUNGS = (
@@ -133,7 +134,7 @@ def _facts(study: StudyCache, trial: Trial) -> list[tuple[str, str, str]]:
         found.append(("Parameters", short(trial.parameters), ""))
     row = study.table.rows_of([trial.number])
     if len(row):
-        found.append(("Trained", duration(float(study.table.seconds[row[0]])), f"{trial.steps or 0:,} steps"))
+        found.append(("Trained", duration(float(study.table.seconds[row[0]])), plural(trial.steps or 0, "step")))
     arm = "" if trial.arm == "main" else f"arm {trial.arm}"
     found.append(("Origin", trial.operator or "unknown", arm or trial.purpose))
     return found

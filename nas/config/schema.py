@@ -152,13 +152,25 @@ class Finals(_Section):
 
 
 class Arm(_Section):
-    """A control: its own strategy gets `share` of the trials, and knows only their results."""
+    """A control: its own strategy gets `share` of the trials, and knows only their results.
 
-    strategy: AName
+    architectures: texts of architectures made by hand. An arm that has some tries these alone, in their order.
+    """
+
+    strategy: AName = Named(name="random")
     share: Annotated[float, Field(gt=0, lt=1)]
+    architectures: Annotated[tuple[str, ...], BeforeValidator(_several), Few] = ()
+
+    @model_validator(mode="after")
+    def _has_a_source(self) -> Arm:
+        if not {"strategy", "architectures"} & self.model_fields_set:
+            raise ValueError("an arm needs a strategy, or a list of architectures")
+        return self
 
     def written(self) -> Any:
-        """As it stands in a search file."""
+        """As it stands in a search file. A list may get another share if the budget grows."""
+        if self.architectures:
+            return {"architectures": list(self.architectures)}
         return {"strategy": self.strategy.written(), "share": self.share}
 
 

@@ -137,7 +137,10 @@ class _Reading:
             self.problem("a hole cannot stand here, only in the space", path)
         values = {key: value for key, value in values.items() if key not in self.wrong}
         if "control" in values:
-            values["arms"] = {**self.controls(values.pop("control")), **(values.get("arms") or {})}
+            values["arms"] = {
+                **self.controls(values.pop("control"), values.get("budget")),
+                **(values.get("arms") or {}),
+            }
         if "space" in values:
             values["space"] = ""  # it is read later, because the task decides some of its fields
         try:
@@ -148,12 +151,32 @@ class _Reading:
         sound = {key: value for key, value in values.items() if key not in self.wrong}
         return SearchConfig(**STAND_INS | sound)
 
-    def controls(self, written: Any) -> dict[str, Any]:
-        """The arms of `control: {random: 0.2}`: each is called `control-` and its strategy."""
-        if isinstance(written, dict) and all(isinstance(name, str) for name in written):
-            return {f"control-{name}": {"strategy": name, "share": share} for name, share in written.items()}
-        self.problem("must be strategies with their share of the trials, such as {random: 0.2}", ("control",))
+    def controls(self, written: Any, budget: Any) -> dict[str, Any]:
+        """The arms of `control: {random: 0.2}`: each is called `control-` and its strategy.
+
+        A list in place of a share has architectures made by hand; its share is that of as many trials.
+        """
+        named = {"list": written} if isinstance(written, list) else written
+        if isinstance(named, dict) and all(isinstance(name, str) for name in named):
+            return {f"control-{name}": self.control(name, value, budget) for name, value in named.items()}
+        expected = "strategies with their share of the trials, such as {random: 0.2}, or a list of architectures"
+        self.problem(f"must be {expected}", ("control",))
         return {}
+
+    def control(self, name: str, written: Any, budget: Any) -> dict[str, Any]:
+        """One arm of `control`."""
+        if not isinstance(written, list):
+            return {"strategy": name, "share": written}
+        trials = budget.get("trials") if isinstance(budget, dict) else None
+        trials = documents.number(trials) if isinstance(trials, str) else trials
+        if isinstance(trials, int) and len(written) < trials:
+            return {"architectures": written, "share": max(len(written), 1) / trials}
+        if isinstance(trials, int):
+            self.problem(f"has {len(written)} architectures, as many as `budget` has trials, or more", ("control",))
+        else:
+            path = f"arms: {{{name}: {{architectures: [...], share: 0.1}}}}"
+            self.problem(f"a list needs `budget: {{trials: ...}}`; without it, state the share: {path}", ("control",))
+        return {"architectures": written, "share": 0.1}
 
     def parts(self, config: SearchConfig) -> SearchConfig:
         """Read what the names stand for, and check that the parts fit each other. A study then needs no other file."""
@@ -179,7 +202,18 @@ class _Reading:
             for index, name in enumerate(config.baselines)
         ]
         config = config.model_copy(update={"baselines": tuple(text for text in found if text)})
-        return self.finals(config)
+        return self.finals(self.arms(config))
+
+    def arms(self, config: SearchConfig) -> SearchConfig:
+        """Read the files of the architectures made by hand."""
+        changed = {}
+        for name, arm in config.arms.items():
+            found = [
+                self.attempt(("arms", name, "architectures", index), partial(self.baseline, config, each), needs="task")
+                for index, each in enumerate(arm.architectures)
+            ]
+            changed[name] = arm.model_copy(update={"architectures": tuple(text for text in found if text)})
+        return config.model_copy(update={"arms": changed})
 
     def finals(self, config: SearchConfig) -> SearchConfig:
         """Read the files of the baselines of the finals, and check the options to try."""

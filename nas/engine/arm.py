@@ -23,9 +23,10 @@ ROUNDING = 1e-9  # of a share times a number of trials
 
 
 class Arm:
-    """name: as it is stored with its trials. share: the fraction of the study's budget that it gets. space_version: the
-    number of `space` within the study, None if it is not known. read: reads the trial with a number; needed for
-    trials and units that were read without their architecture.
+    """name: as it is stored with its trials. share: the fraction of the study's budget that it gets. only_baselines:
+    the arm tries `baselines` and nothing else. space_version: the number of `space` within the study, None if it is
+    not known. read: reads the trial with a number; needed for trials and units that were read without their
+    architecture.
 
     Its state follows from the calls of `start` and `tell`, so it is rebuilt by repeating the study's log. All numbers
     of trials are those of the study. The scheduler alone counts the trials of this arm from 0, so each arm gets the
@@ -43,6 +44,7 @@ class Arm:
         allowance: Allowance,
         baselines: Sequence[Architecture] = (),
         *,
+        only_baselines: bool = False,
         space_version: int | None = None,
         read: Callable[[int], Trial] | None = None,
     ) -> None:
@@ -50,7 +52,7 @@ class Arm:
         self._space_version, self._read = space_version, read
         self.strategy, self.scheduler, self.scores = strategy, scheduler, scores
         self.allowance = allowance
-        self.source = Source(space, strategy, baselines)
+        self.source = Source(space, strategy, baselines, only_baselines=only_baselines)
         self.told = 0  # results that the strategy knows
         self.trials = 0  # started trials
         self.known: set[str] = set()  # hashes of the architectures that were started

@@ -34,6 +34,7 @@ from nas.work import Outcome, Work
 from searchspace.model.architecture import Architecture
 from searchspace.model.build import cost
 from searchspace.model.halting import UNTRAINED, halting_note
+from searchspace.wording import plural
 
 SAMPLES = 25  # feasible points whose costs are computed
 DRAWN = 200  # points among which the infeasible ones are counted
@@ -57,7 +58,7 @@ class Disk:
         if not self.checkpoints:
             return f"about {database}; no checkpoints"
         free = "" if self.free is None else f"; {size(self.free)} are free"
-        kept = f"{_count(self.checkpoints, 'checkpoint')} of {size(self.checkpoint)} (keep: {self.keep})"
+        kept = f"{plural(self.checkpoints, 'checkpoint')} of {size(self.checkpoint)} (keep: {self.keep})"
         return f"about {size(self.checkpoint * self.checkpoints)} for at most {kept}, {database}{free}"
 
 
@@ -123,7 +124,9 @@ class Plan:
         return "\n".join(f"{name:<12}{text}" for name, text in lines)
 
     def _finals(self) -> str:
-        return ", ".join(f"{_count(each.units, 'unit')} of {each.steps} steps" for each in self.forecast.finals)
+        return ", ".join(
+            f"{plural(each.units, 'unit')} of {plural(each.steps, 'step')}" for each in self.forecast.finals
+        )
 
     def _trials(self) -> str:
         levels = list(zip(self.forecast.units, self.forecast.rungs, self.forecast.starts))
@@ -131,9 +134,9 @@ class Plan:
         about = "" if self.spent_first == "trials" else "about "
         trials = f"{about}{sum(units for units, _ in first)}"
         if len(first) == 1:
-            trials += f", of {_count(first[0][1], 'step')}"
+            trials += f", of {plural(first[0][1], 'step')}"
         else:
-            trials += ": " + ", ".join(f"{units} of {_count(steps, 'step')}" for units, steps in first)
+            trials += ": " + ", ".join(f"{units} of {plural(steps, 'step')}" for units, steps in first)
         more = ", ".join(f"{units} continue to {steps}" for units, steps, start in levels if start)
         return trials + (f"; about {more} steps in all" if more else "")
 
@@ -147,7 +150,7 @@ class Plan:
         on = (
             "on one worker (the cluster decides how many there will be)"
             if workers is None
-            else _count(workers, "worker")
+            else plural(workers, "worker")
         )
         limit = f", cut off at {self.limit_minutes:g} minutes a worker" if self.limit_minutes else ""
         finals = f", then the finals {duration(self.finals_seconds)}" if self.forecast.final_units else ""
@@ -296,7 +299,8 @@ def _found(config: SearchConfig, objectives: Sequence[Objective]) -> tuple[str, 
             each.begin(Search(evidence=partial(evidence, store, study)))
         tried = sum(count.trials for count in store.counts(study.id) if count.purpose == "search")
         of = f" of {config.budget.trials}" if config.budget.trials else ""
-        text = f"started {study.created_at:%Y-%m-%d}: it has {tried}{of} trials"
+        counted = f"{tried}{of} trials" if of else plural(tried, "trial")
+        text = f"started {study.created_at:%Y-%m-%d}: it has {counted}"
         return text, settle(config, SearchConfig.stored(study.config))
 
 
@@ -314,7 +318,3 @@ def _spread(values: list[int]) -> tuple[int, int, int]:
 def _range(spread: tuple[int, int, int]) -> str:
     low, middle, high = (short(value) for value in spread)
     return f"{low} to {high}, median {middle}"
-
-
-def _count(number: int, name: str) -> str:
-    return f"{number} {name}" if number == 1 else f"{number} {name}s"

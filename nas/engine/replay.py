@@ -20,6 +20,7 @@ from nas.engine.scores import Scores
 from nas.engine.source import Exhausted
 from nas.store import Reader, Study, Trial, Unit
 from nas.store.records import RETRY
+from searchspace.wording import plural
 
 GIVEN = ("baseline", RETRY)  # operators of trials that no strategy proposed
 
@@ -38,7 +39,7 @@ class Difference:
     def __str__(self) -> str:
         now = f"{self.proposed[:12]} ({self.proposed_by})" if self.proposed else "nothing"
         return (
-            f"trial {self.trial}, proposed after {self.known_results} results, is {self.recorded[:12]} "
+            f"trial {self.trial}, proposed after {plural(self.known_results, 'result')}, is {self.recorded[:12]} "
             f"({self.operator}), but now {now} is proposed"
         )
 
@@ -63,7 +64,9 @@ class Replay:
 
     def as_text(self) -> str:
         """One or two sentences."""
-        counted = f"{self.trials} trials from {self.results} results ({self.given} given, not proposed)"
+        counted = (
+            f"{plural(self.trials, 'trial')} from {plural(self.results, 'result')} ({self.given} given, not proposed)"
+        )
         if self.same:
             return f"The same: {counted} are proposed again as they are recorded."
         return f"Not the same: of {counted}, {len(self.differences)} differ. The first: {self.differences[0]}."

@@ -51,8 +51,8 @@ def arms(
     space_version: the number of `space`. read: reads the trial with a number, for a log without architectures.
     """
     named = [
-        (MAIN, config.strategy, config.main_share),
-        *((name, arm.strategy, arm.share) for name, arm in config.arms.items()),
+        (MAIN, config.strategy, config.main_share, baselines),
+        *((name, arm.strategy, arm.share, parsed(arm.architectures)) for name, arm in config.arms.items()),
     ]
     return [
         Arm(
@@ -63,12 +63,18 @@ def arms(
             factory.scheduler(config),
             scores,
             Allowance(config.budget, share, factory.step_tokens(config), partial(_step_flops, config, read)),
-            baselines if name == MAIN else (),
+            given,
+            only_baselines=name != MAIN and bool(given),
             space_version=space_version,
             read=read,
         )
-        for name, strategy, share in named
+        for name, strategy, share, given in named
     ]
+
+
+def parsed(texts: Sequence[str]) -> list[Architecture]:
+    """The architectures of an arm that were made by hand, from their texts."""
+    return [Architecture.parse(text, "an architecture of an arm") for text in texts]
 
 
 def _step_flops(config: SearchConfig, read: Callable[[int], Trial] | None, unit: Unit) -> float:

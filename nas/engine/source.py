@@ -25,8 +25,12 @@ class Exhausted(NasError):
 class Source:
     """Proposes points that were not tried before. The order of the sources is fixed, so proposals can be replayed."""
 
-    def __init__(self, space: Space, strategy: Strategy, baselines: Sequence[Architecture] = ()):
+    def __init__(
+        self, space: Space, strategy: Strategy, baselines: Sequence[Architecture] = (), *, only_baselines: bool = False
+    ):
+        """only_baselines: propose nothing after them, as in an arm of architectures made by hand."""
         self.space, self.strategy, self.baselines = space, strategy, baselines
+        self.only_baselines = only_baselines
 
     def propose(self, number: int, count: int, known: Collection[str]) -> list[Proposal]:
         """One to `count` proposals for the trials from `number` on; `known` are the hashes that were tried.
@@ -36,6 +40,8 @@ class Source:
         baselines = [Proposal(Point({}, each), "baseline") for each in self.baselines]
         if found := _new(baselines, count, known):
             return found
+        if self.only_baselines:
+            raise Exhausted("All architectures of the list have been tried.")
         if self._is_searched_through(known):
             raise Exhausted(self._searched_through())
         why = f"{ATTEMPTS} proposals in a row had been tried already."

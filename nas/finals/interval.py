@@ -16,6 +16,7 @@ import numpy as np
 
 from nas.documents import Documents
 from nas.finals.spread import spread
+from searchspace.wording import plural
 
 if TYPE_CHECKING:
     from nas.finals.spread import Array
@@ -210,17 +211,12 @@ def _apart(candidate: Runs, baseline: Runs) -> float:
 
 
 def _failures(candidate: int, baseline: int) -> list[str]:
-    said = [f"{counted(candidate, 'run')} of the candidate failed, so it cannot be called better"] if candidate else []
-    return said + ([f"{counted(baseline, 'run')} of the baseline failed"] if baseline else [])
+    said = [f"{plural(candidate, 'run')} of the candidate failed, so it cannot be called better"] if candidate else []
+    return said + ([f"{plural(baseline, 'run')} of the baseline failed"] if baseline else [])
 
 
 def _few(pairs: Pairs) -> list[str]:
     if pairs.weights is not None or not pairs.names:
         return []
-    held_out = counted(len(pairs.names), "held-out document")
+    held_out = plural(len(pairs.names), "held-out document")
     return [f"{held_out}: too few to resample, so the interval covers other seeds but not other documents"]
-
-
-def counted(count: int, noun: str) -> str:
-    """1 run, 3 runs, 2,000 documents."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from nas.finals.interval import Verdict, counted
+from nas.finals.interval import Verdict
 from nas.finals.lengths import Lengths, Trend
+from searchspace.wording import plural
 
 APART = 0.1  # a compute ratio is named if it differs from 1 by more than this
 
@@ -36,7 +37,7 @@ def sentence(
     """
     sign = -1.0 if maximised else 1.0
     steps = sorted(lengths.verdicts)
-    shown = [f"{_difference(lengths.verdicts[each], sign)} after {counted(each, 'step')}" for each in steps]
+    shown = [f"{_difference(lengths.verdicts[each], sign)} after {plural(each, 'step')}" for each in steps]
     direction = "higher" if maximised else "lower"
     said = [
         f"{_head(lengths).format(candidate, baseline)}: difference in {metric} ({direction} is better) "
@@ -71,8 +72,8 @@ def _difference(verdict: Verdict, sign: float) -> str:
 def _sample(verdict: Verdict) -> str:
     """What the interval was computed from."""
     if verdict.documents:
-        return f"{counted(verdict.seeds, 'seed')}, {counted(verdict.documents, 'held-out document')}"
-    return f"{counted(verdict.seeds, 'seed')}, always on the same held-out data"
+        return f"{plural(verdict.seeds, 'seed')}, {plural(verdict.documents, 'held-out document')}"
+    return f"{plural(verdict.seeds, 'seed')}, always on the same held-out data"
 
 
 def _course(lengths: Lengths, steps: Sequence[int], sign: float) -> list[str]:
@@ -84,7 +85,7 @@ def _course(lengths: Lengths, steps: Sequence[int], sign: float) -> list[str]:
     if lengths.trend is None:
         return ["Whether the lead lasts is not known."]
     change = _change(lengths.trend, sign)
-    between = f"from {steps[0]:,} to {counted(steps[-1], 'step')}"
+    between = f"from {steps[0]:,} to {plural(steps[-1], 'step')}"
     words = {"shrinks": "The lead shrinks", "grows": "The lead grows", "holds": "The lead holds"}
     return [f"{words.get(lengths.trend.word, 'It is not shown that the lead changes')} {between} ({change})."]
 
@@ -99,7 +100,7 @@ def _reasons(lengths: Lengths, steps: Sequence[int]) -> list[str]:
     reasons = [lengths.verdicts[each].reason for each in steps]
     if len(set(reasons)) == 1:
         return [f"{_capital(reasons[0])}."] if reasons[0] else []
-    return [f"After {counted(each, 'step')}: {reason}." for each, reason in zip(steps, reasons, strict=True) if reason]
+    return [f"After {plural(each, 'step')}: {reason}." for each, reason in zip(steps, reasons, strict=True) if reason]
 
 
 def _capital(text: str) -> str:

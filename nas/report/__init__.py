@@ -8,6 +8,7 @@ report.progress(store, study)    the units that run now: step, loss, tokens per 
 report.changes(store, study)     what changed since the last look
 report.header(store, study)      how its result begins: trials started, failures, seeds, what the budget cut off
 report.ranking(store, study)     how well size, or a lower rung, predicts quality
+report.controls(store, study)    whether the search was better than its control arms
 report.eta(store, study)         when the search will end
 report.verdict(store, study)     how its finals ended
 """
@@ -15,6 +16,7 @@ report.verdict(store, study)     how its finals ended
 from __future__ import annotations
 
 from nas.report.activity import Activity, UnitProgress, progress
+from nas.report.control import Control, controls
 from nas.report.finals import FinalsResult, verdict
 from nas.report.forecasts import Eta, eta
 from nas.report.header import Header, header
@@ -25,6 +27,7 @@ from nas.report.trials import Changes, best, changes, curve, front, results, row
 __all__ = [
     "Activity",
     "Changes",
+    "Control",
     "Eta",
     "FinalsResult",
     "Header",
@@ -33,6 +36,7 @@ __all__ = [
     "UnitProgress",
     "best",
     "changes",
+    "controls",
     "curve",
     "eta",
     "front",

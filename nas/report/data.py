@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nas.report.tables import short
+from searchspace.wording import plural
 
 FEW = 40  # documents in a held-out part, for an interval that can be believed
 MOST = 0.5  # of a held-out part in one document
@@ -48,7 +49,9 @@ def _warnings(facts: Mapping[str, Any]) -> list[str]:
     for part in ("validation", "test"):
         count = facts["documents"].get(part, FEW)
         if count < FEW:
-            found.append(f"the {part} part has only {count} documents, so an interval over documents is rough")
+            found.append(
+                f"the {part} part has only {plural(count, 'document')}, so an interval over documents is rough"
+            )
         share = facts.get("largest", {}).get(part, 0.0)
         if share > MOST:
             found.append(f"one document is {share:.0%} of the {part} part")

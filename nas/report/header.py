@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from nas.report.data import data_lines
 from nas.report.spending import Spending, amount, spending
 from nas.store.records import FINAL, SEARCH
+from searchspace.wording import plural
 
 if TYPE_CHECKING:
     from nas.store import Reader, Study
@@ -62,7 +63,7 @@ class Header:
         if set(self.spending.planned) - {"trials"}:
             found.append(("spent", self.spending.to_text()))
         if self.final_runs:
-            found.append(("finals", f"{_runs(self.final_runs)}; {_failed(self.final_failures, 'final')}"))
+            found.append(("finals", f"{plural(self.final_runs, 'run')}; {_failed(self.final_failures, 'final')}"))
         found.append(("seeds", self._seeds()))
         if self.cut_off:
             found.append(("cut off", self.cut_off))
@@ -106,9 +107,9 @@ def cut_off(ending: Mapping[str, Any] | None, budget: Mapping[str, Any]) -> str 
     written = f"minutes: {value:g}" if limit == "minutes" else amount(limit, value)
     parts = []
     if ending["not_started"]:
-        parts.append(f"{_trials(ending['not_started'])} not started")
+        parts.append(f"{plural(ending['not_started'], 'trial')} not started")
     if ending["not_promoted"]:
-        parts.append(f"{_trials(ending['not_promoted'])} not trained further, although good enough")
+        parts.append(f"{plural(ending['not_promoted'], 'trial')} not trained further, although good enough")
     said = f"{written} ended the search" + (f": {', '.join(parts)}" if parts else "")
     if limit in MACHINE:
         said += ". How much fits depends on the machine and its load, so this result cannot be reproduced exactly"
@@ -132,11 +133,3 @@ def _failed(failures: Mapping[str, Sequence[int]], word: str) -> str:
 
 def _numbers(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers[:LISTED])) + (", ..." if len(numbers) > LISTED else "")
-
-
-def _trials(count: int) -> str:
-    return f"{count} trial{'' if count == 1 else 's'}"
-
-
-def _runs(count: int) -> str:
-    return f"{count} run{'' if count == 1 else 's'}"

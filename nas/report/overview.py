@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 from nas.engine import leases
 from nas.report import activity, trials
 from nas.report.activity import Activity, UnitProgress
+from nas.report.control import Control, controls
 from nas.report.finals import FinalsResult, verdict
 from nas.report.forecasts import Eta, eta
 from nas.report.header import Header, header
 from nas.report.ranking import Ranking, ranking
 from nas.report.tables import counted, duration, short
 from nas.store import TrialState
+from searchspace.wording import plural
 
 if TYPE_CHECKING:
     from nas.report.spending import Spending
@@ -50,6 +52,7 @@ class Status:
     front: int  # trials on the Pareto front
     best: Trial | None
     ranking: Ranking
+    controls: list[Control]  # empty until the search has ended
     verdict: FinalsResult | None
 
     @property
@@ -82,6 +85,7 @@ class Status:
             "progress": [unit.to_dict() for unit in self.units],
             "eta": self.eta and self.eta.to_dict(),
             "ranking": self.ranking.to_dict(),
+            "controls": [each.to_dict() for each in self.controls],
             "verdict": self.verdict and self.verdict.to_dict(),
         }
 
@@ -110,11 +114,12 @@ class Status:
         lines += [line for line in self.header.lines() if line[0] in ("seeds", "cut off")]
         if self.best:
             scores = ", ".join(f"{name} {short(value)}" for name, value in self.best.values.items())
-            steps = f"{self.best.steps} {'step' if self.best.steps == 1 else 'steps'}"
+            steps = plural(self.best.steps or 0, "step")
             lines.append(("best", f"trial {self.best.number} after {steps}: {scores}"))
-            lines.append(("pareto", f"{self.front} {'trial' if self.front == 1 else 'trials'} after {steps}"))
+            lines.append(("pareto", f"{plural(self.front, 'trial')} after {steps}"))
         if self.ranking.explained:
             lines.append(("size", self.ranking.explained))
+        lines += [("control", each.sentence()) for each in self.controls]
         if self.verdict:
             old = "" if self.verdict.is_current else " (units have ended since)"
             lines.append(("verdict", self.verdict.sentence.removeprefix("Verdict: ") + old))
@@ -147,6 +152,7 @@ def status(store: Reader, study: Study) -> Status:
         front=len(trials.front(store, study)),
         best=best[0] if best else None,
         ranking=ranking(store, study),
+        controls=controls(store, study) if doing is None else [],
         verdict=verdict(store, study),
     )
 
@@ -214,6 +220,6 @@ def worker_text(owner: Owner) -> str:
     """The owner's name is host/boot/pid/start/random, with ask/ before it if it is of `nas ask`."""
     asked, parts = owner.name.startswith("ask/"), owner.name.removeprefix("ask/").split("/")
     name = f"{parts[0]} process {parts[2]}" if len(parts) == 5 else owner.name
-    units = f"{owner.units} {'unit' if owner.units == 1 else 'units'}"
+    units = plural(owner.units, "unit")
     gone = " (gone; its units are interrupted)" if not asked and leases.is_dead(owner.name) else ""
     return f"{name}{', by nas ask' if asked else ''}: {units}, lease until {owner.expires:%Y-%m-%d %H:%M:%S} UTC{gone}"

@@ -15,6 +15,8 @@ from itertools import pairwise
 from statistics import NormalDist, fmean
 from typing import TYPE_CHECKING, Any
 
+from searchspace.wording import plural
+
 if TYPE_CHECKING:
     from nas.store import Reader, RungResult, Study
 
@@ -73,7 +75,8 @@ class SizeCorrelation:
         if not self.known:
             return ""
         numbers = ", ".join(f"with {name} {each}" for name, each in self.known.items())
-        said = f"Rank correlation of quality {numbers}; {self.trials} trials at {self.steps} steps, 95% intervals."
+        trials = f"{plural(self.trials, 'trial')} at {plural(self.steps, 'step')}"
+        said = f"Rank correlation of quality {numbers}; {trials}, 95% intervals."
         return f"{self.explanation}\n{said}".lstrip()
 
 
@@ -88,8 +91,8 @@ class RungCorrelation:
     def sentence(self) -> str:
         """The numbers in words."""
         return (
-            f"Rank correlation of quality at {self.steps} and {self.next_steps} steps: {self.correlation}, "
-            f"{self.correlation.trials} trials that reached both."
+            f"Rank correlation of quality at {self.steps:,} and {plural(self.next_steps, 'step')}: {self.correlation}, "
+            f"{plural(self.correlation.trials, 'trial')} that reached both."
         )
 
 

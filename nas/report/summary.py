@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from nas.report import trials
+from nas.report import control, trials
 from nas.report.finals import Entrant, FinalsResult
 from nas.report.header import header
 from nas.report.ranking import ranking
 from nas.report.tables import rendered
+from searchspace.wording import plural
 
 if TYPE_CHECKING:
     from nas.store import Reader, Study
@@ -22,6 +23,7 @@ def to_dict(store: Reader, study: Study, finals: FinalsResult | None) -> dict[st
         "header": header(store, study).to_dict(),
         "pareto": trials.rows(store, study, trials.front(store, study)),
         "ranking": ranking(store, study).to_dict(),
+        "controls": [each.to_dict() for each in control.controls(store, study)],
         "finals": finals and finals.to_dict(),
     }
 
@@ -35,6 +37,8 @@ def to_text(store: Reader, study: Study, finals: FinalsResult | None, draw: Call
     parts = [begins, "\nPareto front of the search (validation data)", rendered(trials.shown(front))]
     if told := ranking(store, study).sentences():
         parts += ["", *told]
+    if controls := control.controls(store, study):
+        parts += ["", *(each.sentence() for each in controls)]
     if finals:
         winner = finals.winner
         parts += [f"\nThe winner, trial {winner.trial} ({winner.hash[:12]})", draw(winner), ""]
@@ -55,7 +59,7 @@ def without_result(store: Reader, study: Study) -> str:
 
 def of_finals(finals: FinalsResult) -> list[str]:
     """The table of the finals, what to know about it, and the verdict, line by line."""
-    seeds = f"{finals.seeds} {'seed' if finals.seeds == 1 else 'seeds'}"
+    seeds = plural(finals.seeds, "seed")
     return [
         f"Finals: {finals.objective} on test data, mean of {seeds}; * is the winner, chosen on validation data",
         rendered(finals.rows()),

@@ -33,6 +33,7 @@ from searchspace.space.dimensions import dimensions
 from searchspace.space.locate import locate
 from searchspace.space.point import Point
 from searchspace.tree import Block, Floats, Hole, Mark, Scalar
+from searchspace.wording import plural
 
 LENGTH = 1024  # the sequence length for constraints, unless another is given
 _Odometer = list[tuple[int, int]]  # (index of the value, number of values) of each hole; the last one changes first
@@ -71,9 +72,8 @@ class Size:
 
     def __str__(self) -> str:
         if self.points is not None:
-            return f"{self.points:,} points"
-        holes = "1 real interval" if self.continuous == 1 else f"{self.continuous} real intervals"
-        return f"{self.discrete:,} points times {holes}"
+            return plural(self.points, "point")
+        return f"{plural(self.discrete, 'point')} times {plural(self.continuous, 'real interval')}"
 
 
 class Space:

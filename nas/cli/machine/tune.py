@@ -15,6 +15,7 @@ from nas.cli.app import app
 from nas.cli.options import AsJson, Device, Storage
 from nas.cli.output import note, print_json, print_rows
 from nas.errors import NasError, UsageError
+from searchspace.wording import plural
 
 if TYPE_CHECKING:
     from kernels.dispatch.registry import Problem
@@ -300,14 +301,14 @@ def _print_report(report: Report, path: Path, entries: int, effort: str, as_json
     if report.regret is not None:
         note(f"Estimated selection regret: {report.regret - 1:.2%} slower than the best finalist on average.")
     if report.measured:
-        note(f"{report.measured} measurements in {duration(report.seconds)}.")
+        note(f"{plural(report.measured, 'measurement')} in {duration(report.seconds)}.")
     elif report.undecided:
         note("Nothing was measured: the time ended before the first measurement.")
     else:
         note("Nothing was measured: all measurements were known and are still valid.")
     if report.undecided:
-        note(f"{len(report.undecided)} problems are undecided; the same command continues with them.")
+        note(f"Undecided: {plural(len(report.undecided), 'problem')}; the same command continues with them.")
     elif report.tried < report.possible and effort != "full":
         tried = f"{report.tried:,} of at most {report.possible:,} configurations"
         note(f"More time: {tried} were measured; `--effort full` measures more of them and keeps these results.")
-    note(f"{path} now serves {entries} problems.")
+    note(f"{path} now serves {plural(entries, 'problem')}.")

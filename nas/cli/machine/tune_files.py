@@ -21,6 +21,7 @@ from nas.cli.machine.tune import (
 )
 from nas.cli.options import AsJson, Device, Storage
 from nas.cli.output import note, print_json, print_rows
+from searchspace.wording import plural
 
 
 def _file(help_: str) -> typer.models.ArgumentInfo:
@@ -99,7 +100,7 @@ def lock(
 
     with ValueErrors():
         count = tables.lock(device, file, miss)
-    print_json({"file": str(file), "problems": count}) if as_json else print(f"{file}: {count} problems")
+    print_json({"file": str(file), "problems": count}) if as_json else print(f"{file}: {plural(count, 'problem')}")
 
 
 @tune_app.command("export")

@@ -9,6 +9,7 @@ import typer
 from nas.cli.app import app
 from nas.cli.options import AsJson, Storage, StudyName
 from nas.cli.output import note, print_json, say
+from searchspace.wording import plural
 
 if TYPE_CHECKING:
     from nas.study import Ask
@@ -56,4 +57,4 @@ def _text(asked: Ask, study: str, storage: str | None) -> str:
 def _task(asked: Ask) -> str:
     if asked.kind == "probe":
         return f"probe: score the untrained model with seed {asked.seed}"
-    return f"rung {asked.rung}: train to {asked.steps} steps with seed {asked.seed}"
+    return f"rung {asked.rung}: train to {plural(asked.steps, 'step')} with seed {asked.seed}"

@@ -9,6 +9,7 @@ import typer
 from nas.cli.app import app
 from nas.cli.options import AsJson, Storage, StudyName
 from nas.cli.output import note, print_json
+from searchspace.wording import plural
 
 
 @app.command()
@@ -34,7 +35,7 @@ def delete(
     with store:
         trials = store.trials(found.id)
         kept = [] if keep_checkpoints else cleaning.checkpoint_files(store, found)
-        about = f"{len(trials)} trials and {len(kept)} checkpoints"
+        about = f"{plural(len(trials), 'trial')} and {plural(len(kept), 'checkpoint')}"
         if not yes and not typer.confirm(f"Remove the study {study!r} with {about}?", err=True):
             raise UsageError("Nothing was removed.")
         store.delete_study(found.id)
@@ -48,4 +49,4 @@ def delete(
     if as_json:
         print_json({"study": study, "trials": len(trials), "checkpoints": removed})
     else:
-        note(f"Removed the study {study!r}: {len(trials)} trials, {removed} checkpoints.")
+        note(f"Removed the study {study!r}: {plural(len(trials), 'trial')}, {plural(removed, 'checkpoint')}.")

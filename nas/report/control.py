@@ -1,0 +1,142 @@
+"""Whether a search was better than its control arms: the fronts of the arms, by hypervolume at equal training cost.
+
+The cost is the declared training FLOPs of the units that ended; training steps, if an older version stored no FLOPs.
+Of the arm that trained more, only the units that ended first count, as many as cost as much as the other arm in all.
+Each trial counts with its values after its longest training within that. `nas.fronts` has the test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from nas.report.tables import short
+from nas.store.records import MAIN, SEARCH, UnitKind
+from searchspace.wording import plural
+
+if TYPE_CHECKING:
+    from nas.store import Reader, Study, Unit
+
+MOST = 10_000  # units that are read, the first ones of the study
+METHOD = "permutation test of trials trained equally long, 95 % interval"
+
+
+@dataclass(frozen=True)
+class Control:
+    """The search against one control arm. shares: of the hypervolume of both, the search's first; low and high: the
+    interval of their difference. trials: of each that count. cost: of each in all, in `unit` (FLOPs or steps)."""
+
+    arm: str
+    name: str
+    shares: tuple[float, float]
+    low: float
+    high: float
+    trials: tuple[int, int]
+    cost: tuple[float, float]
+    unit: str
+
+    @property
+    def verdict(self) -> str:
+        """better, worse or not better: no difference is shown."""
+        return "better" if self.low > 0 else "worse" if self.high < 0 else "not better"
+
+    def sentence(self) -> str:
+        """The verdict and its figures."""
+        search, control = self.shares
+        counts = f"{plural(self.trials[0], 'trial')} and {self.trials[1]}"
+        return (
+            f"The search was {self.verdict} than {self.name}: at equal cost ({short(self.cost[0])} and "
+            f"{short(self.cost[1])} {self.unit}, {counts}) its front has {search:.3f} of the hypervolume of both, that "
+            f"of the control {control:.3f}; difference {search - control:+.3f} ({self.low:+.3f} to {self.high:+.3f}; "
+            f"{METHOD})."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {**asdict(self), "verdict": self.verdict, "method": METHOD, "sentence": self.sentence()}
+
+
+def controls(store: Reader, study: Study) -> list[Control]:
+    """The search against each control arm that has results; empty if there is none."""
+    arms = study.config.get("arms") or {}
+    if not arms:
+        return []
+    units = [each for each in store.results_since(study.id, limit=MOST, light=True) if counts(each)]
+    signs = {each["name"]: -1 if each["direction"].startswith("max") else 1 for each in study.objectives}
+    found = (_compared(name, name_of(arm), units, signs) for name, arm in arms.items())
+    return [each for each in found if each is not None]
+
+
+def counts(unit: Unit) -> bool:
+    """Whether a unit is the end of a rung, or a failure, of the search."""
+    return unit.purpose == SEARCH and (unit.kind is UnitKind.TRAIN or unit.values is None)
+
+
+def name_of(arm: Mapping[str, Any]) -> str:
+    """What people call a control arm, from the stored search file."""
+    if arm.get("architectures"):
+        return "the architectures made by hand"
+    strategy = arm.get("strategy") or {}
+    return {"random": "random search", "parameters": "the largest models"}.get(strategy.get("name"), strategy["name"])
+
+
+def _compared(arm: str, name: str, units: Sequence[Unit], signs: Mapping[str, int]) -> Control | None:
+    from nas import fronts  # numpy: only a study with a control needs it
+
+    both = [[each for each in units if each.arm == which] for which in (MAIN, arm)]
+    if not all(any(each.values for each in some) for some in both):
+        return None
+    flops = all(each.step_flops is not None for some in both for each in some)
+    costs = [list(_costs(some, flops)) for some in both]
+    most = min(map(sum, costs))
+    taken = [_within(some, most) for some in costs]
+    kept = [list(islice(some, count)) for some, count in zip(both, taken)]
+    results = [_results(some, signs) for some in kept]
+    lengths = [steps for some in results for steps, _ in some.values()]
+    search, control = ([values for _, values in some.values()] for some in results)
+    found = fronts.compare(search, control, lengths)
+    if found is None:
+        return None
+    spent = [sum(islice(some, count)) for some, count in zip(costs, taken)]
+    return Control(
+        arm,
+        name,
+        (found.one, found.other),
+        found.low,
+        found.high,
+        (len(search), len(control)),
+        (spent[0], spent[1]),
+        "FLOPs" if flops else "steps",
+    )
+
+
+def _costs(units: Sequence[Unit], flops: bool) -> Iterator[float]:
+    """The cost of each unit: its own steps alone, times the FLOPs of one if they are known."""
+    reached: dict[int, int] = {}
+    for each in units:
+        steps = max(0, each.steps - reached.get(each.number, 0))
+        reached[each.number] = reached.get(each.number, 0) + steps
+        yield steps * (each.step_flops or 0.0) if flops else float(steps)
+
+
+def _within(costs: Sequence[float], most: float) -> int:
+    """How many of the first units cost `most`, to the nearest unit; at least one."""
+    spent = 0.0
+    for count, each in enumerate(costs):
+        if spent + each / 2 > most:
+            return max(1, count)
+        spent += each
+    return len(costs)
+
+
+def _results(units: Sequence[Unit], signs: Mapping[str, int]) -> dict[int, tuple[int, tuple[float, ...] | None]]:
+    """By trial: how long it was trained, and its minimised values then; None if it never had any."""
+    found: dict[int, tuple[int, tuple[float, ...] | None]] = {}
+    for each in units:
+        if each.values:
+            found[each.number] = each.steps, tuple(sign * each.values[name] for name, sign in signs.items())
+        else:
+            found.setdefault(each.number, (each.steps, None))
+    return found

@@ -1,0 +1,91 @@
+"""Whether a search was better than its control arms."""
+
+import random
+
+import pytest
+
+from nas import report
+from nas.report import summary
+from nas.report.control import Control
+from nas.work import Outcome
+
+HALVING = "{halving: {rungs: [2, 6, 18]}}"
+
+
+@pytest.fixture
+def arms(describe):
+    """`arms({"random": 0.5}, trials=...)`: a search with these controls, in one study of its own."""
+
+    def made(control, **changes):
+        text = describe(**changes)
+        written = {f"control-{name}": {"strategy": name, "share": share} for name, share in control.items()}
+        return type(text)(**{**text.model_dump(), "arms": written})
+
+    return made
+
+
+def test_random_search_is_not_called_better_than_random_search(arms, search, tmp_path):
+    """The whole way from the search file to the sentence; the rate of false claims is tested in test_fronts."""
+    config = arms({"random": 0.4}, strategy="random", budget="{trials: 20}", scheduler=HALVING)
+    with search(config) as result:
+        (found,) = report.controls(result.store, result.study)
+        text = summary.to_text(result.store, result.study, None, str)
+    assert found.verdict == "not better"
+    assert 5 <= found.trials[1] <= 8 and abs(found.cost[0] / found.cost[1] - 1) < 0.3
+    assert "The search was not better than random search: at equal cost" in text
+
+
+def test_a_better_search_is_called_better(arms, search, tmp_path):
+    def unit(work, progress=None):
+        """The trials of the control, one in two, lose."""
+        luck = random.Random(work.trial).random()
+        return Outcome(trial=work.trial, rung=work.rung, seconds=1.0, metrics={"loss": luck + work.trial % 2})
+
+    config = arms({"random": 0.5}, strategy="random", objectives="[loss]", budget="{trials: 30}")
+    with search(config, unit) as result:
+        (found,) = report.controls(result.store, result.study)
+        seen = report.status(result.store, result.study)
+    assert found.verdict == "better" and found.low > 0
+    assert seen.to_dict()["controls"][0]["verdict"] == "better"
+    assert "control   The search was better than random search" in seen.to_text()
+
+
+def test_architectures_made_by_hand_are_an_arm(describe, search, tmp_path):
+    from nas.config import searchfile
+    from nas.engine.replay import replay
+
+    (tmp_path / "mine.yaml").write_text("{kind: decoder, width: 24, vocabulary: 256, body: [attention, feed_forward]}")
+    head = describe().model_dump(include={"storage", "checkpoints", "study"})
+    text = f"""
+study: {head["study"]}
+space: {{kind: decoder, width: !choice [16, 24, 32, 40], body: {{repeat: {{times: !int [1, 9], of: [attention]}}}}}}
+task: language_model
+objectives: [loss, parameters]
+scheduler: {{full: {{steps: 10}}}}
+strategy: random
+runner: {{inline: {{process: false}}}}
+budget: {{trials: 12}}
+control: {{random: 0.25, hand: [mine.yaml, "transformer_decoder:tiny"]}}
+storage: {head["storage"]}
+checkpoints: null
+"""
+    config = searchfile.parse(text, folder=tmp_path)
+    assert config.arms["control-hand"].share == pytest.approx(2 / 12)
+    with search(config) as result:
+        own = [each for each in result.store.trials(result.study.id) if each.arm == "control-hand"]
+        found = {each.arm: each for each in report.controls(result.store, result.study)}
+        assert replay(result.store, result.study).same
+    assert [each.operator for each in own] == ["baseline", "baseline"]
+    assert "than the architectures made by hand" in found["control-hand"].sentence()
+    larger = searchfile.parse(text.replace("trials: 12", "trials: 16"), folder=tmp_path)
+    with search(larger) as result:  # the list keeps its trials although its share is smaller now
+        assert result.store.arms(result.study.id, "search") == {"control-hand": 2, "control-random": 4, "main": 10}
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"), [(0.01, 0.2, "better"), (-0.1, 0.1, "not better"), (-0.3, -0.1, "worse")]
+)
+def test_the_interval_decides(low, high, verdict):
+    found = Control("control-random", "random search", (0.9, 0.8), low, high, (5, 1), (1e6, 1e6), "FLOPs")
+    assert found.verdict == verdict
+    assert found.sentence().startswith(f"The search was {verdict} than random search: at equal cost (1M and 1M FLOPs")

@@ -1,0 +1,72 @@
+"""The permutation test of two fronts: how often it errs, what it sees, what it does not depend on."""
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nas import pareto
+from nas.fronts import compare, scaled, volumes
+
+Rows = list[tuple[float, ...]]
+
+
+def drawn(rng: random.Random, count: int, objectives: int, shift: float = 0.0) -> Rows:
+    return [tuple(rng.gauss(-shift, 1) for _ in range(objectives)) for _ in range(count)]
+
+
+@pytest.mark.parametrize(("sizes", "objectives"), [((6, 6), 2), ((20, 20), 2), ((30, 10), 1)])
+def test_equal_sets_are_seldom_called_different(sizes: tuple[int, int], objectives: int) -> None:
+    rng, runs = random.Random(3), 300
+    found = [compare(*(drawn(rng, each, objectives) for each in sizes), deals=200) for _ in range(runs)]
+    assert sum(each.low > 0 for each in found) / runs <= 0.05
+    assert sum(each.high < 0 for each in found) / runs <= 0.05
+
+
+def test_a_clear_difference_is_seen_in_either_order() -> None:
+    rng = random.Random(0)
+    good, bad = drawn(rng, 20, 2, shift=2.0), drawn(rng, 20, 2)
+    better, worse = compare(good, bad), compare(bad, good)
+    assert better.low > 0 and worse.high < 0
+    assert better.difference == pytest.approx(-worse.difference)
+    assert compare(good, bad) == better  # the same trials, the same interval
+
+
+def test_a_few_trials_decide_nothing() -> None:
+    assert compare([(0.0,), (0.1,)], [(5.0,), (6.0,)]).low <= 0
+
+
+def test_a_diverged_trial_does_not_hide_the_others() -> None:
+    rng = random.Random(1)
+    good, bad = drawn(rng, 20, 2, shift=2.0), drawn(rng, 20, 2)
+    assert compare(good, [*bad, (1e9, 0.0)]).low > 0
+
+
+def test_failed_trials_count_as_empty() -> None:
+    assert compare([None, None], [None]) is None
+    good = [(float(n), float(9 - n)) for n in range(10)]
+    found = compare(good, [None] * 10)
+    assert (found.one, found.other) == (1.0, 0.0)
+    assert found.low > 0
+
+
+def test_only_trials_of_one_group_change_places() -> None:
+    one, other = [(0.0,), (1.0,)], [(2.0,), (3.0,)]
+    found = compare(one, other, groups=["long", "short", "middle", "middle"])
+    assert found.low == found.high == 0  # no deal differs from what was: nothing can be said
+
+
+@given(st.lists(st.tuples(*[st.floats(0, 9)] * 2), min_size=1, max_size=12), st.integers(0, 99))
+def test_the_volume_is_the_hypervolume(rows: Rows, seed: int) -> None:
+    unit = scaled(rows)
+    masks = np.random.default_rng(seed).random((3, len(rows))) < 0.6
+    for mask, found in zip(masks, volumes(unit, masks)):
+        assert found == pytest.approx(pareto.hypervolume(unit[mask], (1.0, 1.0)), abs=1e-9)
+
+
+def test_three_objectives_are_sampled() -> None:
+    unit = scaled(drawn(random.Random(0), 30, 3))
+    every = np.ones((1, 30), dtype=bool)
+    assert volumes(unit, every)[0] == pytest.approx(pareto.hypervolume(unit, (1.0,) * 3), abs=0.03)
