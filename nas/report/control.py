@@ -78,8 +78,8 @@ def name_of(arm: Mapping[str, Any]) -> str:
     """What people call a control arm, from the stored search file."""
     if arm.get("architectures"):
         return "the architectures made by hand"
-    strategy = arm.get("strategy") or {}
-    return {"random": "random search", "parameters": "the largest models"}.get(strategy.get("name"), strategy["name"])
+    name = str(arm["strategy"]["name"])
+    return {"random": "random search", "parameters": "the largest models"}.get(name, name)
 
 
 def _compared(arm: str, name: str, units: Sequence[Unit], signs: Mapping[str, int]) -> Control | None:

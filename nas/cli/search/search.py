@@ -12,6 +12,7 @@ from nas.cli.options import AsJson, Changes, SearchFile, Storage
 from nas.cli.output import note, print_json, say
 
 if TYPE_CHECKING:
+    from nas.config.schema import SearchConfig
     from nas.engine.launch import Result
     from nas.report.finals import Entrant
 
@@ -30,6 +31,9 @@ def search(
             show_default=False,
         ),
     ] = None,
+    repeat: Annotated[
+        int, typer.Option(min=1, help="Run the whole search as often, each with the next seed, and compare them.")
+    ] = 1,
     storage: Storage = None,
     changes: Changes = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the result, but no progress.")] = False,
@@ -50,6 +54,9 @@ def search(
     if not quiet:
         note(f"Reading {file} and preparing its data")
     config = launch.override(find_search(file, storage, changes or ()), address=address)
+    if repeat > 1:
+        _repeated(config, repeat, quiet, retry_failed, as_json)
+        return
     result = launch.search(config, quiet=quiet, retry_failed=retry_failed)
     with result.store:
         verdict = finals.verdict(result.store, result.study) if result.report else None
@@ -66,6 +73,28 @@ def search(
             f"Every trial is in {location.shown(config.storage)}; `nas best {config.study}{where}` and "
             f"`nas export {config.study} --best{where}` read it."
         )
+
+
+def _repeated(config: SearchConfig, times: int, quiet: bool, retry_failed: str | None, as_json: bool) -> None:
+    """Run the search with several seeds, and print how much they differ."""
+    from contextlib import ExitStack
+
+    from nas.engine import launch
+    from nas.engine.repeats import repeats
+    from nas.report import finals
+    from nas.report import repeats as reports
+
+    with ExitStack() as stack:
+        done = []
+        for each in repeats(config, times):
+            if not quiet:
+                note(f"Seed {each.seed}: study {each.study}")
+            result = stack.enter_context(launch.search(each, quiet=quiet, retry_failed=retry_failed))
+            done.append((result.store, result.study))
+            if not quiet and (verdict := finals.verdict(result.store, result.study)):
+                note(verdict.sentence)
+        found = reports.repeats(done)
+    print_json(found.to_dict()) if as_json else say(found.to_text())
 
 
 def _drawn(result: Result, winner: Entrant) -> str:

@@ -31,6 +31,17 @@ def test_the_result_as_json(study, nas):
     assert found["finals"]["sentence"].startswith("Verdict: ")
 
 
+def test_a_search_is_repeated_with_other_seeds(study, nas, files):
+    changes = ["--set", "study=again", "--set", "budget.trials=3", "--set", "finals.top=0"]
+    found = nas("search", "tiny.yaml", "--repeat", "2", "--quiet", "--json", *changes).json()
+
+    assert [each["study"] for each in found["repeats"]] == ["again", "again-seed1"]
+    assert [each["seed"] for each in found["repeats"]] == [0, 1]
+    assert found["sentences"][0].startswith("Over 2 seeds the best bits_per_byte has mean ")
+    assert (files / "runs" / "again-seed1.db").exists()
+    assert nas("status", "again-seed1").code == 0  # each repeat is a study like any other
+
+
 def test_a_plan_says_what_would_run_and_begins_nothing(files, nas):
     ended = nas("plan", "tiny.yaml")
 

@@ -1,0 +1,26 @@
+"""The same search with other seeds: each repeat is a study of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nas.config.schema import SearchConfig
+
+
+def repeats(config: SearchConfig, times: int) -> Iterator[SearchConfig]:
+    """`config` itself, then with the next seeds, `times` in all. Raises ValueError if `times` is below 1.
+
+    A repeat is called as the study with `-seed` and its seed. It has a folder of checkpoints of its own; so has it a
+    database, if that of the study is called as the study.
+    """
+    if times < 1:
+        raise ValueError(f"times must be at least 1, but got {times}.")
+    yield config
+    for seed in range(config.seed + 1, config.seed + times):
+        name = f"{config.study}-seed{seed}"
+        own = f"/{config.study}.db"
+        storage = config.storage
+        if storage.endswith(own):
+            storage = f"{storage.removesuffix(own)}/{name}.db"
+        checkpoints = config.checkpoints and f"{config.checkpoints.rstrip('/')}-seed{seed}"
+        yield config.model_copy(update={"study": name, "seed": seed, "storage": storage, "checkpoints": checkpoints})

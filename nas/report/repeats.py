@@ -1,0 +1,142 @@
+"""How much the seeds of a search differ: several studies that differ in their seed alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, Any
+
+from nas.report import trials
+from nas.report.control import Control, controls
+from nas.report.tables import rendered, short
+from searchspace.wording import plural
+
+if TYPE_CHECKING:
+    from nas.store import Reader, Study, Trial
+
+# The 97.5 % points of Student's t for 1, 2, ... degrees of freedom.
+T975 = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+T975_MORE = 2.201  # for 11, an upper bound for more
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A number of each repeat."""
+
+    values: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """Their mean."""
+        return fmean(self.values)
+
+    @property
+    def deviation(self) -> float:
+        """Their standard deviation; 0 for one."""
+        return stdev(self.values) if len(self.values) > 1 else 0.0
+
+    @property
+    def half_width(self) -> float:
+        """Half of the 95 % interval of the mean (Student's t); infinite for one."""
+        freedom = len(self.values) - 1
+        if freedom < 1:
+            return math.inf
+        factor = T975[freedom - 1] if freedom <= len(T975) else T975_MORE
+        return factor * self.deviation / math.sqrt(len(self.values))
+
+    def __str__(self) -> str:
+        low, high = min(self.values), max(self.values)
+        return f"mean {short(self.mean)}, standard deviation {short(self.deviation)}, {short(low)} to {short(high)}"
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """seeds: of the studies. best: the first objective of the best trial of each. shares: of each front, of the
+    hypervolume of all fronts together. controls: the comparisons of each study by arm, of arms that all have."""
+
+    objective: str
+    studies: tuple[str, ...]
+    seeds: tuple[int, ...]
+    best: Spread
+    shares: Spread
+    fronts: tuple[int, ...]
+    controls: dict[str, tuple[Control, ...]]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a study."""
+        found: list[dict[str, Any]] = []
+        for place, name in enumerate(self.studies):
+            row = {"study": name, "seed": self.seeds[place], f"best {self.objective}": self.best.values[place]}
+            row |= {"front": self.fronts[place], "hypervolume": round(self.shares.values[place], 3)}
+            row |= {f"than {each[place].name}": each[place].verdict for each in self.controls.values()}
+            found.append(row)
+        return found
+
+    def sentences(self) -> list[str]:
+        """How much the seeds differ, and what they say together about each control."""
+        seeds = plural(len(self.seeds), "seed")
+        found = [
+            f"Over {seeds} the best {self.objective} has {self.best}; the share of the hypervolume of all fronts has "
+            f"{self.shares}."
+        ]
+        return found + [self._against(each, seeds) for each in self.controls.values()]
+
+    def _against(self, every: Sequence[Control], seeds: str) -> str:
+        found = Spread(tuple(each.shares[0] - each.shares[1] for each in every))
+        low, high = found.mean - found.half_width, found.mean + found.half_width
+        verdict = "better" if low > 0 else "worse" if high < 0 else "not better"
+        return (
+            f"The search was {verdict} than {every[0].name} over {seeds}: at equal cost its share of the hypervolume "
+            f"differs by {found.mean:+.3f} ({low:+.3f} to {high:+.3f}, Student's t over the seeds)."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        spreads = {"best": self.best, "hypervolume": self.shares}
+        return {
+            "repeats": self.rows(),
+            **{name: {"mean": each.mean, "deviation": each.deviation} for name, each in spreads.items()},
+            "controls": {arm: [each.to_dict() for each in some] for arm, some in self.controls.items()},
+            "sentences": self.sentences(),
+        }
+
+    def to_text(self) -> str:
+        """A table, then the sentences."""
+        title = f"The search with {plural(len(self.seeds), 'seed')}"
+        return "\n".join([title, rendered(self.rows()), "", *self.sentences()])
+
+
+def repeats(some: Sequence[tuple[Reader, Study]]) -> Repeats:
+    """What several studies of one search found together. Raises ValueError if one of them has no finished trial."""
+    objectives = some[0][1].objectives
+    name = objectives[0]["name"]
+    fronts = [trials.front(store, study) for store, study in some]
+    best = [trials.best(store, study, None, 1) for store, study in some]
+    if not all(best):
+        raise ValueError("each study must have a finished trial.")
+    compared = [{each.arm: each for each in controls(store, study)} for store, study in some]
+    arms = [arm for arm in compared[0] if all(arm in each for each in compared)]
+    return Repeats(
+        objective=name,
+        studies=tuple(study.name for _, study in some),
+        seeds=tuple(study.seed for _, study in some),
+        best=Spread(tuple(found[0].values[name] for found in best)),
+        shares=Spread(_shares(fronts, objectives)),
+        fronts=tuple(map(len, fronts)),
+        controls={arm: tuple(each[arm] for each in compared) for arm in arms},
+    )
+
+
+def _shares(fronts: Sequence[Sequence[Trial]], objectives: Sequence[dict[str, Any]]) -> tuple[float, ...]:
+    import numpy as np
+
+    from nas.fronts import scaled, volumes
+
+    signs = {each["name"]: -1 if each["direction"].startswith("max") else 1 for each in objectives}
+    rows = [tuple(sign * trial.values[name] for name, sign in signs.items()) for front in fronts for trial in front]
+    owners = np.array([place for place, front in enumerate(fronts) for _ in front])
+    masks = np.array([np.ones(len(rows), dtype=bool), *(owners == place for place in range(len(fronts)))])
+    whole, *own = volumes(scaled(rows), masks)
+    return tuple(float(each / whole) for each in own)
