@@ -82,6 +82,7 @@ class Work:
     seconds: float | None = None  # a unit that takes longer has failed
     cache: str | None = None  # folder where prepared data is kept on a node
     task_source: str | None = None  # the text of the user's own task file, shipped along
+    blocks: Mapping[str, str] = field(default_factory=dict)  # the texts of the user's files of blocks, by file name
     tested: bool = True  # whether to evaluate on test data too, once training has reached the horizon
     metric: str | None = None  # the one that held-out documents are scored in; None is the first of the task
 

@@ -104,8 +104,9 @@ class BlockType:
 
     @property
     def family(self) -> str:
-        """The folder of its module: attention, convolution, feedforward, combinators, ..."""
-        return self.module.__module__.split(".")[-2]
+        """The folder of its module: attention, convolution, feedforward, combinators, ...; `own` for a user's block."""
+        module = self.module.__module__
+        return module.split(".")[-2] if module.startswith("searchspace.") else "own"
 
     @property
     def fields(self) -> dict[str, Field]:
@@ -135,6 +136,7 @@ def _given(config: type) -> frozenset[str]:
     return frozenset(f.name for f in dataclasses.fields(config) if f.metadata.get(GIVEN))
 
 
+OF_YOUR_OWN = "For one of your own, name its file: `blocks: [FILE]` in a search file, or `nas --blocks FILE ...`."
 LOOKS_AHEAD = "{} looks ahead, so it cannot be part of a decoder. It can be part of an encoder."
 _types: dict[tuple[Role, str], BlockType] = {}
 _former: dict[tuple[Role, str], str] = {}  # former name -> current name
@@ -165,7 +167,7 @@ def primitive(
         kind = BlockType(name, config, module, role, type_names, older, published)
         for each in (name, *type_names):
             known = _types.get((role, _former.get((role, each), each)))
-            if known and known.module.__qualname__ != module.__qualname__:
+            if known and not _is_reloaded(known.module, module):
                 raise ValueError(f"Two of role {role!r} are called {each!r}: {known.module} and {module}.")
         oldest = next(iter(type_names), name)
         if _recorded.get(name, oldest) != oldest:
@@ -181,6 +183,24 @@ def primitive(
         return module
 
     return register
+
+
+def _is_reloaded(known: type, module: type) -> bool:
+    """Whether `module` is the class `known` of a module that was imported again."""
+    return (known.__module__, known.__qualname__) == (module.__module__, module.__qualname__)
+
+
+def forget(module: str) -> None:
+    """Take back what the module of this name has registered."""
+    for role, name in [key for key, kind in _types.items() if kind.module.__module__ == module]:
+        kind = _types.pop((role, name))
+        for former in kind.former:
+            _former.pop((role, former), None)
+        if not any(other == name for _, other in _types):
+            _recorded.pop(name, None)
+            for option in kind.former_options:
+                _recorded_options.pop((name, option), None)
+    _sorted.cache_clear()
 
 
 def current_name(name: str, role: Role | None = None) -> str:

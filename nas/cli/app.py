@@ -8,7 +8,8 @@ import os
 import pkgutil
 import sys
 import time
-from typing import NoReturn
+from pathlib import Path
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -40,8 +41,17 @@ app = typer.Typer(
 
 
 @app.callback()
-def _always_a_group() -> None:
-    """Typer would drop the name of a command that is the only one."""
+def _for_every_command(
+    blocks: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Run this file of your own blocks first. May be given several times."),
+    ] = None,
+) -> None:
+    if blocks:
+        from nas.own.blocks import of_file
+
+        for file in blocks:
+            of_file(file)
 
 
 def discover(command: str | None = None) -> None:
@@ -72,7 +82,7 @@ def run(arguments: list[str] | None = None) -> NoReturn:
     try:
         words = sys.argv[1:] if arguments is None else arguments
         _check_kernels(words)
-        discover(words[0] if words else None)
+        discover(words[0] if words else None)  # all of them if an option is first
         try:
             app(args=arguments, prog_name="nas")
         finally:

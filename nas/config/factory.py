@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-import traceback
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 from nas import metrics, tasks
-from nas.config.own import own
 from nas.config.schema import Named, SearchConfig
 from nas.errors import NasError, UsageError
 from nas.objectives import registry as objective_registry
 from nas.objectives.contract import Objective, cost_of
+from nas.own import blocks
+from nas.own.imported import own
+from nas.own.source import own_traceback
 from nas.runners import registry as runner_registry
 from nas.runners.contract import Runner
 from nas.runners.inline_options import InlineOptions
@@ -50,15 +51,7 @@ def gather_task(config: SearchConfig, folder: Path) -> SearchConfig:
         raise
     except (Exception, SystemExit) as error:
         where = str(folder / config.task.name)
-        raise UsageError(f"The task file cannot be used:\n{_own_traceback(error, where)}") from error
-
-
-def _own_traceback(error: BaseException, file: str) -> str:
-    """The traceback from the first frame of the user's file on."""
-    start = error.__traceback__
-    while start is not None and start.tb_frame.f_code.co_filename != file:
-        start = start.tb_next
-    return "".join(traceback.format_exception(type(error), error, start)).rstrip()
+        raise UsageError(f"The task file cannot be used:\n{own_traceback(error, where)}") from error
 
 
 class Parts:
@@ -67,12 +60,13 @@ class Parts:
     INPUTS: ClassVar = {  # the keys of a search file that a part is built from
         "task": ("task", "task_source"),
         "prepared_task": ("task", "task_source"),
-        "space": ("task", "task_source", "space"),
+        "space": ("task", "task_source", "space", "blocks"),
         "objectives": ("task", "task_source", "objectives"),
         "baselines": ("baselines",),
     }
 
     def __init__(self, config: SearchConfig) -> None:
+        blocks.load(config.blocks)
         self.config = config
         self._read: Space | None = None  # the space of another config with the same text, perhaps of another length
 
@@ -268,6 +262,7 @@ def work(config: SearchConfig, unit: Unit, horizon: int) -> Work:
         seconds=config.limits.unit_seconds,
         cache=str(CACHE),
         task_source=config.task_source,
+        blocks=config.blocks,
         metric=objectives(config)[0].name,
         tested=unit.operator != TUNING or any(metrics.is_on_test(each.name) for each in objectives(config)),
     )

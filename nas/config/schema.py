@@ -71,6 +71,14 @@ def _objective(value: Any) -> Any:
     return _named(value)
 
 
+def _files(value: Any) -> Any:
+    """The names of files, or one name, with empty texts until they are read; a study keeps {name: text}."""
+    names = [value] if isinstance(value, str) else value
+    if isinstance(names, list | tuple) and all(isinstance(name, str) for name in names):
+        return dict.fromkeys(names, "")
+    return value
+
+
 AName = Annotated[Named, BeforeValidator(_named)]
 AnObjective = Annotated[Named, BeforeValidator(_objective)]
 Count = Annotated[int, BeforeValidator(_size)]  # a number that may be written 5M or 2GiB
@@ -202,6 +210,7 @@ class SearchConfig(_Section):
 
     study: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
     space: str
+    blocks: Annotated[dict[str, str], BeforeValidator(_files), Few] = {}
     task: AName
     objectives: Annotated[tuple[AnObjective, ...], Field(min_length=1, max_length=MOST_PARTS)]
     strategy: AName = Named(name="auto")

@@ -15,6 +15,7 @@ from nas.errors import NasError, UsageError
 from nas.finals.expected import kind
 from nas.objectives import registry as objectives
 from nas.objectives.contract import Objective
+from nas.own import blocks
 from nas.registry import plain_message
 from nas.store.database.engine import parse as parse_url
 from nas.tasks.fields import BYTES, decided
@@ -141,6 +142,9 @@ class _Reading:
                 **self.controls(values.pop("control"), values.get("budget")),
                 **(values.get("arms") or {}),
             }
+        if isinstance(values.get("blocks"), dict):
+            self.problem("must be a file or a list of files, such as [my_block.py]", ("blocks",))
+            del values["blocks"]
         if "space" in values:
             values["space"] = ""  # it is read later, because the task decides some of its fields
         try:
@@ -180,6 +184,7 @@ class _Reading:
 
     def parts(self, config: SearchConfig) -> SearchConfig:
         """Read what the names stand for, and check that the parts fit each other. A study then needs no other file."""
+        config = self.attempt(("blocks",), lambda: self.blocks(config)) or config.model_copy(update={"blocks": {}})
         task = self.attempt(self.named("task", config.task), lambda: factory.gather_task(config, self.folder))
         config = task or config
         space = self.attempt(("space",), lambda: self.space(config)) or Space.parse(STAND_IN_SPACE)
@@ -214,6 +219,12 @@ class _Reading:
             ]
             changed[name] = arm.model_copy(update={"architectures": tuple(text for text in found if text)})
         return config.model_copy(update={"arms": changed})
+
+    def blocks(self, config: SearchConfig) -> SearchConfig:
+        """Read and run the files of the user's own blocks."""
+        found = config.model_copy(update={"blocks": blocks.read(config.blocks, self.folder)})
+        blocks.load(found.blocks)
+        return found
 
     def finals(self, config: SearchConfig) -> SearchConfig:
         """Read the files of the baselines of the finals, and check the options to try."""

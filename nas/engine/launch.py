@@ -256,6 +256,7 @@ def _kept(config: SearchConfig) -> dict[str, Any]:
 def _check_same(study: Study, config: SearchConfig) -> None:
     """Raise UsageError if trials of `config` could not be compared with those of the study."""
     before = SearchConfig.stored(study.config)
+    _check_blocks(study, before, config)
     config = settle(config, before)
     changed = [
         f"{name} was {_short(then)}, is {_short(now)}"
@@ -275,6 +276,16 @@ def _check_same(study: Study, config: SearchConfig) -> None:
             f"The data of study {study.name!r} have changed since it started (SHA-256 {_digits(study.data_hash)} "
             f"then, {_digits(found)} now), so new trials could not be compared with its own. Give the search a new "
             "name (study: ...)."
+        )
+
+
+def _check_blocks(study: Study, before: SearchConfig, config: SearchConfig) -> None:
+    """Raise UsageError if a file of the user's own blocks has another text; files may be added."""
+    changed = [name for name, text in before.blocks.items() if config.blocks.get(name, text) != text]
+    if changed:
+        raise UsageError(
+            f"The text of {', '.join(changed)} has changed since the study {study.name!r} started, so new trials could "
+            "not be compared with its own. Restore it, or give the search a new name (study: ...)."
         )
 
 

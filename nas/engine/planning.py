@@ -274,6 +274,7 @@ def _trained(config: SearchConfig, architecture: str, folder: str) -> Outcome:
             device=config.device,
             cache=str(factory.CACHE),
             task_source=config.task_source,
+            blocks=config.blocks,
         )
 
     outcome = run(unit(1))

@@ -32,6 +32,21 @@ def read(path: str | Path) -> Mapping[str, Any]:
     return found if isinstance(found, dict) and "made_by" in found else {}
 
 
+def comment(data: Mapping[str, Any]) -> str:
+    """`data` as YAML in comment lines, which `read` reads. Code and other texts of several lines stay readable."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        """Writes texts of several lines as they are."""
+
+    def written(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+    Dumper.add_representer(str, written)
+    lines = yaml.dump(data, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=110).splitlines()
+    return "".join(f"# {line}".rstrip() + "\n" for line in lines)
+
+
 def at_exported_depth(path: str | Path, shape: Shape, *, length: int | None) -> Shape:
     """`shape` with what the trial measured before it was exported: the depth of halting blocks, and the length of its
     task unless `length` is given. Unchanged if `path` is not an exported file.

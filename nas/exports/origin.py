@@ -58,6 +58,7 @@ def origin(
         "costs": {"length": shape.length, "parameters": costs["parameters"], "flops": costs["flops"]},
         "task": config.task.written(),
         **({"task_source": config.task_source} if config.task_source else {}),
+        **({"blocks": dict(config.blocks)} if config.blocks else {}),
         **({"vocabulary": vocabulary} if (vocabulary := factory.vocabulary(config)) else {}),
         "data_sha256": study.data_hash,
         **({"latency": latency} if (latency := _latency(config, trial)) else {}),

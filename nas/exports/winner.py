@@ -8,9 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from nas import report as reports
+from nas.config.schema import SearchConfig
 from nas.errors import NasError
 from nas.exports.origin import origin
 from nas.exports.paths import TRAINING
+from nas.own import blocks
 from nas.report import earlier
 from nas.report.finals import Entrant, FinalsResult
 from nas.store import Reader, Study, Trial
@@ -67,6 +69,7 @@ def of_record(record: Recorded) -> Winner:
 def winner(store: Reader, study: Study, number: int) -> Winner:
     """Trial `number`. Raises UsageError if there is none; `weights` needs the store to be open."""
     trial = store.trial(study.id, number)
+    blocks.load(SearchConfig.stored(study.config).blocks)
     architecture = Architecture.parse(trial.architecture, f"{study.name}:{number}")
     finals = _finals(store, study)
     entrants = finals.entrants if finals else ()

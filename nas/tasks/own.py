@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
-import linecache
-import sys
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 
 from nas.errors import UsageError
+from nas.own import source as own_source
 from nas.tasks.contract import Task
 
 OWN = ".py"  # the ending of a task's name that is a file of the user
@@ -34,12 +31,7 @@ def own_class(path: str, source: str) -> type[Task]:
 
     Raises TaskProblem unless the file defines exactly one complete task, and whatever the file itself raises.
     """
-    # linecache lets a traceback quote the file on a machine that has only its text; no mtime means it is never dropped.
-    linecache.cache[path] = (len(source), None, source.splitlines(keepends=True), path)
-    module = ModuleType(f"nas_own_task_{hashlib.sha256((path + source).encode()).hexdigest()[:16]}")
-    module.__file__ = path
-    sys.modules[module.__name__] = module  # dataclasses and pickle look up the module of a class
-    exec(compile(source, path, "exec"), module.__dict__)
+    module = own_source.run(own_source.module_name("task", path + source), path, source)
     found = [
         value
         for value in vars(module).values()

@@ -14,6 +14,7 @@ from nas import architectures
 from nas.errors import UsageError
 from nas.exports import header
 from nas.exports.paths import ARCHITECTURE, TRAINING
+from nas.own import blocks
 from nas.work import Checkpoint
 from searchspace.model.architecture import Architecture
 
@@ -36,6 +37,7 @@ class Recorded:
     architecture: Architecture
     task: Mapping[str, Any] | None = None
     task_source: str | None = None
+    blocks: Mapping[str, str] = field(default_factory=dict)
     recipe: Mapping[str, Any] = field(default_factory=dict)
     steps: int | None = None
     horizon: int | None = None
@@ -59,14 +61,23 @@ def find(reference: str, storage: str | None = None, given: Callable[[], Mapping
     """
     path = Path(reference)
     if path.is_dir() and (path / ARCHITECTURE).is_file():
+        own_blocks(path / ARCHITECTURE)
         return _of_file(path / ARCHITECTURE, Architecture.load(path / ARCHITECTURE), reference)
     trial = architectures.trial_reference(reference)
     if trial is not None and not _in_zoo(reference):
         return of_trial(*trial, storage=storage)
+    own_blocks(path)
     architecture = architectures.find(reference, storage, given)
     return _of_file(path, architecture, reference) if path.is_file() else Recorded(
         name=reference, architecture=architecture
     )  # fmt: skip
+
+
+def own_blocks(path: Path) -> None:
+    """Run the user's own blocks that the header of an exported file holds. Raises BlockProblem if that fails."""
+    found = header.read(path).get("blocks") if path.is_file() else None
+    if isinstance(found, Mapping):
+        blocks.load({str(name): str(text) for name, text in found.items()})
 
 
 def _in_zoo(reference: str) -> bool:
@@ -94,6 +105,7 @@ def _read_trial(store: Reader, study: Study, number: int) -> Recorded:
     from nas.training.recipe import replaced
 
     config, trial = SearchConfig.stored(study.config), store.trial(study.id, number)
+    blocks.load(config.blocks)
     units = [each for each in store.units(study.id, number) if each.kind is UnitKind.TRAIN]
     done = [each for each in units if each.state is UnitState.DONE]
     kept = [each for each in done if each.checkpoint_uri]
@@ -103,6 +115,7 @@ def _read_trial(store: Reader, study: Study, number: int) -> Recorded:
         architecture=Architecture.parse(trial.architecture, f"{study.name}:{number}"),
         task={config.task.name: config.task.options},
         task_source=config.task_source,
+        blocks=config.blocks,
         recipe=replaced(config.recipe, trial.recipe or {}),
         steps=steps,
         horizon=None if steps is None else horizon(config, trial, steps),
@@ -141,6 +154,7 @@ def _of_file(path: Path, architecture: Architecture, reference: str) -> Recorded
         architecture=architecture,
         task=_spec(found["task"], path),
         task_source=found.get("task_source"),
+        blocks=found.get("blocks") or {},
         recipe=_options(recipe),
         steps=steps,
         horizon=steps if finals else run.get("horizon", steps),

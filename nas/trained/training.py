@@ -15,7 +15,6 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import yaml
 from torch import Tensor
 
 from nas import tasks
@@ -154,6 +153,7 @@ class _Series:
             device=s.device,
             cache=str(CACHE),
             task_source=s.source,
+            blocks=self.record.blocks,
         )
 
     def _ended(self, steps: int, outcome: Outcome) -> None:
@@ -249,10 +249,10 @@ class _Series:
             "search": {"steps": s.steps, "horizon": s.horizon, "seed": s.seed},
             "task": {name: dict(options) for name, options in s.task.items()},
             **({"task_source": s.source} if s.source else {}),
+            **({"blocks": dict(self.record.blocks)} if self.record.blocks else {}),
             **({"vocabulary": vocabulary.to_dict()} if vocabulary is not None else {}),
             "data_sha256": self.task.data_hash,
             "recipe": dict(s.recipe) or "the defaults",
         }
-        lines = yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=110).splitlines()
-        text = "".join(f"# {line}\n" for line in lines) + self.record.architecture.text()
+        text = header.comment(head) + self.record.architecture.text()
         write_whole(self.folder / ARCHITECTURE, text.encode())

@@ -22,6 +22,7 @@ from nas import metrics as names
 from nas import tasks
 from nas.documents import Documents, Evaluation
 from nas.errors import UsageError
+from nas.own import blocks
 from nas.tasks.contract import Batch, Split, Task, reported
 from nas.training import checkpoints, partial
 from nas.training.checkpoints import CheckpointLost
@@ -181,6 +182,7 @@ class Unit:
 
     def _model(self, task: Task) -> nn.Module:
         """The untrained model."""
+        blocks.load(self.work.blocks)
         architecture = Architecture.parse(self.work.architecture)
         tasks.check(task, architecture.root)
         set_seed(self.work.seed, self.device)

@@ -151,7 +151,9 @@ class _Reading:
         if name in registry.block_types():
             other = registry.block_type(name).role
             return self.problem(f"Expected a {role}, but {name} is a {other}. Known: {', '.join(known)}.", path)
-        return self.problem(f"No {role} is called {name!r}.{nearest(name, known)} Known: {', '.join(known)}.", path)
+        near = nearest(name, known)
+        own = "" if near else f" {registry.OF_YOUR_OWN}"
+        return self.problem(f"No {role} is called {name!r}.{near} Known: {', '.join(known)}.{own}", path)
 
     def body(self, kind: BlockType, body: Any) -> Any:
         """The fields of a block; `sequence: [...]` and `learned: 512` set the only field, or the field `of`."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from nas.cli.app import app
 from nas.cli.options import AsJson
-from nas.cli.output import print_json, print_rows
+from nas.cli.output import print_json, print_rows, say
+from nas.errors import UsageError
+
+TEST = "test"  # in place of a block's name
 
 
 def _names(incomplete: str) -> list[str]:
@@ -18,11 +22,38 @@ def _names(incomplete: str) -> list[str]:
     return [name for name in block_types() if name.startswith(incomplete)]
 
 
+def _test(name: str | None, file: Path | None, as_json: bool) -> None:
+    """Check the blocks of `file` and print the result. Raises UsageError unless both words are there."""
+    if name != TEST or file is None:
+        raise UsageError("To check blocks of your own, write `nas blocks test FILE`.")
+    from nas.own.report import checked
+
+    found = checked(file)
+    broken = [each for each in found if each.errors]
+    if as_json:
+        print_json([{**each.row, "errors": each.errors} for each in found])
+    else:
+        print_rows([each.row for each in found], as_json=False)
+        for each in broken:
+            where, error = next(iter(each.errors.items()))
+            say(f"\n{each.block}: {each.promise}\n  {where}: {error}")
+    if broken:
+        raise typer.Exit(1)
+
+
 @app.command()
 def blocks(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", help="A block. Default: list all.", show_default=False, autocompletion=_names),
+        typer.Argument(
+            metavar="NAME",
+            help="A block, or `test` to check a file of your own blocks. Default: list all.",
+            show_default=False,
+            autocompletion=_names,
+        ),
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="After `test`: the file to check.", show_default=False)
     ] = None,
     role: Annotated[
         str | None, typer.Option(help="Only this role: model, block, norm or position.", show_default=False)
@@ -34,8 +65,13 @@ def blocks(
 ) -> None:
     """List the blocks, or describe NAME: formula, paper, options with defaults, capabilities and cost.
 
+    `nas blocks test FILE` runs the file and checks its blocks: shapes, causality, padding, streaming, costs, precision.
+
     Example: nas blocks sliding_window_attention
     """
+    if name == TEST or file is not None:
+        _test(name, file, as_json)
+        return
     from searchspace import reference
 
     found = reference.entries(name, role=role, family=family)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from nas.errors import UsageError
+from nas.exports import header
 from nas.exports.registry import export_format
 from nas.exports.winner import Winner
 
@@ -25,7 +26,4 @@ class Yaml:
 
 def text(winner: Winner) -> str:
     """The header as YAML in comment lines, then the architecture."""
-    import yaml
-
-    lines = yaml.safe_dump(winner.origin, sort_keys=False, allow_unicode=True, width=110).splitlines()
-    return "".join(f"# {line}\n" for line in lines) + winner.architecture.text()
+    return header.comment(winner.origin) + winner.architecture.text()

@@ -27,3 +27,13 @@ def test_a_typing_mistake_is_answered_with_the_nearest_name(nas):
 def test_the_list_can_be_filtered(nas):
     assert {row["family"] for row in nas("blocks", "--family", "norm", "--json").json()} == {"norm"}
     assert {row["role"] for row in nas("blocks", "--role", "position", "--json").json()} == {"position"}
+
+
+def test_a_file_to_check_needs_both_words(nas, tmp_path):
+    for words in (("test",), ("gru", str(tmp_path / "mine.py"))):
+        ended = nas("blocks", *words)
+        assert (ended.code, ended.out) == (2, "") and "nas blocks test FILE" in ended.err
+    ended = nas("blocks", "test", str(tmp_path / "mine.py"))
+    assert ended.code == 2 and "cannot be read" in ended.err
+    ended = nas("--blocks", str(tmp_path / "mine.py"), "blocks")
+    assert ended.code == 2 and "cannot be read" in ended.err

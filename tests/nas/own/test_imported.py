@@ -3,8 +3,8 @@
 import pytest
 
 from nas.config import factory
-from nas.config.own import own
 from nas.criteria.registry import registry
+from nas.own.imported import own
 from nas.runners._process_runner import ProcessRunner
 from nas.runners.inline import InlineRunner
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from nas.config.schema import SearchConfig
 from nas.criteria.registry import registry as criteria
 from nas.objectives.registry import registry as objectives
+from nas.own.source import PREFIX
 from nas.tasks.registry import registry as tasks
 from nas.training.optimisers.registry import registry as optimisers
 from nas.training.schedules.registry import registry as schedules
@@ -31,7 +32,7 @@ class Own:
 
 
 def own(config: SearchConfig) -> Own:
-    """What the units of `config` need besides this package and the text of the user's task file."""
+    """What the units of `config` need besides this package and the text of the user's files."""
     written = config.model_dump(mode="json", include={"space", "task", "objectives", "recipe", "baselines", "finals"})
     words = set(re.findall(r"\w+", json.dumps(written)))
     used = {name: module for name, module in _defined() if set(re.findall(r"\w+", name)) <= words}
@@ -46,7 +47,7 @@ def _defined() -> Iterator[tuple[str, str]]:
             if not (module := registry.find(name).__module__).startswith(f"{registry.package}."):
                 yield name, module
     for name, kind in block_types().items():
-        if not (module := kind.module.__module__).startswith("searchspace."):
+        if not (module := kind.module.__module__).startswith(("searchspace.", PREFIX)):
             yield name, module
 
 

@@ -1,0 +1,43 @@
+"""A Python file of the user, run from its text: other machines have only that text."""
+
+from __future__ import annotations
+
+import hashlib
+import linecache
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+PREFIX = "nas_own_"  # of the names of modules that are made here
+
+
+def module_name(kind: str, source: str) -> str:
+    """The name of the module that the text `source` of a file becomes. kind: what the file defines, such as `task`."""
+    return f"{PREFIX}{kind}_{hashlib.sha256(source.encode()).hexdigest()[:16]}"
+
+
+def run(name: str, path: str, source: str) -> ModuleType:
+    """Run the text `source` of the file `path` as the module `name`. Tracebacks of errors show the lines of `path`.
+
+    Raises whatever the file raises; the module is then forgotten.
+    """
+    # linecache lets a traceback quote the file on a machine that has only its text; no mtime means it is never dropped.
+    linecache.cache[path] = (len(source), None, source.splitlines(keepends=True), path)
+    module = ModuleType(name)
+    module.__file__ = path
+    sys.modules[name] = module  # dataclasses and pickle look up the module of a class
+    try:
+        exec(compile(source, path, "exec"), module.__dict__)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def own_traceback(error: BaseException, file: str | Path) -> str:
+    """The traceback of `error` from the first frame of the user's file on."""
+    start = error.__traceback__
+    while start is not None and start.tb_frame.f_code.co_filename != str(file):
+        start = start.tb_next
+    return "".join(traceback.format_exception(type(error), error, start)).rstrip()

@@ -1,0 +1,118 @@
+"""The configurations of blocks that are checked, and what a model hands to a block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from searchspace.contract import Capabilities, Choices, Context, Given, Streams
+from searchspace.registry import BlockType, Configured
+from searchspace.testing import examples
+
+B, C, S = 2, 16, 5  # batch, width, positions of the memory
+LENGTHS = (1, 2, 7, 131)  # 131 is longer than every default window and chunk, and fits none of them evenly
+
+
+@dataclass(frozen=True)
+class Case:
+    """One configuration of a block. varied: what differs from the defaults. causal: it must not look ahead."""
+
+    configured: Configured
+    varied: str
+    causal: bool
+
+    @property
+    def kind(self) -> BlockType:
+        return self.configured.type
+
+    @property
+    def config(self) -> Any:
+        return self.configured.config
+
+    @property
+    def can(self) -> Capabilities:
+        return self.kind.module.capabilities
+
+    @property
+    def defaults(self) -> bool:
+        """Whether every option has its default."""
+        return self.varied == "defaults"
+
+    @property
+    def streams(self) -> bool:
+        """Whether it reads in pieces."""
+        return self.causal and self.can.streaming
+
+    @property
+    def group(self) -> str:
+        """The block and its direction: what is reported together."""
+        return f"{self.kind.role}-{self.kind.name}-{'causal' if self.causal else 'both_ways'}"
+
+    @property
+    def id(self) -> str:
+        return f"{self.kind.role}-{self.kind.name}-{self.varied}-{'causal' if self.causal else 'both_ways'}"
+
+    def built(self, dtype: torch.dtype = torch.float64) -> nn.Module:
+        """The block with new weights, in evaluation mode."""
+        return self.configured.build().to(dtype).eval()
+
+    def choices(self) -> Choices | None:
+        """The choices by content of a first call, which later calls repeat."""
+        return Choices() if self.can.selects else None
+
+
+def cases(kinds: Iterable[BlockType]) -> list[Case]:
+    """Every configuration to check: the defaults, then each option varied, where it looks back only and both ways."""
+    found = []
+    for kind in kinds:
+        can: Capabilities = kind.module.capabilities
+        ways = [True] * can.causal + [False] * (can.bidirectional and "causal" in kind.given)
+        for causal in ways:
+            surroundings = Given(dim=C, causal=causal, memory=True)
+            found += [Case(configured, varied, causal) for varied, configured in examples(kind, surroundings)]
+    return found
+
+
+def again(choices: Choices | None) -> Choices | None:
+    """The recorded choices, to be repeated."""
+    if choices is not None:
+        choices.rewind()
+    return choices
+
+
+def drawn(length: int, dtype: torch.dtype = torch.float64, batch: int = B) -> Tensor:
+    """A random input: [batch, length, C]."""
+    return torch.randn(batch, length, C, dtype=dtype)
+
+
+def context(x: Tensor, **values: Any) -> Context:
+    """The context that a model makes for x, [B, T, C]: positions after what a stream has read, an encoder's output."""
+    streams = values.get("streams")
+    start = streams.length if streams else 0
+    generator = torch.Generator().manual_seed(1)
+    memory = torch.randn(x.shape[0], S, C, generator=generator, dtype=torch.float64).to(x.dtype)
+    values.setdefault("memory", memory)
+    positions = torch.arange(start, start + x.shape[1])
+    return Context(positions=positions, segments=(positions // 4 % 2).expand(x.shape[0], -1), **values)
+
+
+@torch.no_grad()
+def stream(
+    block: nn.Module,
+    x: Tensor,
+    pieces: Sequence[int],
+    streams: Streams | None = None,
+    position: Any = None,
+) -> tuple[Tensor, Streams]:
+    """Read x, [B, T, C], in pieces of these lengths, as a model does that generates -> (outputs, the state)."""
+    streams = Streams() if streams is None else streams
+    outs = []
+    for piece in x.split(list(pieces), dim=1):
+        streams.rewind()
+        outs.append(block(piece, context(piece, streams=streams, position=position)))
+        streams.length += piece.shape[1]
+    return torch.cat(outs, dim=1), streams

@@ -1,0 +1,134 @@
+"""Reading in pieces: equal outputs, gradients that end, and a state of the declared size."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+from torch import Tensor, nn
+
+from searchspace.checking.cases import B, Case, S, cases, context, drawn, stream
+from searchspace.checking.contract import Check, ensure, near
+from searchspace.contract import Context, Streams
+from searchspace.cost import Shape
+from searchspace.testing import primitives
+
+DIFFERS = "reading in pieces of {} differs from reading at once"
+
+
+def reading_in_pieces_equals_reading_at_once(case: Case) -> None:
+    block = case.built()
+    for pieces in ([1] * 9, [4, 1, 1, 3], [90, 1, 2, 38], [131]):
+        x = drawn(sum(pieces))
+        found, _ = stream(block, x, pieces)
+        near(found, block(x, context(x)), 1e-9, DIFFERS.format(pieces))
+
+
+def reading_in_pieces_equals_reading_at_once_with_every_position(case: Case) -> None:
+    """A block at its defaults with every position however configured, a varied block with each position's defaults.
+
+    A block that never asks its context for the position, in pieces or at once, cannot depend on it: one is enough.
+    """
+    block, pieces, x = case.built(), [5, 1, 70, 3], drawn(79)
+    chosen = [each for each in _positions() if case.defaults or each.defaults]
+    for each in chosen if _asks_for_a_position(block, x) else chosen[:1]:
+        position = each.built()
+        found, _ = stream(block, x, pieces, position=position)
+        near(found, block(x, context(x, position=position)), 1e-9, f"{each.id}: {DIFFERS.format(pieces)}")
+
+
+@cache
+def _positions() -> list[Case]:
+    return [each for each in cases(primitives("position")) if each.causal]
+
+
+@torch.no_grad()
+def _asks_for_a_position(block: nn.Module, x: Tensor) -> bool:
+    asked = []
+
+    class Watched(Context):
+        def __getattribute__(self, name: str) -> object:
+            if name == "position":
+                asked.append(name)
+            return super().__getattribute__(name)
+
+    streams = Streams()
+    for piece in (x, x[:, :5], x[:, 5:6]):
+        used = context(piece) if piece is x else context(piece, streams=streams)
+        used.__class__ = Watched
+        streams.rewind()
+        block(piece, used)
+        streams.length += 0 if piece is x else piece.shape[1]
+    return bool(asked)
+
+
+def trains_in_pieces_whose_gradients_end_at_what_was_read_before(case: Case) -> None:
+    """Truncated backpropagation: the second piece has the gradients that it has after a first piece without any."""
+    x = drawn(11)
+    gradients = []
+    for first_learns in (True, False):
+        torch.default_generator.manual_seed(0)
+        block, streams = case.built().train(), Streams()
+        with torch.set_grad_enabled(first_learns):
+            first = block(x[:, :7], context(x[:, :7], streams=streams))
+        if first_learns and first.requires_grad:
+            first.square().sum().backward()
+            block.zero_grad()
+        streams.detach()
+        streams.length += 7
+        streams.rewind()
+        piece = x[:, 7:].clone().requires_grad_()
+        block(piece, context(piece, streams=streams)).square().sum().backward()
+        gradients.append([each.grad for each in (piece, *block.parameters())])
+    for found, expected in zip(*gradients, strict=True):
+        ensure((found is None) == (expected is None), "the first piece decides whether a parameter has a gradient")
+        if found is not None:
+            near(found, expected, 1e-9, "gradients of the second piece go back to the first")
+
+
+def state_takes_the_bytes_that_were_declared(case: Case) -> None:
+    for dtype, every in ((torch.float32, ([1], [4, 3], [60, 5, 40], [131])), (torch.bfloat16, ([4, 3], [131]))):
+        block = case.built(dtype)
+        for pieces in every:
+            x = drawn(sum(pieces), dtype)
+            _, streams = stream(block, x, pieces)
+            shape = Shape(batch=B, length=sum(pieces), memory=S, element_bytes=x.element_size())
+            declared, has = case.configured.cost(shape).state_bytes, streams.nbytes()
+            ensure(has == declared, f"after {sum(pieces)} positions of {dtype}: {declared} bytes declared, {has} kept")
+            held = sum(state.untyped_storage().nbytes() for slot in streams.slots for state in slot.values())
+            ensure(held == has, f"a slice of {has} bytes keeps a tensor of {held} bytes alive")
+
+
+def beam_search_may_reorder_the_batch_of_the_state(case: Case) -> None:
+    block, x, index = case.built(), drawn(9, batch=3), torch.tensor([2, 0, 0])
+    _, streams = stream(block, x[:, :6], [4, 2])
+    streams.reorder(index)
+    # The memory is that of each beam's own sequence, which the state keeps: the context's is no longer asked.
+    found, _ = stream(block, x[index, 6:], [1, 2], streams)
+    near(found, block(x, context(x))[index, 6:], 1e-9, "after the batch was reordered, outputs differ")
+
+
+def reads_in_pieces_in_mixed_precision(case: Case) -> None:
+    block, x = case.built(torch.float32), drawn(70, torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        whole, (streamed, _) = block(x, context(x)), stream(block, x, [5, 1, 64])
+    error, most = (streamed - whole).abs().max(), 8 * 2**-8 * whole.abs().max()
+    ensure(error <= most, f"{DIFFERS.format([5, 1, 64])} by {error:.3g}, more than {most:.3g}")
+
+
+def _streams(case: Case) -> bool:
+    return case.streams
+
+
+def _block_streams(case: Case) -> bool:
+    return case.streams and case.kind.role == "block"
+
+
+CHECKS = (
+    Check(reading_in_pieces_equals_reading_at_once, _streams),
+    Check(reading_in_pieces_equals_reading_at_once_with_every_position, _block_streams),
+    Check(trains_in_pieces_whose_gradients_end_at_what_was_read_before, _streams),
+    Check(state_takes_the_bytes_that_were_declared, _streams),
+    Check(beam_search_may_reorder_the_batch_of_the_state, _streams),
+    Check(reads_in_pieces_in_mixed_precision, _streams),
+)
