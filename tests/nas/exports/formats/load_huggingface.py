@@ -49,7 +49,7 @@ def found_in(folder):
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
         result["tokens"] = tokenizer(TEXTS[folder.name], add_special_tokens=False)["input_ids"]
         result["decoded"] = tokenizer.decode(result["tokens"])
-    if folder.name == "transformer_decoder" and importlib.util.find_spec("accelerate"):
+    if folder.name in ("transformer_decoder", "gru") and importlib.util.find_spec("accelerate"):
         result["trained"] = trained(model, inputs[0])
     return result
 

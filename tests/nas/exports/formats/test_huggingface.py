@@ -11,10 +11,12 @@ import torch
 
 from nas.exports.checking import example_inputs
 from nas.exports.formats.huggingface import folder
+from nas.exports.native import native
 from nas.exports.winner import Winner
 from nas.generation.generating import sample
 from nas.generation.sampling import Sampling
 from nas.tasks.vocabulary import Bytes, Characters, Words
+from nas.testing import load_published
 from searchspace import zoo
 from searchspace.model.architecture import Architecture
 from searchspace.model.build import build
@@ -32,6 +34,7 @@ VOCABULARIES = {
     "transformer": Words([f"w{n}" for n in range(62)], ["start", "end"]),
     "seq2seq_lstm": Words([f"w{n}" for n in range(254)], ["start", "end"]),
     "linformer": Bytes(),
+    "transformer_encoder": Bytes(),
     "vit": None,
 }
 
@@ -76,7 +79,9 @@ def test_the_outputs_are_ours_and_a_second_save_loads_the_same(name, results):
     assert results[name]["loss"] < 100
 
 
-@pytest.mark.parametrize("name", [name for name in VOCABULARIES if name not in ("linformer", "vit")])
+@pytest.mark.parametrize(
+    "name", [name for name in VOCABULARIES if name not in ("linformer", "transformer_encoder", "vit")]
+)
 def test_generate_gives_our_tokens_with_its_cache_and_without(name, results):
     found = results[name]
 
@@ -97,16 +102,45 @@ def test_tokenizers_are_the_vocabularies(results):
         assert results[name]["decoded"] == text
 
 
-def test_a_model_that_is_a_llama_needs_no_code_and_one_that_is_not_brings_its_own(tmp_path):
-    for name, native in {"transformer_modern": True, "primer": False, "transformer_decoder": False}.items():
-        architecture = zoo.load(name, "tiny")
-        files = folder(Winner(0, architecture, {}, build(architecture).state_dict))
-        assert (json.loads(files["config.json"])["model_type"] == "llama") == native
-        assert ("modeling_tessera.py" in files) != native
-    changed = (
-        zoo.load("transformer_modern", "tiny")
-        .text()
-        .replace("gated_feed_forward: {", "gated_feed_forward: {gate: gelu, ")
-    )
-    other = Architecture.parse(changed)
-    assert "modeling_tessera.py" in folder(Winner(0, other, {}, build(other).state_dict))
+BERT_CLASSES = ("tokens: true", "tokens: false\nclasses: 3\npool: first")
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "known"),
+    [
+        ("transformer_modern", ("", ""), "llama"),
+        ("transformer_modern", ("gated_feed_forward: {", "gated_feed_forward: {gate: gelu, "), None),
+        ("transformer_decoder", ("", ""), "gpt2"),
+        ("transformer_decoder", ("gelu_tanh", "relu"), "gpt2"),
+        ("transformer_decoder", ("bias: true", "bias: false"), None),
+        ("transformer_encoder", ("", ""), "bert"),
+        ("transformer_encoder", BERT_CLASSES, "bert"),
+        ("transformer_encoder", ("order: post, of: feed", "order: pre, of: feed"), None),
+        ("primer", ("", ""), None),
+    ],
+)
+def test_a_model_that_transformers_knows_needs_no_code_and_another_brings_its_own(name, change, known):
+    text = zoo.load(name, "tiny").text()
+    assert change[0] in text
+    architecture = Architecture.parse(text.replace(*change, 1))
+    files = folder(Winner(0, architecture, {}, build(architecture).state_dict))
+    assert json.loads(files["config.json"])["model_type"] == (known or "tessera")
+    assert ("modeling_tessera.py" in files) == (known is None)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [("transformer_decoder", ("gelu_tanh", "relu")), ("transformer_encoder", BERT_CLASSES)],
+)
+def test_the_weights_of_a_native_model_are_ours(name, change):
+    """The inverted rules are undone by the rules that load public weights."""
+    architecture = Architecture.parse(zoo.load(name, "tiny").text().replace(*change, 1))
+    model = build(architecture)
+    found = native(Winner(0, architecture, {}, model.state_dict), model.state_dict())
+    layout = found.config["model_type"]
+    options = {"heads": 4, "activation": "relu" if layout == "gpt2" else "gelu", "dropout": 0.0, "eps": 1e-12}
+    if layout == "gpt2":
+        options["eps"] = 1e-5
+    again = load_published(name, found.state, layout, **options).state_dict()
+    for key, value in model.state_dict().items():
+        assert again[key].equal(value), key
