@@ -62,9 +62,9 @@ _COPIED = (
 
 
 def known(
-    connection: Connection, operation: str | None, device_key: str | None, problem: str | None
+    connection: Connection, operation: str | None, device_key: str | None, problem: str | Sequence[str] | None
 ) -> list[Measurement]:
-    """The measurements of an operation, a device and a problem; None means any."""
+    """The measurements of an operation, a device and a problem, or of several problems; None means any."""
     columns = [measurement.c[name] for name in (*_COPIED, "samples", "message")]
     query = select(*columns, device.c.hash.label("device")).join(device, device.c.id == measurement.c.device_id)
     for column, wanted in (
@@ -73,7 +73,7 @@ def known(
         (measurement.c.problem, problem),
     ):
         if wanted is not None:
-            query = query.where(column == wanted)
+            query = query.where(column == wanted if isinstance(wanted, str) else column.in_(wanted))
     rows = connection.execute(query.order_by(measurement.c.id)).mappings()
     return [Measurement(**{**row, "samples": tuple(row["samples"] or ()), "dtype": row["dtype"] or ""}) for row in rows]
 

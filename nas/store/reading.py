@@ -245,9 +245,13 @@ class Reader:
         return self._read(queries.architecture_by_prefix, prefix)
 
     def measurements(
-        self, operation: str | None = None, *, device: str | None = None, problem: str | None = None
+        self,
+        operation: str | None = None,
+        *,
+        device: str | None = None,
+        problem: str | Sequence[str] | None = None,
     ) -> list[Measurement]:
-        """What was measured, oldest first: of an operation, on the device with this key, on this problem."""
+        """What was measured, oldest first: of an operation, on the device with this key, on this problem or these."""
         return self._read(measurements.known, operation, device, problem)
 
     def measured(self, most: int) -> list[Measured]:

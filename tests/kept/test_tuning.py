@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from tuner.search.folder import Folder
+
 TUNING = Path(__file__).parent / "tuning"
 OWN = ("kept_scaled", "--load", "own_operation.py", "--problems", "own_problems.yaml")
 # A process reads its table once, so each case is a process of its own; they are forked, as imports take seconds.
@@ -130,10 +132,11 @@ def own_kernel(monkeypatch):
 @pytest.fixture
 def here(own_kernel, tmp_path):
     """The fingerprint of this machine, as a kernel that is tuned for a moment records it."""
-    store = tmp_path / "here"
-    own_kernel.launch(own_kernel.tuned(store, budget=0.0))
-    (file,) = store.glob("*.jsonl")
-    return lines_of_kernel(file)[0]["device"]
+    store = Folder(tmp_path / "here")
+    own_kernel.launch(own_kernel.tuned(store.path, budget=0.0))
+    assert store.rows("own_kernel.scale_kernel")
+    (found,) = store.devices().values()
+    return found
 
 
 def test_a_kernel_of_the_users_own_is_served_what_a_folder_knows(own_kernel, here, folder):
@@ -144,7 +147,7 @@ def test_a_kernel_of_the_users_own_is_served_what_a_folder_knows(own_kernel, her
     (store / "own_kernel.scale_kernel.jsonl").write_text(text)
 
     check(own_kernel, store, 256)
-    assert len(lines_of_kernel(store / "own_kernel.scale_kernel.jsonl")) == len(kept), "nothing was measured again"
+    assert len(Folder(store).rows("own_kernel.scale_kernel")) == len(kept), "nothing was measured again"
 
 
 def lines_of_kernel(path):

@@ -19,11 +19,10 @@ from tuner import problems
 from tuner.device import Device
 from tuner.measure.measure import timing
 from tuner.outcome import TEMPORARY, Kind, Outcome
-from tuner.search.backends import Backend, Row
+from tuner.search.backends import Backend
 from tuner.search.effort import rank
+from tuner.search.row import EVERY, FORGOTTEN, Row
 
-FORGOTTEN = "forgotten"  # the failure of a row that ends the validity of all rows before it
-EVERY = "{}"  # the problem of such a row, for all problems of the operation
 TRIES = 3  # sessions that try a configuration whose failures may be temporary
 
 
@@ -70,26 +69,34 @@ class Sources:
 
 
 class Cache:
-    """The results of `operation` on `device`; threads: of torch on a CPU, None for a user's kernel."""
+    """The results of `operation` on `device`; threads: of torch on a CPU, None for a user's kernel. at_once: read the
+    rows of all problems when the first is needed; else those of one problem are read without the others."""
 
     def __init__(
-        self, backend: Backend, operation: str, device: Device, sources: Sources, threads: int | None = None
+        self,
+        backend: Backend,
+        operation: str,
+        device: Device,
+        sources: Sources,
+        threads: int | None = None,
+        *,
+        at_once: bool = True,
     ) -> None:
         self.backend, self.operation, self.device, self.threads = backend, operation, device, threads
-        self.sources = sources
+        self.sources, self.at_once = sources, at_once
         self.written = 0  # measurements, by this object
-        self._is_read = False
+        self._read_of: set[Problem | None] = set()  # the problems whose rows were read; None: all of them
         self._known: dict[Problem, dict[Choice, Known]] = {}
         self._finals: dict[Problem, dict[str, dict[Choice, Known]]] = {}
 
     def known(self, problem: Problem) -> dict[Choice, Known]:
         """The newest measurement of every choice."""
-        self._read()
+        self._read(problem)
         return self._known.setdefault(problem, {})
 
     def finals(self, problem: Problem) -> dict[str, dict[Choice, Known]]:
         """Every comparison, by its `turns`, oldest first."""
-        self._read()
+        self._read(problem)
         return self._finals.setdefault(problem, {})
 
     def compared(
@@ -104,7 +111,7 @@ class Cache:
 
     def decided(self) -> list[Problem]:
         """The problems for which there is a comparison."""
-        self._read()
+        self._read(None)
         return [problem for problem, finals in self._finals.items() if finals]
 
     def on_other_devices(self) -> list[Row]:
@@ -117,7 +124,7 @@ class Cache:
 
     def write(self, problem: Problem, outcomes: Mapping[Choice, Outcome], mark: str | None = None) -> str | None:
         """Keep outcomes; with `mark` they were taken in turns -> the `turns` they share."""
-        self._read()
+        self._read(problem)
         turns = None if mark is None else f"{mark}/{uuid.uuid4().hex[:12]}"
         text = problems.text(problem, self.threads)
         rows = [
@@ -132,7 +139,7 @@ class Cache:
 
     def forget(self, problem: Problem | None = None) -> None:
         """Measure a problem again, or every problem: what is known on this device is no longer valid."""
-        self._read()
+        self._read(problem)
         text = EVERY if problem is None else problems.text(problem, self.threads)
         dtype = "" if problem is None else problem.dtype
         mark = Row(
@@ -156,21 +163,36 @@ class Cache:
         """All rows of the back end, valid or not, as they were when they were first needed."""
         return self.backend.rows(self.operation)
 
-    def _read(self) -> None:
-        if self._is_read:
+    def pack(self, problem: Problem) -> None:
+        """Called when a search of the problem has ended: its rows may be stored in less space."""
+        self.backend.pack(self.operation, problems.text(problem, self.threads), self.device)
+
+    def rows_of(self, problem: Problem) -> list[Row]:
+        """The rows of a problem, valid or not, on all devices."""
+        text = problems.text(problem, self.threads)
+        return [row for row in self.backend.rows(self.operation, text) if row.problem == text]
+
+    def _read(self, problem: Problem | None) -> None:
+        """Take what the back end holds of a problem; of all problems if it is None, or if they are read at once."""
+        wanted = None if self.at_once else problem
+        if {wanted, None} & self._read_of:
             return
-        self._is_read = True
-        for each in self.rows:
+        if wanted is None:
+            self._forget(None)  # what was read of single problems is among all the rows
+        self._read_of.add(wanted)
+        text = None if wanted is None else problems.text(wanted, self.threads)
+        rows = self.rows if text is None else self.backend.rows(self.operation, text)
+        for each in rows:
             if each.device != self.device.key:
                 continue
             if each.failure == FORGOTTEN:
-                wanted = problems.of_text(self.operation, each.dtype, each.problem)
-                if wanted is not None or each.problem == EVERY:
-                    self._forget(wanted)
+                named = problems.of_text(self.operation, each.dtype, each.problem)
+                if named is not None or each.problem == EVERY:
+                    self._forget(named)
             elif self._has_valid_source(each):
-                problem = problems.of_text(self.operation, each.dtype, each.problem)
-                if problem is not None and each.problem == problems.text(problem, self.threads):
-                    self._take(problem, choice_of(each), outcome_of(each), each.turns)
+                found = problems.of_text(self.operation, each.dtype, each.problem)
+                if found is not None and each.problem == problems.text(found, self.threads):
+                    self._take(found, choice_of(each), outcome_of(each), each.turns)
 
     def _has_valid_source(self, row: Row) -> bool:
         return self.sources.valid(row.implementation, row.source)

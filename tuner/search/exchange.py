@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from kernels.dispatch import limits
 from nas.files import writing
-from tuner.search.backends import SCHEMA
+from tuner.search.row import SCHEMA
 
 if TYPE_CHECKING:
     from nas.store import Store

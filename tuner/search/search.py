@@ -86,7 +86,9 @@ class Search:
                 self._explore(group)
             for choice in self.candidates.further(self.cache):
                 self.measure(choice)
-            return self.decide()
+            decision = self.decide()
+            self.cache.pack(self.problem)
+            return decision
         finally:
             self.bench.forget()
 

@@ -90,7 +90,7 @@ class Case:
         self.problem, self.device, self.where, self.source, self.choices = problem, device, where, source, choices
         self.large = choices if isinstance(choices, Combinations) else None
         self.default = self.large.default if self.large is not None else next(iter(choices))
-        self.cache = Cache(backend, problem.operation, device, Sources.of_kernel(source))
+        self.cache = Cache(backend, problem.operation, device, Sources.of_kernel(source), at_once=False)
 
     @property
     def signature(self) -> str:
@@ -127,11 +127,11 @@ class Case:
 
     def why_nothing_is_known(self) -> str:
         """Why no stored result serves this call."""
-        rows, text = self.cache.rows, problems.text(self.problem, None)
-        same = [row for row in rows if row.problem == text]
-        if not rows:
-            return "nothing of this kernel was tuned"
+        same = self.cache.rows_of(self.problem)
         if not same:
+            rows = self.cache.rows
+            if not rows:
+                return "nothing of this kernel was tuned"
             return f"these arguments were not tuned, only {len({row.problem for row in rows})} others"
         unchanged = [row for row in same if row.source == self.source]
         if not unchanged:

@@ -18,8 +18,9 @@ from kernels.dispatch.registry import Problem
 from tuner import problems
 from tuner.device import fingerprint
 from tuner.outcome import Kind, Outcome
-from tuner.search.backends import Backend, Row, backend
+from tuner.search.backends import Backend, backend
 from tuner.search.cache import row
+from tuner.search.row import Row
 from tuner.triton.configurations import choice_of, interpreted, values
 from tuner.triton.jit_source import function_of, source
 
@@ -84,10 +85,11 @@ class Listener:
         ]
         try:
             if cache_hit:
-                known = [_identity(each) for each in self.backend.rows(name) if each.device == here.key]
+                known = [_identity(each) for each in self.backend.rows(name, about[1]) if each.device == here.key]
                 rows = [each for each in rows if _identity(each) not in known]
             if rows:
                 self.backend.add(here, rows)
+                self.backend.pack(name, about[1], here)
                 self.recorded += len(rows)
         except Exception as error:  # the user's kernel has run, and must not fail because of its record
             if not self.has_warned:

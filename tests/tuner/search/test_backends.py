@@ -1,11 +1,14 @@
 """Results in a folder: what is damaged is left out, and the rest is read."""
 
 import json
+import zlib
+from random import Random
 
 import pytest
 
 from tuner.device import fingerprint
-from tuner.search.backends import Folder, Row
+from tuner.search.folder import Folder
+from tuner.search.row import Row
 
 
 def row(**changes):
@@ -43,3 +46,70 @@ def test_a_row_with_a_value_of_another_kind_is_left_out(name, tmp_path):
     file = next(tmp_path.iterdir())
     file.write_text(file.read_text() + "\n" + json.dumps(json.loads(file.read_text()) | {name: {"a": -1}}))
     assert len(folder.rows("softmax")) == 1
+
+
+def key(size, **changes):
+    return row(problem=json.dumps({"sizes": [["size", size]]}), **changes)
+
+
+def test_the_rows_of_a_key_are_packed_and_read_alone(tmp_path, monkeypatch):
+    folder, device = Folder(tmp_path), fingerprint("cpu")
+    samples = [1.0, 3.0, 2.0, 5.0, 4.0]
+    written = [
+        key(1, configuration='{"A":1,"B":"x"}', samples=samples, milliseconds=3.0, message="checked"),
+        key(1, configuration='{"C":true}', samples=samples, milliseconds=3.0, turns="quick/1/2"),
+        key(1, milliseconds=None, samples=[], failure="wrong", message="y_ptr differs"),
+        key(2),
+    ]
+    folder.add(device, written)
+    folder.pack("softmax", written[0].problem, device)
+    folder.add(device, [key(1, source="newer")])
+
+    found = Folder(tmp_path).rows("softmax", written[0].problem)
+
+    same = "problem", "configuration", "milliseconds", "failure", "message", "turns"
+    for one, other in zip(found, written[:3], strict=False):
+        assert [getattr(one, name) for name in same] == [getattr(other, name) for name in same]
+    assert [list(each.samples) for each in found] == [[1.0, 3.0, 5.0], samples, [], [0.5]]
+    assert (len(found), found[-1].source, {each.device for each in found}) == (4, "newer", {device.key})
+    assert len(Folder(tmp_path).rows("softmax")) == 5
+
+    folder.pack("softmax", written[0].problem, device)
+    assert [each.source for each in Folder(tmp_path).rows("softmax", written[0].problem)] == ["8ce8"] * 3 + ["newer"]
+
+
+def test_a_row_for_every_problem_is_read_after_the_rows_of_each_key(tmp_path):
+    folder, device = Folder(tmp_path), fingerprint("cpu")
+    folder.add(device, [key(1)])
+    folder.add(device, [key(2)])
+    folder.pack("softmax", key(2).problem, device)
+    folder.add(device, [row(failure="forgotten", milliseconds=None, samples=[])])
+
+    for size in (1, 2):
+        assert [each.failure for each in folder.rows("softmax", key(size).problem)][-1] == "forgotten"
+
+
+def test_a_search_of_forty_configurations_takes_a_kilobyte(tmp_path):
+    folder, device, rng = Folder(tmp_path), fingerprint("cpu"), Random(0)
+    rows = []
+    for number in range(43):
+        values = {"BLOCK": 2 ** rng.randint(4, 8), **{name: rng.randint(1, 10) for name in "ABCDE"}, "num_warps": 4}
+        samples = [rng.uniform(1, 1.1) for _ in range(7)]
+        more = {"message": "checked on 2 sets of inputs: y_ptr, against triton BLOCK=16 num_warps=4"}
+        more |= {"turns": "quick/0123456789ab/0123456789ab"} if number >= 40 else {}
+        rows.append(key(1, configuration=json.dumps(values, sort_keys=True), samples=samples, **more))
+    folder.add(device, rows)
+    folder.pack("softmax", rows[0].problem, device)
+    (file,) = tmp_path.glob("softmax/[!.]*")
+    assert file.stat().st_size <= 1024
+
+
+def test_damaged_packed_rows_are_left_out(tmp_path):
+    folder, device = Folder(tmp_path), fingerprint("cpu")
+    folder.add(device, [key(1), key(1)])
+    folder.pack("softmax", key(1).problem, device)
+    (file,) = tmp_path.glob("softmax/*.packed")
+    content = file.read_bytes()
+    for damaged in (b"", content[:-9], b"\0" + content, zlib.compress(b'{"device":{"key":"a"},"rows":[[0]]}')):
+        file.write_bytes(damaged)
+        assert folder.rows("softmax") == []

@@ -4,12 +4,16 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 import tuner
 from kernels.dispatch.registry import Choice
+from tuner.device import fingerprint
+from tuner.search.folder import Folder
 from tuner.triton import tuned_kernel
 from tuner.triton.enabled import SWITCH
 
@@ -109,8 +113,8 @@ def test_what_raises_or_computes_something_else_is_recorded_and_never_serves(tmp
     call(kernel)
 
     assert kernel.best_config is configs[0]
-    rows = [json.loads(line) for line in next((tmp_path / "kernels").iterdir()).read_text().split("\n") if line]
-    failures = {json.loads(row["configuration"])["BLOCK"]: (row["failure"], row["message"]) for row in rows}
+    rows = Folder(tmp_path / "kernels").rows(kernel.name)
+    failures = {json.loads(row.configuration)["BLOCK"]: (row.failure, row.message) for row in rows}
     assert failures[32][0] == "wrong" and failures[32][1].startswith("y_ptr differs at 15 of 16 places")
     assert failures[48][0] in ("build_error", "crashed") and "power of 2" in failures[48][1]
     assert failures[64][0] is None
@@ -362,15 +366,18 @@ def test_a_miss_says_why(tmp_path):
     call(kernel)
     assert "these arguments were not tuned, only 1 others" in kernel.explain(*ARGUMENTS[:2], 13, 1.5).why
 
-    (file,) = (tmp_path / "kernels").iterdir()
-    text = file.read_text()
-    file.write_text(text.replace('"torch":"', '"torch":"0.'))
-    assert "it was tuned: " in kernel.explain(*ARGUMENTS).why  # the key of the device counts
-    key = json.loads(text.split("\n")[1])["device"]["key"]
-    file.write_text(text.replace('"torch":"', '"torch":"0.').replace(key, "elsewhere"))
-    assert "it was tuned elsewhere: torch 0." in kernel.explain(*ARGUMENTS).why
-    file.write_text(text.replace('"source":"', '"source":"0'))
-    assert "the kernel has changed since it was tuned" in kernel.explain(*ARGUMENTS).why
+    rows = Folder(tmp_path / "kernels").rows(kernel.name)
+
+    def why(rows=rows, **changes):
+        """Why a configuration serves if `rows` were measured on a device that differs from this one."""
+        known = {**fingerprint("cpu").to_dict(), **changes}
+        place = tmp_path / str(len(list(tmp_path.iterdir())))
+        Folder(place).add(SimpleNamespace(key=known["key"], to_dict=lambda: known), rows)
+        return tuned(place.parent, store=place).explain(*ARGUMENTS).why
+
+    assert "it was tuned: " in why(torch="0.1"), "the key of the device counts"
+    assert "it was tuned elsewhere: torch 0.1" in why(torch="0.1", key="elsewhere")
+    assert "the kernel has changed since it was tuned" in why([replace(each, source="0") for each in rows])
 
 
 @pytest.mark.parametrize(

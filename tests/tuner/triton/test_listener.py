@@ -72,9 +72,8 @@ def test_another_dtype_is_another_problem(tmp_path, silent):
         kernel(40)
         kernel(40, torch.float64)
 
-    (file,) = (tmp_path / "folder").iterdir()
-    rows = [json.loads(line) for line in file.read_text().split("\n") if line]
-    assert len({row["problem"] for row in rows}) == 2
+    rows = backend(tmp_path / "folder").rows(f"{negate.fn.__module__}.negate")
+    assert len({row.problem for row in rows}) == 2
 
 
 def test_what_triton_read_from_its_disk_is_recorded_once(tmp_path, silent):

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 import tuner
-from tuner.search.backends import Folder, StoreFailed
+from tuner.search.backends import StoreFailed
+from tuner.search.folder import Folder
 from tuner.triton import alone, buffers
 from tuner.triton.compile_trace import settings_of_trace
 

@@ -1,0 +1,217 @@
+"""Results in a folder, where every key of a kernel has its own files.
+
+A key is a problem on a device. Its new rows are lines of JSON in `OPERATION/KEY.jsonl`, one appended for each
+measurement. After a search they are packed into `OPERATION/KEY.packed`, about a kilobyte. So a call reads the rows of
+its own key, however many others there are. Folders of earlier versions have one file for an operation,
+`OPERATION.jsonl`; it is still read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import Any
+
+from kernels.dispatch import limits
+from nas.files import write_whole
+from tuner.device import Device
+from tuner.locks import holding
+from tuner.measure.measure import timing
+from tuner.search.row import EVERY, SCHEMA, Row
+
+LINES, PACKED, PACKING = ".jsonl", ".packed", ".packing.jsonl"
+PATIENCE = 2.0  # seconds to wait for another process that packs
+DIGITS = 4  # of a packed sample
+KEPT = 3  # samples of a packed row that was not compared in turns: both ends of its interval, and the median
+FORMAT = 1
+_TEXTS = ("problem", "dtype", "implementation", "source", "failure", "message", "turns")
+
+
+class Folder:
+    """Rows of each operation and key. A row that was cut short or damaged is left out."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._devices: dict[str, Mapping[str, Any]] = {}
+
+    def rows(self, operation: str, problem: str | None = None) -> list[Row]:
+        """The rows of an operation on all devices; of one problem if it is given. Those of a key are in order."""
+        found = list(self._of_lines(self._whole(operation), problem))
+        for file in self._files(operation, problem):
+            some = self._of_packed(file) if file.suffix == PACKED else self._of_lines(file)
+            found += (row for row in some if problem is None or row.problem in (problem, EVERY))
+        return found
+
+    def add(self, device: Device, rows: Sequence[Row]) -> None:
+        """Append rows. A row for every problem is appended to the files of all keys of the device."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        by_file: dict[Path, list[str]] = {}
+        for row in rows:
+            line = json.dumps({**asdict(row), "device": device.to_dict()}, separators=(",", ":"))
+            for file in self._files_of(row, device):
+                by_file.setdefault(file, []).append(line)
+        for file, lines in by_file.items():
+            _append(file, lines)
+
+    def pack(self, operation: str, problem: str, device: Device) -> None:
+        """Put the rows of a key into one small file."""
+        stem = self._key_folder(operation) / _stem(problem, device)
+        lines, packing, packed = (stem.with_name(stem.name + each) for each in (LINES, PACKING, PACKED))
+        if not lines.exists():
+            return
+        with holding(stem.with_name(".lock"), PATIENCE) as waited:
+            if waited is None:
+                return
+            if packing.exists():  # of a process that was killed
+                _append(packing, [json.dumps(each) for each in _parsed(lines)])
+                lines.unlink()
+            else:
+                lines.replace(packing)  # what others append from now on goes to a new file
+            rows = [*self._of_packed(packed), *self._of_lines(packing)]
+            write_whole(packed, zlib.compress(_written(rows, device), 9))
+            packing.unlink()
+
+    def devices(self) -> Mapping[str, Mapping[str, Any]]:
+        """The fingerprint of every device that rows were read of, by its key."""
+        return self._devices
+
+    def _files_of(self, row: Row, device: Device) -> list[Path]:
+        """The files that a new row is appended to."""
+        if row.problem != EVERY:
+            folder = self._key_folder(row.operation)
+            folder.mkdir(exist_ok=True)
+            return [folder / f"{_stem(row.problem, device)}{LINES}"]
+        known = {file.name.partition(".")[0] for file in self._files(row.operation)}
+        some = sorted(stem for stem in known if stem.endswith(f"-{device.key}"))
+        return [
+            self._whole(row.operation),
+            *(self._key_folder(row.operation) / f"{stem}{LINES}" for stem in some),
+        ]
+
+    def _files(self, operation: str, problem: str | None = None) -> list[Path]:
+        """The files of all keys, or of one problem on all devices: of a key first the packed rows, then newer ones."""
+        wanted = "" if problem is None else f"{_hash(problem)}-"
+        with suppress(FileNotFoundError), os.scandir(self._key_folder(operation)) as entries:
+            names = [each.name for each in entries if each.name.startswith(wanted) and not each.name.startswith(".")]
+            order = {PACKED: 0, PACKING: 1, LINES: 2}
+            known = [(name.partition(".")[0], order.get(f".{name.partition('.')[2]}"), name) for name in names]
+            return [self._key_folder(operation) / name for _, rank, name in sorted(known) if rank is not None]
+        return []
+
+    def _of_lines(self, file: Path, problem: str | None = None) -> Iterator[Row]:
+        for written in _parsed(file):
+            with suppress(ValueError, KeyError, TypeError):
+                limits.check(written, {name: check for name, check in SCHEMA.items() if name in written}, "a row")
+                limits.check(device := written.pop("device"), {"key": limits.text}, "a device")
+                if problem is None or written["problem"] in (problem, EVERY):
+                    yield Row(**{name: written[name] for name in _NAMES if name in written}, device=device["key"])
+                    self._devices[device["key"]] = device
+
+    def _of_packed(self, file: Path) -> Iterator[Row]:
+        with suppress(FileNotFoundError, ValueError, KeyError, TypeError, IndexError, zlib.error):
+            data = limits.loads(_unpacked(file).decode())
+            limits.check(device := data["device"], {"key": limits.text}, "a device")
+            for row in _rows(data):
+                limits.check(asdict(row), SCHEMA, "a row")
+                yield replace(row, device=device["key"])
+                self._devices[device["key"]] = device
+
+    def _whole(self, operation: str) -> Path:
+        return self.path / f"{_name(operation)}{LINES}"
+
+    def _key_folder(self, operation: str) -> Path:
+        return self.path / _name(operation)
+
+
+_NAMES = [each.name for each in fields(Row) if each.name != "device"]
+
+
+def _name(operation: str) -> str:
+    return "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in operation)[-180:]
+
+
+def _hash(problem: str) -> str:
+    return hashlib.sha256(problem.encode()).hexdigest()[:16]
+
+
+def _stem(problem: str, device: Device) -> str:
+    return f"{_hash(problem)}-{device.key}"
+
+
+def _append(file: Path, lines: Sequence[str]) -> None:
+    """One write, with a newline before each row: a row that another process left half-written spoils no other."""
+    text = "".join(f"\n{line}" for line in lines).encode()
+    handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        os.write(handle, text)
+    finally:
+        os.close(handle)
+
+
+def _parsed(file: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a file that are JSON objects; a line that is too long is left out."""
+    with suppress(FileNotFoundError), file.open("rb") as opened:
+        is_whole = True
+        while line := opened.readline(limits.MOST_LINE):
+            if is_whole and (len(line) < limits.MOST_LINE or line.endswith(b"\n")):
+                with suppress(ValueError):
+                    if isinstance(data := limits.loads(line.decode("utf-8", errors="replace")), dict):
+                        yield data
+            is_whole = line.endswith(b"\n")
+
+
+def _unpacked(file: Path) -> bytes:
+    with file.open("rb") as opened:
+        content = opened.read(limits.MOST_BYTES)
+    return zlib.decompressobj().decompress(content, limits.MOST_BYTES)
+
+
+def _written(rows: Sequence[Row], device: Device) -> bytes:
+    """Rows as short JSON: each text once, and the names of the settings of the first configuration once."""
+    names = next((list(json.loads(row.configuration)) for row in rows if row.configuration != "{}"), [])
+    texts: dict[str | None, int] = {}
+
+    def number(text: str | None) -> int:
+        return texts.setdefault(text, len(texts))
+
+    some = [
+        [*(number(getattr(row, name)) for name in _TEXTS), _settings(row.configuration, names), _samples(row)]
+        for row in rows
+    ]
+    operation = rows[0].operation if rows else ""
+    whole = {"format": FORMAT, "operation": operation, "device": device.to_dict(), "names": names}
+    return json.dumps({**whole, "texts": list(texts), "rows": some}, separators=(",", ":")).encode()
+
+
+def _settings(configuration: str, names: Sequence[str]) -> Any:
+    """The values of a configuration, or its text if its settings have other names."""
+    known = json.loads(configuration)
+    return list(known.values()) if list(known) == list(names) else configuration
+
+
+def _samples(row: Row) -> list[float]:
+    samples = row.samples
+    if row.turns is None and len(samples) > KEPT:
+        found = timing(samples)
+        samples = found.low, found.median, found.high
+    return [float(f"{each:.{DIGITS}g}") for each in samples]
+
+
+def _rows(data: Mapping[str, Any]) -> Iterator[Row]:
+    """The rows of packed data. Raises ValueError, LookupError or TypeError if they are damaged."""
+    if data["format"] != FORMAT:
+        raise ValueError("it is of another version")
+    names, texts = data["names"], data["texts"]
+    for *numbers, settings, samples in data["rows"]:
+        known = dict(zip(_TEXTS, (texts[number] for number in numbers), strict=True))
+        if isinstance(settings, list):
+            settings = json.dumps(dict(zip(names, settings, strict=True)), sort_keys=True, separators=(",", ":"))
+        found = timing(samples) if samples else None
+        times = {"milliseconds": found.median, "low": found.low, "high": found.high} if found else {}
+        yield Row(operation=data["operation"], configuration=settings, samples=samples, **known, **times)

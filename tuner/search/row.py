@@ -1,0 +1,34 @@
+"""One measurement as it is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernels.dispatch import limits
+
+SCHEMA = dict.fromkeys(("operation", "problem", "dtype", "implementation", "configuration", "source"), limits.text)
+SCHEMA |= dict.fromkeys(("milliseconds", "low", "high"), limits.amount_or_null)
+SCHEMA |= dict.fromkeys(("failure", "message", "turns"), limits.text_or_null) | {"samples": limits.amounts}
+FORGOTTEN = "forgotten"  # the failure of a row that ends the validity of all rows before it
+EVERY = "{}"  # the problem of such a row, for all problems of the operation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One measurement; the fields are those of `nas.store.Measurement`, where they are described."""
+
+    operation: str
+    problem: str
+    dtype: str
+    implementation: str
+    configuration: str
+    source: str
+    milliseconds: float | None = None
+    low: float | None = None
+    high: float | None = None
+    samples: Sequence[float] = ()
+    failure: str | None = None
+    message: str | None = None
+    turns: str | None = None
+    device: str = ""
