@@ -212,6 +212,6 @@ def _rows(data: Mapping[str, Any]) -> Iterator[Row]:
         known = dict(zip(_TEXTS, (texts[number] for number in numbers), strict=True))
         if isinstance(settings, list):
             settings = json.dumps(dict(zip(names, settings, strict=True)), sort_keys=True, separators=(",", ":"))
+        row = Row(operation=data["operation"], configuration=settings, samples=samples, **known)
         found = timing(samples) if samples else None
-        times = {"milliseconds": found.median, "low": found.low, "high": found.high} if found else {}
-        yield Row(operation=data["operation"], configuration=settings, samples=samples, **known, **times)
+        yield replace(row, milliseconds=found.median, low=found.low, high=found.high) if found else row
