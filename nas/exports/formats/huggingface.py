@@ -30,7 +30,7 @@ MOST_NEW = 200  # tokens that `generate` makes by default
 class HuggingFace:
     """config.json, weights, code, tokenizer and generation settings. Loads with `trust_remote_code=True`.
 
-    A model that is exactly a Llama has the configuration of transformers itself, and needs no code.
+    A model that is exactly a Llama, GPT-2 or BERT has the configuration of transformers itself, and needs no code.
     """
 
     def files(self, winner: Winner, path: Path) -> Mapping[Path, bytes]:
