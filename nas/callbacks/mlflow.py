@@ -17,6 +17,8 @@ LONGEST = 500  # characters of a parameter that MLflow accepts
 class MLflow:
     """A run with the settings as parameters. Raises NasError if mlflow is not installed."""
 
+    shared = True  # one database holds many runs
+
     def __init__(self, folder: Path, about: Mapping[str, Any]) -> None:
         try:
             import mlflow

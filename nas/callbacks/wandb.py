@@ -15,6 +15,8 @@ from nas.errors import NasError
 class WeightsAndBiases:
     """A run in the folder of the training. Raises NasError if wandb is not installed."""
 
+    shared = True  # one folder holds many runs
+
     def __init__(self, folder: Path, about: Mapping[str, Any]) -> None:
         try:
             import wandb

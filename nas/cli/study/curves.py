@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from nas.cli.app import app
 from nas.cli.options import AsJson, Storage, StudyName
-from nas.cli.output import print_json, print_rows
+from nas.cli.output import note, print_json, print_rows, say
+from nas.errors import UsageError
+from searchspace.wording import plural
 
 MARKS = "▁▂▃▄▅▆▇█"
 WIDTH = 40  # points that a line shows
@@ -20,17 +23,32 @@ def curves(
     trial: Annotated[list[int] | None, typer.Option(min=0, help="These trials; default: the best.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="The largest number of trials.")] = 10,
     every: Annotated[bool, typer.Option("--all", help="Every trial, in the order of their numbers.")] = False,
+    to: Annotated[
+        str | None,
+        typer.Option(help="With commas: csv, tensorboard, mlflow, wandb. Each trial that has ended becomes a run."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The folder of --to. Default: STUDY-curves.", show_default=False)
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="With --to: go on until the search ends.")] = False,
     storage: Storage = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the training loss of trials of STUDY over their steps. A trial that runs shows its steps so far.
 
-    Example: nas curves quickstart --limit 3
+    With --to, write curves and metrics for another tool. The same command again adds what is new.
+
+    Example: nas curves quickstart --to tensorboard -o curves --follow
     """
     from nas import location, report
 
+    if to is None and (follow or out is not None):
+        raise UsageError("--out and --follow need --to, such as --to tensorboard.")
     store, found = location.open_existing(study, storage)
     with store:
+        if to is not None:
+            _tell(store, found, to, out or Path(f"{found.name}-curves"), follow, as_json)
+            return
         if trial:
             numbers = list(trial)
         elif every:
@@ -43,6 +61,20 @@ def curves(
         print_json([{"trial": number, "curve": points} for number, points in lines.items()])
     else:
         print_rows([_row(number, points) for number, points in lines.items()], False, empty="No trial has a curve yet.")
+
+
+def _tell(store: Any, study: Any, to: str, out: Path, follow: bool, as_json: bool) -> None:
+    """Write the trials for other tools, and say how many."""
+    from nas.callbacks.of_study import told
+
+    count = 0
+    for number, name in told(store, study, list(filter(None, to.split(","))), out, follow=follow):
+        note(f"trial {number}: {name}")
+        count += 1
+    if as_json:
+        print_json({"folder": str(out), "written": count})
+    else:
+        say(f"{plural(count, 'run')} written to {out}.")
 
 
 def curve(store: Any, study: Any, number: int) -> list[tuple[int, float | None]]:
