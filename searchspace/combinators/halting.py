@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from searchspace.checks import at_least, not_empty, probability
 from searchspace.combinators.sequence import Stack
 from searchspace.combinators.skipping import at_positions, behind_mixers, hands_over, of_sequences, separable
-from searchspace.combinators.step_signal import Form, Signal, StepSignal, check_signal, signal_parts
+from searchspace.combinators.step_signal import Combine, Form, Signal, StepSignal, check_signal, signal_parts
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, matmul
 from searchspace.parts import Composite, Part, in_order
@@ -50,6 +50,7 @@ class HaltingConfig:
     `ponder_weight`: weight of the mean number of steps in the loss.
     `signal`: what tells the blocks which step it is.
     `signal_form`: waves as in the paper, waves as in the released code, or learned vectors as in the released code.
+    `signal_combine`: whether the signal is added, or concatenated and mapped to the width as the released code can do.
     `halted`: whether the state of a halted position is kept (copied) or still changes (live).
     `update`: how steps are combined; published: w state + (1 - w) out, accumulated: out + w state, released: w state +
     out - w.
@@ -68,6 +69,7 @@ class HaltingConfig:
     ponder_weight: float = 0.01
     signal: Signal = "step"
     signal_form: Form = "paper"
+    signal_combine: Combine = "add"
     halted: Literal["copied", "live"] = "copied"
     update: Literal["published", "accumulated", "released"] = "published"
     remainder: Literal["published", "graves"] = "published"
@@ -78,7 +80,7 @@ class HaltingConfig:
         at_least(2, times=self.times)
         probability(threshold=self.threshold)
         not_empty(of=self.of)
-        check_signal(self.signal, self.dim, self.signal_form)
+        check_signal(self)
         if self.ponder_weight < 0:
             raise ValueError(f"ponder_weight must not be negative, but got {self.ponder_weight}.")
         if self.scope == "sequence" and self.causal:
@@ -110,6 +112,8 @@ class HaltingConfig:
             "out = w state + out - w, which is no weighted mean": "update: released",
             "waves are in two halves and steps count from 0": "signal_form: released",
             "by default a vector is learned for each step": "signal_form: learned",
+            "signals are concatenated and mapped, if add_or_concat_timing_signal is concat": "signal_combine: concatenate",
+            "positions may start at a random place or one that grows with the step (position_start_index)": "",
             "a sequence halts as a whole, if act_type is global; there, padding counts for the mean": "scope: sequence",
         },
     ),
@@ -122,7 +126,7 @@ class Halting(Composite, Primitive):
     def __init__(self, config: HaltingConfig) -> None:
         super().__init__()
         self.config = config
-        self.signal = StepSignal(config.signal, config.dim, config.signal_form, config.times)
+        self.signal = StepSignal(config)
         self.halt = nn.Linear(config.dim, 1)
         nn.init.constant_(self.halt.bias, INITIAL_BIAS)
         self.of = Stack(config.of)
@@ -229,7 +233,7 @@ class Halting(Composite, Primitive):
         mixing = kept(shape, 2 * shape.rows * config.dim)  # the state and the output before each step
         chances, times = config.chances, config.times
         return [
-            *signal_parts(config.signal, config.dim, config.signal_form, times, shape),
+            *signal_parts(config, shape, steps),
             Part(name="halt", shape=shape, own=chance, count=chances, shared=True, expected=min(steps, chances)),
             Part(name="mixing", shape=shape, own=mixing, count=times),
             *in_order("of", config.of, replace(shape, normed=False), count=times, shared=True, expected=steps),

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from searchspace.checks import at_least, not_empty
 from searchspace.combinators.sequence import Stack
-from searchspace.combinators.step_signal import Form, Signal, StepSignal, check_signal, signal_parts
+from searchspace.combinators.step_signal import Combine, Form, Signal, StepSignal, check_signal, signal_parts
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Shape
 from searchspace.parts import Composite, Part, in_order
@@ -31,6 +31,7 @@ class RepeatConfig:
     `share_weights`: whether one set of weights is applied again and again, instead of copies.
     `signal`: what tells shared blocks which step it is.
     `signal_form`: waves as in the paper, waves as in the released code, or learned vectors as in the released code.
+    `signal_combine`: whether the signal is added, or concatenated and mapped to the width as the released code can do.
     `window_growth`: factor by which windows grow from one copy to the next.
 
     Raises ValueError if a number is below 1, there are no blocks, copies with their own weights have a signal, the
@@ -42,13 +43,14 @@ class RepeatConfig:
     share_weights: bool = False
     signal: Signal = "none"
     signal_form: Form = "paper"
+    signal_combine: Combine = "add"
     window_growth: int = 1
     of: Blocks
 
     def __post_init__(self) -> None:
         at_least(1, times=self.times)
         not_empty(of=self.of)
-        check_signal(self.signal, self.dim, self.signal_form)
+        check_signal(self)
         if self.signal != "none" and not self.share_weights:
             raise ValueError(
                 f"signal must be 'none' where weights are not shared, but got {self.signal!r}: copies with their own "
@@ -85,6 +87,8 @@ class RepeatConfig:
         released={
             "waves are in two halves and steps count from 0": "signal_form: released",
             "by default a vector is learned for each step": "signal_form: learned",
+            "signals are concatenated and mapped, if add_or_concat_timing_signal is concat": "signal_combine: concatenate",
+            "positions may start at a random place or one that grows with the step (position_start_index)": "",
         },
     ),
 )
@@ -95,7 +99,7 @@ class Repeat(Composite, Primitive):
         super().__init__()
         self.times = config.times
         self.of = nn.ModuleList(map(Stack, config.sets))
-        self.signal = StepSignal(config.signal, config.dim, config.signal_form, config.times)
+        self.signal = StepSignal(config)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """x: [B, T, C] -> [B, T, C]."""
@@ -109,7 +113,7 @@ class Repeat(Composite, Primitive):
             blocks = [block for copy in config.sets for block in copy]
             later = in_order("of", blocks, shape.later)[len(config.of) :]
             return in_order("of", config.of, shape) + later
-        signal = signal_parts(config.signal, config.dim, config.signal_form, config.times, shape)
+        signal = signal_parts(config, shape)
         if config.signal != "none":  # it is added to the result of a norm before the blocks
             shape = replace(shape, normed=False)
         if shape == shape.later:

@@ -83,9 +83,9 @@ def test_every_switch_equals_the_definition(halted: str, update: str, remainder:
     torch.testing.assert_close(context.statistics["halting_steps"][0], steps.mean().double())
 
 
-def timing(length: int) -> Tensor:
-    """tensor2tensor's waves of the places from 0: [length, DIM], sines, then cosines, down to exactly 1 / 10,000."""
-    frequencies = 10000.0 ** (-torch.arange(DIM // 2, dtype=torch.float64) / (DIM // 2 - 1))
+def timing(length: int, width: int = DIM) -> Tensor:
+    """tensor2tensor's waves of the places from 0: [length, width], sines, then cosines, down to exactly 1 / 10,000."""
+    frequencies = 10000.0 ** (-torch.arange(width // 2, dtype=torch.float64) / (width // 2 - 1))
     waves = torch.arange(length)[:, None] * frequencies
     return torch.cat([waves.sin(), waves.cos()], dim=1)
 
@@ -101,11 +101,15 @@ def released(module: Halting, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     h, r, n = (torch.zeros(len(x), 1 if together else x.shape[1], dtype=x.dtype) for _ in range(3))
     state, out, step = x, torch.zeros_like(x), 0
     while ((h < threshold) & (n < config.times)).any():
-        state = state + timing(x.shape[1])
-        if config.signal_form == "learned":
-            state = state + module.signal.steps[step] * DIM**0.5
+        if config.signal_combine == "concatenate":
+            state = torch.cat([state, timing(x.shape[1]).expand_as(state)], dim=2)
+            own = timing(config.times, 2 * DIM)[step]
+            own = module.signal.steps[step] * (2 * DIM) ** 0.5 if config.signal_form == "learned" else own
+            state = torch.cat([state, own.expand_as(state)], dim=2) @ module.signal.map.weight.T
         else:
-            state = state + timing(config.times)[step]
+            own = timing(config.times)[step]
+            own = module.signal.steps[step] * DIM**0.5 if config.signal_form == "learned" else own
+            state = state + timing(x.shape[1]) + own
         p = torch.sigmoid(state @ module.halt.weight[0] + module.halt.bias)
         p = p.mean(1, keepdim=True) if together else p
         still = (h < 1.0).double()
@@ -122,15 +126,19 @@ def released(module: Halting, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return out, n.expand(x.shape[:2]), r.expand(x.shape[:2])
 
 
-@pytest.mark.parametrize("signal_form", ["released", "learned"])
+@pytest.mark.parametrize(
+    ("signal_form", "combine"), [("released", "add"), ("learned", "add"), ("learned", "concatenate")]
+)
 @pytest.mark.parametrize(
     ("scope", "update"), [("position", "released"), ("position", "accumulated"), ("sequence", "released")]
 )
-def test_equals_the_released_code(scope: str, update: str, signal_form: str) -> None:
+def test_equals_the_released_code(scope: str, update: str, signal_form: str, combine: str) -> None:
     options = {"scope": scope, "update": update, "signal_form": signal_form, "signal": "position_and_step"}
+    options |= {"signal_combine": combine}
     module = halting(causal=False, halted="live", threshold=0.7, ponder_weight=0.1, **options)
     x, context = torch.randn(3, 5, DIM, dtype=torch.float64), Context(positions=torch.arange(5))
-    x[1] += 3 * module.halt.weight[0].detach()  # halts at once
+    towards = module.halt.weight[0].detach()
+    x[1] += 3 * towards if combine == "add" else 9 * towards @ module.signal.map.weight.detach()[:, :DIM]  # halts at once
     found, (out, steps, left) = module(x, context), released(module, x)
     assert len(set(steps[:, 0].tolist())) > 1, "sequences should halt at different steps"
     torch.testing.assert_close(found, out, atol=1e-9, rtol=1e-9)

@@ -84,9 +84,40 @@ def test_the_signal_has_the_released_forms_too(form) -> None:
     assert configured.cost(Shape()).parameters == sum(p.numel() for p in module.parameters())
 
 
+@pytest.mark.parametrize("signal", ["step", "position_and_step"])
+@pytest.mark.parametrize("form", ["paper", "released", "learned"])
+def test_a_signal_may_be_concatenated_as_in_the_released_code(form, signal) -> None:
+    """tensor2tensor: [x | waves of the position], then [that | a signal of the step of the same width], then a map."""
+    fields = {"signal": signal, "signal_form": form, "signal_combine": "concatenate", "times": 3}
+    configured, module = repeat(share_weights=True, **fields)
+
+    def wave(place: torch.Tensor, width: int) -> torch.Tensor:
+        if form == "paper":
+            angles = place[:, None] * 10000.0 ** (-2 * torch.arange(width // 2) / width)
+            return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
+        angles = place[:, None] * 10000.0 ** (-torch.arange(width // 2) / (width // 2 - 1))
+        return torch.cat([angles.sin(), angles.cos()], dim=1)
+
+    state, context = torch.randn(2, 5, DIM), Context(positions=torch.arange(3, 8))
+    start = state
+    for step in range(3):
+        entered = state
+        if signal == "position_and_step":
+            entered = torch.cat([state, wave(torch.arange(3, 8), DIM).expand_as(state)], dim=2)
+        width = entered.shape[2]
+        own = wave(torch.tensor([step + (form == "paper")]), width)[0]
+        if form == "learned":
+            own = module.signal.steps[step] * width**0.5
+        entered = torch.cat([entered, own.expand_as(entered)], dim=2) @ module.signal.map.weight.T
+        state = module.of[0](entered, context)
+    torch.testing.assert_close(module(start, context), state)
+    assert configured.cost(Shape()).parameters == sum(p.numel() for p in module.parameters())
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
+        ({"signal_combine": "concatenate", "share_weights": True}, "signal is 'none' and signal_combine 'concatenate'"),
         ({"signal_form": "learned", "share_weights": True}, "signal is 'none' and signal_form 'learned'"),
         ({"times": 0}, "times must be at least 1"),
         ({"of": ()}, "at least one block"),
