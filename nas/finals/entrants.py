@@ -81,8 +81,9 @@ class Baselines:
 def baselines(config: SearchConfig, store: Store, study: Study, plan: Plan, winner: Entrant) -> Baselines:
     """The baselines of `winner`: each of `plan.baselines`, matched in each way, in each shape.
 
-    A baseline that is the same model in another group or shape is listed once. One that is matched in latency stays
-    what it was when its first run started, because a second measurement differs.
+    A baseline that is the same model in another group or shape is listed once. Once its first run has started, a
+    baseline stays what it was if it is matched in latency, because a second measurement differs, or if it is a name of
+    the zoo, because a later version may change the file.
     """
     measure = _latency(config)
     started = _started(store, study, winner)
@@ -95,7 +96,8 @@ def baselines(config: SearchConfig, store: Store, study: Study, plan: Plan, winn
         for match in plan.match:
             for proportions in plan.shapes:
                 label, group = _name(name, match, proportions), _group(name, match)
-                architecture, note = started.get(label, (None, ""))
+                stays = match == "latency" or isinstance(given, str)
+                architecture, note = started.get(label, (None, "")) if stays else (None, "")
                 if architecture is None:
                     try:
                         like = matched(
@@ -130,12 +132,12 @@ def _latency(config: SearchConfig) -> Callable[[Architecture], float] | None:
 
 
 def _started(store: Store, study: Study, winner: Entrant) -> dict[str, tuple[Architecture, str]]:
-    """The baselines of `winner` that are matched in latency and have a run in the store, with their notes, by name."""
+    """The baselines of `winner` that have a run in the store, with their notes, by name."""
     trials = store.trials(study.id, purposes=("final",))
     own = [each for each in trials if each.parents == (winner.trial,) and isinstance(each.choices, dict)]
     found = {}
     for each in own:
-        if SAME["latency"] in each.choices.get(MATCHED, ""):
+        if MATCHED in each.choices:
             found[each.choices[MATCHED]] = Architecture.parse(each.architecture), each.choices.get(NOTE, "")
     return found
 

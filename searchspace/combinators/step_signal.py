@@ -103,9 +103,7 @@ def signal_parts(config: HasSignal, shape: Shape, expected: float | None = None)
         parts.append(Part(name="signal", shape=shape, own=Cost(parameters=config.times * _step_width(config))))
     if config.signal_combine == "concatenate":
         own = linear(shape, _map_width(config), config.dim, bias=False)
-        parts.append(
-            Part(name="signal.map", shape=shape, own=own, count=config.times, shared=True, expected=expected)
-        )
+        parts.append(Part(name="signal.map", shape=shape, own=own, count=config.times, shared=True, expected=expected))
     return parts
 
 

@@ -9,9 +9,16 @@ import torch
 from safetensors.torch import load_file
 
 import nas as public
+from searchspace import zoo
 from searchspace.model.architecture import Architecture
 
 KEPT = Path(__file__).parent
+# Files of the zoo that changed since, with their new hash. The kept text still has the kept hash.
+# reformer: the form of the authors' code, which made the published results (key_eps, scale, head_rotations).
+CHANGED = {
+    "reformer:tiny": "add4cc79ffb36c678aa7849484facec2a256910f4ecc140e26abc3efb6fd0abb",
+    "reformer:base": "eaf24f8940837b3ee5bbe18943272ce08c71bf268d61c3f30ff46b68c6c7bc8a",
+}
 BEFORE, NOW = "kernel_attention", "nadaraya_watson"  # the block that has another name now; the old one stays valid
 
 
@@ -34,17 +41,19 @@ def group_of(name):
 
 @pytest.mark.parametrize("group", ["base", "tiny", "everything", "exports"])
 def test_architectures_keep_their_hash_and_costs(group, kept, nas, tmp_path):
-    """The tiny ones of the zoo are asked for by their name, so they are still what they were too."""
+    """The tiny ones of the zoo are asked for by their name, so they are still what they were too, or as CHANGED says."""
     changes = []
     for name, old in ARCHITECTURES.items():
         if group_of(name) != group:
             continue
         text, reference = text_of(name), name
         read = Architecture.parse(text)
+        if name in CHANGED:
+            changes += kept.differences(CHANGED[name], zoo.load(*name.split(":")).hash, f"{name}.hash by name")
         if group == "base":  # whose costs take long
             changes += [f"{name}.hash"] if BEFORE not in text and read.hash != old["hash"] else []
             continue
-        if group != "tiny":
+        if group != "tiny" or name in CHANGED:
             reference = tmp_path / "one.yaml"
             reference.write_text(text)
         now = nas("show", reference, "--length", "64", "--json").json()

@@ -2,9 +2,12 @@
 
 import dataclasses
 
+from nas.finals import entrants
+from nas.finals.plan import plan
 from nas.report.finals import verdict
 from nas.work import Failure, FailureKind
 from searchspace.cost import Shape
+from searchspace.matching import families
 from searchspace.model.architecture import Architecture
 from searchspace.model.build import cost
 
@@ -78,6 +81,20 @@ def test_a_baseline_that_is_the_winner_itself_is_named(describe, search):
     report, found = ended(search(describe(space=space, budget="{trials: 1}", finals=FINALS)))
     assert not report.baselines
     assert found.missing == ("transformer, same parameters, usual: it is the winner's own architecture.",)
+
+
+def test_a_baseline_with_runs_stays_what_it_was_if_a_later_version_changes_its_file(describe, search, monkeypatch):
+    config = describe(space=TWO, budget="{trials: 2}", finals=FINALS.replace("[transformer]", "[gru]"))
+    result = search(config)
+    with result.store as store:
+        (before,) = result.report.baselines
+        monkeypatch.setattr(families.zoo, "load", lambda _name, load=families.zoo.load: load("lstm", "tiny"))
+        winner = result.report.winner.entrant
+        (after,) = entrants.baselines(config, store, result.study, plan(config), winner).entrants
+        assert after.architecture == before.entrant.architecture and "gru" in after.architecture.text()
+        other = config.model_copy(update={"finals": config.finals.model_copy(update={"baselines": ("lstm",)})})
+        (added,) = entrants.baselines(other, store, result.study, plan(other), winner).entrants
+        assert "lstm" in added.architecture.text()
 
 
 def test_a_baseline_with_a_single_lucky_run_comes_behind_one_with_several(describe, search, table):

@@ -138,7 +138,9 @@ def test_equals_the_released_code(scope: str, update: str, signal_form: str, com
     module = halting(causal=False, halted="live", threshold=0.7, ponder_weight=0.1, **options)
     x, context = torch.randn(3, 5, DIM, dtype=torch.float64), Context(positions=torch.arange(5))
     towards = module.halt.weight[0].detach()
-    x[1] += 3 * towards if combine == "add" else 9 * towards @ module.signal.map.weight.detach()[:, :DIM]  # halts at once
+    x[1] += (
+        3 * towards if combine == "add" else 9 * towards @ module.signal.map.weight.detach()[:, :DIM]
+    )  # halts at once
     found, (out, steps, left) = module(x, context), released(module, x)
     assert len(set(steps[:, 0].tolist())) > 1, "sequences should halt at different steps"
     torch.testing.assert_close(found, out, atol=1e-9, rtol=1e-9)
