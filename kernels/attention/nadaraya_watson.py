@@ -18,9 +18,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from kernels.attention.attention import attention
+from kernels.attention.gaussian import gaussian
 from kernels.dispatch.flops import flops_of
 from kernels.dispatch.mode import is_plain
 
@@ -66,32 +65,6 @@ def nadaraya_watson(
     if is_plain():
         return nadaraya_watson_reference(q, k, v, kernel, keys, causal=causal)
     return _forward(q, k, v, keys, kernel, causal)[0]
-
-
-def gaussian(q: Tensor, k: Tensor, v: Tensor, keys: Tensor | None = None, *, causal: bool = False) -> Tensor:
-    """softmax_j(-|q - k_j|^2 / 2) v_j, as attention with one more column: |q|^2 is the same for all keys and cancels.
-
-    Shapes as for `nadaraya_watson`. The exponent is [q, 1] . [k, -|k|^2 / 2]; attention divides by the root of its
-    width, which is compensated here. One key is subtracted from all queries and keys first: distances stay the same,
-    but the squares of large numbers would lose all digits of the differences between them.
-    """
-    D, E = q.shape[3], v.shape[3]
-    if k.shape[2]:
-        origin = _first_key(k, keys)
-        q, k = q - origin, k - origin
-    longer = max(D + 1, E)
-    Q = F.pad(q, (0, 1), value=1.0) * longer**0.5
-    K = torch.cat([k, -k.square().sum(3, keepdim=True) / 2], dim=3)
-    Q, K, V = (F.pad(heads, (0, longer - heads.shape[3])) for heads in (Q, K, v))
-    return attention(Q, K, V, causal=causal, keys=keys)[..., :E]
-
-
-def _first_key(k: Tensor, keys: Tensor | None) -> Tensor:
-    """The first key that may be read, [B, H, 1, D]; without gradient, because no distance depends on it."""
-    if keys is None:
-        return k[:, :, :1].detach()
-    place = keys.to(torch.uint8).argmax(1)[:, None, None, None]
-    return k.detach().gather(2, place.expand(-1, k.shape[1], 1, k.shape[3]))
 
 
 # Custom operators: the compiler treats each as one step, and the backward pass computes the weights again.

@@ -112,7 +112,7 @@ class HaltingConfig:
             "out = w state + out - w, which is no weighted mean": "update: released",
             "waves are in two halves and steps count from 0": "signal_form: released",
             "by default a vector is learned for each step": "signal_form: learned",
-            "signals are concatenated and mapped, if add_or_concat_timing_signal is concat": "signal_combine: concatenate",
+            "signals are concatenated, if add_or_concat_timing_signal is concat": "signal_combine: concatenate",
             "positions may start at a random place or one that grows with the step (position_start_index)": "",
             "a sequence halts as a whole, if act_type is global; there, padding counts for the mean": "scope: sequence",
         },

@@ -41,7 +41,7 @@ def group_of(name):
 
 @pytest.mark.parametrize("group", ["base", "tiny", "everything", "exports"])
 def test_architectures_keep_their_hash_and_costs(group, kept, nas, tmp_path):
-    """The tiny ones of the zoo are asked for by their name, so they are still what they were too, or as CHANGED says."""
+    """The tiny ones of the zoo are asked for by their name, so they too are what they were, or what CHANGED says."""
     changes = []
     for name, old in ARCHITECTURES.items():
         if group_of(name) != group:

@@ -64,6 +64,7 @@ FUNCTIONS = {
     "lstm-fused": (fused_lstm, [(B, T, 3), (4 * D, 3), (4 * D,), (1, 4 * D, D), (1, B, D), (1, B, D)]),
     "lstm-fused-two": (fused_lstm, [(B, T, 3), (8 * D, 3), (8 * D,), (2, 4 * D, D), (2, B, D), (2, B, D)]),
     **{f"nadaraya_watson-{kind}": (lambda *x, kind=kind: nadaraya_watson(*x, kind), [HEADS] * 3) for kind in COMPACT},
+    "nadaraya_watson-far": (lambda q, k, v: nadaraya_watson(30 * q, 30 * k, v, "gaussian", causal=True), [HEADS] * 3),
     "nadaraya_watson-gaussian": (lambda *x: nadaraya_watson(*x, "gaussian", causal=True), [HEADS] * 3),
     "relative": (lambda *x: relative_attention(*x, causal=True), [HEADS] * 3 + [(5, D)] * 2),
     "remembered_linear": (remembered_linear, [(B, T, D), (3, D)]),
@@ -156,4 +157,11 @@ def test_no_custom_operator_is_left_untested():
     forward = {name.partition(".")[0] for name in defined if not name.endswith("_backward")}
     registered = set(operations())
     tiled = {f"{way}_{name}" for way in ("tiled", "blocked", "chunked") for name in registered}
-    assert forward - registered - tiled == {"additive_attention", "attending_gru", "gru", "lstm", "nadaraya_watson"}
+    assert forward - registered - tiled == {
+        "additive_attention",
+        "attending_gru",
+        "gaussian",
+        "gru",
+        "lstm",
+        "nadaraya_watson",
+    }
