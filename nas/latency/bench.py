@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from nas.latency import runs
 from nas.latency.pieces import Piece
 from nas.latency.runs import Run, Setting
+from searchspace.combinators.sequence import Stack
 from searchspace.contract import Context, Streams
 from searchspace.sharing import one_model
 
@@ -25,11 +26,30 @@ def run(piece: Piece, action: str, setting: Setting, device: torch.device) -> Ru
     """The run that is timed for an action on `piece`."""
     if piece.is_model:
         job = runs.job(piece.block, device, setting.batch, piece.length)
+        emptied(job.module, piece)
         return {"forward": runs.prefill, "step": runs.decode, "learn": runs.learn}[action](job)
     with one_model():
-        module = runs.settled(piece.block.build()).to(device)
+        module = runs.settled(piece.block.build(), piece.depth).to(device)
         position = piece.position.build().to(device) if piece.position else None
     return _ACTIONS[action](_Fixture(module, position, piece, setting.batch, device))
+
+
+def emptied(module: nn.Module, piece: Piece) -> nn.Module:
+    """The module of a piece without the block that only makes its configuration valid."""
+    if piece.is_model and piece.block.type.name == "encoder_decoder":
+        module.decoder = Stack(())
+    return module
+
+
+def elements(piece: Piece) -> tuple[int, ...]:
+    """The numbers of elements of a piece's parameters. A piece that cannot be built without memory is built with it."""
+    try:
+        with torch.device("meta"), one_model():
+            module = piece.block.build()
+    except Exception:
+        with one_model():
+            module = piece.block.build()
+    return tuple(each.numel() for each in emptied(module, piece).parameters())
 
 
 class _Fixture:
@@ -39,11 +59,17 @@ class _Fixture:
         self.module, self.position, self.length = module, position, piece.length
         self.x = torch.randn(batch, piece.length, piece.width, device=device)
         self.positions = torch.arange(piece.length + 1, device=device)
+        self.memory = torch.randn(batch, piece.memory, piece.width, device=device) if piece.memory else None
 
     def context(self, start: int = 0, streams: Streams | None = None) -> Context:
         """The context that a model passes to its blocks."""
         positions = self.positions[:-1] if start == 0 else self.positions[start:]
-        return Context(positions=positions, position=self.position, streams=streams)  # type: ignore[arg-type]
+        return Context(
+            positions=positions,
+            position=self.position,  # type: ignore[arg-type]
+            memory=self.memory,
+            streams=streams,
+        )
 
 
 def _forward(fixture: _Fixture) -> Run:
@@ -55,7 +81,11 @@ def _forward(fixture: _Fixture) -> Run:
 
 
 def _replay(fixture: _Fixture) -> Run:
-    return Run(prepare=fixture.module.train, call=_forward(fixture).call)
+    return Run(prepare=fixture.module.train, call=_nothing, back=_forward(fixture).call)
+
+
+def _nothing() -> None:
+    """A replay does its work in the backward pass."""
 
 
 def _step(fixture: _Fixture) -> Run:
@@ -80,25 +110,32 @@ def _step(fixture: _Fixture) -> Run:
 
 def _learn(fixture: _Fixture) -> Run:
     x = fixture.x.requires_grad_()
+    inputs = [x] if fixture.memory is None else [x, fixture.memory.requires_grad_()]
     gradient = torch.randn_like(x)
     parameters = list(fixture.module.parameters())
 
     def prepare() -> None:
         fixture.module.train()
-        for each in (x, *parameters):
+        for each in (*inputs, *parameters):
             each.grad = None
+
+    outs: list[Tensor] = []
+    gradients: list[Tensor] = []
 
     def call() -> None:
         context = fixture.context()
         y = fixture.module(x, context)
         given = gradient if y.shape == x.shape else gradient[:, : y.shape[1], :].expand_as(y)
-        outs, gradients = [y], [given]
+        outs[:], gradients[:] = [y], [given]
         if context.losses:
             outs.append(context.loss())
             gradients.append(torch.ones_like(outs[-1]))
-        torch.autograd.backward(outs, gradients)
 
-    return Run(prepare, call)
+    def back() -> None:
+        torch.autograd.backward(outs, gradients)
+        outs.clear()
+
+    return Run(prepare, call, back)
 
 
 _ACTIONS: dict[str, Callable[[_Fixture], Run]] = {
@@ -111,8 +148,9 @@ _ACTIONS: dict[str, Callable[[_Fixture], Run]] = {
 
 def update(shapes: Iterable[tuple[int, ...]], device: torch.device) -> Run:
     """The optimiser's step over parameters of these shapes, all with gradients."""
-    parameters = [nn.Parameter(torch.zeros(shape, device=device)) for shape in shapes]
-    gradients = [torch.zeros_like(each) for each in parameters]
+    # Random values: with zeros a step takes three times as long on a CPU.
+    parameters = [nn.Parameter(torch.randn(shape, device=device)) for shape in shapes]
+    gradients = [torch.randn_like(each) for each in parameters]
     optimiser = torch.optim.AdamW(parameters, lr=0.0)
 
     def prepare() -> None:

@@ -2,7 +2,9 @@
 
 A block that holds other blocks is split into its skeleton (the block with nothing in it) and those blocks. So the time
 of a model is the sum of the times of its skeletons and leaves, times their numbers of calls. A block that cannot be
-split is one piece with everything in it: one whose depth depends on the data, or that changes the length.
+split is one piece with everything in it, such as one that changes the length. A halting block calls what it holds as
+often as its depth says; while it generates token by token, it takes every step. An encoder-decoder calls its encoder
+for the prompt only.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from typing import Any
 
 from searchspace.combinators.sequence import SequenceConfig
 from searchspace.cost import Shape
-from searchspace.parts import Composite, Part
+from searchspace.parts import Composite, Part, configured_below
+from searchspace.primitives.attention.attention import AttentionConfig
 from searchspace.primitives.position.none import NoPosition
 from searchspace.registry import Configured, block_type, recorded_name, recorded_option
 from searchspace.window_growth import GROWTH
@@ -30,13 +33,16 @@ class Piece:
     """A block on an input of `length` positions and `width` channels, or a model with nothing in it (`position` None).
 
     It holds everything that the time of the block depends on and nothing else, so equal pieces of different models
-    compare equal.
+    compare equal. memory: positions of the encoder's output that the block reads, 0 if it reads none. depth: of halting
+    blocks in it that could not be split, None for that of untrained ones.
     """
 
     block: Configured
     length: int
     width: int
     position: Configured | None
+    memory: int = 0
+    depth: int | None = None
 
     @property
     def is_model(self) -> bool:
@@ -49,10 +55,15 @@ class Piece:
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a piece. again: the backward pass calls it once more, because the forward pass kept nothing."""
+    """One call of a piece.
+
+    again: the backward pass calls it once more, because the forward pass kept nothing. fresh: no earlier call has its
+    parameters.
+    """
 
     piece: Piece
     again: bool = False
+    fresh: bool = True
 
 
 def written(value: Any) -> Any:
@@ -65,36 +76,64 @@ def written(value: Any) -> Any:
     return [written(item) for item in value] if isinstance(value, tuple) else value
 
 
-def calls(model: Configured, length: int) -> list[Call]:
+def calls(model: Configured, length: int, *, streaming: bool = False, depth: int | None = None) -> list[Call]:
     """The calls of pieces when a model reads `length` positions, in order.
 
-    Raises CannotCompose if the model is not a sum of pieces.
+    streaming: when it has read them and reads one more. depth: the steps that halting blocks take; None for those of
+    untrained blocks. Raises CannotCompose if the model is not a sum of pieces.
     """
-    config = model.config
-    parts = [part for part in model.type.module.parts(config, Shape(length=length)) if _is_block(part)]
+    config, shape = model.config, Shape(length=length, halting_steps=depth)
+    parts = [part for part in model.type.module.parts(config, shape) if _is_block(part)]
     wide = len(parts) - 1 if getattr(config, "width_after", config.width) != config.width else None
     found = [Call(Piece(_bare_model(model, wide is not None), length, config.width, None))]
     for number, part in enumerate(parts):
-        for block, again in _below(part, False, is_there=number == wide):
+        if streaming and part.whole:
+            continue  # the encoder has read its input before
+        for made, again, fresh in _below(part, False, True, streaming, is_there=number == wide):
+            block = made.block
+            assert block is not None
             heard = not block.type.module.capabilities.pointwise and _is_heard(config.position)
             position = config.position if heard else NOWHERE
-            found.append(Call(Piece(block, part.shape.length, config.width, position), again))
+            memory = made.shape.memory if _reads_memory(block) else 0
+            left = depth if any(each.type.name == "halting" for each in configured_below(block)) else None
+            piece = Piece(block, made.shape.length, config.width, position, memory, left)
+            found.append(Call(piece, again, fresh))
     return found
 
 
-def _below(part: Part, again: bool, *, is_there: bool = False) -> Iterator[tuple[Configured, bool]]:
-    """The skeletons and leaves of one call of a part, in order. is_there: its skeleton is already counted."""
+def _below(
+    part: Part, again: bool, fresh: bool, streaming: bool, *, is_there: bool = False
+) -> Iterator[tuple[Part, bool, bool]]:
+    """The skeletons and leaves of one call of a part, in order, as parts, with `again` and `fresh` of their calls.
+
+    is_there: its skeleton is already counted.
+    """
     block = part.block
     assert block is not None
-    below = _parts(block, part.shape)
+    below, fresh = _parts(block, part.shape), fresh and not part.again
     if not is_there:
-        yield block if below is None else skeleton(block), again
+        yield replace(part, block=block if below is None else skeleton(block)), again, fresh
     elif below is None:
         raise CannotCompose(f"{block.type.name} has another output width.")
     inner = [each for each in below or () if _is_block(each)]
-    for count, same in groupby(inner, key=lambda each: each.count):
-        cycle = [call for each in same for call in _below(each, again or each.recomputed)]
-        yield from cycle * count
+    for count, same in groupby(inner, key=lambda each: _times(each, streaming)):
+        group = list(same)
+        for cycle in range(count):
+            for each in group:
+                first = fresh and (cycle == 0 or not each.shared)
+                yield from _below(each, again or each.recomputed, first, streaming)
+
+
+def _times(part: Part, streaming: bool) -> int:
+    """How often a part is called. Expected numbers count where a halting block stops early: not while streaming.
+
+    Raises CannotCompose if the expected number is not a whole number.
+    """
+    if part.expected is None or streaming:
+        return part.count
+    if part.expected != int(part.expected):
+        raise CannotCompose(f"a halting block takes {part.expected:g} steps on average, not a whole number.")
+    return int(part.expected)
 
 
 def _parts(block: Configured, shape: Shape) -> list[Part] | None:
@@ -103,8 +142,7 @@ def _parts(block: Configured, shape: Shape) -> list[Part] | None:
         return None
     parts = block.type.module.parts(block.config, shape)
     same = replace(shape, normed=False)  # what stands before a block does not matter to its time
-    whole = all(part.expected is None and replace(part.shape, normed=False) == same for part in parts)
-    return parts if whole else None
+    return parts if all(replace(part.shape, normed=False) == same for part in parts) else None
 
 
 def _is_block(part: Part) -> bool:
@@ -137,9 +175,28 @@ def _bare_model(model: Configured, keeps_last: bool) -> Configured:
             body = (skeleton(model.config.body[-1]),)
             return Configured(model.type, replace(model.config, body=body))
         names = [name for name, field in model.type.fields.items() if field.role == "block"]
-        return Configured(model.type, replace(model.config, **dict.fromkeys(names, (NOTHING,))))
+        emptied = dict.fromkeys(names, (NOTHING,))
+        if model.type.name == "encoder_decoder":  # one without a block that reads the memory is not valid
+            emptied["decoder"] = (_reader(model.config.width),)
+        return Configured(model.type, replace(model.config, **emptied))
     except ValueError as error:
         raise CannotCompose(f"{model.type.name} with nothing in it is not a valid model: {error}") from error
+
+
+def _reader(width: int) -> Configured:
+    """The smallest block that reads the memory; `nas.latency.bench` removes it from a model before it is timed."""
+    config = AttentionConfig(dim=width, causal=True, memory=True, heads=1, over="memory")
+    return Configured(block_type("attention"), config)
+
+
+def _reads_memory(block: Configured) -> bool:
+    """Whether a block, or one inside it, reads the output of an encoder."""
+    below = (each for each in configured_below(block) if each.type.role == "block")
+    return any(each.type.module.capabilities.cross and _is_over_memory(each) for each in below)
+
+
+def _is_over_memory(block: Configured) -> bool:
+    return getattr(block.config, "over", "memory") == "memory"
 
 
 NOTHING = Configured(block_type("sequence"), SequenceConfig(of=()))

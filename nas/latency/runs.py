@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -21,12 +22,15 @@ from searchspace.parts import Part, too_long
 from searchspace.registry import Configured
 
 PHASES = ("prefill", "decode", "train")
+ALWAYS = 30.0  # the bias of a block that halts after the first step
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """The phase to time and its conditions. length: of the prompt, which decoding has read before. threads: of torch on
-    a CPU. Raises ValueError for an unknown phase and for a number below one.
+    """The phase to time and its conditions.
+
+    length: of the prompt, which decoding has read before. threads: of torch on a CPU. depth: the steps of halting
+    blocks, None for those of untrained blocks. Raises ValueError for an unknown phase and for a number below one.
     """
 
     phase: str
@@ -34,14 +38,17 @@ class Setting:
     batch: int = 1
     length: int = 256
     threads: int = 1
+    depth: int | None = None
 
     def __post_init__(self) -> None:
         if self.phase not in PHASES:
             raise ValueError(
                 f"No phase is called {self.phase!r}.{nearest(self.phase, PHASES)} Known: {', '.join(PHASES)}."
             )
-        for name in ("length", "batch", "threads"):
+        for name in ("length", "batch", "threads", "depth"):
             value = getattr(self, name)
+            if name == "depth" and value is None:
+                continue
             if type(value) is not int or value < 1:
                 raise ValueError(f"{name} must be at least 1, but got {value}.")
 
@@ -59,24 +66,47 @@ class Job:
 
 @dataclass(frozen=True)
 class Run:
-    """call: one call of a phase. prepare: brings the model into the state that the call starts from."""
+    """call: one call of a phase. prepare: brings the model into the state that the call starts from.
+
+    back: the backward pass of that call, if the two are timed one after the other; None if `call` does everything.
+    """
 
     prepare: Callable[[], object]
     call: Callable[[], object]
+    back: Callable[[], object] | None = None
+
+    def all(self) -> None:
+        """The call and its backward pass."""
+        self.call()
+        if self.back is not None:
+            self.back()
 
 
-def job(configured: Configured, device: torch.device, batch: int, length: int) -> Job:
-    """The model on `device`, in float32, with random weights and a random input."""
-    module = settled(configured.build()).to(device)
+def job(configured: Configured, device: torch.device, batch: int, length: int, depth: int | None = None) -> Job:
+    """The model on `device`, in float32, with random weights and a random input; depth: of its halting blocks."""
+    module = settled(configured.build(), depth).to(device)
     return _JOBS[configured.type.name](module, configured.config, device, batch, length)
 
 
-def settled(module: nn.Module) -> nn.Module:
-    """Set halting blocks to the depth that costs assume; with random weights each would have a random depth."""
+def settled(module: nn.Module, depth: int | None = None) -> nn.Module:
+    """Set halting blocks to a depth; with random weights each would have a random depth.
+
+    depth: steps, at most those that a block has; None for the depth of untrained blocks, which costs assume.
+    """
     for each in module.modules():
         if isinstance(each, Halting):
             nn.init.zeros_(each.halt.weight)
+            if depth is not None:
+                nn.init.constant_(each.halt.bias, _bias(each.config.threshold, depth))
     return module
+
+
+def _bias(threshold: float, depth: int) -> float:
+    """The bias with which a halting block takes `depth` steps: each adds the same p, and the last one exceeds the
+    threshold.
+    """
+    p = (threshold + 1) / 2 if depth == 1 else threshold / (depth - 0.5)
+    return math.log(p / (1 - p)) if p < 1 else ALWAYS
 
 
 def _decoder(module: Any, config: Any, device: torch.device, batch: int, length: int) -> Job:
@@ -166,16 +196,23 @@ def decode(job: Job) -> Run:
 
 def learn(job: Job) -> Run:
     """Forward and backward pass."""
+    loss: Tensor
 
     def prepare() -> None:
         job.module.train()
         job.module.zero_grad()
 
     def call() -> None:
+        nonlocal loss
         context = Context()
-        (job.loss(job.read(context)) + context.loss()).backward()
+        loss = job.loss(job.read(context)) + context.loss()
 
-    return Run(prepare, call)
+    def back() -> None:
+        nonlocal loss
+        loss.backward()
+        del loss
+
+    return Run(prepare, call, back)
 
 
 def train(job: Job) -> Run:
@@ -186,7 +223,7 @@ def train(job: Job) -> Run:
 
     def call() -> None:
         optimiser.zero_grad()
-        learning.call()
+        learning.all()
         optimiser.step()
 
     return Run(prepare=job.module.train, call=call)
@@ -199,7 +236,7 @@ def run(configured: Configured, setting: Setting, device: torch.device) -> tuple
     """A new model and its run. Raises ValueError if the model does not have the phase, or cannot read that far."""
     if reason := impossible(configured, setting):
         raise ValueError(f"This architecture has no phase {setting.phase!r}: {reason}")
-    made = job(configured, device, setting.batch, setting.length)
+    made = job(configured, device, setting.batch, setting.length, setting.depth)
     return made.module, RUNS[setting.phase](made)
 
 

@@ -18,7 +18,7 @@ def by(run: Run) -> Rows:
     """The choices that serve the operations of a run: one row per problem, with the choice, why, and a hash."""
     run.prepare()
     with tuned.asked() as found:
-        run.call()
+        run.all()
     return tuple(map(row, found))
 
 

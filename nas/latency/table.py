@@ -19,7 +19,8 @@ from nas.latency.runs import Setting
 from nas.store import Measurement, Reader, Store
 from tuner.device import fingerprint
 
-PIECE, MODEL, GAUGE = "latency of a piece", "latency of a model", "latency of the gauge"
+# Pieces of earlier versions were timed alone and are called "latency of a piece".
+PIECE, MODEL, GAUGE = "latency of a piece in sequence", "latency of a model", "latency of the gauge"
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,13 @@ class Entry:
 
     @property
     def repeated(self) -> float:
-        """Milliseconds of a call right after a copy of itself."""
+        """Milliseconds of a later call of the same piece in one model."""
         return self.details["repeated"] if self.details else self.milliseconds
+
+    @property
+    def elements(self) -> tuple[int, ...]:
+        """The numbers of elements of a piece's parameters, known for pieces that were timed in training."""
+        return tuple((self.details or {}).get("elements", ()))
 
 
 class Table:
@@ -109,6 +115,8 @@ class Table:
 def problem(setting: Setting, **what: Any) -> str:
     """Canonical JSON of the setting and `what` was timed, without the device, which each row has."""
     known = {"phase": setting.phase, "batch": setting.batch, "length": setting.length, "threads": setting.threads}
+    if setting.depth is not None:
+        known["depth"] = setting.depth
     return json.dumps({**known, **what}, sort_keys=True, separators=(",", ":"))
 
 

@@ -22,9 +22,10 @@ import torch
 from pydantic import Field
 
 from nas.errors import UsageError
+from nas.latency.calibration import CrossCheck
 from nas.latency.measured import CannotRun, PhaseLatency
 from nas.latency.pieces import CannotCompose
-from nas.latency.predicted import CrossCheck, Predictor
+from nas.latency.predicted import Predictor
 from nas.latency.runs import Setting, impossible
 from nas.latency.table import Table
 from nas.objectives.contract import NoValue, Objective, Search

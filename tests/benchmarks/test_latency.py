@@ -1,14 +1,15 @@
-"""The benchmark of predicted latencies judges what it drew, and counts what it says."""
+"""The benchmark of predicted latencies goes on where it stopped, and its table says what was found."""
 
+import argparse
 import itertools
+import json
 
 import pytest
 
 from benchmarks import latency
-from nas.latency.measured import PREDICTED, PhaseLatency
-from nas.latency.predicted import CrossCheck, Predictor
-from nas.latency.runs import Setting, streams
-from nas.latency.table import Table
+from nas.latency.calibration import CrossCheck
+from nas.latency.predicted import Sum
+from nas.latency.runs import streams
 
 SPACE = """
 kind: decoder
@@ -19,55 +20,71 @@ body: {repeat: {times: !int [1, 6], of: [residual: {of: !choice [gru, convolutio
 
 
 @pytest.fixture
-def space(tmp_path, monkeypatch):
-    monkeypatch.setattr(latency, "SPACE", tmp_path / "space.yaml")
-    latency.SPACE.write_text(SPACE)
+def space(tmp_path):
+    path = tmp_path / "space.yaml"
+    path.write_text(SPACE)
+    return path
 
 
-def found(milliseconds, spread=1.0, **fields):
-    return PhaseLatency(
-        phase="prefill",
-        milliseconds=milliseconds,
-        low=milliseconds / spread,
-        high=milliseconds * spread,
-        samples=1,
-        coverage=0.9,
-        peak_bytes=None,
-        **fields,
-    )
+def rows_of(pairs):
+    return [{"sum": s, "milliseconds": m, "load": 1.0, "predicting": 2.0, "measuring": 1.0} for s, m in pairs]
 
 
-def test_a_run_judges_as_many_as_it_is_asked_for(space):
-    row, (worst,) = latency.run("decode", count=4, checked=3, length=4, seed=0)
+def test_goes_on_where_it_stopped(space, tmp_path, monkeypatch):
+    named = []
 
-    assert (row["phase"], row["architectures"], row["not sums"]) == ("decode", 4, 0)
-    assert row["median error"] <= row["error of 9 in 10"]
-    assert -1 <= row["rank correlation"] <= 1
-    assert worst.startswith("decode: ")
+    class Fast(latency.Predictor):
+        def sum(self, architecture):
+            named.append(architecture.hash)
+            return Sum(1.0, ())
+
+    monkeypatch.setattr(latency, "Predictor", Fast)
+    options = argparse.Namespace(space=space, seed=0, seconds=0.0, minutes=1.0)
+    file, both = tmp_path / "found.jsonl", [("decode", 4), ("prefill", 4)]
+    for count in (1, 3):
+        latency.collect(latency.Kept(file, 0), both, argparse.Namespace(**vars(options), count=count))
+    kept = latency.Kept(file, 0)
+    assert {each: len(rows) for each, rows in kept.rows.items()} == dict.fromkeys(both, 3)
+    assert json.loads(file.read_text().splitlines()[0])["milliseconds"] > 0
+    assert latency.Kept(file, 1).rows == {}
 
 
 def test_draws_the_same_every_time_and_only_what_has_the_phase(space):
-    first, second = ([each.hash for each in itertools.islice(latency.drawn("a", "decode", 4), 8)] for _ in range(2))
-
-    assert first == second
-    assert all(streams(each.configured) for each in itertools.islice(latency.drawn("b", "decode", 4), 8))
+    some = [[each.hash for each in itertools.islice(latency.drawn("a", "decode", 4, space), 8)] for _ in range(2)]
+    assert some[0] == some[1]
+    assert all(streams(each.configured) for each in itertools.islice(latency.drawn("b", "decode", 4, space), 8))
 
 
 def test_the_row_is_of_the_errors():
-    judged = [
-        latency.Judged(found(predicted, 1.05, kind=PREDICTED), found(measured), 1.0, 2.0)
-        for predicted, measured in [(1.0, 1.0), (2.2, 2.0), (3.0, 3.0), (4.0, 4.0)]
-    ]
-    row = latency._row("prefill", judged, CrossCheck((1.0, 1.0, 1.0)), 1)
-
-    assert row["median error"] == 0 and row["rank correlation"] == pytest.approx(1)
-    assert row["error of 9 in 10"] == pytest.approx(0.1)
-    assert row["inside the interval"] == 0.75
-    assert (row["reached"], row["not sums"], row["s to measure"]) == (True, 1, 2.0)
+    row = latency.judged("train", 64, [*rows_of((n, 2.0 * n) for n in range(1, 31)), {"reason": "no sum"}], 24)
+    assert (row["phase"], row["length"], row["architectures"], row["not sums"]) == ("train", 64, 30, 1)
+    assert row["median error"] == pytest.approx(0) and row["rank correlation"] == pytest.approx(1)
+    assert row["inside the interval"] >= 0.0 and row["ms to predict"] == 2.0
 
 
-def test_what_is_judged_was_predicted_and_measured(space):
-    predictor = Predictor(Table(), Setting(phase="prefill", length=4))
-    judged = latency.judge(predictor, CrossCheck((1.0, 1.0, 1.0)), next(latency.drawn("a", "prefill", 4)))
+def test_an_architecture_does_not_correct_itself():
+    """One of thirty takes twice its prediction, and is off by a half, although its own ratio would help."""
+    pairs = [(1.0 + n, 1.0 + n) for n in range(29)] + [(100.0, 200.0)]
+    row = latency.judged("train", 64, rows_of(pairs), 29)
+    assert row["9 in 10 within"] == pytest.approx(0)
+    assert row["inside the interval"] == pytest.approx(29 / 30)
+    assert CrossCheck(tuple(m / s for s, m in pairs[:-1])).spread == pytest.approx(1)
 
-    assert (judged.predicted.kind, judged.measured.kind) == ("predicted", "measured")
+
+def test_every_bar_counts():
+    good = {
+        "median error": 0.04,
+        "9 in 10 within": 0.1,
+        "rank correlation": 0.99,
+        "inside the interval": 0.95,
+        "ms to predict": 40.0,
+    }
+    assert latency.reached(good)
+    bad = {
+        "median error": 0.06,
+        "9 in 10 within": 0.13,
+        "rank correlation": 0.9,
+        "inside the interval": 1.0,
+        "ms to predict": 51.0,
+    }
+    assert not any(latency.reached({**good, name: value}) for name, value in bad.items())

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from nas.latency import bench, runs
 from nas.latency.pieces import CannotCompose, calls, in_evaluation
-from nas.latency.predicted import apart
 from nas.latency.runs import Setting
+from searchspace.contract import Context
 from searchspace.cost import Shape
 from searchspace.model.architecture import Architecture
 from searchspace.random_models import random_model
@@ -81,9 +81,45 @@ def test_what_matters_tells_pieces_apart():
     assert all(json.loads(text) for text in texts)
 
 
-def test_a_block_whose_depth_depends_on_the_data_is_one_piece():
-    found = pieces(model("[halting: {times: 4, of: [feed_forward, attention: {heads: 2}]}]"))
-    assert {piece.block.type.name for piece in found} == {"decoder", "halting"}
+HALTING = "[halting: {times: 4, of: [feed_forward, attention: {heads: 2}]}]"
+
+
+@pytest.mark.parametrize(("how", "steps"), [({}, 2), ({"streaming": True}, 4), ({"depth": 1}, 1), ({"depth": 9}, 4)])
+def test_a_halting_block_calls_what_it_holds_as_often_as_its_depth_says(how, steps):
+    """An untrained one stops after two steps. Token by token it takes every step."""
+    named = Counter(call.piece.block.type.name for call in calls(model(HALTING), LENGTH, **how))
+    assert named == {"decoder": 1, "halting": 1, "feed_forward": steps, "attention": steps}
+
+
+@pytest.mark.parametrize("depth", [None, 1, 2, 3, 4, 7])
+def test_a_built_halting_block_stops_at_the_depth_of_its_pieces(depth):
+    configured, counted = model(HALTING), Counter()
+    made = runs.job(configured, torch.device("cpu"), 1, LENGTH, depth)
+    for block in made.module.body[0].of:
+        block.register_forward_hook(lambda block, *_: counted.update([type(block).__name__]))
+    with torch.no_grad():
+        made.module.eval()
+        made.read(Context())
+    steps = sum(call.piece.block.type.name == "attention" for call in calls(configured, LENGTH, depth=depth))
+    assert counted == {"FeedForward": steps, "Attention": steps}
+
+
+def test_parameters_that_are_shared_are_fresh_once():
+    named = model("[repeat: {times: 3, share_weights: true, of: [gru]}, repeat: {times: 2, of: [convolution]}]")
+    fresh = Counter(call.piece.block.type.name for call in calls(named, LENGTH) if call.fresh)
+    assert fresh == {"decoder": 1, "repeat": 1, "gru": 1, "convolution": 2}
+
+
+@settings(max_examples=25)
+@given(seed=st.integers(0, 10**6), name=st.sampled_from(["decoder", "encoder"]))
+def test_the_parameters_of_fresh_pieces_are_those_of_the_model(seed, name):
+    configured = random_model(random.Random(seed), name, vocabulary=32)
+    try:
+        found = sum(sum(bench.elements(call.piece)) for call in calls(configured, LENGTH) if call.fresh)
+    except CannotCompose:
+        return
+    shape = Shape(length=LENGTH)
+    assert found == pytest.approx(configured.cost(shape).parameters, rel=0.02)  # blocks may share some with others
 
 
 def test_the_skeleton_of_a_block_that_leaves_another_width_stays_in_the_model():
@@ -105,17 +141,22 @@ def test_what_a_backward_pass_calls_again_is_told():
     assert again == {"decoder": False, "reversible": False, "attention": True, "feed_forward": True}
 
 
-def test_an_encoder_decoder_is_no_sum():
-    text = "kind: encoder_decoder\nwidth: 16\nvocabulary: 11\nencoder: attention\ndecoder: {attention: {over: memory}}"
-    with pytest.raises(CannotCompose, match="encoder_decoder with nothing in it is not a valid model"):
-        calls(Architecture.parse(text).configured, LENGTH)
+TRANSLATOR = """
+kind: encoder_decoder
+width: 16
+vocabulary: 11
+encoder: {residual: {of: {attention: {heads: 2}}}}
+decoder: [{residual: {of: {attention: {heads: 2, over: memory}}}}, gru]
+"""
 
 
-def test_a_piece_that_follows_itself_finds_its_caches_warm():
-    alone = calls(model("[repeat: {times: 4, of: [gru]}]"), LENGTH)
-    mixed = calls(model("[repeat: {times: 4, of: [gru, feed_forward, convolution]}]"), LENGTH)
-    assert apart(alone) == [0.5, 0.5, 0, 0, 0]  # between the first of them and the last stands the rest of the model
-    assert apart(mixed)[4:] == [1.0] * 9
+def test_an_encoder_decoder_calls_its_encoder_for_the_prompt_only():
+    configured = Architecture.parse(TRANSLATOR).configured
+    prompt, step = (calls(configured, LENGTH, streaming=streaming) for streaming in (False, True))
+    named = [[call.piece.block.type.name for call in each] for each in (prompt, step)]
+    assert named[0] == ["encoder_decoder", "residual", "attention", "residual", "attention", "gru"]
+    assert named[1] == ["encoder_decoder", "residual", "attention", "gru"]
+    assert [call.piece.memory for call in step] == [0, 0, LENGTH, 0]
 
 
 @pytest.mark.parametrize("phase", runs.PHASES)
@@ -132,7 +173,18 @@ def test_a_piece_that_follows_itself_finds_its_caches_warm():
 def test_every_piece_runs_alone_in_every_phase(body, phase):
     setting, device = Setting(phase=phase, length=LENGTH, batch=2), torch.device("cpu")
     for piece in pieces(model(body)):
-        run = bench.run(piece, bench.ACTIONS[phase], setting, device)
-        for _ in range(2):
-            run.prepare()
-            run.call()
+        _runs_twice(bench.run(piece, bench.ACTIONS[phase], setting, device))
+
+
+@pytest.mark.parametrize("phase", runs.PHASES)
+def test_every_piece_of_an_encoder_decoder_runs_alone(phase):
+    setting, device = Setting(phase=phase, length=LENGTH, batch=2), torch.device("cpu")
+    configured = Architecture.parse(TRANSLATOR).configured
+    for piece in {call.piece for call in calls(configured, LENGTH, streaming=phase == "decode")}:
+        _runs_twice(bench.run(piece, bench.ACTIONS[phase], setting, device))
+
+
+def _runs_twice(run):
+    for _ in range(2):
+        run.prepare()
+        run.all()

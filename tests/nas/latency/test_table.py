@@ -48,7 +48,7 @@ def unmeasured(*_, **__):
 
 
 def test_a_new_process_measures_nothing_again(known, store, monkeypatch):
-    monkeypatch.setattr("nas.latency.predicted.measure", unmeasured)
+    monkeypatch.setattr("nas.latency.predicted.timed", unmeasured)
     monkeypatch.setattr("nas.latency.predicted.latency", unmeasured)
     again = Predictor(Table(store), SETTING)
 

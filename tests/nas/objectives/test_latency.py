@@ -9,8 +9,9 @@ from nas.cli.app import run
 from nas.config import factory
 from nas.errors import UsageError
 from nas.latency import evidence
+from nas.latency.calibration import CrossCheck
 from nas.latency.pieces import CannotCompose
-from nas.latency.predicted import CrossCheck, Predictor
+from nas.latency.predicted import Predictor
 from nas.objectives import make
 from nas.report import trials as reports
 from nas.store import TrialState

@@ -1,0 +1,66 @@
+"""Pieces are timed in the order of a model: forwards in order, backward passes in reverse."""
+
+import pytest
+
+from nas.latency.chain import COPIES, Link, shortened, timed
+from nas.latency.optimiser import interpolated
+from nas.latency.runs import Run
+
+
+class Steps:
+    """A clock whose calls take the milliseconds that they say, and a record of what ran."""
+
+    def __init__(self):
+        self.ran, self.seconds = [], 0.0
+
+    def now(self):
+        return self.seconds
+
+    def time(self, call):
+        taken = call()
+        self.seconds += 1
+        return taken
+
+    def link(self, key, forward, backward=None):
+        def does(what, milliseconds):
+            return lambda: self.ran.append((what, key)) or milliseconds
+
+        back = None if backward is None else does("back", backward)
+        return Link(key, Run(does("prepare", 0.0), does("call", forward), back))
+
+
+def _timed(clock, links, **changes):
+    how = {"gauge": lambda: 0.5, "warmup": 0, "repeats": 2, "seconds": 1000.0, **changes}
+    return timed(links, clock, **how)
+
+
+def test_runs_in_order_and_back_in_reverse():
+    clock = Steps()
+    _timed(clock, [clock.link("a", 1.0, 2.0), clock.link("b", 3.0), clock.link("c", 4.0, 5.0)], repeats=1)
+    calls = [each for each in clock.ran if each[0] != "prepare"]
+    assert calls[-5:] == [("call", "a"), ("call", "b"), ("call", "c"), ("back", "c"), ("back", "a")]
+
+
+def test_the_first_call_of_a_piece_and_later_ones_have_their_own_times():
+    clock = Steps()
+    found, gauge = _timed(clock, [clock.link("a", 1.0, 2.0), clock.link("b", 7.0), clock.link("a", 4.0, 5.0)])
+    assert (found["a"].first.median, found["a"].later.median) == (3.0, 9.0)
+    assert (found["b"].first.median, found["b"].later.median) == (7.0, 7.0)
+    assert gauge.median == 0.5
+
+
+@pytest.mark.parametrize(("seconds", "rounds"), [(1000.0, 5), (0.0, 1), (2.0, 2)])
+def test_ends_in_time_after_one_round_at_least(seconds, rounds):
+    clock = Steps()
+    found, _ = _timed(clock, [clock.link("a", 1.0)], repeats=5, seconds=seconds)
+    assert len(found["a"].first.samples) == rounds
+
+
+def test_a_piece_is_there_at_most_so_often():
+    assert shortened("abababab", 2) == list("abab")
+    assert shortened("a" * 9) == ["a"] * COPIES
+
+
+@pytest.mark.parametrize(("size", "time"), [(4, 1.0), (10, 1.0), (1000, 100.0), (100, 10.0), (2000, 200.0)])
+def test_times_of_tensors_are_interpolated(size, time):
+    assert interpolated((10, 1000), (1.0, 100.0), size) == pytest.approx(time)
