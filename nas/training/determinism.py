@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch.utils import deterministic as debugging_aid
 
+from nas.training.compiler import use_deterministic_algorithms
+
 
 @contextmanager
 def deterministic(threads: int, device: torch.device) -> Iterator[None]:
@@ -25,11 +27,11 @@ def deterministic(threads: int, device: torch.device) -> Iterator[None]:
         try:
             torch.set_num_threads(threads)
             # A few CUDA operations, such as cumsum, have no deterministic form: warn, and train anyway.
-            torch.use_deterministic_algorithms(True, warn_only=torch.cuda.is_available())
+            use_deterministic_algorithms(True, warn_only=torch.cuda.is_available())
             aid.fill_uninitialized_memory = False  # it would write every new buffer twice
             yield
         finally:
-            torch.use_deterministic_algorithms(strict, warn_only=lenient)
+            use_deterministic_algorithms(strict, warn_only=lenient)
             aid.fill_uninitialized_memory = filled
             torch.set_num_threads(before)
 

@@ -23,6 +23,7 @@ from nas.errors import UsageError
 from nas.options import number
 from nas.registry import UNNAMED, Registry, all_mistakes, checked, nearest
 from nas.tasks.contract import Batch, Task, defines_outputs
+from nas.training.optimisers.registry import make as make_optimiser
 from nas.training.optimisers.registry import registry as optimisers
 from nas.training.schedules.registry import Schedule
 from nas.training.schedules.registry import registry as schedules
@@ -140,7 +141,7 @@ class Recipe:
 
     def optimiser_for(self, model: nn.Module) -> torch.optim.Optimizer:
         """The optimiser of the parameters of `model`; each group has its highest learning rate as `lr`."""
-        return optimisers.make(self.optimiser.name, {"model": model}, self.optimiser.options)
+        return make_optimiser(self.optimiser.name, model, self.optimiser.options)
 
     def dtype(self, device: torch.device) -> torch.dtype:
         """The type of matrix products on `device`."""

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from nas.training.compiler import step_directly
 from nas.training.optimisers.adamw import Decay, Momentum, Rate
 from nas.training.optimisers.registry import optimiser, split
 
@@ -36,7 +37,7 @@ def muon(
     orthogonal = torch.optim.Muon(
         matrices, lr=learning_rate, momentum=momentum, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw"
     )
-    return Together(orthogonal, adamw)
+    return Together(step_directly(orthogonal), step_directly(adamw))
 
 
 class Together(torch.optim.Optimizer):

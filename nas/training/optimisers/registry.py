@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from nas.registry import Registry, Thing
+from nas.training.compiler import call_kernels_directly, call_methods_directly, step_directly
 
 registry = Registry("optimiser", "nas.training.optimisers", given=("model",))
 
@@ -29,7 +30,9 @@ def optimisers() -> list[str]:
 
 def make(name: str, model: nn.Module, options: Mapping[str, Any] | None = None) -> torch.optim.Optimizer:
     """The optimiser `name` for the parameters of `model`. Raises UsageError for an unknown name or invalid option."""
-    return registry.make(name, {"model": model}, options or {})
+    call_methods_directly()
+    call_kernels_directly()  # of the operators that the model uses
+    return step_directly(registry.make(name, {"model": model}, options or {}))
 
 
 def split(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
