@@ -13,12 +13,13 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.util import LRUCache
 
 from nas.errors import StoreError
 from nas.store.database.diagnosis import NO_WRITES, explain, may_pass, sqlstate
@@ -36,6 +37,28 @@ CACHE_KIB = 64 * 1024  # SQLite cache of each connection
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 2.0  # seconds between two attempts
 
 LOG_PAGES = 16 * 1024  # of 4 KiB: the length of the write-ahead log at which SQLite makes a checkpoint
+
+
+class _Statements(LRUCache[tuple[Any, ...], Any]):
+    """Compiled statements of all engines of this process; SQLAlchemy keeps those of each engine alone.
+
+    To compile a query takes longer than to run it on a small study, and a process may open many studies.
+    """
+
+    def get(self, key: tuple[Any, ...], default: Any = None) -> Any:
+        return super().get(_of_any_engine(key), default)
+
+    def __setitem__(self, key: tuple[Any, ...], value: Any) -> None:
+        super().__setitem__(_of_any_engine(key), value)
+
+
+def _of_any_engine(key: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The same statement for another server of the same kind and version has the same key."""
+    dialect, *statement = key
+    return (type(dialect), getattr(dialect, "server_version_info", None), *statement)
+
+
+SHARED = {"compiled_cache": _Statements(500)}  # as many as SQLAlchemy keeps for one engine
 
 
 class Database:
@@ -151,7 +174,11 @@ def _place(url: URL) -> str:
 
 def _engine(url: URL, wait: float, reads_only: bool, cache_kib: int) -> Engine:
     if url.drivername.startswith("sqlite"):
-        engine = create_engine(_unchanged(url) if reads_only else url, connect_args={"timeout": min(wait, OWN_WAIT)})
+        engine = create_engine(
+            _unchanged(url) if reads_only else url,
+            connect_args={"timeout": min(wait, OWN_WAIT)},
+            execution_options=SHARED,
+        )
         prepare = partial(_prepare_reading, cache_kib=cache_kib) if reads_only else _prepare_sqlite
         event.listen(engine, "connect", lambda connection, _record: prepare(connection, wait))
         event.listen(engine, "begin", _begin_sqlite)
@@ -159,9 +186,11 @@ def _engine(url: URL, wait: float, reads_only: bool, cache_kib: int) -> Engine:
     if "@" in f"{url.host}{url.database}":
         raise StoreError(f"The URL of the database has an @ that belongs to its password: write %40. Else {FORM}")
     arguments = {name: value for name, value in NETWORK.items() if name not in url.query}
-    options = {"execution_options": {"postgresql_readonly": True}} if reads_only else {}
+    options = SHARED | ({"postgresql_readonly": True} if reads_only else {})
     try:
-        return create_engine(url, pool_pre_ping=True, pool_timeout=wait, connect_args=arguments, **options)
+        return create_engine(
+            url, pool_pre_ping=True, pool_timeout=wait, connect_args=arguments, execution_options=options
+        )
     except ModuleNotFoundError as error:
         raise StoreError('PostgreSQL needs psycopg: pip install "tessera-nas[postgres]".') from error
 
