@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import typer
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -165,12 +164,12 @@ def committed() -> list[Path]:
 
 
 def test_the_readme_names_every_command():
-    from nas.cli.app import app, discover
+    from nas.cli.app import command, discover
 
     discover()
-    commands = typer.main.get_command(app).commands
+    commands = command().commands
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    missing = [name for name, command in commands.items() if not command.hidden and f"nas {name}" not in text]
+    missing = [name for name, each in commands.items() if not each.hidden and f"nas {name}" not in text]
 
     assert not missing, f"README.md does not mention: {', '.join(missing)}"
 

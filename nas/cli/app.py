@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import os
 import pkgutil
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+import typer.main
 
 from nas.errors import DamageError, NasError
 from searchspace.errors import SpaceError
@@ -72,6 +74,20 @@ def discover(command: str | None = None) -> None:
         importlib.import_module(module)
 
 
+def command() -> Any:
+    """What runs the commands that registered so far.
+
+    To read their signatures takes longer than to run most of them, so they are read again only if others registered.
+    """
+    groups = [app, *(group.typer_instance for group in app.registered_groups if group.typer_instance)]
+    return _command(sum(len(each.registered_commands) for each in groups))
+
+
+@functools.cache
+def _command(_registered: int) -> Any:
+    return typer.main.get_command(app)
+
+
 began = 0.0  # of time.monotonic(), when the command began
 
 
@@ -84,7 +100,7 @@ def run(arguments: list[str] | None = None) -> NoReturn:
         _check_kernels(words)
         discover(words[0] if words else None)  # all of them if an option is first
         try:
-            app(args=arguments, prog_name="nas")
+            command()(args=arguments, prog_name="nas")
         finally:
             sys.stdout.flush()
     except DamageError as error:

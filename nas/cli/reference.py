@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import typer
-
-from nas.cli.app import EXIT_CODES, app, discover
+from nas.cli.app import EXIT_CODES, command, discover
 
 HEAD = """\
 # Commands
@@ -31,23 +29,23 @@ def page() -> str:
     discover()
     parts = [HEAD, "| exit code | meaning |\n|---|---|"]
     parts += [f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items()]
-    for name, command in commands():
-        parts.append("\n" + _section(name, command))
+    for name, each in commands():
+        parts.append("\n" + _section(name, each))
     return "\n".join(parts) + "\n"
 
 
 def commands() -> Iterator[tuple[str, Any]]:
     """Every command that is not hidden, with its whole name, such as `nas space size`."""
     discover()
-    yield from _below("nas", typer.main.get_command(app))
+    yield from _below("nas", command())
 
 
 def _below(name: str, group: Any) -> Iterator[tuple[str, Any]]:
-    for word, command in sorted(group.commands.items()):
-        if hasattr(command, "commands"):
-            yield from _below(f"{name} {word}", command)
-        elif not command.hidden:
-            yield f"{name} {word}", command
+    for word, each in sorted(group.commands.items()):
+        if hasattr(each, "commands"):
+            yield from _below(f"{name} {word}", each)
+        elif not each.hidden:
+            yield f"{name} {word}", each
 
 
 def _section(name: str, command: Any) -> str:

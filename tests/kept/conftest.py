@@ -1,7 +1,6 @@
 """How tests read the kept files: unpacked into a folder of their own, with the commands and public names alone."""
 
 import contextlib
-import functools
 import gzip
 import importlib
 import io
@@ -20,19 +19,8 @@ from unittest import mock
 
 import pytest
 import torch
-import typer.main
 import yaml
 from torch import Tensor, nn
-
-
-@functools.cache
-def commands(app: Any) -> Any:
-    """All commands of `app`. Reading their signatures takes longer than running most of them, so it is done once."""
-    importlib.import_module("nas.cli.app").discover()
-    return get_command(app)
-
-
-get_command = typer.main.get_command
 
 KEPT = Path(__file__).resolve().parent
 MADE_IN = "/tmp/kept"  # the folder that the files were made in; databases name it where they name files
@@ -59,7 +47,6 @@ def call(*arguments: object) -> Ended:
     out, err, code = io.StringIO(), io.StringIO(), 0
     with (
         mock.patch.object(sys, "argv", ["nas", *map(str, arguments)]),
-        mock.patch.object(typer.main, "get_command", commands),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):

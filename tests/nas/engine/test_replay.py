@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from nas.cli.app import app, discover
+from nas.cli.app import command, discover
 from nas.engine import launch
 from nas.engine.replay import replay
 
@@ -69,6 +69,6 @@ def test_the_command_prints_the_report(describe, search, capsys):
     config = describe()
     search(config).store.close()
     discover()
-    app(["replay", "tried", "--storage", config.storage, "--json"], standalone_mode=False)
+    command()(["replay", "tried", "--storage", config.storage, "--json"], standalone_mode=False)
     report = json.loads(capsys.readouterr().out)
     assert report == {"same": True, "trials": 12, "given": 0, "results": 12, "differences": []}
