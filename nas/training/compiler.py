@@ -36,7 +36,7 @@ def call_methods_directly() -> None:
 
 
 def call_kernels_directly() -> None:
-    """Let the kernels of our operators run as they are written, until the compiler is imported; those defined so far."""
+    """Let the kernels of the operators that are defined so far run as they are written, without the compiler."""
     defined: Any = getattr(torch._library.custom_ops, "OPDEFS", {})
     for operator in [each for name, each in defined.items() if name.startswith("tessera::")]:
         for device, kernel in operator._backend_fns.items():

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from nas.cli import app
 from nas.cli.app import EXIT_CODES
 from nas.cli.reference import commands, page
 from nas.config.schema import HIDDEN, Arm, Budget, Finals, Limits, Named, SearchConfig
@@ -110,6 +111,7 @@ def test_a_shell_gets_a_script_that_asks_for_completions(shell, nas, monkeypatch
     monkeypatch.setenv(
         "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1"
     )  # else the shell that runs the tests decides
+    monkeypatch.setattr(app, "_command", app._command.__wrapped__)  # it is read when the commands are built
 
     assert f"_NAS_COMPLETE=complete_{shell}" in nas("--show-completion", shell).out
 
