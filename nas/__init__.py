@@ -61,6 +61,7 @@ def search(
     address: str | None = None,
     quiet: bool = False,
     runner: Runner | None = None,
+    retry_failed: str | None = None,
 ) -> Result:
     """Run a search to the end of its budget. The same call again resumes it; a larger budget continues it.
 
@@ -69,6 +70,7 @@ def search(
     address: a Ray cluster, such as "auto" or "HEAD:6379"; by default the runner that the search file names.
     quiet: print no progress.
     runner: an object that runs units, in place of the runner that the search file names.
+    retry_failed: a kind of failure, such as "out of memory"; failed trials of this kind are tried again first.
 
     Close the result, or use it in a `with` statement. Raises `nas.errors.NasError` if an argument or the search file is
     invalid, the database cannot be used, no trial gives a result, or Ctrl-C stops the search
@@ -82,7 +84,8 @@ def search(
     loaded = searchfile.loaded(config, "nas.search")
     launch.check_runner(runner)
     url = None if storage is None else location.url(storage)
-    return launch.search(launch.override(loaded, storage=url, address=address), quiet=quiet, runner=runner)
+    changed = launch.override(loaded, storage=url, address=address)
+    return launch.search(changed, quiet=quiet, runner=runner, retry_failed=retry_failed)
 
 
 @_short_traceback

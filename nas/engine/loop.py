@@ -92,6 +92,7 @@ class Search:
         """
         heartbeat = Heartbeat(self.store, self.owner, self.lease_seconds, self._progress)
         self.units.heartbeat = heartbeat
+        self.store.database.no_space = self._no_space
         with self._signals():
             try:
                 if not self.finals_only:
@@ -105,9 +106,18 @@ class Search:
                     f"{self.study.name!r}."
                 ) from None
             finally:
-                self._give_back()
-                heartbeat.close()
-                self.runner.close()
+                try:
+                    self._give_back()
+                finally:
+                    heartbeat.close()
+                    self.runner.close()
+                    self.store.database.no_space = None
+
+    def _no_space(self) -> bool:
+        """The disk of the study database is full: wait, unless Ctrl-C asked to stop."""
+        if not self._stopping:
+            self.disks.failed("the disk of the study database is full.", seconds=0)
+        return not self._stopping
 
     def _progress(self) -> dict[int, Progress]:
         """How far the running units are, by id."""

@@ -15,6 +15,8 @@ CONFLICTS = {"40001", "40P01"}  # serialisation failure, deadlock
 TIMEOUTS = {"55P03", "57014"}  # the server's lock_timeout, its statement_timeout
 NO_WRITES = {"25006"}  # read-only, as a standby is until it becomes the primary server
 GOING_OR_COMING = {"57P01", "57P02", "57P03", "53300"}  # shut down, crashed, starting up, too many clients
+# A quota gives an error of a write. Without space, SQLite cannot enlarge the index of its log either.
+FULL = {"SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_SHMSIZE"}
 
 _SQLITE = (
     ("database is locked", "is locked by another process, for more than {wait:g} s. Find the process (`fuser` or "
@@ -74,6 +76,12 @@ def may_pass(error: BaseException) -> bool:
     if code is None:  # no server answered: the connection failed or broke
         return error.connection_invalidated or type(error.orig).__name__ == "OperationalError"
     return code in CONFLICTS | TIMEOUTS | NO_WRITES | GOING_OR_COMING or code.startswith("08")
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether the disk or the quota of the database is full."""
+    name = getattr(getattr(error, "orig", None) or error, "sqlite_errorname", None)
+    return name in FULL or sqlstate(error) == "53100"
 
 
 def explain(error: BaseException, place: str, wait: float) -> StoreError | None:

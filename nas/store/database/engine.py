@@ -22,7 +22,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.util import LRUCache
 
 from nas.errors import StoreError
-from nas.store.database.diagnosis import NO_WRITES, explain, may_pass, sqlstate
+from nas.store.database.diagnosis import NO_WRITES, explain, is_full, may_pass, sqlstate
 from nas.store.database.secrets import holds_secret, redacted, shown
 from nas.store.database.waiting import OWN_WAIT, Turn, is_busy
 
@@ -34,6 +34,7 @@ NETWORK = {"connect_timeout": 10, "keepalives_idle": 10, "keepalives_interval": 
 NETWORK |= {"tcp_user_timeout": 30_000}  # milliseconds without an acknowledgement
 FORM = "write postgresql://user@host/name. The password belongs into ~/.pgpass or $PGPASSWORD."
 CACHE_KIB = 64 * 1024  # SQLite cache of each connection
+SPACE_PAUSE = 1.0  # seconds between two attempts on a full disk
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 2.0  # seconds between two attempts
 
 LOG_PAGES = 16 * 1024  # of 4 KiB: the length of the write-ahead log at which SQLite makes a checkpoint
@@ -81,6 +82,8 @@ class Database:
         self.retry = retry
         self.engine = _engine(url, wait, reads_only, cache_kib)
         self._writer = self.engine.execution_options(writes=True)
+        # Called when the disk of the database is full: whether to wait a moment and try again. None: give up.
+        self.no_space: Callable[[], bool] | None = None
 
     @property
     def dialect(self) -> str:
@@ -124,6 +127,9 @@ class Database:
                     turn = turn or Turn(self.file, self.wait)
                     if turn.comes():
                         continue
+                if is_full(error) and self.no_space and self.no_space():
+                    time.sleep(SPACE_PAUSE)
+                    continue
                 if not may_pass(error) or time.monotonic() + pause > deadline:
                     explained = explain(error, self.place, self.wait)
                     if explained is None:

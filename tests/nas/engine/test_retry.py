@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from nas.engine import launch
+import nas
 from nas.engine.replay import replay
 from nas.errors import UsageError
 from nas.runners.inline import InlineRunner
@@ -27,7 +27,7 @@ def run(describe, table):
             return dataclasses.replace(table(work), failure=failure)
 
         config = describe(strategy=STRATEGY, scheduler=HALVING, budget=f"{{trials: {trials}}}")
-        return launch.search(config, quiet=True, runner=InlineRunner(unit), retry_failed=retry)
+        return nas.search(config, quiet=True, runner=InlineRunner(unit), retry_failed=retry)
 
     return made
 
