@@ -5,15 +5,18 @@
 const body = document.body;
 let plotlyLoading = null;
 
-function loadPlotly() {
-  plotlyLoading ??= new Promise((resolve, reject) => {
+function loaded(address) {
+  return new Promise((resolve, reject) => {
     const script = document.createElement("script");
-    script.src = "/static/plotly.min.js";
-    script.onload = () => resolve(window.Plotly);
+    script.src = address;
+    script.onload = resolve;
     script.onerror = reject;
     document.head.append(script);
   });
-  return plotlyLoading;
+}
+
+function loadPlotly() {
+  return plotlyLoading ??= loaded("/static/plotly.min.js").then(() => window.Plotly);
 }
 
 // Colours arrive as names of custom properties, so that a figure follows the theme of the page.
@@ -191,7 +194,13 @@ if (body.dataset.events) {
 // The explorer computes while the reader edits: only the result is replaced, and the address follows.
 const explorer = document.querySelector("form[data-edit]");
 if (explorer) {
-  let waiting = null, latest = 0;
+  let waiting = null, latest = 0, mark = () => {};
+  const marked = () => mark([...document.querySelectorAll("#problems [data-line]")].map(each => ({
+    line: Number(each.dataset.line), message: each.textContent })));
+  loaded("/static/editor.js").then(() => {
+    mark = window.tesseraEditor(explorer.querySelector("textarea"));
+    marked();
+  }).catch(() => {});  // the text area stays
   explorer.addEventListener("input", () => {
     clearTimeout(waiting);
     waiting = setTimeout(async () => {
@@ -203,6 +212,7 @@ if (explorer) {
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
       const result = document.getElementById(explorer.dataset.edit), other = fresh.getElementById(explorer.dataset.edit);
       if (result && other) result.replaceChildren(...other.childNodes);
+      marked();
       history.replaceState(null, "", address);
     }, 400);
   });

@@ -85,7 +85,8 @@ def page(browser, server) -> Iterator[Any]:
     assert problems == []
 
 
-NO_PLOTS = "window.IntersectionObserver = class { observe() {} unobserve() {} }"  # reading Plotly takes a second a page
+# reading Plotly takes a second a page
+NO_PLOTS = "window.IntersectionObserver = class { observe() {} unobserve() {} disconnect() {} }"
 
 
 def test_every_page_fits_a_phone(page):
@@ -113,6 +114,19 @@ def test_figures_are_drawn_in_the_colours_of_the_theme(page, path):
     assert page.evaluate("window.alerted") is None
 
 
+def test_the_editor_marks_a_mistake_at_its_line_and_fills_the_form(page):
+    page.goto(PAGES["explorer"])
+    page.locator(".cm-content").click()
+    page.keyboard.press("Control+End")
+    page.keyboard.type("\nbody: [")
+    page.locator(".cm-lint-marker-error").wait_for(timeout=WAIT)
+
+    assert "expected" in page.locator("#problems").inner_text()
+    assert page.locator("textarea").input_value().endswith("body: [")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.closest('.cm-editor')") is None, "Tab leaves the editor"
+
+
 @pytest.mark.skipif(find_spec("axe_playwright_python") is None, reason="pip install axe-playwright-python")
 def test_axe_finds_nothing_serious(page):
     from axe_playwright_python.sync_playwright import Axe
@@ -130,6 +144,8 @@ def test_axe_finds_nothing_serious(page):
     page.add_init_script(NO_PLOTS)
     for name in ("studies", "trial", "explorer", "tuning", "compare", "hostile"):
         page.goto(PAGES[name])
+        if name == "explorer":
+            page.locator(".cm-editor").wait_for(timeout=WAIT)
         check(name)
     page.emulate_media(color_scheme="dark")
     for name in ("study", "trial"):
