@@ -21,6 +21,7 @@ Numbers = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 _TEXTS = ("state", "arm", "purpose", "operator", "error_kind", "hash")
 _INTEGERS = {"number": -1, "rung": -1, "steps": 0, "sequence": 0}
+COSTS = ("parameters", "step_flops")  # of each trial, whatever the objectives are
 _FLOATS = ("parameters", "step_flops", "created_at", "finished_at")
 
 
@@ -70,12 +71,25 @@ class Tabulated:
         """The trials of the search that belong to a control arm."""
         return (self.texts["arm"] != MAIN) & (self.texts["purpose"] == SEARCH)
 
+    def column(self, name: str) -> Numbers:
+        """An objective, or a known cost of every trial."""
+        return self.values[name] if name in self.values else self.numbers[name]
+
+    @property
+    def quantities(self) -> list[str]:
+        """What trials can be drawn by: the objectives, then the costs that are known of every trial of the search."""
+        found = self.searched
+        return [*self.signs, *(name for name in COSTS if name not in self.signs and self._is_known(name, found))]
+
+    def _is_known(self, name: str, rows: Mask) -> bool:
+        return bool(rows.any()) and bool(np.isfinite(self.numbers[name][rows]).all())
+
     def minimised(self, names: Sequence[str], rows: Mask | NDArray[np.int64]) -> Numbers:
-        """The objectives `names` of these rows, turned so that all are minimised; [N, M]."""
-        return np.stack([self.signs[name] * self.values[name][rows] for name in names], axis=1)
+        """The objectives or costs `names` of these rows, turned so that all are minimised; [N, M]."""
+        return np.stack([self.signs.get(name, 1) * self.column(name)[rows] for name in names], axis=1)
 
     def front(self, names: Sequence[str], among: Mask | None = None) -> NDArray[np.int64]:
-        """The rows on the Pareto front of these objectives among those trained longest, or among `among`."""
+        """The rows on the Pareto front of these quantities among those trained longest, or among `among`."""
         rows = np.flatnonzero(self.longest if among is None else among)
         return rows[pareto.front(self.minimised(names, rows))] if len(rows) else rows
 

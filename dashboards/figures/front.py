@@ -27,7 +27,10 @@ def front_figure(
     finalists: Collection[int] = (),
     winner: int | None = None,
 ) -> Figure:
-    """Objective `y` against `x`. shade: a third objective as colour. bounds: the zoom. address: of the study."""
+    """Objective `y` against `x`, an objective or a known cost.
+
+    shade: a third one as colour. bounds: the zoom. address: of the study.
+    """
     longest, searched = table.longest, table.searched
     front = table.front([x, y])
     on_front = np.zeros(len(table), dtype=bool)
@@ -48,13 +51,13 @@ def front_figure(
     for name, mask, colour, symbol, size in kinds:
         rows = np.flatnonzero(mask & searched & _inside(table, x, bounds[0]) & _inside(table, y, bounds[1]))
         if shade and name != "Winner":
-            rows = rows[np.isfinite(table.values[shade][rows])]
-        rows = rows[thinned(table.values[x][rows], table.values[y][rows], special[rows])]
+            rows = rows[np.isfinite(table.column(shade)[rows])]
+        rows = rows[thinned(table.column(x)[rows], table.column(y)[rows], special[rows])]
         series.append(
             _points(table, rows, x, y, address, name, colour, symbol, size, shade if name != "Winner" else "")
         )
     left_out = int(searched.sum()) - sum(len(each.x) for each in series[1:])
-    note = "A line joins the front: no other trial with as many steps is better in both objectives."
+    note = "A line joins the front: no other trial with as many steps is better in both."
     if left_out > 0 and dominated and bounds == (None, None):
         note += f" {left_out:,} trials that lie on top of others are not drawn; zooming in draws them."
     return Figure(
@@ -70,21 +73,21 @@ def front_figure(
 
 
 def _inside(table: Tabulated, name: str, bounds: tuple[float, float] | None) -> NDArray[np.bool_]:
-    values = table.values[name]
+    values = table.column(name)
     return np.isfinite(values) if bounds is None else (values >= bounds[0]) & (values <= bounds[1])
 
 
 def _positive(table: Tabulated, name: str) -> bool:
-    values = table.values[name][table.searched]
+    values = table.column(name)[table.searched]
     return bool(len(values)) and bool((values > 0).all())
 
 
 def _stairs(table: Tabulated, front: NDArray[np.int64], x: str, y: str) -> Series:
-    order = front[np.argsort(table.values[x][front], kind="stable")]
+    order = front[np.argsort(table.column(x)[front], kind="stable")]
     return Series(
         name="",
-        x=table.values[x][order].tolist(),
-        y=table.values[y][order].tolist(),
+        x=table.column(x)[order].tolist(),
+        y=table.column(y)[order].tolist(),
         mark="line",
         colour=0,
         dashed=True,
@@ -103,7 +106,7 @@ def _points(
     size: float,
     shade: str,
 ) -> Series:
-    xs, ys, numbers = table.values[x][rows].tolist(), table.values[y][rows].tolist(), table.number[rows].tolist()
+    xs, ys, numbers = table.column(x)[rows].tolist(), table.column(y)[rows].tolist(), table.number[rows].tolist()
     return Series(
         name=name,
         x=xs,
@@ -113,6 +116,6 @@ def _points(
         size=size,
         text=[f"Trial {n}: {short(a)}, {short(b)}" for n, a, b in zip(numbers, xs, ys)],
         links=[f"{address}/trials/{n}" for n in numbers],
-        shade=table.values[shade][rows].tolist() if shade else (),
+        shade=table.column(shade)[rows].tolist() if shade else (),
         shade_label=labelled(shade) if shade else "",
     )

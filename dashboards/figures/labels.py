@@ -6,6 +6,7 @@ KNOWN = {
     "flops": "FLOPs of one sequence",
     "training_flops": "FLOPs of one sequence in training",
     "parameters": "Parameters",
+    "step_flops": "FLOPs of a training step",
     "state_bytes": "State (bytes)",
     "activation_bytes": "Activations (bytes)",
     "latency": "Latency (ms)",

@@ -72,7 +72,8 @@ def view(ask: Ask) -> View:
             "done": progress_of(status),
             "workers": [worker_text(owner) for owner in status.owners],
             "objectives": names,
-            "labels": {name: labelled(name) for name in names},
+            "quantities": table.quantities or names,
+            "labels": {name: labelled(name) for name in [*names, *table.quantities]},
             "axes": AXES,
             "has_arms": len(set(table.texts["arm"].tolist())) > 1,
             "address": study.address,
@@ -87,8 +88,9 @@ def view(ask: Ask) -> View:
 def _figures(ask: Ask, status: Status, names: list[str]) -> dict[str, Any]:
     study, parameters, table = ask.of, ask.parameters, ask.of.table
     y = parameters.choice("y", names, names[0])
-    x = parameters.choice("x", names, names[1] if len(names) > 1 else names[0])
-    shade = parameters.choice("shade", ["none", *names], "none")
+    across = table.quantities or names
+    x = parameters.choice("x", across, across[1] if len(across) > 1 else across[0])
+    shade = parameters.choice("shade", ["none", *across], "none")
     axis = parameters.choice("axis", AXES, "trials")
     finals = status.verdict
     wanted = {
@@ -123,7 +125,7 @@ def _figures(ask: Ask, status: Status, names: list[str]) -> dict[str, Any]:
 
 def _is_wide(table: Any, name: str) -> bool:
     """Whether the values span so much that a logarithmic axis shows more."""
-    values = table.values[name][table.searched]
+    values = table.column(name)[table.searched]
     return bool(len(values)) and bool(values.min() > 0) and bool(values.max() / values.min() > 8)
 
 

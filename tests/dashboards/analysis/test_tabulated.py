@@ -2,6 +2,7 @@
 
 import gzip
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +41,23 @@ def test_the_front_is_that_of_the_report(finished):
     table = tabulated(store, study)
 
     assert set(table.number[table.front(list(table.signs))]) == {trial.number for trial in report.front(store, study)}
+
+
+def test_known_costs_can_be_drawn_too_and_one_objective_has_a_front_with_them(finished):
+    store, study = finished
+    table = tabulated(store, study)
+    costs = [name for name in ("parameters", "step_flops") if name not in table.signs]
+    assert table.quantities == [*table.signs, *costs]
+    for row in np.flatnonzero(table.searched):
+        assert table.column("step_flops")[row] == store.trial(study.id, int(table.number[row])).step_flops
+    first = next(iter(table.signs))
+    alone = replace(table, signs={first: table.signs[first]})
+    assert alone.quantities[0] == first and len(alone.quantities) >= 2
+    rows, front = np.flatnonzero(alone.longest), alone.front([first, "step_flops"])
+    pairs = alone.minimised([first, "step_flops"], rows)
+    for row in front:
+        own = alone.minimised([first, "step_flops"], np.array([row]))[0]
+        assert not ((pairs <= own).all(axis=1) & (pairs < own).any(axis=1)).any()
 
 
 def test_a_table_grows_with_the_study(tmp_path):
