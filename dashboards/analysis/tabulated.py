@@ -91,6 +91,7 @@ class Tabulated:
     def front(self, names: Sequence[str], among: Mask | None = None) -> NDArray[np.int64]:
         """The rows on the Pareto front of these quantities among those trained longest, or among `among`."""
         rows = np.flatnonzero(self.longest if among is None else among)
+        rows = rows[np.isfinite(self.minimised(names, rows)).all(axis=1)]  # a rescored objective may lack values
         return rows[pareto.front(self.minimised(names, rows))] if len(rows) else rows
 
     def rows_of(self, numbers: Iterable[int]) -> NDArray[np.int64]:

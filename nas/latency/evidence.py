@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+OPTIONS = ("phase", "length", "batch", "threads", "new_tokens")  # of `nas profile`
 LOADED = 1.05  # times the quietest run of a fixed computation: above this the load of the machine counts
 
 
@@ -13,7 +14,7 @@ def sentence(name: str, found: Mapping[str, Any], trial: str) -> str:
     checked = found["cross_check"]
     within = f", predictions within {checked['error']:.1%} of {checked['of']} measured" if checked else ""
     load = f", at {found['load']:.2f} times the load of quiet times" if (found["load"] or 1) > LOADED else ""
-    setting = " ".join(f"--{option} {found[option]}" for option in ("phase", "length", "batch", "threads"))
+    setting = " ".join(f"--{name.replace('_', '-')} {found[name]}" for name in OPTIONS if name in found)
     return (
         f"{name} {found['milliseconds']:.4g} ms, {found['low']:.4g} to {found['high']:.4g}, {found['kind']} on "
         f"{found['device']['name']}{within}{load}; again: nas profile {trial} {setting}"

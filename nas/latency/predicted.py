@@ -72,6 +72,7 @@ class Predictor:
             coverage=CONFIDENCE,
             peak_bytes=None,
             kind=PREDICTED,
+            tokens_per_second=1e3 * self.setting.tokens / middle,
             served=found.served,
         )
 
@@ -96,6 +97,8 @@ class Predictor:
         """
         if reason := runs.impossible(architecture.configured, self.setting):
             raise CannotRun(f"This architecture has no phase {self.setting.phase!r}: {reason}")
+        if self.setting.phase in runs.WHOLE:
+            raise CannotCompose(f"the phase {self.setting.phase} is measured as a whole.")
         model = architecture.configured if self._trains else in_evaluation(architecture.configured)
         setting = self.setting
         made = calls(model, setting.length, streaming=setting.phase == "decode", depth=setting.depth)

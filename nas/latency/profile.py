@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from nas import architectures, location
-from nas.latency import measured, runs
+from nas.latency import measured, memory, runs
 from nas.latency.measured import PhaseLatency
 from nas.latency.runs import PHASES, Setting
 from nas.latency.table import Table
@@ -22,7 +22,7 @@ from searchspace.model.architecture import Architecture
 from searchspace.model.build import as_architecture
 from tuner.device import resolve
 
-__all__ = ["PHASES", "PhaseLatency", "Recorded", "calls", "profile", "recorded"]
+__all__ = ["PHASES", "PhaseLatency", "Recorded", "calls", "declared", "profile", "recorded"]
 
 
 def profile(
@@ -37,11 +37,14 @@ def profile(
     repeats: int = 20,
     budget_seconds: float | None = 30.0,
     quiet: float | None = None,
+    new_tokens: int = runs.NEW_TOKENS,
+    extras: bool = False,
 ) -> list[PhaseLatency]:
     """Measure `architecture` on `device` ("cpu", "cuda", "cuda:1") in float32, with `batch` sequences of `length`.
 
-    phases: some of "prefill", "decode", "train"; by default all that the model has (an encoder has no decode phase, and
-    neither has a model with a block that cannot stream). threads: of torch on a CPU; by default its own number.
+    phases: some of "prefill", "decode", "train", "first_token" and "generate"; by default those of the first three that
+    the model has (an encoder has no decode phase, and neither has a model with a block that cannot stream). new_tokens:
+    of "generate". extras: measure energy, and memory on a CPU, too. threads: of torch on a CPU; by default its own.
     budget_seconds: for all phases together; each is timed at least once. quiet: see `measured.latency`. Raises
     ValueError for a phase that the model does not have, and for a device that this machine does not have.
     """
@@ -49,16 +52,23 @@ def profile(
     model = as_architecture(architecture).configured
     threads = torch.get_num_threads() if threads is None else threads
     settings = [
-        Setting(phase=phase, device=device, batch=batch, length=length, threads=threads)
+        Setting(phase=phase, device=device, batch=batch, length=length, threads=threads, new_tokens=new_tokens)
         for phase in runs.chosen(phases, model)
     ]
     began, found = time.monotonic(), []
     for number, setting in enumerate(settings):
         spent = time.monotonic() - began
         share = None if budget_seconds is None else max(0.0, budget_seconds - spent) / (len(settings) - number)
-        each = measured.latency(model, setting, warmup=warmup, repeats=repeats, budget_seconds=share, quiet=quiet)
+        each = measured.latency(
+            model, setting, warmup=warmup, repeats=repeats, budget_seconds=share, quiet=quiet, extras=extras
+        )
         found.append(each)
     return found
+
+
+def declared(architecture: Architecture, phase: str, length: int, batch: int) -> int | None:
+    """The bytes of memory that the costs of an architecture declare for a phase; None if they declare nothing."""
+    return memory.declared(architecture.configured, Setting(phase=phase, length=length, batch=batch))
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,8 @@ from searchspace.parts import Part, too_long
 from searchspace.registry import Configured
 
 PHASES = ("prefill", "decode", "train")
+WHOLE = ("first_token", "generate")  # phases that are measured as a whole, never predicted
+NEW_TOKENS = 32
 ALWAYS = 30.0  # the bias of a block that halts after the first step
 
 
@@ -30,7 +32,8 @@ class Setting:
     """The phase to time and its conditions.
 
     length: of the prompt, which decoding has read before. threads: of torch on a CPU. depth: the steps of halting
-    blocks, None for those of untrained blocks. Raises ValueError for an unknown phase and for a number below one.
+    blocks, None for those of untrained blocks. new_tokens: of the phase `generate`. Raises ValueError for an unknown
+    phase and for a number below one.
     """
 
     phase: str
@@ -39,18 +42,26 @@ class Setting:
     length: int = 256
     threads: int = 1
     depth: int | None = None
+    new_tokens: int = NEW_TOKENS
 
     def __post_init__(self) -> None:
-        if self.phase not in PHASES:
+        known = (*PHASES, *WHOLE)
+        if self.phase not in known:
             raise ValueError(
-                f"No phase is called {self.phase!r}.{nearest(self.phase, PHASES)} Known: {', '.join(PHASES)}."
+                f"No phase is called {self.phase!r}.{nearest(self.phase, known)} Known: {', '.join(known)}."
             )
-        for name in ("length", "batch", "threads", "depth"):
+        for name in ("length", "batch", "threads", "depth", "new_tokens"):
             value = getattr(self, name)
             if name == "depth" and value is None:
                 continue
             if type(value) is not int or value < 1:
                 raise ValueError(f"{name} must be at least 1, but got {value}.")
+
+    @property
+    def tokens(self) -> int:
+        """Positions that one call reads (prefill, first_token, train) or generates (decode, generate)."""
+        each = {"decode": 1, "generate": self.new_tokens}.get(self.phase, self.length)
+        return self.batch * each
 
 
 @dataclass(frozen=True)
@@ -229,7 +240,34 @@ def train(job: Job) -> Run:
     return Run(prepare=job.module.train, call=call)
 
 
-RUNS = {"prefill": prefill, "decode": decode, "train": train}
+def first_token(job: Job) -> Run:
+    """Read a prompt, keep the state after it, and choose the next token."""
+    return generate(job, 1)
+
+
+def generate(job: Job, count: int = NEW_TOKENS) -> Run:
+    """Read a prompt and choose `count` new tokens, one after the other.
+
+    The tokens that are read are random ones, because the choice does not change the time. Raises ValueError if the
+    model cannot read its input in pieces.
+    """
+    if job.one is None:
+        raise ValueError(f"This architecture cannot generate: {job.cannot} cannot read its input in pieces.")
+    one = job.one
+
+    @torch.no_grad()
+    def call() -> None:
+        streams = Streams()
+        logits = job.read(Context(streams=streams))
+        for _ in range(count - 1):
+            logits[:, -1].argmax(-1)
+            logits = one(Context(streams=streams))
+        logits[:, -1].argmax(-1)
+
+    return Run(prepare=job.module.eval, call=call)
+
+
+RUNS = {"prefill": prefill, "decode": decode, "train": train, "first_token": first_token, "generate": generate}
 
 
 def run(configured: Configured, setting: Setting, device: torch.device) -> tuple[nn.Module, Run]:
@@ -237,19 +275,21 @@ def run(configured: Configured, setting: Setting, device: torch.device) -> tuple
     if reason := impossible(configured, setting):
         raise ValueError(f"This architecture has no phase {setting.phase!r}: {reason}")
     made = job(configured, device, setting.batch, setting.length, setting.depth)
+    if setting.phase == "generate":
+        return made.module, generate(made, setting.new_tokens)
     return made.module, RUNS[setting.phase](made)
 
 
 def chosen(phases: Sequence[str] | None, configured: Configured) -> list[str]:
-    """The phases to measure, in the order of PHASES: those in `phases`, else all that the model has.
+    """The phases to measure, in a fixed order: those in `phases`, else all of PHASES that the model has.
 
     Raises ValueError for an empty list, an unknown phase, and one that the model does not have.
     """
     if phases is not None and not phases:
-        raise ValueError(f"phases must name some of {', '.join(PHASES)}, but is empty.")
+        raise ValueError(f"phases must name some of {', '.join((*PHASES, *WHOLE))}, but is empty.")
     for phase in phases or ():
         Setting(phase=phase)  # says what is wrong with it
-    wanted = [phase for phase in PHASES if phases is None or phase in phases]
+    wanted = list(PHASES) if phases is None else [each for each in (*PHASES, *WHOLE) if each in phases]
     return wanted if phases is not None or streams(configured) else [each for each in wanted if each != "decode"]
 
 
@@ -268,9 +308,10 @@ def why_not(configured: Configured) -> str:
 
 def impossible(configured: Configured, setting: Setting) -> str:
     """Why the model cannot run in this setting, as a sentence; empty if nothing is known that prevents it."""
-    if setting.phase == "decode" and (cannot := why_not(configured)):
+    if setting.phase in ("decode", *WHOLE) and (cannot := why_not(configured)):
         return f"{cannot} cannot read its input in pieces."
-    read = setting.length + 1 if setting.phase == "decode" else setting.length  # the prompt and one more token
+    after = {"decode": 1, "generate": setting.new_tokens - 1}  # tokens that are read after the prompt
+    read = setting.length + after.get(setting.phase, 0)
     return next(too_long(Part(name="model", shape=Shape(length=read), block=configured)), "")
 
 

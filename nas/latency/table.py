@@ -117,6 +117,8 @@ def problem(setting: Setting, **what: Any) -> str:
     known = {"phase": setting.phase, "batch": setting.batch, "length": setting.length, "threads": setting.threads}
     if setting.depth is not None:
         known["depth"] = setting.depth
+    if setting.phase == "generate":
+        known["new_tokens"] = setting.new_tokens
     return json.dumps({**known, **what}, sort_keys=True, separators=(",", ":"))
 
 

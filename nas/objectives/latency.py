@@ -16,7 +16,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -26,7 +26,7 @@ from nas.latency.calibration import CrossCheck
 from nas.latency.measured import CannotRun, PhaseLatency
 from nas.latency.pieces import CannotCompose
 from nas.latency.predicted import Predictor
-from nas.latency.runs import Setting, impossible
+from nas.latency.runs import NEW_TOKENS, WHOLE, Setting, impossible
 from nas.latency.table import Table
 from nas.objectives.contract import NoValue, Objective, Search
 from nas.objectives.registry import objective
@@ -39,15 +39,18 @@ Method = Literal["measured", "predicted", "auto"]
 
 @objective("latency")
 class Latency(Objective):
-    """Its name in results is `prefill_ms`, `decode_ms` or `train_ms`.
+    """Its name in results is `prefill_ms`, `decode_ms`, and so on.
 
-    phase: prefill, decode (one token after `length` tokens) or train. device: "cpu", "cuda", "cuda:N". batch, length:
+    phase: prefill, decode (one token after `length` tokens), train, first_token (read a prompt and choose a token) or
+    generate (choose `new_tokens`); the last two are always measured. depth: the steps of halting blocks; by default
+    those of untrained ones. device: "cpu", "cuda", "cuda:N". batch, length:
     of the input; the default length is the task's. threads: of torch on a CPU; the default is torch's setting. method:
     measured, predicted (whatever the cross-check says), or auto. check: the number of random architectures in the
     cross-check. bound: the largest error in the cross-check, a fraction, with which `auto` predicts.
     """
 
     settled = True
+    unit: ClassVar[str] = "ms"
 
     def __init__(
         self,
@@ -60,14 +63,22 @@ class Latency(Objective):
         method: Method = "auto",
         check: Annotated[int, Field(ge=3)] = 12,
         bound: Annotated[float, Field(gt=0, lt=1)] = 0.05,
+        depth: int | None = None,
+        new_tokens: int = NEW_TOKENS,
         name: str | None = None,
     ) -> None:
         super().__init__(shape)
-        threads = torch.get_num_threads() if threads is None else threads
         self.setting = Setting(
-            phase=phase, device=device, batch=batch, length=shape.length if length is None else length, threads=threads
+            phase=phase,
+            device=device,
+            batch=batch,
+            length=shape.length if length is None else length,
+            threads=torch.get_num_threads() if threads is None else threads,
+            depth=depth,
+            new_tokens=new_tokens,
         )
-        self.name, self.method, self.count, self.bound = name or f"{phase}_ms", method, check, bound
+        self.method: Method = "measured" if phase in WHOLE else method
+        self.name, self.count, self.bound = name or f"{phase}_{self.unit}", check, bound
         self._search = Search()
         self._found: dict[str, PhaseLatency] = {}
         self._reasons: dict[str, str] = {}  # why an architecture was measured, although others are predicted
@@ -75,7 +86,7 @@ class Latency(Objective):
         self._check: CrossCheck | None = None
 
     def begin(self, search: Search) -> None:
-        """Raises UsageError if the study has latencies of another device."""
+        """Raises UsageError if the study has latencies of another device, phase, length or batch."""
         self._search, self._predictor, self._check = search, None, None
         self._found.clear()
         self._reasons.clear()
@@ -86,6 +97,13 @@ class Latency(Objective):
                     f"objective {self.name}: the study's latencies are of {then['device']['name']} "
                     f"({then['device']['key']}), but this is {here.name} ({here.key}): go on there, or give the search "
                     "a new name (study: ...)."
+                )
+            setting = {name: getattr(self.setting, name) for name in ("phase", "length", "batch")}
+            other = [f"{name} {then[name]}, not {now}" for name, now in setting.items() if then[name] != now]
+            if other:
+                raise UsageError(
+                    f"objective {self.name}: the study's latencies are of {', '.join(other)}: give this one a name of "
+                    "its own (name: ...)."
                 )
             return
 
@@ -114,6 +132,10 @@ class Latency(Objective):
         checked = {"error": self._check.error, "of": len(self._check.ratios)} if self._check else None
         device = {"key": table.device.key, "name": table.device.name}
         reason = {"not_predicted": why} if (why := self._reasons.get(architecture.hash)) else {}
+        if self.setting.depth is not None:
+            known["depth"] = self.setting.depth
+        if self.setting.phase == "generate":
+            known["new_tokens"] = self.setting.new_tokens
         return {**known, "threads": self.setting.threads, "device": device, "cross_check": checked} | reason
 
     def latency(self, architecture: Architecture) -> PhaseLatency:

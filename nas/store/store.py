@@ -11,6 +11,7 @@ from nas.store.endings import Ending
 from nas.store.measurements import Measurement
 from nas.store.reading import Reader
 from nas.store.records import MAIN, NewTrial, Study, TrialAdded, TrialRefused, Unit, UnitKind
+from nas.store.upkeep import rescoring
 from nas.work import Progress
 
 if TYPE_CHECKING:
@@ -122,6 +123,17 @@ class Store(Reader):
             token=_token(),
         )
         return self.database.write(lambda connection: trials.add(connection, new))
+
+    def add_value(
+        self, trial_id: int, objective: Mapping[str, str], value: float, evidence: Mapping[str, Any] | None = None
+    ) -> bool:
+        """Give a trial a value of an objective that needs no training -> whether it had none.
+
+        objective: {"name": ..., "direction": "minimize" | "maximize"}; the study lists it from then on. evidence: how
+        it was measured. Raises ValueError for a value that is not finite.
+        """
+        endings.check_finite({objective["name"]: value})
+        return self.database.write(lambda connection: rescoring.add(connection, trial_id, objective, value, evidence))
 
     def promote(
         self, trial_id: int, rung: int, steps: int, *, owner: str | None = None, lease_seconds: float = 60.0

@@ -22,8 +22,12 @@ def profile(
     batch: Batch = 1,
     phase: Annotated[
         list[str] | None,
-        typer.Option(help="prefill, decode or train; may be repeated. Default: all.", show_default=False),
+        typer.Option(
+            help="prefill, decode, train, first_token or generate; may be repeated. Default: the first three.",
+            show_default=False,
+        ),
     ] = None,
+    new_tokens: Annotated[int, typer.Option(min=1, help="Tokens that the phase generate adds to the prompt.")] = 32,
     threads: Annotated[
         int | None, typer.Option(min=1, help="CPU threads. Default: the setting of torch.", show_default=False)
     ] = None,
@@ -32,6 +36,9 @@ def profile(
 ) -> None:
     """Measure prefill, decode step and train step of ARCHITECTURE: median milliseconds and their 95% interval.
 
+    first_token reads a prompt and chooses the next token; generate adds more. Each phase also has its tokens a second,
+    its peak memory next to the declared memory, and its energy if the device reports it.
+
     If ARCHITECTURE is a trial of a search for latency, also compare the result with the recorded latency.
 
     Example: nas profile transformer_modern:small --phase decode --length 512 --threads 1
@@ -39,6 +46,7 @@ def profile(
     from kernels.dispatch import tuned
     from nas import architectures, tuning
     from nas.latency import profile as profiling
+    from nas.latency.energy import NOT_REPORTED
     from searchspace.model.halting import UNTRAINED, halting_note
     from tuner.device import fingerprint
 
@@ -53,14 +61,25 @@ def profile(
             phases=phase,
             threads=threads,
             quiet=before.quiet,
+            new_tokens=new_tokens,
+            extras=True,
         )
     except SpaceError:
         raise
     except ValueError as error:  # a missing device, or a length that the model does not support
         raise UsageError(str(error)) from None
-    rows = [{**each.to_dict(), "recorded": before.of(each, length, batch)} for each in measured]
+    rows = [
+        {
+            **each.to_dict(),
+            "declared_bytes": profiling.declared(found, each.phase, length, batch),
+            "recorded": before.of(each, length, batch),
+        }
+        for each in measured
+    ]
     if not as_json:
         note(f"{fingerprint(device).name}, length {length}, batch {batch}; milliseconds")
+        if all(each.joules is None for each in measured):
+            note(f"Energy: {NOT_REPORTED}.")
         if halting := halting_note(found, cost_shape(architecture, storage)):
             note(f"{halting} The times are those of {UNTRAINED}.")
         for recorded in filter(None, (row["recorded"] for row in rows)):

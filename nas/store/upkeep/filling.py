@@ -35,6 +35,14 @@ def computed(connection: Connection, *, stored: bool) -> Iterator[tuple[int, str
             yield row["id"], row.get("checksum"), checksums.of_unit(dict(row), *(part[row["id"]] for part in parts))
 
 
+def checksum_of(connection: Connection, unit_id: int) -> str:
+    """The checksum of what is there of one unit."""
+    query = text(f"SELECT {', '.join(checksums.UNIT)} FROM unit WHERE id = :id")
+    row = connection.execute(query, {"id": unit_id}).mappings().one()
+    parts = (_by_unit(connection, table, names, unit_id, unit_id)[unit_id] for table, names in _PARTS)
+    return checksums.of_unit(dict(row), *parts)
+
+
 def _by_unit(
     connection: Connection, table: str, names: tuple[str, ...], first: int, last: int
 ) -> Mapping[int, list[Mapping[str, Any]]]:

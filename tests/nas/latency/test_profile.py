@@ -5,8 +5,10 @@ import pytest
 import torch
 from torch import nn
 
-from nas.latency.profile import profile
+from nas.latency import energy, runs
+from nas.latency.profile import declared, profile
 from searchspace.contract import Streams
+from searchspace.cost import Shape
 from searchspace.model.architecture import Architecture
 
 DECODER = """
@@ -147,6 +149,42 @@ def test_becomes_plain_data(decoder):
     assert row["phase"] == "prefill"
     assert row["milliseconds"] == latency.milliseconds
     assert row["peak_bytes"] is None
+
+
+def test_generating_reads_the_prompt_and_each_new_token_but_the_last(decoder):
+    made, read = runs.job(decoder.configured, torch.device("cpu"), 2, 8), Counter()
+    made.module.register_forward_pre_hook(lambda module, arguments: read.update([arguments[0].shape[1]]))
+    for run, expected in ((runs.first_token(made), {8: 1}), (runs.generate(made, 5), {8: 1, 1: 4})):
+        read.clear()
+        run.prepare()
+        run.all()
+        assert read == expected
+
+
+def test_says_tokens_per_second_memory_and_energy(decoder):
+    phases = ["decode", "train", "generate"]
+    found = {each.phase: each for each in profile(decoder, phases=phases, new_tokens=4, extras=True, **SMALL)}
+    tokens = {"decode": 2, "train": 16, "generate": 8}
+    for phase, each in found.items():
+        assert each.tokens_per_second == pytest.approx(1e3 * tokens[phase] / each.milliseconds)
+        assert each.joules is None or each.joules >= 0
+    weights = 4 * decoder.configured.cost(Shape(length=8)).parameters
+    assert weights < found["decode"].peak_bytes < found["train"].peak_bytes
+    assert declared(decoder, "train", 8, 2) > declared(decoder, "decode", 8, 2) > weights
+    assert declared(decoder, "prefill", 8, 2) is None
+
+
+def test_energy_is_the_mean_of_the_calls(tmp_path, monkeypatch):
+    """Two packages; each call takes 3 joules."""
+    for number in (0, 1):
+        (tmp_path / f"intel-rapl:{number}").mkdir()
+        (tmp_path / f"intel-rapl:{number}" / "energy_uj").write_text(str(10**6))
+    file = tmp_path / "intel-rapl:1" / "energy_uj"
+    spends = runs.Run(lambda: None, lambda: file.write_text(str(int(file.read_text()) + 3 * 10**6)))
+    monkeypatch.setattr(energy, "RAPL", tmp_path)
+    assert energy.joules(spends, torch.device("cpu"), 0.0) == pytest.approx(3.0)
+    monkeypatch.setattr(energy, "RAPL", tmp_path / "none")
+    assert energy.joules(spends, torch.device("cpu"), 0.0) is None
 
 
 def test_reads_an_architecture_file(tmp_path):

@@ -15,6 +15,7 @@ from nas.latency.runs import Setting
 from nas.latency.table import Table
 from nas.store import open_store
 from searchspace.model.architecture import Architecture
+from tuner.search import exchange
 
 SETTING = Setting(phase="prefill", length=8)
 MODEL = Architecture.parse("kind: decoder\nwidth: 16\nvocabulary: 11\nbody: {residual: {of: {attention: {heads: 2}}}}")
@@ -110,3 +111,17 @@ def test_says_what_served_each_problem_once(known):
 
     assert {row["operation"] for row in evidence.rows_of(found.served)} == {"attention", "layer_norm"}
     assert served.together(found.served, found.served) == found.served
+
+
+def test_pieces_are_carried_to_another_database_like_tuning_measurements(store, tmp_path, monkeypatch):
+    expected = Predictor(Table(store), SETTING).sum(MODEL).milliseconds
+    exchange.export(store, tmp_path / "pieces.jsonl.gz", None)
+
+    def unmeasured(*_, **__):
+        raise AssertionError("a piece was measured again")
+
+    monkeypatch.setattr("nas.latency.predicted.timed", unmeasured)
+    with open_store(tmp_path / "other.db") as other:
+        assert exchange.import_(other, tmp_path / "pieces.jsonl.gz") > 0
+        assert exchange.import_(other, tmp_path / "pieces.jsonl.gz") == 0
+        assert Predictor(Table(other), SETTING).sum(MODEL).milliseconds == expected

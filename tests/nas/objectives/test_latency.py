@@ -60,6 +60,19 @@ def test_takes_the_length_of_the_task_and_names_the_unit():
     assert make({"latency": {"phase": "decode"}}, Shape()).name == "decode_ms"
 
 
+def test_throughput_is_tokens_over_the_latency():
+    objective = make({"throughput": {"phase": "decode", "batch": 4, "length": 8, "threads": 1}}, Shape(length=24))
+    assert (objective.name, objective.direction, objective.setting.tokens) == (
+        "decode_tokens_per_second",
+        "maximize",
+        4,
+    )
+    assert make({"latency": {"phase": "generate", "new_tokens": 3}}, Shape()).setting.tokens == 3
+    assert make({"latency": {"phase": "generate"}}, Shape()).method == "measured"
+    model = Architecture.parse("kind: decoder\nwidth: 8\nvocabulary: 8\nbody: gru")
+    assert objective.evaluate(model) == pytest.approx(4e3 / objective.latency(model).milliseconds)
+
+
 def test_two_latencies_of_one_phase_need_a_name(describe):
     twice = "{latency: {length: 8}}, {latency: {length: 16%s}}"
     with pytest.raises(UsageError, match="there is more than one prefill_ms"):

@@ -1,0 +1,25 @@
+"""Tokens per second of an architecture on a device, at a batch size: the reciprocal of its latency (`latency`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from nas.objectives.contract import Direction
+from nas.objectives.latency import Latency
+from nas.objectives.registry import objective
+from searchspace.model.architecture import Architecture
+
+
+@objective("throughput")
+class Throughput(Latency):
+    """Its name in results is `decode_tokens_per_second`, and so on. It has the options of `latency`.
+
+    Tokens are those that one call reads (prefill, first_token, train) or generates (decode, generate), over the batch.
+    """
+
+    direction = Direction.MAXIMISE
+    unit = "tokens_per_second"
+
+    def evaluate(self, architecture: Architecture, metrics: Mapping[str, float] | None = None) -> float:
+        """Tokens per second. Raises NoValue if the model does not run so."""
+        return 1e3 * self.setting.tokens / self.latency(architecture).milliseconds

@@ -1,0 +1,53 @@
+"""Adds a value to a trial that has ended: for an objective that the study did not have when it was trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Connection, insert, select, update
+
+from nas.store.models import objective_value, study, trial, unit
+from nas.store.records import UnitKind, UnitState
+from nas.store.studies import lock
+from nas.store.upkeep.filling import checksum_of
+
+
+def add(
+    connection: Connection,
+    trial_id: int,
+    objective: Mapping[str, str],
+    value: float,
+    evidence: Mapping[str, Any] | None,
+) -> bool:
+    """Give the trial, and each of its finished rungs, the value -> whether it had none.
+
+    objective: {"name": ..., "direction": "minimize" | "maximize"}; the study's list gets it if it is not there.
+    """
+    name = objective["name"]
+    row = connection.execute(
+        select(trial.c.study_id, trial.c.cheap_values, trial.c.evidence).where(trial.c.id == trial_id)
+    ).one()
+    lock(connection, row.study_id)
+    _declare(connection, row.study_id, objective)
+    if name in row.cheap_values:
+        return False
+    changes: dict[str, Any] = {"cheap_values": row.cheap_values | {name: value}}
+    if evidence is not None:
+        changes["evidence"] = (row.evidence or {}) | {name: dict(evidence)}
+    connection.execute(update(trial).where(trial.c.id == trial_id).values(changes))
+    done = select(unit.c.id).where(
+        unit.c.trial_id == trial_id, unit.c.kind == UnitKind.TRAIN, unit.c.state == UnitState.DONE
+    )
+    for unit_id in list(connection.execute(done).scalars()):
+        connection.execute(insert(objective_value).values(unit_id=unit_id, name=name, value=value))
+        checksum = checksum_of(connection, unit_id)
+        connection.execute(update(unit).where(unit.c.id == unit_id).values(checksum=checksum))
+    return True
+
+
+def _declare(connection: Connection, study_id: int, objective: Mapping[str, str]) -> None:
+    known = connection.execute(select(study.c.objectives).where(study.c.id == study_id)).scalar_one()
+    if all(each["name"] != objective["name"] for each in known):
+        statement = update(study).where(study.c.id == study_id)
+        connection.execute(statement.values(objectives=[*known, dict(objective)]))

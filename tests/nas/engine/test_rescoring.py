@@ -1,0 +1,102 @@
+"""A study that has ended gets a further objective: its values, its front, and its checksums hold."""
+
+import contextlib
+import json
+
+import pytest
+
+from nas.cli.app import run
+from nas.engine import rescoring
+from nas.errors import UsageError
+from nas.objectives.flops import Flops
+from nas.report import front, trials
+from nas.store import open_store
+from nas.store.upkeep.damage import damage
+from searchspace.model.architecture import Architecture
+from searchspace.model.build import cost
+
+
+@pytest.fixture
+def ended(describe, search):
+    result = search(describe(budget="{trials: 6}"))
+    with result.store:
+        yield result
+
+
+def test_every_trial_gets_the_value_and_the_front_counts_it(ended):
+    store, study = ended.store, ended.study
+    before = {trial.number for trial in front(store, study)}
+    objective = rescoring.wanted(study, "flops")
+    found = list(rescoring.rescore(store, study, objective))
+
+    study = store.study(study.name)
+    assert [each["name"] for each in study.objectives] == ["loss", "parameters", "flops"]
+    every = trials.results(store, study)
+    assert {each.trial: each.value for each in found} == {each.number: each.values["flops"] for each in every}
+    first = store.trial(study.id, 0)
+    assert first.values["flops"] == cost(Architecture.parse(first.architecture), objective.shape).flops
+    assert before <= {trial.number for trial in front(store, study)}
+    assert damage(store.database) == []
+
+
+def test_goes_on_where_it_stopped(ended):
+    store, study = ended.store, ended.study
+    objective = rescoring.wanted(study, "flops")
+    some = rescoring.rescore(store, study, objective)
+    first = [next(some), next(some)]
+    some.close()
+    again = list(rescoring.rescore(store, store.study(study.name), rescoring.wanted(study, "flops")))
+    assert [each.old for each in again] == [True, True, False, False, False, False]
+    assert [each.value for each in again][:2] == [each.value for each in first]
+
+
+def test_a_trial_without_a_value_says_why_and_is_not_on_the_front(ended, monkeypatch):
+    store, study = ended.store, ended.study
+    known = Flops.evaluate
+
+    def fails(self, architecture, metrics=None):
+        if architecture.hash == store.trial(study.id, 0).architecture_hash:
+            raise rescoring.NoValue("it does not run")
+        return known(self, architecture, metrics)
+
+    monkeypatch.setattr(Flops, "evaluate", fails)
+    found = list(rescoring.rescore(store, study, rescoring.wanted(study, "flops")))
+    assert (found[0].value, found[0].reason) == (None, "it does not run")
+    assert 0 not in {trial.number for trial in front(store, store.study(study.name))}
+
+
+def test_the_search_goes_on_afterwards(ended, describe, search):
+    list(rescoring.rescore(ended.store, ended.study, rescoring.wanted(ended.study, "flops")))
+    with search(describe(budget="{trials: 8}")).store as store:
+        study = store.study(ended.study.name)
+        assert len(trials.results(store, study)) == 8
+        found = list(rescoring.rescore(store, study, rescoring.wanted(study, "flops")))
+    assert [each.old for each in found] == [True] * 6 + [False] * 2
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("parameters", "the search has one of this name"),
+        ("bits_per_byte", "needs a training or a probe"),
+        ({"latency": {"phase": "decod"}}, "No phase is called 'decod'. Did you mean 'decode'"),
+    ],
+)
+def test_refuses_what_cannot_come_later(ended, spec, message):
+    with pytest.raises(UsageError, match=message):
+        rescoring.wanted(ended.study, spec)
+
+
+def test_the_command_measures_a_finished_study_in_another_phase(describe, search, capsys):
+    with search(describe(budget="{trials: 2}")) as result:
+        place = result.config.storage
+    spec = "{latency: {phase: decode, length: 4, threads: 1, method: measured, name: laptop_ms}}"
+    with contextlib.suppress(SystemExit):
+        run(["rescore", "tried", "--objective", spec, "--storage", place, "--json"])
+    rows = json.loads(capsys.readouterr().out)
+    with open_store(place) as store:
+        trial = store.trial(store.study("tried").id, 0)
+    assert trial.values["laptop_ms"] == rows[0]["laptop_ms"] == trial.evidence["laptop_ms"]["milliseconds"] > 0
+    with contextlib.suppress(SystemExit):
+        run(["rescore", "tried", "--objective", spec.replace("length: 4", "length: 5"), "--storage", place])
+    assert "the study's latencies are of length 4, not 5" in capsys.readouterr().err
