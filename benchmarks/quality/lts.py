@@ -82,11 +82,15 @@ class Rows:
         return [self.points[place] for place in np.argsort(distances, kind="stable")[:count]]
 
 
-def tables() -> list[Table]:
+def rows() -> list[dict[str, str]]:
+    """The recorded rows with a perplexity. Raises Missing if they are not on this machine."""
     with gzip.open(found("lts-gpt2", "lts.csv.gz"), "rt") as file:
-        rows = [row for row in csv.DictReader(file) if row["valid_ppl"]]
+        return [row for row in csv.DictReader(file) if row["valid_ppl"]]
+
+
+def tables() -> list[Table]:
     space, sets = Space.parse(SPACE), defaultdict(list)
-    for row in rows:
+    for row in rows():
         sets[row["set"]].append(row)
     return [_table(name, space, each) for name, each in sets.items()]
 

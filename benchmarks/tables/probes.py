@@ -1,10 +1,11 @@
 """How well probes and sizes rank the trained architectures of the table.
 
     python -m benchmarks.tables.probes [--count N] [--file build/probes.jsonl] [--json]
+    python -m benchmarks.tables.probes --lts      # parameters in the tables of LiteTransformerSearch (see NAS_DATA)
 
 Every probe scores the untrained model of each row on one batch of the task, with seed 0. The rank correlation is that
-with the quality after the whole training (positive: a larger score is better), with its 95 % interval. Scores are kept
-in a file, and the same command continues.
+with the quality after the whole training, with its 95 % interval. Positive: a larger score is better; `short_race` is a
+loss, so a good one is negative. Scores are kept in a file, and the same command continues.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from typing import Any
 
 import torch
 
-from benchmarks.support.report import report
+from benchmarks.quality import lts
+from benchmarks.quality.table import Missing
+from benchmarks.support.report import report, skip
 from benchmarks.tables.make import QUICKSTART
 from benchmarks.tables.table import LENGTH, Table, load
 from nas.config import factory, searchfile
@@ -30,7 +33,7 @@ from searchspace.cost import Shape
 from searchspace.model.build import build
 from searchspace.space.space import Point
 
-PROBES = ("gradient_norm", "snip", "synflow", "jacobian_covariance", "activation_distance", "zico")
+PROBES = ("gradient_norm", "snip", "synflow", "jacobian_covariance", "activation_distance", "zico", "short_race")
 SIZES = ("parameters", "non_embedding_parameters", "flops")
 CPU = torch.device("cpu")
 
@@ -67,12 +70,39 @@ def rows_of(table: Table, found: Sequence[dict[str, float]]) -> list[dict[str, A
     return rows
 
 
+def of_lts() -> list[dict[str, Any]]:
+    """Sizes against quality in the tables of LiteTransformerSearch: one row for each set of GPT-2 models.
+
+    All rows with a validation perplexity count. Raises Missing if the table is not on this machine.
+    """
+    sets: dict[str, list[dict[str, str]]] = {}
+    for row in lts.rows():
+        sets.setdefault(row["set"], []).append(row)
+    found = []
+    for name, some in sorted(sets.items()):
+        quality = [-float(row["valid_ppl"]) for row in some]
+        line: dict[str, Any] = {"set": name, "architectures": len(some)}
+        for title, column in (("non-embedding parameters", "params_nonembedding"), ("all parameters", "params_total")):
+            known = correlation([float(row[column]) for row in some], quality)
+            assert known is not None  # each set has 38 rows or more
+            line[title] = f"{known.value:.3f} ({known.low:.3f} to {known.high:.3f})"
+        found.append(line)
+    return found
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=10_000, help="the first rows only")
     parser.add_argument("--file", type=Path, default=Path("build/probes.jsonl"))
+    parser.add_argument("--lts", action="store_true", help="sizes in the tables of LiteTransformerSearch instead")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
+    if options.lts:
+        try:
+            report("Sizes against quality, LiteTransformerSearch", of_lts(), as_json=options.json)
+        except Missing as error:
+            skip(str(error))
+        return 0
     table = load()
     rows = rows_of(table, known(table, options.count, options.file))
     report("Probes and sizes against quality", rows, as_json=options.json)

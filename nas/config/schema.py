@@ -230,6 +230,7 @@ class SearchConfig(_Section):
     task_source: str | None = None  # the text of the user's own task file, once it is read
     vocabulary: dict[str, Any] | None = None  # of the task, once its data are read
     data_facts: dict[str, Any] | None = None  # what the task told of its data when the study was created
+    audited: bool = False  # whether probes that do not rank are demoted; studies of older versions do without
     step_tokens: int | None = None  # positions that a training step of the task reads, once a study is made
 
     _built: Built = PrivateAttr(default_factory=Built)
@@ -276,6 +277,6 @@ class SearchConfig(_Section):
 
 
 # Filled in when the file is read or the study is created, and kept with the study.
-HIDDEN = ("task_source", "vocabulary", "data_facts", "step_tokens")
+HIDDEN = ("task_source", "vocabulary", "data_facts", "audited", "step_tokens")
 # What may not change within a study.
 SETTLED = ("task", "objectives", "strategy", "scheduler", "arms", "recipe", "seed")

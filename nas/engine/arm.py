@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from nas.engine.allowance import Allowance
+from nas.engine.audit import Audit
 from nas.engine.scores import Scores
 from nas.engine.source import Exhausted, Source, chosen_point, point_of
 from nas.schedulers.contract import WAIT, Promotion, Scheduler
@@ -23,10 +24,11 @@ ROUNDING = 1e-9  # of a share times a number of trials
 
 
 class Arm:
-    """name: as it is stored with its trials. share: the fraction of the study's budget that it gets. only_baselines:
-    the arm tries `baselines` and nothing else. space_version: the number of `space` within the study, None if it is
-    not known. read: reads the trial with a number; needed for trials and units that were read without their
-    architecture.
+    """name: as it is stored with its trials. share: the fraction of the study's budget that it gets. parts: builds its
+    strategy and its scheduler, without any knowledge. audited: whether probes that do not rank the trials are demoted,
+    see `nas.engine.audit`. only_baselines: the arm tries `baselines` and nothing else. space_version: the number of
+    `space` within the study, None if it is not known. read: reads the trial with a number; needed for trials and units
+    that were read without their architecture.
 
     Its state follows from the calls of `start` and `tell`, so it is rebuilt by repeating the study's log. All numbers
     of trials are those of the study. The scheduler alone counts the trials of this arm from 0, so each arm gets the
@@ -38,21 +40,23 @@ class Arm:
         name: str,
         share: float,
         space: Space,
-        strategy: Strategy,
-        scheduler: Scheduler,
+        parts: Callable[[], tuple[Strategy, Scheduler]],
         scores: Scores,
         allowance: Allowance,
         baselines: Sequence[Architecture] = (),
         *,
+        audited: bool = False,
         only_baselines: bool = False,
         space_version: int | None = None,
         read: Callable[[int], Trial] | None = None,
     ) -> None:
         self.name, self.share, self.space = name, share, space
         self._space_version, self._read = space_version, read
-        self.strategy, self.scheduler, self.scores = strategy, scheduler, scores
-        self.allowance = allowance
-        self.source = Source(space, strategy, baselines, only_baselines=only_baselines)
+        self.scores, self.allowance = scores, allowance
+        self._parts, self._baselines, self._only_baselines = parts, baselines, only_baselines
+        self.audit = Audit.of((each.name, each.stage) for each in scores.objectives) if audited else None
+        self._calls: list[Callable[[], None]] = []  # everything that was told, if there is an audit
+        self._equip()
         self.told = 0  # results that the strategy knows
         self.trials = 0  # started trials
         self.known: set[str] = set()  # hashes of the architectures that were started
@@ -62,6 +66,22 @@ class Arm:
         self._numbers: list[int] = []  # of the trials, in the order in which they were started
         self._places: dict[int, int] = {}  # number -> place in that order, which is the scheduler's number
         self._open: set[int] = set()  # trials with a unit that has not ended, as far as this process knows
+
+    def _equip(self) -> None:
+        self.strategy, self.scheduler = self._parts()
+        self.source = Source(self.space, self.strategy, self._baselines, only_baselines=self._only_baselines)
+
+    def _call(self, call: Callable[[], None]) -> None:
+        """Tell the strategy and the scheduler something, and remember it for those that replace them."""
+        if self.audit is not None:
+            self._calls.append(call)
+        call()
+
+    def _begin_again(self) -> None:
+        """Replace the strategy and the scheduler: they learn everything again, with other probes demoted."""
+        self._equip()
+        for call in self._calls:
+            call()
 
     def propose(self, number: int, count: int) -> list[Proposal]:
         """One to `count` proposals for the trials from `number` on. Raises Exhausted if nothing is left."""
@@ -78,9 +98,13 @@ class Arm:
         if point is not None:
             self._points[number] = point
         self._open.add(number)
-        self.strategy.start(Started(number, point))
         place = self._place(number)
-        self.scheduler.started(place, 0, self.scheduler.start(place))
+
+        def call() -> None:
+            self.strategy.start(Started(number, point))
+            self.scheduler.started(place, 0, self.scheduler.start(place))
+
+        self._call(call)
 
     def tell(self, unit: Unit) -> None:
         """A unit of this arm ended. A probe that succeeded says nothing yet: its trial is still to be trained."""
@@ -90,13 +114,20 @@ class Arm:
         values = self.scores.minimised(unit.values)
         self._ids[unit.number] = unit.trial_id
         self.known.add(unit.architecture_hash)
-        result = Result(unit.number, unit.rung, unit.steps, self._point(unit), values, unit.error_kind)
-        self.strategy.tell(result)
-        self._open.discard(unit.number)
-        place = self._place(unit.number)
-        self.scheduler.started(place, unit.rung, unit.steps)
-        self.scheduler.tell(place, unit.rung, values, unit.steps)
+        point, place = self._point(unit), self._place(unit.number)
+        number, rung, steps, failure = unit.number, unit.rung, unit.steps, unit.error_kind
+        self._open.discard(number)
+
+        def call() -> None:
+            seen = values if self.audit is None else self.audit.masked(values)
+            self.strategy.tell(Result(number, rung, steps, point, seen, failure))
+            self.scheduler.started(place, rung, steps)
+            self.scheduler.tell(place, rung, seen, steps)
+
+        self._call(call)
         self.told += 1
+        if self.audit is not None and self.audit.tell(number, steps, values):
+            self._begin_again()
 
     def promotion(self) -> tuple[int, Promotion] | None:
         """(id of the trial, promotion) of the trial that should continue now, which then counts as promoted."""
@@ -105,7 +136,8 @@ class Arm:
         promotion = self.scheduler.promotion()
         if not isinstance(promotion, Promotion):
             return None
-        self.scheduler.started(promotion.number, promotion.rung, promotion.steps)
+        place, rung, steps = promotion.number, promotion.rung, promotion.steps
+        self._call(lambda: self.scheduler.started(place, rung, steps))
         found = replace(promotion, number=self._numbers[promotion.number])
         return self._ids[found.number], found
 

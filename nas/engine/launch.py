@@ -190,7 +190,7 @@ def enter(store: Store, config: SearchConfig) -> Study:
                 _kept(_with_facts(settle(config))),
                 config.space,
                 config.seed,
-                [{"name": o.name, "direction": str(o.direction)} for o in factory.objectives(config)],
+                [_described(each) for each in factory.objectives(config)],
                 data_hash=task.data_hash or None,
             )
         except UsageError:
@@ -202,6 +202,12 @@ def enter(store: Store, config: SearchConfig) -> Study:
     kept = _kept(_with_facts(settle(config, before), before.data_facts))
     store.update_study(study.id, config=kept, ending=None)
     return store.study(config.study)
+
+
+def _described(objective: Objective) -> dict[str, str]:
+    """What the study keeps of an objective; its stage only if it is a probe, which reports tell apart."""
+    stage = {"stage": objective.stage} if objective.stage == "probe" else {}
+    return {"name": objective.name, "direction": str(objective.direction), **stage}
 
 
 def check_kind(kind: str | None) -> None:

@@ -6,13 +6,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from nas.config import factory
-from nas.config.schema import SearchConfig
+from nas.config.schema import Named, SearchConfig
 from nas.engine.allowance import Allowance
 from nas.engine.arm import Arm
 from nas.engine.proposer import Proposer
 from nas.engine.scores import Scores
 from nas.objectives.contract import Objective
+from nas.schedulers.contract import Scheduler
 from nas.store import MAIN, Store, Study, Trial, Unit
+from nas.strategies.contract import Strategy
 from searchspace.model.architecture import Architecture
 from searchspace.space.space import Space
 
@@ -59,17 +61,22 @@ def arms(
             name,
             share,
             space,
-            factory.running_strategy(config, space, strategy, scores.candidate),
-            factory.scheduler(config),
+            partial(_parts, config, space, strategy, scores),
             scores,
             Allowance(config.budget, share, factory.step_tokens(config), partial(_step_flops, config, read)),
             given,
+            audited=config.audited,
             only_baselines=name != MAIN and bool(given),
             space_version=space_version,
             read=read,
         )
         for name, strategy, share, given in named
     ]
+
+
+def _parts(config: SearchConfig, space: Space, named: Named, scores: Scores) -> tuple[Strategy, Scheduler]:
+    """A strategy and a scheduler of an arm, without any knowledge."""
+    return factory.running_strategy(config, space, named, scores.candidate), factory.scheduler(config)
 
 
 def parsed(texts: Sequence[str]) -> list[Architecture]:

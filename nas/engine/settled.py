@@ -30,6 +30,7 @@ def settle(config: SearchConfig, study: SearchConfig | None = None) -> SearchCon
     config = _chosen(config, study)
     planned = _planned_trials(config)
     changes: dict[str, object] = {
+        "audited": study is None or study.audited,
         "step_tokens": factory.step_tokens(config),
         "task": _settled(config.task, factory.task(config), study.task if study else None),
         "scheduler": _settled(config.scheduler, factory.scheduler(config), study.scheduler if study else None),

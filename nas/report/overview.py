@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from nas.engine import leases
-from nas.report import activity, trials
+from nas.report import activity, probes, trials
 from nas.report.activity import Activity, UnitProgress
 from nas.report.control import Control, controls
 from nas.report.finals import FinalsResult, verdict
@@ -52,6 +52,7 @@ class Status:
     front: int  # trials on the Pareto front
     best: Trial | None
     ranking: Ranking
+    probes: list[probes.Probe]
     controls: list[Control]  # empty until the search has ended
     verdict: FinalsResult | None
 
@@ -85,6 +86,7 @@ class Status:
             "progress": [unit.to_dict() for unit in self.units],
             "eta": self.eta and self.eta.to_dict(),
             "ranking": self.ranking.to_dict(),
+            "probes": probes.to_dict(self.probes),
             "controls": [each.to_dict() for each in self.controls],
             "verdict": self.verdict and self.verdict.to_dict(),
         }
@@ -119,6 +121,7 @@ class Status:
             lines.append(("pareto", f"{plural(self.front, 'trial')} after {steps}"))
         if self.ranking.explained:
             lines.append(("size", self.ranking.explained))
+        lines += [("probe", each.sentence()) for each in self.probes]
         lines += [("control", each.sentence()) for each in self.controls]
         if self.verdict:
             old = "" if self.verdict.is_current else " (units have ended since)"
@@ -152,6 +155,7 @@ def status(store: Reader, study: Study) -> Status:
         front=len(trials.front(store, study)),
         best=best[0] if best else None,
         ranking=ranking(store, study),
+        probes=probes.probes(store, study),
         controls=controls(store, study) if doing is None else [],
         verdict=verdict(store, study),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from nas.report import control, trials
+from nas.report import control, probes, trials
 from nas.report.finals import Entrant, FinalsResult
 from nas.report.header import header
 from nas.report.ranking import ranking
@@ -23,6 +23,7 @@ def to_dict(store: Reader, study: Study, finals: FinalsResult | None) -> dict[st
         "header": header(store, study).to_dict(),
         "pareto": trials.rows(store, study, trials.front(store, study)),
         "ranking": ranking(store, study).to_dict(),
+        "probes": probes.to_dict(probes.probes(store, study)),
         "controls": [each.to_dict() for each in control.controls(store, study)],
         "finals": finals and finals.to_dict(),
     }
@@ -37,6 +38,8 @@ def to_text(store: Reader, study: Study, finals: FinalsResult | None, draw: Call
     parts = [begins, "\nPareto front of the search (validation data)", rendered(trials.shown(front))]
     if told := ranking(store, study).sentences():
         parts += ["", *told]
+    if audited := probes.probes(store, study):
+        parts += ["", *(each.sentence() for each in audited)]
     if controls := control.controls(store, study):
         parts += ["", *(each.sentence() for each in controls)]
     if finals:

@@ -5,6 +5,7 @@ from itertools import islice
 
 import pytest
 
+from benchmarks.quality.table import Missing
 from benchmarks.tables import make, probes, table
 from nas.config import factory, searchfile
 
@@ -78,3 +79,14 @@ def test_a_row_is_scored_by_every_probe(trained):
     found = probes.scored(trained.points[1])
     assert set(found) == {*probes.SIZES, *probes.PROBES}
     assert found["parameters"] == trained.rows[1].costs["parameters"] > found["non_embedding_parameters"]
+
+
+def test_sizes_rank_the_recorded_gpt2_models():
+    try:
+        found = {row["set"]: row for row in probes.of_lts()}
+    except Missing as error:
+        pytest.skip(str(error))
+    row = found["random_GPT2_wt103"]
+    assert row["architectures"] == 200
+    assert row["non-embedding parameters"].startswith("0.967 (")
+    assert row["all parameters"].startswith("0.737 (")

@@ -96,5 +96,12 @@ def test_a_search_without_a_result_is_summed_up_in_words(describe, search):
     assert "No trial has finished" in summary.to_text(store, result.study, None, draw=lambda winner: "")
     found = summary.to_dict(store, result.study, None)
     assert found.pop("ranking")["sentences"] == []
-    assert found | {"header": None} == {"study": "tried", "header": None, "pareto": [], "controls": [], "finals": None}
+    assert found | {"header": None} == {
+        "study": "tried",
+        "header": None,
+        "pareto": [],
+        "probes": [],
+        "controls": [],
+        "finals": None,
+    }
     store.close()

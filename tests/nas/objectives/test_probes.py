@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nas.objectives import make
-from nas.objectives.probes import activation_distance, jacobian_covariance, zico
+from nas.objectives.probes import activation_distance, jacobian_covariance, short_race, zico
 from nas.objectives.probes._passes import split
 from searchspace.cost import Shape
 from searchspace.model.architecture import Architecture
@@ -126,3 +126,44 @@ def test_parameters_without_tables():
     model = build(architecture)
     rest = [value.numel() for name, value in model.named_parameters() if "embed" not in name and "logits" not in name]
     assert found == sum(rest) - 8 * 16 * any("position" in name for name, _ in model.named_parameters())
+
+
+class Decoding(Tokens):
+    """A task of a decoder."""
+
+    def requires(self):
+        return {"kind": "decoder", "vocabulary": 11}
+
+
+@pytest.mark.parametrize("race", [short_race.recall, short_race.copying, short_race.compression])
+def test_a_race_can_be_won(race):
+    """What counts follows from what is before it, except one bit in compression."""
+    symbols, counts = race(torch.Generator().manual_seed(0), 4, 20, 11)
+    assert symbols.shape == counts.shape and symbols.min() >= 0 and symbols.max() < 11
+    for row, counted in zip(symbols.tolist(), counts.tolist()):
+        for place in [place for place, each in enumerate(counted) if each and place]:
+            if race is short_race.recall:  # the value that followed the same key before
+                first = row.index(row[place - 1])
+                assert row[first + 1] == row[place]
+            elif race is short_race.copying:
+                assert row[place] == row[place - (len(row) + 1) // 2]
+
+
+def test_a_short_race_leaves_the_model_as_it_was(model):
+    before = {name: each.clone() for name, each in model.state_dict().items()}
+    race = make({"short_race": {"steps": 3, "batch": 4}}, Shape())
+    scores = []
+    for _ in range(2):
+        torch.default_generator.manual_seed(0)
+        scores.append(race.score(model, None, Decoding()))
+    assert all(torch.equal(before[name], each) for name, each in model.state_dict().items())
+    assert scores[0] == scores[1] and 0 < scores[0] < 2 * math.log(11)
+    longer = make({"short_race": {"steps": 12, "batch": 4}}, Shape()).score(model, None, Decoding())
+    assert longer < scores[0]
+
+
+def test_a_short_race_needs_a_decoder_of_symbols(model):
+    task = Decoding()
+    task.requires = lambda: {"kind": "encoder"}
+    with pytest.raises(ValueError, match="needs a decoder of symbols"):
+        make("short_race", Shape()).score(model, None, task)

@@ -1,0 +1,65 @@
+"""The audit of probes: whether the scores of untrained models rank the trained ones.
+
+As trials finish, the rank correlation of each probe with the first metric is computed with its interval. A probe whose
+interval is not above 0 is demoted: strategies and schedulers then see the same value for all trials in its place. It
+counts again if a later audit finds a correlation. An audit takes place when `FIRST` trials were trained equally long,
+and each time that their number has grown by half; longer training replaces a shorter one. So what is demoted follows
+from the log alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from nas.report.ranking import Correlation, correlation
+
+FIRST = 20  # trials with a score and a result of the same length of training
+GROWTH = 1.5
+MASKED = 0.0  # the value of a demoted probe
+
+
+class Audit:
+    """probes: {place among the objectives: name}. quality: the place of the first metric. Values are minimised."""
+
+    def __init__(self, probes: Mapping[int, str], quality: int) -> None:
+        self.probes, self.quality = dict(probes), quality
+        self.demoted: frozenset[int] = frozenset()
+        self.found: dict[str, Correlation] = {}
+        self.steps = 0  # the length of training that was compared
+        self._results: dict[int, dict[int, tuple[float, ...]]] = {}  # length -> trial -> values
+        self._next: dict[int, int] = {}  # length -> results at its next audit
+
+    def tell(self, number: int, steps: int, values: Sequence[float] | None) -> bool:
+        """A trial reached `steps` in all. Whether other probes are demoted than before."""
+        if values is None:
+            return False
+        results = self._results.setdefault(steps, {})
+        results[number] = tuple(values)
+        if steps < self.steps or len(results) < self._next.get(steps, FIRST):
+            return False
+        self._next[steps] = int(GROWTH * len(results))
+        return self._look(steps)
+
+    def _look(self, steps: int) -> bool:
+        """Compare all trials that were trained for `steps`."""
+        self.steps, before = steps, self.demoted
+        results = self._results[steps].values()
+        quality = [values[self.quality] for values in results]
+        seen = {place: correlation([values[place] for values in results], quality) for place in self.probes}
+        self.found = {self.probes[place]: each for place, each in seen.items() if each is not None}
+        self.demoted = frozenset(place for place, each in seen.items() if each is None or each.low <= 0)
+        return self.demoted != before
+
+    def masked(self, values: tuple[float, ...] | None) -> tuple[float, ...] | None:
+        """`values` as strategies see them."""
+        if values is None or not self.demoted:
+            return values
+        return tuple(MASKED if place in self.demoted else value for place, value in enumerate(values))
+
+    @classmethod
+    def of(cls, stages: Iterable[tuple[str, str]]) -> Audit | None:
+        """An audit of objectives (name, stage); None if there is no probe, or no metric to compare it with."""
+        listed = list(stages)
+        probes = {place: name for place, (name, stage) in enumerate(listed) if stage == "probe"}
+        metrics = [place for place, (_, stage) in enumerate(listed) if stage == "metric"]
+        return cls(probes, metrics[0]) if probes and metrics else None

@@ -1,0 +1,80 @@
+"""Probes are audited as trials finish; one that does not rank the trials is demoted."""
+
+import random
+
+import pytest
+
+from nas import report
+from nas.engine.audit import FIRST, Audit
+from nas.engine.replay import replay
+from nas.report import summary
+from nas.report.probes import probes
+from nas.work import Outcome
+
+STAGES = [("loss", "metric"), ("snip", "probe"), ("flops", "cost"), ("zico", "probe")]
+
+
+def told(audit: Audit, count: int, noise: float, first: int = 0) -> list[bool]:
+    """Results in which snip follows the loss and zico does not."""
+    rng = random.Random(1)
+    rows = [rng.random() for _ in range(first + count)]
+    found = []
+    for number, loss in list(enumerate(rows))[first:]:
+        found.append(audit.tell(number, 10, (loss, loss + noise * rng.random(), 1.0, rng.random())))
+    return found
+
+
+def test_a_probe_that_does_not_rank_is_demoted_at_the_first_audit() -> None:
+    audit = Audit.of(STAGES)
+    found = told(audit, FIRST, 0.1)
+    assert found == [False] * (FIRST - 1) + [True]
+    assert audit.demoted == {3}
+    assert audit.masked((1.0, 2.0, 3.0, 4.0)) == (1.0, 2.0, 3.0, 0.0)
+    assert audit.masked(None) is None
+    assert audit.found["snip"].low > 0 >= audit.found["zico"].low
+
+
+def test_a_probe_counts_again_when_it_ranks() -> None:
+    audit = Audit({1: "snip"}, 0)
+    for number in range(FIRST):
+        audit.tell(number, 10, (number, number % 3))
+    assert audit.demoted == {1}
+    changed = [audit.tell(number, 10, (number, number)) for number in range(FIRST, 200)]
+    assert audit.demoted == frozenset() and sum(changed) == 1
+
+
+def test_audits_compare_the_longest_training_that_enough_trials_have() -> None:
+    audit = Audit({1: "snip"}, 0)
+    for number in range(FIRST):
+        audit.tell(number, 10, (number, -number))
+    for number in range(FIRST):
+        audit.tell(number, 90, (number, number))
+    assert audit.steps == 90 and audit.demoted == frozenset()
+
+
+def test_without_a_probe_or_a_metric_there_is_no_audit() -> None:
+    assert Audit.of([("loss", "metric"), ("flops", "cost")]) is None
+    assert Audit.of([("snip", "probe"), ("flops", "cost")]) is None
+
+
+def unit(work, progress=None):
+    """A loss that follows from the trial; the probe's score does not."""
+    if work.kind == "probe":
+        return Outcome(
+            trial=work.trial, rung=0, kind="probe", seconds=0.1, metrics={"snip": random.Random(work.trial).random()}
+        )
+    loss = 1 + random.Random(work.architecture).random()
+    return Outcome(trial=work.trial, rung=work.rung, seconds=1.0, metrics={"loss": loss})
+
+
+@pytest.mark.parametrize("strategy", ["{nsga2: {start: 4, population: 6}}"])
+def test_a_search_says_so_and_goes_on_without_it(describe, search, strategy) -> None:
+    config = describe(objectives="[loss, snip, parameters]", strategy=strategy, budget="{trials: 26}")
+    with search(config, unit) as result:
+        (found,) = probes(result.store, result.study)
+        assert replay(result.store, result.study).same  # demotions follow from the log
+        text = summary.to_text(result.store, result.study, None, str)
+        seen = report.status(result.store, result.study)
+    assert found.demoted
+    assert "The probe snip does not rank the trials (rank correlation " in text
+    assert "it is demoted: the search ignores it." in seen.to_text()
