@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import os
 import random
 
 import pytest
@@ -121,47 +123,93 @@ def test_the_databases_are_only_read(app):
         connection.exec_driver_sql("UPDATE study SET name = 'x'")
 
 
+WORDS = [
+    "",
+    "studies",
+    "finished",
+    "trials",
+    "~1",
+    "hostile",
+    "..",
+    "%00",
+    "compare",
+    "space",
+    "tuning",
+    "explorer",
+    "static",
+    "3",
+    "-1",
+    "\u202e",
+    "%2e%2e",
+    "page.js",
+]
+WORDS += ["9" * 30, "lineage", "audit", "a.json", "é", "grown", "failing", "latency"]
+STUDIES = ["finished/finished", "hostile/~1", "failing/failing", "grown/grown", "latency/latency", "new/new"]
+PARTS = ["", "/trials/0", "/trials/1", "/compare", "/space", "/lineage", "/audit"]
+REAL = ["/", "/tuning", "/explorer", *(f"/studies/{study}{part}" for study in STUDIES for part in PARTS)]
+NAMES = [
+    "sort",
+    "page",
+    "per",
+    "x",
+    "y",
+    "q",
+    "zoom_x",
+    "zoom_y",
+    "trials",
+    "state",
+    "axis",
+    "shade",
+    "table",
+    "text",
+    "hole",
+    "log_x",
+    "front",
+    "purpose",
+    "do",
+    "seed",
+    "length",
+]
+VALUES = [
+    "",
+    "1",
+    "-1",
+    "0,1",
+    "nan,inf",
+    "1e309",
+    "1,2",
+    "'; --",
+    "<b>",
+    "%00",
+    "flops",
+    "bits_per_byte",
+    "-bits_per_byte",
+    "yes",
+    "complete",
+    "none",
+    "sample",
+]
+VALUES += ["9" * 40, "a" * 400, "\u202e", "%ff", "0,1,2,3,4,5,6,7", "kind: decoder", "[" * 200]
+REQUESTS = int(os.environ.get("NAS_REQUESTS", "600"))  # how many; 5000 were tried by hand
+
+
+def asked(generator):
+    """A random request: of a page that exists in three of four cases, with parameters that may be invalid."""
+    path = generator.choice(REAL)
+    if generator.random() < 0.25:
+        path = "/" + "/".join(generator.choices(WORDS, k=generator.randrange(1, 6)))
+    path += generator.choice(["", "", ".json", ".csv"])
+    query = "&".join(f"{generator.choice(NAMES)}={generator.choice(VALUES)}" for _ in range(generator.randrange(5)))
+    return path, query
+
+
 def test_random_requests_neither_fail_nor_leak(client):
-    generator = random.Random(0)
-    words = [
-        "",
-        "studies",
-        "finished",
-        "trials",
-        "~1",
-        "hostile",
-        "..",
-        "%00",
-        "compare",
-        "space",
-        "tuning",
-        "explorer",
-    ]
-    words += ["static", "3", "-1", "9" * 30, "\u202e", "%2e%2e", "page.js", "events", "lineage", "audit", "a.json", "é"]
-    names = [
-        "sort",
-        "page",
-        "per",
-        "x",
-        "y",
-        "q",
-        "zoom_x",
-        "trials",
-        "state",
-        "axis",
-        "shade",
-        "table",
-        "text",
-        "hole",
-    ]
-    values = ["", "1", "-1", "0,1", "nan,inf", "1e309", "'; --", "<b>", "%00", "flops", "yes", "9" * 40, "a" * 400]
-    for _ in range(600):
-        path = "/" + "/".join(generator.choices(words, k=generator.randrange(1, 6)))
-        path += generator.choice(["", "", ".json", ".csv"])
-        query = "&".join(f"{generator.choice(names)}={generator.choice(values)}" for _ in range(generator.randrange(4)))
-        if "events" in path:
-            continue  # a stream has no end
+    generator, found = random.Random(0), collections.Counter()
+    for _ in range(REQUESTS):
+        path, query = asked(generator)
         answer = client.get(f"{path}?{query}")
+        found[answer.status] += 1
         assert answer.status < 500, (path, query)
-        assert b"Traceback" not in answer.body
-        assert b"/dashboards/" not in answer.body
+        assert b"Traceback" not in answer.body, (path, query)
+        assert b"/dashboards/" not in answer.body, (path, query)
+    assert found[200] > REQUESTS / 4 and found[404] > REQUESTS / 10, "pages that exist were asked for, and others"
