@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 from urllib.parse import urlencode
 
@@ -140,9 +139,9 @@ def _curves(study: StudyCache, objective: str) -> Any:
 
 def facts(study: StudyCache, status: Status) -> list[tuple[str, str, str]]:
     """(name, value, detail) of each number at the top of the page."""
-    states = Counter(status.states)
-    planned = status.budget
-    found = [("Trials", f"{sum(states.values()):,}" + (f" of {planned:,}" if planned else ""), _states(states))]
+    started, planned = sum(status.states.values()), status.budget
+    states = ", ".join(f"{count:,} {name}" for name, count in status.shown_states.items() if count)
+    found = [("Trials", f"{started:,}" + (f" of {planned:,}" if planned else ""), states)]
     if status.best:
         name = study.study.objectives[0]["name"]
         detail = f"{labelled(name)}, trial {status.best.number}"
@@ -163,10 +162,6 @@ def progress_of(status: Status) -> tuple[float, str] | None:
         return min(1.0, started / status.budget), f"{started:,} of {status.budget:,} trials started"
     share = status.spending.share
     return None if share is None else (min(1.0, share), f"{share:.0%} of the budget is spent")
-
-
-def _states(states: Counter[str]) -> str:
-    return ", ".join(f"{count:,} {name}" for name, count in states.items() if count)
 
 
 def _units(study: StudyCache) -> Table:

@@ -57,6 +57,12 @@ class Status:
     verdict: FinalsResult | None
 
     @property
+    def shown_states(self) -> dict[str, int]:
+        """The trials of the search by state; those that were started and have not ended by activity."""
+        started = (TrialState.WAITING, TrialState.RUNNING)
+        return {name: count for name, count in self.states.items() if name not in started} | self.activities
+
+    @property
     def spending(self) -> Spending:
         """What the search has spent of its budget."""
         return self.header.spending
@@ -97,7 +103,7 @@ class Status:
         lines = [
             ("study", f"{self.study.name}, created {self.study.created_at:%Y-%m-%d %H:%M} UTC"),
             ("state", self.phase),
-            ("trials", f"{sum(self.states.values())}{of}: {counted(_active(self.states, self.activities))}"),
+            ("trials", f"{sum(self.states.values())}{of}: {counted(self.shown_states)}"),
         ]
         if len(self.arms) > 1:
             lines.append(("arms", counted(self.arms)))
@@ -185,12 +191,6 @@ def _activities(states: dict[str, dict[str, int]], units: list[UnitProgress]) ->
     started = states["search"].get(TrialState.RUNNING, 0) + states["search"].get(TrialState.WAITING, 0)
     found[Activity.PAUSED] += max(0, started - found.total())  # without a unit: they wait for the next rung
     return {each.value: found[each] for each in Activity if found[each]}
-
-
-def _active(states: dict[str, int], activities: dict[str, int]) -> dict[str, int]:
-    """The stored states, with started trials by activity."""
-    started = (TrialState.WAITING, TrialState.RUNNING)
-    return {name: count for name, count in states.items() if name not in started} | activities
 
 
 def _failures(store: Reader, study: Study) -> dict[str, list[Failed]]:
