@@ -5,11 +5,8 @@ BIN = $(or $(VENV),.venv)/bin
 SEARCH ?= examples/quickstart.yaml
 STUDY ?= quickstart
 TESTS ?= tests
-# One process more than there are cores: a test that waits leaves its core to others. A fork saves the import of
-# everything, but a GPU cannot be used in it; and macOS does not fork safely.
-PARALLEL = import os, sys; n = min(4, (os.cpu_count() or 1) + 1); \
-    forks = sys.platform == "linux" and not os.path.exists("/dev/nvidiactl"); \
-    print(f"--forks {n}" if forks else f"-n {n} --dist worksteal")
+# One more than there are cores: a test that waits leaves its core to others.
+WORKERS = import os; print(min(4, (os.cpu_count() or 1) + 1))
 GPU_PYTHON ?= $(or $(wildcard $(BIN)/python),python3)
 
 .PHONY: help search test lint format setup gpu clean
@@ -25,7 +22,7 @@ search:  ## install what is missing, run the quickstart search, export the best 
 
 test:  ## install what is missing, run every test (TESTS=tests/nas runs some)
 	@scripts/setup --test
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest $$($(BIN)/python -c '$(PARALLEL)') $(TESTS)
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $$($(BIN)/python -c '$(WORKERS)') --dist worksteal $(TESTS)
 
 lint:  ## style, types, and which package may import which
 	@scripts/setup --test

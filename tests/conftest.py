@@ -1,7 +1,6 @@
 """What every test stands on: few threads, Triton without a GPU, and repeatable property tests."""
 
 import gc
-import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -23,15 +22,6 @@ os.environ["NAS_KERNEL_TABLES"] = str(Path(__file__).parent / "no-tables")
 os.environ.pop("NAS_KERNEL_LOCK", None)
 
 ROOT = Path(__file__).resolve().parent.parent
-
-
-def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
-    """The option `--forks`, of the plugin next to this file."""
-    found = importlib.util.spec_from_file_location("tests_forks", Path(__file__).with_name("forks.py"))
-    forks = importlib.util.module_from_spec(found)
-    found.loader.exec_module(forks)
-    pluginmanager.register(forks, "forks")
-
 
 # No deadline and no complaint about slow generation: the machine is shared. A failure must be there again tomorrow, so
 # the examples are the same every time; NAS_EXPLORE=1 looks at new ones.
