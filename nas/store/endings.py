@@ -19,6 +19,7 @@ from nas.store.models import metric, objective_value, trial, unit
 from nas.store.records import TrialState, UnitKind, UnitState
 from nas.store.studies import next_in_sequence
 from nas.store.types import MOST_NAME, Moment, now, storable
+from nas.store.upkeep import checksums
 from nas.store.upkeep.checksums import of_unit
 
 if TYPE_CHECKING:
@@ -118,9 +119,11 @@ def _learn_before_training(
 ) -> None:
     """Keep what a probe found among the trial's values, and queue the trial's first training unit."""
     assert steps is not None  # a probe is always followed by training
-    known = connection.execute(select(trial.c.cheap_values).where(trial.c.id == probe.trial_id)).scalar_one()
-    statement = update(trial).where(trial.c.id == probe.trial_id)
-    connection.execute(statement.values(cheap_values=known | dict(objectives)))
+    covered = select(*(trial.c[name] for name in checksums.TRIAL)).where(trial.c.id == probe.trial_id)
+    known = dict(connection.execute(covered).mappings().one())
+    known["cheap_values"] |= dict(objectives)
+    values = {"cheap_values": known["cheap_values"], "checksum": checksums.of_row(known, checksums.TRIAL)}
+    connection.execute(update(trial).where(trial.c.id == probe.trial_id).values(values))
     row = {"study_id": probe.study_id, "trial_id": probe.trial_id, "kind": UnitKind.TRAIN, "rung": 0, "steps": steps}
     row |= {"state": UnitState.QUEUED, "owner": None, "lease_expires": None, "attempts": 0, "released": 0}
     connection.execute(_INSERT_UNIT, row | {"token": probe.token})

@@ -73,6 +73,7 @@ study = Table(
     optional("data_hash", Text),
     required("version", Text),  # of the package that made the study
     required("sequence", BigInteger),
+    optional("checksum", Text),
     optional("ending", Document),  # why the last search ended; null while it runs, see `nas.engine.ending`
     required("token", Text),  # of the call that made the row: a retry after a lost connection finds its own row by it
     CheckConstraint("length(name) > 0", name="named"),
@@ -87,11 +88,12 @@ space_version = Table(
     key("number"),
     required("text", Text),
     required("created_at", Moment),
+    optional("checksum", Text),
     CheckConstraint("number >= 0", name="counts"),
 )
 
 # An architecture by its content hash, shared by all studies. The row never changes.
-architecture = Table("architecture", metadata, key("hash", Text), required("text", Text))
+architecture = Table("architecture", metadata, key("hash", Text), required("text", Text), optional("checksum", Text))
 
 # One architecture trained with one seed for one purpose in one variant, at most once in an arm of a study.
 #
@@ -128,6 +130,7 @@ trial = Table(
     optional("finished_at", Moment),
     optional("error_kind", Text),
     optional("error_text", Text),
+    optional("checksum", Text),
     required("token", Text),
     UniqueConstraint("study_id", "number"),
     UniqueConstraint("study_id", "arm", "purpose", "place"),

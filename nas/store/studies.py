@@ -20,6 +20,7 @@ from nas.store.models import (
     verdict,
 )
 from nas.store.types import now
+from nas.store.upkeep import checksums
 
 AT_ONCE = 500  # architectures that one statement removes
 
@@ -43,7 +44,8 @@ def create(connection: Connection, values: dict[str, Any], space: str) -> int:
         if existing.token == values["token"]:
             return existing.id
         raise UsageError(f"A study named {values['name']!r} exists already: open it, or choose another name.")
-    row = {**values, "sequence": 0, "created_at": now()}
+    row = {"data_hash": None, **values, "sequence": 0, "created_at": now()}
+    row["checksum"] = checksums.of_row(row, checksums.STUDY)
     study_id = connection.execute(insert(study).values(row).returning(study.c.id)).scalar_one()
     _add_space(connection, study_id, 0, space)
     return study_id
@@ -51,7 +53,12 @@ def create(connection: Connection, values: dict[str, Any], space: str) -> int:
 
 def change(connection: Connection, study_id: int, values: dict[str, Any]) -> None:
     """Replace the configuration or the hash of the data."""
-    connection.execute(update(study).where(study.c.id == study_id).values(values))
+    own = study.c.id == study_id
+    connection.execute(update(study).where(own).values(values))
+    if not values.keys() & set(checksums.STUDY):
+        return
+    row = connection.execute(select(*(study.c[name] for name in checksums.STUDY)).where(own)).mappings().one()
+    connection.execute(update(study).where(own).values(checksum=checksums.of_row(row, checksums.STUDY)))
 
 
 def delete(connection: Connection, study_id: int) -> None:
@@ -106,4 +113,5 @@ def next_in_sequence(connection: Connection, study_id: int) -> int:
 
 def _add_space(connection: Connection, study_id: int, number: int, space: str) -> None:
     row = {"study_id": study_id, "number": number, "text": space, "created_at": now()}
+    row["checksum"] = checksums.of_row(row, checksums.SPACE)
     connection.execute(insert(space_version).values(row))

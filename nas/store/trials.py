@@ -13,8 +13,11 @@ from nas.store.models import space_version, trial, unit
 from nas.store.records import NewTrial, Refusal, TrialAdded, TrialRefused, TrialState, Unit, UnitKind, UnitState
 from nas.store.studies import lock, next_in_sequence
 from nas.store.types import Moment, now, storable
+from nas.store.upkeep import checksums
 
-_KEEP_ARCHITECTURE = sql("INSERT INTO architecture (hash, text) VALUES (:hash, :text) ON CONFLICT DO NOTHING")
+_KEEP_ARCHITECTURE = sql(
+    "INSERT INTO architecture (hash, text, checksum) VALUES (:hash, :text, :checksum) ON CONFLICT DO NOTHING"
+)
 
 
 def _surroundings() -> Select:
@@ -69,7 +72,7 @@ def add(connection: Connection, new: NewTrial) -> TrialAdded | TrialRefused:
     if new.limit is not None and before.place >= new.limit:
         return TrialRefused(Refusal.LIMIT_REACHED)
     text = {"hash": new.architecture_hash, "text": new.architecture}
-    connection.execute(_KEEP_ARCHITECTURE, text)
+    connection.execute(_KEEP_ARCHITECTURE, text | {"checksum": checksums.of_row(text, checksums.ARCHITECTURE)})
     trial_id = _insert_trial(connection, new, before)
     unit_id = _insert_unit(connection, new, trial_id, before.time)
     return TrialAdded(trial_id, new.number, None if new.failure else _first_unit(new, trial_id, unit_id, before.place))
@@ -137,6 +140,7 @@ def _insert_trial(connection: Connection, new: NewTrial, before: Any) -> int:
         "finished_at": before.time if new.failure else None,
         "token": new.token,
     } | _error(new.failure)
+    row["checksum"] = checksums.of_row(row, checksums.TRIAL)
     return _insert(connection, _INSERT_TRIAL, row)
 
 

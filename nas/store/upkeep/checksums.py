@@ -1,5 +1,7 @@
-"""The checksum of a unit that is done: it covers all that the unit found, so that a changed value is noticed.
+"""Checksums, so that a changed value is noticed. That of a unit that is done covers all that the unit found.
 
+Those of studies, versions of spaces, architectures and trials cover what says how results came about and what they
+mean. They leave out what changes with every unit (states, rungs, times), which the rules of `damage` check.
 It is computed from the values, never from a text that a database made of them. So SQLite and PostgreSQL give the same.
 """
 
@@ -13,7 +15,16 @@ from typing import Any
 UNIT = ("kind", "rung", "steps", "seconds", "device", "sequence", "checkpoint_uri", "checkpoint_sha256")
 OBJECTIVE, METRIC = ("name", "value"), ("name", "step", "value")
 SCORES = ("split", "metric", "names", "totals", "weights")
-DOUBLES = {"seconds", "value"}  # a database may return a whole number as an int
+STUDY = ("name", "config", "seed", "objectives", "data_hash", "version")
+SPACE = ("study_id", "number", "text")
+ARCHITECTURE = ("hash", "text")
+TRIAL = (
+    *("study_id", "number", "place", "arm", "purpose", "architecture_hash", "seed", "operator", "parents", "choices"),
+    *("space_version", "known_results", "known_trials", "variant", "recipe"),
+    *("cheap_values", "evidence", "parameters", "step_flops"),
+)
+DOCUMENTS = {"config", "objectives", "parents", "choices", "recipe", "cheap_values", "evidence"}
+DOUBLES = {"seconds", "value", "step_flops"}  # a database may return a whole number as an int
 
 
 def of_unit(
@@ -32,6 +43,11 @@ def of_unit(
 def of_document(document: Any) -> str:
     """The checksum of plain data, such as a verdict."""
     return _hash(json.loads(json.dumps(document)))
+
+
+def of_row(row: Mapping[str, Any], columns: Iterable[str]) -> str:
+    """The checksum of these columns of a row. Documents are plain data."""
+    return of_document({name: _value(row[name], double=name in DOUBLES) for name in columns})
 
 
 def _row(row: Mapping[str, Any], columns: Iterable[str]) -> list[Any]:

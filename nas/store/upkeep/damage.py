@@ -19,7 +19,7 @@ from nas.store.database.engine import Database
 from nas.store.device_models import metadata
 from nas.store.types import Document, Moment
 from nas.store.upkeep import checksums
-from nas.store.upkeep.filling import computed, loaded
+from nas.store.upkeep.filling import ROWS, computed, loaded, rows
 
 MOST = 50  # findings of one check: a damaged page spoils hundreds of rows
 _LATEST = 253_402_300_799  # seconds: the end of the year 9999
@@ -40,7 +40,7 @@ class Damage:
 def damage(database: Database) -> list[Damage]:
     """All that is wrong with a database at the version of this program; at most `MOST` findings of each check."""
     found: list[Damage] = []
-    for check in (_integrity, _values, _checksums, _verdicts, _invariants):
+    for check in (_integrity, _values, _checksums, _rows, _verdicts, _invariants):
         found += _tried(database, check)
     return list(dict.fromkeys(found))
 
@@ -122,6 +122,14 @@ def _checksums(connection: Connection) -> Iterator[Damage]:
             what = "it has no checksum" if stored is None else "its values do not agree with its checksum"
             rows = "objective_value, metric and document_score"
             yield Damage("unit", f"id {number}", f"{what} (its own, or those of its rows in {rows})")
+
+
+def _rows(connection: Connection) -> Iterator[Damage]:
+    for table in ROWS:
+        for key, stored, found in rows(connection, table, stored=True):
+            if stored != found:
+                what = "it has no checksum" if stored is None else "its values do not agree with its checksum"
+                yield Damage(table, ", ".join(f"{name} {value!r}" for name, value in key.items()), what)
 
 
 def _verdicts(connection: Connection) -> Iterator[Damage]:

@@ -17,6 +17,13 @@ _PARTS = (
     ("metric", checksums.METRIC),
     ("document_score", checksums.SCORES),
 )
+# Tables whose rows have checksums of their own: (key, columns).
+ROWS = {
+    "study": (("id",), checksums.STUDY),
+    "space_version": (("study_id", "number"), checksums.SPACE),
+    "architecture": (("hash",), checksums.ARCHITECTURE),
+    "trial": (("id",), checksums.TRIAL),
+}
 _JSON = {"names", "totals", "weights"}
 
 
@@ -53,6 +60,27 @@ def _by_unit(
     return found
 
 
+def rows(connection: Connection, table: str, *, stored: bool) -> Iterator[tuple[dict[str, Any], str | None, str]]:
+    """(key, stored checksum, checksum of what is there) of each row of a table of `ROWS`.
+
+    stored: whether the column of the checksums is there.
+    """
+    keys, columns = ROWS[table]
+    names = dict.fromkeys((*keys, *columns, *(("checksum",) if stored else ())))
+    query = text(f"SELECT {', '.join(names)} FROM {table}").execution_options(yield_per=BATCH)
+    for row in connection.execute(query).mappings():
+        values = {name: _plain(name, row[name]) for name in columns}
+        try:
+            found_there = checksums.of_row(values, columns)
+        except (ValueError, TypeError):  # a value of another type
+            found_there = ""
+        yield {name: row[name] for name in keys}, row.get("checksum"), found_there
+
+
+def _plain(name: str, value: Any) -> Any:
+    return loaded(value) if name in checksums.DOCUMENTS and isinstance(value, str) else value
+
+
 def loaded(written: str) -> Any:
     """The data of a JSON text; the text itself if it is damaged, which `damage` reports."""
     try:
@@ -70,3 +98,13 @@ def fill(connection: Connection) -> None:
     for number, document in verdicts:
         values = {"id": number, "checksum": checksums.of_document(loaded(document))}
         connection.execute(text("UPDATE verdict SET checksum = :checksum WHERE id = :id"), values)
+
+
+def fill_rows(connection: Connection) -> None:
+    """Give every row of the tables of `ROWS` its checksum."""
+    for table, (keys, _) in ROWS.items():
+        where = " AND ".join(f"{name} = :{name}" for name in keys)
+        found = [key | {"checksum": checksum} for key, _, checksum in rows(connection, table, stored=False)]
+        for first in range(0, len(found), BATCH):
+            some = found[first : first + BATCH]
+            connection.execute(text(f"UPDATE {table} SET checksum = :checksum WHERE {where}"), some)

@@ -9,6 +9,7 @@ from nas.documents import Documents
 from nas.store import open_reader, open_store
 from nas.store.migrate import HEAD, version_of
 from nas.store.upkeep.damage import damage
+from nas.store.upkeep.filling import ROWS
 
 
 @pytest.fixture
@@ -39,6 +40,13 @@ CHANGES = {
     "UPDATE unit SET checksum = NULL WHERE id = 1": ("unit", "id 1", "no checksum"),
     'UPDATE verdict SET document = \'{"winner":1,"lead":0.1}\'': ("verdict", "id 1", "checksum"),
     "UPDATE trial SET choices = '{\"width' WHERE id = 2": ("trial", "id 2", "choices cannot be read"),
+    "UPDATE trial SET cheap_values = '{\"flops\":1.0}' WHERE id = 2": ("trial", "id 2", "checksum"),
+    "UPDATE trial SET seed = 77 WHERE id = 2": ("trial", "id 2", "checksum"),
+    "UPDATE trial SET parameters = 3 WHERE id = 1": ("trial", "id 1", "checksum"),
+    "UPDATE study SET seed = seed + 1": ("study", "id 1", "checksum"),
+    "UPDATE study SET objectives = replace(objectives, 'minimize', 'maximize')": ("study", "id 1", "checksum"),
+    "UPDATE space_version SET text = text || ' '": ("space_version", "study_id 1, number 0", "checksum"),
+    "UPDATE architecture SET text = text || ' ' WHERE hash = '0000'": ("architecture", "hash '0000'", "checksum"),
     "UPDATE study SET sequence = 3": ("study", "id 1", "sequence"),
     "UPDATE trial SET number = 7 WHERE number = 2": ("trial", "id 3", "gap"),
     "UPDATE trial SET rung = 1 WHERE id = 1": ("trial", "id 1", "no unit of its highest"),
@@ -73,12 +81,17 @@ def test_an_upgrade_gives_older_rows_the_checksums_that_new_rows_get(searched, u
     def checksums(store):
         with store.database.engine.connect() as connection:
             return connection.execute(
-                text("SELECT id, checksum FROM unit UNION SELECT -id, checksum FROM verdict")
+                text(
+                    "SELECT 'u', id, checksum FROM unit UNION SELECT 'v', id, checksum FROM verdict "
+                    "UNION SELECT 't', id, checksum FROM trial UNION SELECT 's', id, checksum FROM study "
+                    "UNION SELECT 'v', number, checksum FROM space_version "
+                    "UNION SELECT 'a', hash, checksum FROM architecture"
+                )
             ).all()
 
     before = checksums(searched)
     connection = sqlite3.connect(url.removeprefix("sqlite:///"))
-    for table in ("unit", "verdict"):
+    for table in ("unit", "verdict", *ROWS):
         connection.execute(f"ALTER TABLE {table} DROP COLUMN checksum")
     connection.execute("UPDATE tessera_version SET version_num = '0006'")
     connection.commit()
