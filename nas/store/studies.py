@@ -58,7 +58,7 @@ def change(connection: Connection, study_id: int, values: dict[str, Any]) -> Non
     if not values.keys() & set(checksums.STUDY):
         return
     row = connection.execute(select(*(study.c[name] for name in checksums.STUDY)).where(own)).mappings().one()
-    connection.execute(update(study).where(own).values(checksum=checksums.of_row(row, checksums.STUDY)))
+    connection.execute(update(study).where(own).values(checksum=checksums.of_row(dict(row), checksums.STUDY)))
 
 
 def delete(connection: Connection, study_id: int) -> None:
