@@ -21,6 +21,20 @@ def sentence(name: str, found: Mapping[str, Any], trial: str) -> str:
     )
 
 
+def never_quiet(trials: Iterable[tuple[int, Mapping[str, Mapping[str, Any]]]]) -> list[str]:
+    """A sentence for each objective with values that were measured on a loaded machine only, with their trials."""
+    found: dict[str, list[int]] = {}
+    for number, evidence in trials:
+        for name, each in evidence.items():
+            if not each.get("quiet", True):  # earlier versions did not keep it
+                found.setdefault(name, []).append(number)
+    return [
+        f"{name}: the machine was never quiet while trial{'s' if len(numbers) > 1 else ''} "
+        f"{', '.join(map(str, numbers))} {'were' if len(numbers) > 1 else 'was'} measured; the intervals allow for it."
+        for name, numbers in found.items()
+    ]
+
+
 def served(evidence: Mapping[str, Mapping[str, Any]]) -> list[dict[str, str]]:
     """Which implementations and configurations served these latencies, one row a problem."""
     rows = rows_of(row for found in evidence.values() for row in found["served"])

@@ -42,11 +42,12 @@ class Latency(Objective):
     """Its name in results is `prefill_ms`, `decode_ms`, and so on.
 
     phase: prefill, decode (one token after `length` tokens), train, first_token (read a prompt and choose a token) or
-    generate (choose `new_tokens`); the last two are always measured. depth: the steps of halting blocks; by default
-    those of untrained ones. device: "cpu", "cuda", "cuda:N". batch, length:
-    of the input; the default length is the task's. threads: of torch on a CPU; the default is torch's setting. method:
+    generate (choose `new_tokens`); the last two are always measured. device: "cpu", "cuda", "cuda:N". batch, length: of
+    the input; the default length is the task's. threads: of torch on a CPU; the default is torch's setting. method:
     measured, predicted (whatever the cross-check says), or auto. check: the number of random architectures in the
-    cross-check. bound: the largest error in the cross-check, a fraction, with which `auto` predicts.
+    cross-check. bound: the largest error in the cross-check, a fraction, with which `auto` predicts. load: of the
+    machine, times that of quiet moments; a measurement above it is repeated, up to three times with pauses, and the
+    quietest one counts. depth: the steps of halting blocks; by default those of untrained ones.
     """
 
     settled = True
@@ -63,6 +64,7 @@ class Latency(Objective):
         method: Method = "auto",
         check: Annotated[int, Field(ge=3)] = 12,
         bound: Annotated[float, Field(gt=0, lt=1)] = 0.05,
+        load: Annotated[float, Field(gt=1)] = 1.5,
         depth: int | None = None,
         new_tokens: int = NEW_TOKENS,
         name: str | None = None,
@@ -78,7 +80,7 @@ class Latency(Objective):
             new_tokens=new_tokens,
         )
         self.method: Method = "measured" if phase in WHOLE else method
-        self.name, self.count, self.bound = name or f"{phase}_{self.unit}", check, bound
+        self.name, self.count, self.bound, self.load = name or f"{phase}_{self.unit}", check, bound, load
         self._search = Search()
         self._found: dict[str, PhaseLatency] = {}
         self._reasons: dict[str, str] = {}  # why an architecture was measured, although others are predicted
@@ -118,7 +120,7 @@ class Latency(Objective):
                 table = Table(self._search.store, self.setting.device, self.setting.threads)
             except ValueError as error:  # the device is not here
                 raise UsageError(f"objective {self.name}: {error}") from None
-            self._predictor = Predictor(table, self.setting)
+            self._predictor = Predictor(table, self.setting, self.load)
         return self._predictor
 
     def evaluate(self, architecture: Architecture, metrics: Mapping[str, float] | None = None) -> float:
@@ -129,6 +131,7 @@ class Latency(Objective):
         """The interval, the method, the cross-check, the device, and which tuned configurations were used."""
         found, table = self.latency(architecture), self.predictor.table
         known = {**found.to_dict(), "batch": self.setting.batch, "length": self.setting.length}
+        known["quiet"] = (found.load or 1.0) <= self.load
         checked = {"error": self._check.error, "of": len(self._check.ratios)} if self._check else None
         device = {"key": table.device.key, "name": table.device.name}
         reason = {"not_predicted": why} if (why := self._reasons.get(architecture.hash)) else {}

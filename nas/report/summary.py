@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from nas.latency import evidence
 from nas.report import control, probes, trials
 from nas.report.finals import Entrant, FinalsResult
 from nas.report.header import header
@@ -22,6 +23,7 @@ def to_dict(store: Reader, study: Study, finals: FinalsResult | None) -> dict[st
         "study": study.name,
         "header": header(store, study).to_dict(),
         "pareto": trials.rows(store, study, trials.front(store, study)),
+        "never_quiet": never_quiet(store, study),
         "ranking": ranking(store, study).to_dict(),
         "probes": probes.to_dict(probes.probes(store, study)),
         "controls": [each.to_dict() for each in control.controls(store, study)],
@@ -36,6 +38,8 @@ def to_text(store: Reader, study: Study, finals: FinalsResult | None, draw: Call
     if not front:
         return f"{begins}\n\nNo trial has finished, so there is nothing to show; `nas status` says why."
     parts = [begins, "\nPareto front of the search (validation data)", rendered(trials.shown(front))]
+    if loaded := never_quiet(store, study):
+        parts += ["", *loaded]
     if told := ranking(store, study).sentences():
         parts += ["", *told]
     if audited := probes.probes(store, study):
@@ -49,6 +53,12 @@ def to_text(store: Reader, study: Study, finals: FinalsResult | None, draw: Call
     elif found := without_result(store, study):
         parts += ["", found]
     return "\n".join(parts)
+
+
+def never_quiet(store: Reader, study: Study) -> list[str]:
+    """Which latencies on the front were measured on a loaded machine only, one sentence an objective."""
+    found = (store.trial(study.id, each.number) for each in trials.front(store, study))
+    return evidence.never_quiet((each.number, each.evidence or {}) for each in found)
 
 
 def without_result(store: Reader, study: Study) -> str:

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nas.latency import bench, measured, runs
+from nas.latency import bench, evidence, measured, predicted, runs
 from nas.latency.calibration import CrossCheck
 from nas.latency.measured import MEASURED, PREDICTED, CannotRun, PhaseLatency, latency
 from nas.latency.pieces import CannotCompose, calls
@@ -166,6 +166,42 @@ def test_a_model_that_cannot_read_that_far_does_not_run(phase, length):
         predictor.measured(TABLE)
     assert predictor.check([TABLE]).ratios == ()
     assert not runs.impossible(TABLE.configured, Setting(phase=phase, length=length - 1))
+
+
+def test_a_measurement_under_load_is_repeated_and_the_quietest_counts(monkeypatch):
+    loads = iter([3.0, 2.0, 4.0, 1.0])
+    model = architecture("[gru]")
+
+    def measured_at(*_, **__):
+        load = next(loads)
+        return PhaseLatency(
+            phase="prefill",
+            milliseconds=10 + load,
+            low=1,
+            high=20,
+            samples=1,
+            coverage=0.9,
+            peak_bytes=None,
+            load=load,
+        )
+
+    monkeypatch.setattr(predicted, "latency", measured_at)
+    monkeypatch.setattr(predicted, "PAUSE", 0.0)
+    table = Table()
+    table.quiet = 1.0
+    predictor = Predictor(table, SETTING, load=1.5)
+    assert predictor.measured(model).load == 2.0  # the best of three
+    assert predictor.measured(model).load == 1.0  # it is needed again, and now the machine is quiet
+    assert predictor.measured(model).milliseconds == 11.0
+
+
+def test_the_result_names_trials_that_never_had_a_quiet_moment():
+    found = {"quiet": {"ms": {"quiet": True}}, "loaded": {"ms": {"quiet": False}}, "old": {"ms": {}}, "none": {}}
+    some = [(number, found[name]) for number, name in enumerate(["quiet", "loaded", "old", "none", "loaded"])]
+    assert evidence.never_quiet(some) == [
+        "ms: the machine was never quiet while trials 1, 4 were measured; the intervals allow for it."
+    ]
+    assert evidence.never_quiet(some[:1]) == []
 
 
 def test_a_piece_that_does_not_run_alone_is_no_reason_to_stop(monkeypatch):
