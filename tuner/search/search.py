@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from kernels.dispatch.registry import Choice
@@ -92,6 +92,28 @@ class Search:
         finally:
             self.bench.forget()
 
+    def compare_likely(self, likely: Sequence[Choice]) -> Decision:
+        """Decide among the default and a few other choices by one comparison, without a search."""
+        self.in_time = False
+        some = {}
+        for choice in dict.fromkeys((self.default, *likely)):
+            known = self.known.get(choice)
+            if known is None or known.milliseconds is not None:
+                some[choice] = 0.0 if known is None or known.milliseconds is None else known.milliseconds
+        if not some:
+            return self.run()
+        self.bench.prepare()
+        try:
+            with self._keeping_the_last():
+                alone = list(some) == [self.default]
+                outcomes = (
+                    {each: self.bench.measure(each, math.inf) for each in some} if alone else self.bench.compare(some)
+                )
+            finals = self._keep(outcomes, self._mark)
+            return decide(self.problem, self.default, finals, self.known, self.seed)
+        finally:
+            self.bench.forget()
+
     def build(self) -> bool:
         """Measure the pending configurations; return True if any could be the new best."""
         before = self.best
@@ -118,15 +140,19 @@ class Search:
 
     def decide(self) -> Decision:
         """Check and time the fastest few and the default once more, in turns, and decide."""
-        name = CUT if self.hurried and (self.pending or not self.in_time) else self.effort.name
-        mark = f"{name}/{self.candidates.signature}"
         for tries in range(1, TRIES + 1):
             outcomes = self._compared()
             complete = all(outcome.samples for outcome in outcomes.values()) or not valid(self.known)
-            finals = self._keep(outcomes, mark if complete or tries == TRIES else None)
+            finals = self._keep(outcomes, self._mark if complete or tries == TRIES else None)
             if complete:
                 break
         return decide(self.problem, self.default, finals, self.known, self.seed)
+
+    @property
+    def _mark(self) -> str:
+        """Of a comparison in turns."""
+        name = CUT if self.hurried and (self.pending or not self.in_time) else self.effort.name
+        return f"{name}/{self.candidates.signature}"
 
     def _compared(self) -> dict[Choice, Outcome]:
         times = valid(self.known)

@@ -1,9 +1,10 @@
 """Tuning a list of problems: measure what is not known, and decide what serves each problem.
 
 Every result is written as soon as it is measured. Known results are not measured again, and a problem is skipped if it
-has a decision among the same candidates with at least as much effort. The undecided problems share the budget; time
-that one does not need goes to the next. With a budget, implementations that need seconds of compilation are measured
-when all problems have a decision, and the problems that they may win are decided again. No session exceeds its budget.
+has a decision among the same candidates with at least as much effort. With a budget, one problem of each operation is
+searched first, each other is decided among the default and what was fast there, and then those are searched too, as
+long as there is time (`tuner.search.plan`). Implementations that need seconds of compilation are measured when all
+problems have a decision, and the problems that they may win are decided again. No session exceeds its budget.
 """
 
 from __future__ import annotations
@@ -13,20 +14,20 @@ import os
 import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 
 from kernels.dispatch.registry import Choice, Operation, Problem, operation
-from kernels.dispatch.table import Bucket, kind
+from kernels.dispatch.table import kind
 from tuner.device import Device, fingerprint
 from tuner.measure.children import Children, Patience, TimeIsUp
 from tuner.measure.precompile import Precompiler
 from tuner.measure.worker import Settings
 from tuner.measure.worker import load as load_file
-from tuner.search import candidates, other_devices
+from tuner.search import candidates, other_devices, plan
 from tuner.search.backends import Backend, Database, Nowhere
 from tuner.search.buckets import buckets
 from tuner.search.cache import Cache, Known, Sources, valid
@@ -34,6 +35,7 @@ from tuner.search.candidates import OperationCandidates
 from tuner.search.decision import Decision, decide
 from tuner.search.effort import Effort, effort
 from tuner.search.operation_bench import OperationBench
+from tuner.search.progress import Progress, Report
 from tuner.search.search import Search
 
 if TYPE_CHECKING:
@@ -41,44 +43,6 @@ if TYPE_CHECKING:
 
 SEARCH = 0.7  # of a problem's share of the budget; the rest is for the comparison of the finalists
 BUILDS = 0.3  # of the budget, and whatever else is left, for implementations that need seconds of compilation
-
-
-@dataclass(frozen=True)
-class Progress:
-    """The state of a session. best, default: milliseconds so far, None if unknown. left: estimated seconds to the end,
-    None before there is an estimate. decision: set when the problem has just been decided."""
-
-    problem: Problem
-    number: int
-    total: int
-    measured: int
-    best: float | None
-    default: float | None
-    left: float | None
-    decision: Decision | None = None
-
-
-@dataclass
-class Report:
-    """The result of a session. measured: new measurements. interrupted: by the user or by the budget. tried, possible:
-    the configurations of all problems that were ever measured, and how many there are at most."""
-
-    device: Device
-    threads: int
-    measured: int = 0
-    seconds: float = 0.0
-    decisions: list[Decision] = field(default_factory=list)
-    undecided: list[Problem] = field(default_factory=list)
-    buckets: list[Bucket] = field(default_factory=list)
-    interrupted: bool = False
-    tried: int = 0
-    possible: int = 0
-
-    @property
-    def regret(self) -> float | None:
-        """The geometric mean of the expected regrets of all decisions."""
-        known = [math.log(each.regret) for each in self.decisions if each.regret is not None]
-        return math.exp(sum(known) / len(known)) if known else None
 
 
 def tune(
@@ -140,7 +104,8 @@ class Session:
         self.hurried = budget_seconds is not None and (own is None or budget_seconds < own)
         self.budget = own if budget_seconds is None else budget_seconds
         self.began = time.monotonic()
-        self.searches: list[Search] = []
+        self.searches: dict[Problem, Search] = {}
+        self.seconds: list[float] = []  # of each search
         longest = self.effort.longest or 60.0
         settings = Settings(device, threads, load, _memory_limit())
         self.children = Children(settings, patience or Patience(longest=longest, definition=4 * longest))
@@ -154,9 +119,11 @@ class Session:
             self._cache(found).forget(problem)
         undecided = [(found, problem) for found, problem in work if self._decided(found, problem) is None]
         try:
-            for number, (found, problem) in enumerate(undecided):
-                if self.effort.evaluations and self._left() > 0:
+            if self.effort.evaluations and self.budget is None:
+                for number, (found, problem) in enumerate(undecided):
                     self._tune(found, problem, number, len(undecided))
+            elif self.effort.evaluations:
+                self._tune_in_time(undecided)
             self._build()
         except TimeIsUp:
             pass
@@ -198,12 +165,66 @@ class Session:
     def _decision(self, found: Operation, problem: Problem, finals: Mapping[Choice, Known]) -> Decision:
         return decide(problem, found.default_choice(problem), finals, self._cache(found).known(problem), self.seed)
 
-    def _tune(self, found: Operation, problem: Problem, number: int, total: int) -> None:
+    def _tune_in_time(self, undecided: Sequence[tuple[Operation, Problem]]) -> None:
+        """Search a few problems, decide the others quickly, and search those too while there is time."""
+        operations = {problem: found for found, problem in undecided}
+        first, second, rest = plan.order(list(operations))
+        every = [*first, *second, *rest]
+        weights = [plan.SEARCHED] * len(first) + [1.0] * (len(every) - len(first))
+        for number, problem in enumerate(every):
+            if self._left() <= 0:
+                return
+            if number < len(first):
+                share = weights[number] / sum(weights[number:])
+                self._tune(operations[problem], problem, number, len(every), share)
+            elif self._preliminary(operations[problem], problem) is None:
+                self._compare_likely(operations[problem], problem, number, every)
+        slow = [*_slowest_first(self.searches, second), *_slowest_first(self.searches, rest)]
+        for number, problem in enumerate(slow):
+            left = self._left() - BUILDS * (self.budget or 0.0)
+            if left <= 0:
+                return
+            share = max(1 / len(slow[number:]), min(self._mean_seconds / left, 1.0))
+            self._tune(operations[problem], problem, len(every) - 1, len(every), share)
+
+    def _compare_likely(self, found: Operation, problem: Problem, number: int, order: Sequence[Problem]) -> None:
+        """Decide a problem among its default and what was fast on the most similar problems."""
+        for later in order[number : number + plan.AHEAD]:
+            there = operation(later.operation)
+            some = [there.default_choice(later), *plan.likely(there, later, self._cache(there))]
+            triton = [each for each in some if there.implementations[each.implementation].is_triton]
+            self.precompiler.compile_next(later, triton)
+        search = self._search(found, problem, math.inf)
+        decision = search.compare_likely(plan.likely(found, problem, self._cache(found)))
+        self._report_progress(found, problem, number, len(order), decision)
+        self.searches[problem] = search
+
+    def _tune(self, found: Operation, problem: Problem, number: int, total: int, share: float | None = None) -> None:
+        """Search a problem. share: of the time that is left, without that for builds."""
         left = self._left() if self.budget is None else self._left() - BUILDS * self.budget
-        deadline = time.monotonic() + SEARCH * max(left, 0.0) / (total - number)
+        began = time.monotonic()
+        deadline = began + SEARCH * max(left, 0.0) * (1 / (total - number) if share is None else share)
+        report = partial(self._report_progress, found, problem, number, total)
+        search = self._search(found, problem, deadline, report)
+        report(search.run())
+        self.searches[problem] = search
+        self.seconds.append(time.monotonic() - began - search.bench.startup_seconds)
+
+    @property
+    def _mean_seconds(self) -> float:
+        """Of the searches so far."""
+        return sum(self.seconds) / max(len(self.seconds), 1)
+
+    def _search(
+        self,
+        found: Operation,
+        problem: Problem,
+        deadline: float,
+        report: Callable[..., object] = lambda decision=None: None,
+    ) -> Search:
         seed = zlib.crc32(f"{self.seed} {problem}".encode())
-        cache, report = self._cache(found), partial(self._report_progress, found, problem, number, total)
-        search = Search(
+        cache = self._cache(found)
+        return Search(
             OperationCandidates(found, problem),
             OperationBench(found, problem, self.children, self.precompiler, self.effort, seed),
             cache,
@@ -215,12 +236,10 @@ class Session:
             builds_later=self.budget is not None,
             on_progress=report,
         )
-        report(search.run())
-        self.searches.append(search)
 
     def _build(self) -> None:
         """Measure what needs compilation, operation by operation, the slowest problem of each first."""
-        for search in _in_turns([each for each in self.searches if each.pending]):
+        for search in _in_turns([each for each in self.searches.values() if each.pending]):
             search.deadline = self.children.end - self.effort.final_seconds - search.bench.startup_seconds
             may_win = search.build()
             if may_win or (self.hurried and not search.pending):
@@ -255,6 +274,12 @@ class Session:
             for each in buckets(some) if len(some) > 1 else ():
                 implementation = operation(each.problems[0].operation).implementations[each.choice.implementation]
                 self.report.buckets.append(replace(each, source=implementation.source))
+
+
+def _slowest_first(searches: Mapping[Problem, Search], problems: Sequence[Problem]) -> list[Problem]:
+    """The problems that were compared, as `_in_turns`, then the others."""
+    known = [each.problem for each in _in_turns([searches[problem] for problem in problems if problem in searches])]
+    return [*known, *(problem for problem in problems if problem not in searches)]
 
 
 def _in_turns(searches: Sequence[Search]) -> list[Search]:
