@@ -103,12 +103,18 @@ class TuningSpace:
         """The columns of the parameters that have more than one value among the configurations."""
         return [column for column in range(self.places.shape[1]) if np.ptp(self.places[:, column])]
 
+    @property
+    def logarithms(self) -> dict[int, np.ndarray]:
+        """For each column that holds sizes the logarithms to base 2 of its values; [N]."""
+        sizes = {column: values for column in self.varied if (values := self._sizes(column)) is not None}
+        return {column: np.log2(values)[self.places[:, column]] for column, values in sizes.items()}
+
     @cached_property
     def features(self) -> np.ndarray:
         """[N, F] of float64."""
         sizes = {column: values for column in self.varied if (values := self._sizes(column)) is not None}
         columns = [self.places[:, column].astype(np.float64) for column in self.varied if column not in sizes]
-        logarithms = [np.log2(values)[self.places[:, column]] for column, values in sizes.items()]
+        logarithms = list(self.logarithms.values())
         divided = [_twos(values)[self.places[:, column]] for column, values in sizes.items() if not _powers(values)]
         products = [one + other for one, other in itertools.combinations(logarithms, 2)]
         weighted = [(1.0, columns + logarithms + divided), (PRODUCT_WEIGHT, products)]

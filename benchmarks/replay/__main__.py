@@ -2,9 +2,10 @@
 
 Every strategy runs on every recorded space (`NAS_DATA`, folder `kernel_tuning`) with many seeds, as in a live session
 (see `tuner.replay.replay`). `--mode warm` leaves one device out and starts from the records of the others. In `--mode
-noisy` a measurement is one recorded sample, and the final choice is decided as in a live session. `--peers` runs Kernel
-Tuner's strategies. `--cross-validate` chooses settings without the spaces that they are evaluated on. Runs are kept in
-`--results`, and the same command continues where it ended.
+noisy` a measurement is one recorded sample, and the final choice is decided as in a live session. In `--mode failing` a
+resource runs out, so that the share `--invalid` of the configurations fails; its rule differs from seed to seed.
+`--peers` runs Kernel Tuner's strategies. `--cross-validate` chooses settings without the spaces that they are evaluated
+on. Runs are kept in `--results`, and the same command continues where it ended.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ BARS = {
     "cold": "25 .80, 50 .90, 100 .95, 200 .985, 400 .995; 20 ms a proposal",
     "warm": "gemm: 8 .96, 16 .98; convolution and dedispersion above cold everywhere",
     "noisy": "served at most 1.02, regret at most 1.010",
+    "failing": "25 .80, 50 .90, 100 .95, never below random at 8 and 16",
 }
 OURS = ["surrogate", "random", "local_search", "evolution", "annealing"]
 
@@ -38,7 +40,7 @@ OURS = ["surrogate", "random", "local_search", "evolution", "annealing"]
 def jobs(options: argparse.Namespace) -> list[Job]:
     """Seed by seed, so that a killed run leaves the same number of seeds everywhere."""
     return [
-        Job(options.mode, strategy, space, seed, options.most)
+        Job(options.mode, strategy, space, seed, options.most, invalid=options.invalid)
         for seed in range(options.first_seed, options.first_seed + options.seeds)
         for strategy in options.strategies
         for space in spaces()
@@ -52,7 +54,6 @@ def rows(results: Iterable[Result], budgets: Sequence[int], each: bool) -> Itera
         table.setdefault(result.job.strategy, {}).setdefault(result.job.space, []).append(result)
     for strategy, by_space in table.items():
         fractions = {name: [_mean(runs, budget) for budget in budgets] for name, runs in by_space.items()}
-        scores = {name: [_score(name, runs, budget) for budget in budgets] for name, runs in by_space.items()}
         groups = {"mean": list(by_space)}
         if each:
             groups |= {kernel: [name for name in by_space if name.startswith(kernel)] for kernel in _kernels(by_space)}
@@ -62,6 +63,9 @@ def rows(results: Iterable[Result], budgets: Sequence[int], each: bool) -> Itera
             runs = [run for name in names for run in by_space[name]]
             yield _row(strategy, label, budgets, values, runs)
         yield _row(strategy, "worst space", budgets, np.min(list(fractions.values()), axis=0), [])
+        if any(run.job.invalid for runs in by_space.values() for run in runs):
+            continue  # a score is relative to random search on one space
+        scores = {name: [_score(name, runs, budget) for budget in budgets] for name, runs in by_space.items()}
         means, errors = np.array(list(scores.values())).transpose(2, 0, 1)
         yield _row(strategy, "score", budgets, means.mean(0), [])
         yield _row(strategy, "... its error", budgets, np.sqrt((errors**2).sum(0)) / len(errors), [])
@@ -127,6 +131,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--strategies", nargs="+", default=OURS, help=f"of {', '.join(STRATEGIES.names())}")
     parser.add_argument("--mode", choices=MODES, default="cold")
+    parser.add_argument("--invalid", type=float, default=0.45, help="with --mode failing: the share that fails")
     parser.add_argument("--seeds", type=int, default=50)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--most", type=int, default=400, help="evaluations of a run")
@@ -139,6 +144,10 @@ def main() -> None:
     options = parser.parse_args()
     if unknown := set(options.strategies) - set(STRATEGIES.names()):
         parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(STRATEGIES.names())}")
+    if options.mode != "failing":
+        options.invalid = 0.0
+    elif not 0 < options.invalid < 1:
+        parser.error(f"--invalid must be between 0 and 1, but got {options.invalid}")
     budgets = [budget for budget in BUDGETS if budget <= options.most]
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     results = Results(options.results, _version)

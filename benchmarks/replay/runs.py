@@ -18,21 +18,22 @@ from typing import Any
 import numpy as np
 
 from benchmarks.support.report import skip
-from tuner.replay.recorded import Recorded, load
+from tuner.replay.recorded import Recorded, limited, load
 from tuner.replay.replay import Make, Run, replay, settle
 from tuner.search.transfer import OtherDevice, hints
 from tuner.strategies import STRATEGIES
 from tuner.strategies.contract import Hints
 from tuner.strategies.surrogate import Settings, Surrogate
 
-MODES = ("cold", "warm", "noisy")
+MODES = ("cold", "warm", "noisy", "failing")
 NEAR = 0.95  # fraction of the optimum that counts as near it
 
 
 @dataclass(frozen=True)
 class Job:
     """One run. mode: `warm` starts from the times on other devices, means of recorded samples drawn at random; in
-    `noisy` a measurement is one sample. settings: of the surrogate, if not its own."""
+    `noisy` a measurement is one sample; in `failing` the share `invalid` of the configurations fails. settings: of the
+    surrogate, if not its own."""
 
     mode: str
     strategy: str
@@ -40,6 +41,7 @@ class Job:
     seed: int
     evaluations: int
     settings: tuple[tuple[str, float], ...] = ()
+    invalid: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ def version(job: Job) -> str:
 def _version(strategy: str, warm: bool) -> str:
     parts = ["tuner.space", "tuner.strategies.contract", STRATEGIES.find(strategy).__module__]
     if strategy == "surrogate":
-        parts.append("tuner.strategies._gaussian_process")
+        parts += ["tuner.strategies._gaussian_process", "tuner.strategies._feasibility"]
         parts += ["tuner.search.transfer", "tuner.strategies._warm"] if warm else []
     found = hashlib.sha256()
     for part in parts:
@@ -145,6 +147,8 @@ def complete(results: Results, jobs: Sequence[Job], processes: int) -> Iterator[
 def run(job: Job) -> Result:
     """Replay `job`."""
     recorded = spaces()[job.space]
+    if job.invalid:
+        recorded = limited(recorded, job.invalid, job.seed)
     given = _hints(job) if job.mode == "warm" else None
     strategy: str | Make = job.strategy
     if job.settings:

@@ -7,7 +7,7 @@ one record per configuration with its parameters, `time` (milliseconds, or a tex
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,23 @@ def _samples(records: list[dict[str, Any]], times: np.ndarray) -> np.ndarray:
         for record, time in zip(records, times, strict=True)
     ]
     return np.array(rows, dtype=np.float64)
+
+
+def limited(recorded: Recorded, share: float, seed: int) -> Recorded:
+    """The space with a resource that runs out: about `share` of the configurations fail, those that need most of it.
+
+    The need is the product of two or more of the sizes, drawn at random, as threads times registers and the bytes of a
+    tile are products of parameters.
+    """
+    rng = np.random.default_rng([seed, 5])
+    logarithms = list(recorded.space.logarithms.values())
+    some = rng.choice(len(logarithms), int(rng.integers(2, len(logarithms) + 1)), replace=False)
+    need = np.sum([logarithms[column] for column in some], axis=0).round(6)
+    levels = np.unique(need)
+    shares = [(need > level).mean() for level in levels]
+    fails = need > levels[int(np.argmin(np.abs(np.array(shares) - share)))]
+    samples = np.where(fails[:, None], np.nan, recorded.samples)
+    return replace(recorded, times=np.where(fails, np.nan, recorded.times), samples=samples)
 
 
 def synthetic(seed: int, samples: int = 8) -> Recorded:

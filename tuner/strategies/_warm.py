@@ -15,7 +15,7 @@ from scipy.special import ndtri
 
 from tuner.space import TuningSpace
 from tuner.strategies.contract import Hints
-from tuner.strategies.surrogate import Surrogate, ranked, slowest_for_failed, standard
+from tuner.strategies.surrogate import Surrogate, expected_improvement, ranked, standard
 
 DOUBT = 0.25  # standard deviation of a weight before any measurement; the weights add up to one
 RESIDUAL = 0.5  # standard deviation of the residual before any measurement, relative to that of the hints ...
@@ -40,8 +40,8 @@ class Warm(Surrogate):
         self.residual = max(RESIDUAL * float((hints.weights @ hints.times).std()), 1e-3)
 
     def propose(self) -> int:
-        if not self.results:
-            return int(np.argmin(self.expected @ self.basis))
+        if not self._valid():
+            return self._expected()
         if len(self.results) >= ALONE and len(self.results) % 2:
             return self.alone.propose()
         values = self._values()
@@ -49,11 +49,17 @@ class Warm(Surrogate):
             self._start()
         elif len(self.results) >= max(self.refit_at, FIT_FROM):
             self._fit(values)
-        return self._promising(*self._predict(values), float(values.min()))
+        return self._promising(expected_improvement(*self._predict(values), float(values.min())))
+
+    def _expected(self) -> int:
+        """The fastest unknown configuration on the other devices."""
+        times = self.expected @ self.basis
+        times[list(self.results)] = np.inf
+        return int(np.argmin(times))
 
     def _values(self) -> np.ndarray:
         """Half logarithm, half rank in the unit of logarithms; [n], from zero."""
-        logarithms = np.log(slowest_for_failed(list(self.results.values())))
+        logarithms = np.log(list(self._valid().values()))
         ranks = ndtri(ranked(logarithms) / (len(logarithms) + 1))
         mixed = (logarithms - logarithms.mean() + logarithms.std() * standard(ranks)) / 2
         return mixed - mixed.min()
@@ -68,7 +74,7 @@ class Warm(Surrogate):
     def _fit(self, values: np.ndarray) -> None:
         """Fit the lengths to the residual."""
         weights, _, _ = self._weights(values)
-        left = values - weights @ self.basis[:, list(self.results)]
+        left = values - weights @ self.basis[:, list(self._valid())]
         self._start()
         assert self.process is not None
         self.process.fit(self._rows(), standard(left), self.rng)
@@ -77,7 +83,7 @@ class Warm(Surrogate):
         """Mean of the weights [1 + D], the inverse of their covariance relative to the variance, and the variance."""
         assert self.process is not None
         self.process.see(self._rows())
-        basis, whitened = self.process.whiten(self.basis[:, list(self.results)].T), self.process.whiten(values)
+        basis, whitened = self.process.whiten(self.basis[:, list(self._valid())].T), self.process.whiten(values)
         variance = self.residual**2
         for _ in range(ROUNDS):
             precision = basis.T @ basis + variance * self.certainty
@@ -90,7 +96,7 @@ class Warm(Surrogate):
         """Mean and standard deviation of every candidate, [N] each."""
         weights, precision, variance = self._weights(values)
         assert self.process is not None
-        whitened = self.process.whiten(np.column_stack([values, self.basis[:, list(self.results)].T]))
+        whitened = self.process.whiten(np.column_stack([values, self.basis[:, list(self._valid())].T]))
         seen = self.process.spread(whitened)  # [2 + D, N]
         unseen = self.basis[:, self.candidates] - seen[1:]  # the part of the basis that the process does not explain
         mean = seen[0] + weights @ unseen

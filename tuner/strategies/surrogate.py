@@ -3,7 +3,8 @@
 Jones, Schonlau & Welch 1998, "Efficient Global Optimization", https://doi.org/10.1023/A:1008306431147. The first few
 configurations lie far apart; after them the one with the greatest expected improvement is proposed. The model predicts
 half the rank of a time plus half its logarithm: ranks separate fast configurations that very slow ones would compress.
-A failed configuration counts as the slowest. `tuner.strategies._warm` adds measurements of other devices.
+A configuration that is likely to fail is less promising (`tuner.strategies._feasibility`). `tuner.strategies._warm`
+adds measurements of other devices.
 """
 
 from __future__ import annotations
@@ -19,22 +20,29 @@ from tuner.strategies.contract import Hints, Strategy
 from tuner.strategies.registry import strategy
 
 if TYPE_CHECKING:
+    from tuner.strategies._feasibility import Feasibility
     from tuner.strategies._gaussian_process import GaussianProcess
 
 TRIED = 200  # random configurations; at the start the one farthest from all known ones is proposed
 CANDIDATES = 20_000  # if the space is larger, this many are drawn at random at each fit
+MANY = 0.2  # share of failed configurations that calls for full caution
 
 
 @dataclass(frozen=True)
 class Settings:
-    """initial: configurations that lie far apart, before the model is used. refit: the model's lengths are fitted again
-    when the number of results has grown by this factor. length: of a feature before any measurement. ranks: their
-    share in the predicted value."""
+    """initial: configurations that lie far apart, before the model is used. early: the same number if any of them
+    failed. valid: of them must run, unless three times `initial` were tried. refit: the model's lengths are fitted
+    again when the number of results has grown by this factor. length: of a feature before any measurement. ranks: their
+    share in the predicted value. caution: the power of the chance to run by which an expected improvement is
+    multiplied."""
 
     initial: int = 10
+    early: int = 6
+    valid: int = 3
     refit: float = 1.35
     length: float = 1.0
     ranks: float = 0.5
+    caution: float = 4.0
 
 
 @strategy("surrogate")
@@ -46,22 +54,53 @@ class Surrogate(Strategy):
     ) -> None:
         super().__init__(space, seed, first, hints)
         self.model = import_module("tuner.strategies._gaussian_process").GaussianProcess
+        self.feasibility = import_module("tuner.strategies._feasibility").Feasibility
         self.process: GaussianProcess | None = None
+        self.feasible: Feasibility | None = None
         self.candidates = np.arange(len(space))
         self.refit_at = 0
 
     def propose(self) -> int:
-        if len(self.results) < self.settings.initial:
+        if self._is_beginning():
             return self._apart()
-        values = modelled(list(self.results.values()), self.settings.ranks)
+        values = modelled(np.array(list(self._valid().values())), self.settings.ranks)
         if self.process is None or len(self.results) >= self.refit_at or not self._covered():
             self._renew().fit(self._rows(), values, self.rng)
         assert self.process is not None
-        return self._promising(*self.process.predict(self._rows(), values), float(values.min()))
+        return self._promising(expected_improvement(*self.process.predict(self._rows(), values), float(values.min())))
 
-    def _promising(self, mean: np.ndarray, deviation: np.ndarray, best: float) -> int:
-        promise = expected_improvement(mean, deviation, best)
-        promise[self._rows()] = -1
+    def _is_beginning(self) -> bool:
+        known, valid, wanted = len(self.results), len(self._valid()), self.settings
+        initial = wanted.initial if known == valid else wanted.early
+        return not valid or known < initial or (valid < wanted.valid and known < 3 * wanted.initial)
+
+    def _valid(self) -> dict[int, float]:
+        """Milliseconds of the configurations that ran, in the order of reports."""
+        return {number: value for number, value in self.results.items() if value is not None}
+
+    def _caution(self) -> float:
+        """The power of a chance: from 1, if few failed, to that of the settings."""
+        failed = 1 - len(self._valid()) / len(self.results)
+        return 1 + (self.settings.caution - 1) * min(1.0, failed / MANY)
+
+    def _likely_to_run(self) -> np.ndarray | float:
+        """What promises are multiplied by, for each candidate; 1 if none or all of the known ones failed."""
+        failed = self._failed()
+        if failed.all() or not failed.any():
+            return 1.0
+        assert self.process is not None
+        if self.feasible is None or self.feasible.process.features is not self.process.features:
+            self.feasible = self.feasibility(self.process.features)
+        return self.feasible.chances(self._places(list(self.results)), failed) ** self._caution()
+
+    def _failed(self) -> np.ndarray:
+        """Which of the known configurations failed; [n]."""
+        return np.array([value is None for value in self.results.values()])
+
+    def _promising(self, promise: np.ndarray) -> int:
+        """The most promising unknown configuration; promise: of each candidate."""
+        promise = promise * self._likely_to_run()
+        promise[self._places(list(self.results))] = -1
         return int(self.candidates[int(np.argmax(promise))])
 
     def _renew(self) -> GaussianProcess:
@@ -88,28 +127,34 @@ class Surrogate(Strategy):
         return len(self.candidates) > len(self.results) and bool(np.isin(list(self.results), self.candidates).all())
 
     def _rows(self) -> list[int]:
-        """The places of the known configurations among the candidates, in the order they were reported."""
-        known = list(self.results)
+        """The places among the candidates of the configurations that ran, in the order of reports."""
+        return self._places(list(self._valid()))
+
+    def _places(self, numbers: list[int]) -> list[int]:
         if len(self.candidates) == len(self.space):
-            return known
-        return np.searchsorted(self.candidates, known).tolist()
+            return numbers
+        return np.searchsorted(self.candidates, numbers).tolist()
 
     def _apart(self) -> int:
-        """Among some random configurations, the one that is farthest from all known ones."""
+        """Among some random configurations, the one that is farthest from all known ones and likely to run."""
         unknown = self.unknown()
         tried = self.rng.choice(unknown, min(TRIED, len(unknown)), replace=False)
         if not self.results:
             return int(tried[0])
         known = self.space.features[list(self.results)]
         apart = ((self.space.features[tried][:, None] - known[None]) ** 2).sum(2).min(1)
+        failed = self._failed()
+        if failed.any() and not failed.all():
+            rows = np.concatenate([np.array(list(self.results)), tried])
+            chances = self.feasibility(self.space.features[rows]).chances(list(range(len(failed))), failed)
+            apart = np.sqrt(apart) * chances[len(failed) :]
         return int(tried[int(np.argmax(apart))])
 
 
-def modelled(results: list[float | None], ranks: float) -> np.ndarray:
-    """The values to model: normal scores of ranks and logarithms of times, mixed and standardised; [n]."""
+def modelled(times: np.ndarray, ranks: float) -> np.ndarray:
+    """The values to model: normal scores of ranks and logarithms of times, mixed and standardised; [n] -> [n]."""
     from scipy.special import ndtri
 
-    times = slowest_for_failed(results)
     by_rank = standard(ndtri(ranked(times) / (len(times) + 1)))
     return standard(ranks * by_rank + (1 - ranks) * standard(np.log(times)))
 
@@ -121,11 +166,6 @@ def ranked(values: np.ndarray) -> np.ndarray:
     """
     _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
     return (np.cumsum(counts) - (counts - 1) / 2)[places]
-
-
-def slowest_for_failed(results: list[float | None]) -> np.ndarray:
-    slowest = max((value for value in results if value is not None), default=1.0)
-    return np.array([slowest if value is None else value for value in results])
 
 
 def standard(values: np.ndarray) -> np.ndarray:

@@ -75,6 +75,8 @@ def test_a_warm_run_knows_the_other_devices_and_a_noisy_one_is_settled(spaces):
     assert warm.fraction(3) > 0.8
     noisy = run(Job("noisy", "random", "one_A", 0, 30))
     assert 1 <= noisy.regret <= noisy.served
+    failing = [run(Job("failing", "random", "one_A", seed, 4, invalid=0.9)) for seed in range(3)]
+    assert 0 in [each.fraction(4) for each in failing], "nothing ran"
 
 
 def test_the_table_has_means_worst_spaces_and_scores(spaces, tmp_path):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tuner import strategies
-from tuner.replay.recorded import Recorded, load, synthetic
+from tuner.replay.recorded import Recorded, limited, load, synthetic
 from tuner.replay.replay import Run, expected_random, fraction_of_optimum, replay, score, settle
 from tuner.space import TuningSpace
 
@@ -152,6 +152,19 @@ def test_synthetic_spaces_have_failures_few_optima_and_noise():
         assert (valid < 1.05 * recorded.best).mean() < 0.03
         assert np.median(valid) > 1.8 * recorded.best
         assert recorded.samples.shape == (len(recorded.space), 8)
+
+
+@pytest.mark.parametrize("share", [0.45, 0.78])
+def test_a_resource_that_runs_out_fails_about_the_given_share(share):
+    recorded = synthetic(1)
+    found = [limited(recorded, share, seed) for seed in range(8)]
+
+    failed = [np.isnan(each.times) for each in found]
+    assert np.mean(failed) == pytest.approx(share, abs=0.08)
+    assert any((one != failed[0]).any() for one in failed), "every seed has a rule of its own"
+    valid = ~failed[0] & ~np.isnan(recorded.times)
+    assert (found[0].times[valid] == recorded.times[valid]).all()
+    assert found[0].best >= recorded.best
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tuner import strategies
-from tuner.replay.recorded import synthetic
+from tuner.replay.recorded import limited, synthetic
 from tuner.replay.replay import expected_random, fraction_of_optimum, replay, score
 from tuner.space import TuningSpace
 from tuner.strategies.local_search import LocalSearch
@@ -74,6 +74,28 @@ def test_the_default_finds_far_better_configurations_than_random_search(seed):
     found = [fraction_of_optimum(recorded, replay(recorded, "surrogate", 60, run), 60) for run in range(4)]
     assert np.mean(found) > 0.9
     assert np.mean(found) > recorded.best / expected_random(recorded, 60) + 0.05
+
+
+def test_the_default_learns_which_configurations_lack_a_resource():
+    tried, random, failed = [], [], []
+    for seed in range(6):
+        recorded = limited(synthetic(seed % 2), 0.78, seed)
+        run = replay(recorded, "surrogate", 40, seed)
+        failed.append(np.isnan(run.times[16:]).mean())
+        tried.append(fraction_of_optimum(recorded, run, 16))
+        random.append(fraction_of_optimum(recorded, replay(recorded, "random", 16, seed), 16))
+    assert np.mean(failed) < 0.5, "78 % fail at random"
+    assert np.mean(tried) > np.mean(random)
+
+
+def test_the_chance_to_run_follows_from_what_ran_and_what_failed():
+    pytest.importorskip("scipy")
+    from tuner.strategies._feasibility import Feasibility
+
+    features = np.linspace(0, 3, 7)[:, None]
+    chances = Feasibility(features).chances([0, 6], np.array([True, False]))
+    assert 0 < chances[0] < 0.2 and chances[-1] > 0.9
+    assert (np.diff(chances) > 0).all()
 
 
 def test_a_large_space_is_modelled_by_a_part_of_it(monkeypatch):
