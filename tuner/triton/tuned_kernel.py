@@ -25,6 +25,7 @@ from tuner.search.effort import effort as effort_called
 from tuner.search.search import Search
 from tuner.space import TuningSpace
 from tuner.triton import configurations as cases
+from tuner.triton import ranks
 from tuner.triton.alone import alone
 from tuner.triton.buffers import Buffers, CannotCheck, NothingWritten
 from tuner.triton.call import check_call, with_blame
@@ -199,8 +200,21 @@ class TunedKernel:
             return served
 
     def _found(self, key: tuple, launch: Launch, disabled: str | None) -> tuple[Served, bool]:
-        """(what serves a call, whether that is final)."""
+        """(what serves a call, whether that is final); in a distributed job one rank decides for all."""
         case = self._case(launch)
+        shared = ranks.store() if disabled is None else None
+        if shared is None:
+            return self._found_here(case, key, launch, disabled)
+
+        def use(choice: Choice) -> tuple[Served, bool] | None:
+            return (Served(case.choices[choice], "another rank chose it"), True) if choice in case.choices else None
+
+        what = f"{self.name} {case.problem} {case.device.key} {case.source} {case.signature}"
+        here = partial(self._found_here, case, key, launch, disabled)
+        return ranks.agreed(shared, what, here, lambda found: found[0].choice, use)
+
+    def _found_here(self, case: Case, key: tuple, launch: Launch, disabled: str | None) -> tuple[Served, bool]:
+        """The same for this process alone."""
         served = self._stored(case, launch, disabled)
         if served is None and len(case.choices) == 1:
             served = Served(case.choices[case.default], "it is the only configuration")
@@ -357,7 +371,7 @@ class TunedKernel:
         config = case.choices[decision.choice]
         if options.pre_hook is not None:
             options.pre_hook({**launch.arguments, **config.all_kwargs()}, reset_only=True)
-        return Served(config, f"just tuned: {decision.why}", decision.milliseconds)
+        return Served(config, f"just tuned: {decision.why}", decision.milliseconds, choice=decision.choice)
 
 
 def _allowed(

@@ -249,13 +249,19 @@ def test_a_decision_takes_seven_rounds_even_for_slow_kernels(tmp_path):
 def test_four_threads_tune_once(tmp_path):
     clock = Pretended()
     kernel = tuned(tmp_path, clock=clock, cache_results=False)
-    threads = [threading.Thread(target=call, args=(kernel,)) for _ in range(4)]
+    found = []
+
+    def warm():  # without a launch: Triton's interpreter cannot launch in several threads at once
+        found.append(kernel.warm(torch.arange(16.0), torch.zeros(16), 16, 1.5, grid=grid).config)
+
+    threads = [threading.Thread(target=warm) for _ in range(4)]
     for each in threads:
         each.start()
     for each in threads:
         each.join()
 
     assert len(kernel.decisions) == 1 and clock.calls.count(128) <= 8
+    assert len(found) == 4 and len(set(map(id, found))) == 1
 
 
 def test_a_process_waits_for_the_one_that_tunes(tmp_path, monkeypatch):

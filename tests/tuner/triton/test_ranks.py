@@ -1,0 +1,69 @@
+"""In a distributed job one rank decides for all."""
+
+import threading
+
+import pytest
+import torch
+
+from kernels.dispatch.registry import Choice
+from tuner.triton import ranks
+
+triton = pytest.importorskip("triton")
+distributed = pytest.importorskip("torch.distributed")
+
+from scaled_kernel import Pretended, allowed, grid, tuned  # noqa: E402, F401
+
+CHOICE = Choice.of("triton", {"BLOCK": 32})
+
+
+def agreed(shared, find, use=lambda choice: choice, **more):
+    return ranks.agreed(shared, "a call", find, lambda found: found, use, **more)
+
+
+def test_the_ranks_wait_for_the_first_and_use_its_choice():
+    shared, asked, found = distributed.HashStore(), threading.Event(), []
+
+    def tune():
+        asked.set()
+        return CHOICE
+
+    ranks_of_a_job = [threading.Thread(target=lambda: found.append(agreed(shared, tune))) for _ in range(4)]
+    for each in ranks_of_a_job:
+        each.start()
+    for each in ranks_of_a_job:
+        each.join()
+
+    assert asked.is_set() and found == [CHOICE] * 4
+
+
+def test_a_rank_decides_for_itself_if_the_first_fails_is_late_or_chose_something_unknown():
+    other = Choice.of("triton", {"BLOCK": 64})
+    shared = distributed.HashStore()
+
+    def fails():
+        raise RuntimeError("no device")
+
+    with pytest.raises(RuntimeError, match="no device"):
+        agreed(shared, fails)
+    assert agreed(shared, lambda: other) == other
+
+    shared = distributed.HashStore()
+    assert agreed(shared, lambda: agreed(shared, lambda: other, longest=0.01)) == other, "the first is late"
+    assert agreed(shared, lambda: CHOICE, use=lambda choice: None) == CHOICE, "it is not in this rank's space"
+
+
+def test_a_kernel_asks_the_job(tmp_path, monkeypatch):
+    shared = distributed.HashStore()
+    monkeypatch.setattr(ranks, "store", lambda: shared)
+    first = tuned(tmp_path, cache_results=False)
+    second = tuned(tmp_path, cache_results=False, clock=(clock := Pretended({})))
+    arguments = torch.arange(16.0), torch.zeros(16), 16, 1.5
+
+    assert first.warm(*arguments, grid=grid).config.kwargs == {"BLOCK": 32}
+    assert second.warm(*arguments, grid=grid).why == "another rank chose it"
+    assert second.cache.values() and not clock.calls
+
+
+def test_a_process_outside_of_a_job_asks_nobody():
+    assert not distributed.is_initialized() and ranks.store() is None
+    assert torch.distributed.is_available()
