@@ -54,7 +54,8 @@ class Arm:
         self._space_version, self._read = space_version, read
         self.scores, self.allowance = scores, allowance
         self._parts, self._baselines, self._only_baselines = parts, baselines, only_baselines
-        self.audit = Audit.of((each.name, each.stage) for each in scores.objectives) if audited else None
+        judged = ((each.name, each.stage) for each in scores.objectives if not each.settled)  # a latency is no guess
+        self.audit = Audit.of(judged) if audited else None
         self._calls: list[Callable[[], None]] = []  # everything that was told, if there is an audit
         self._equip()
         self.told = 0  # results that the strategy knows

@@ -206,7 +206,7 @@ def enter(store: Store, config: SearchConfig) -> Study:
 
 def _described(objective: Objective) -> dict[str, str]:
     """What the study keeps of an objective; its stage only if it is a probe, which reports tell apart."""
-    stage = {"stage": objective.stage} if objective.stage == "probe" else {}
+    stage = {"stage": objective.stage} if objective.stage == "probe" and not objective.settled else {}
     return {"name": objective.name, "direction": str(objective.direction), **stage}
 
 

@@ -63,7 +63,7 @@ class Objective(ABC):
 
     name: str
     direction: Direction = Direction.MINIMISE
-    stage: ClassVar[Stage] = "cost"
+    stage: Stage = "cost"
     settled: ClassVar[bool] = False
 
     def __init__(self, shape: Shape) -> None:
@@ -82,6 +82,13 @@ class Objective(ABC):
     def evidence(self, architecture: Architecture) -> dict[str, Any] | None:
         """How a measured value was found, as plain data that is stored with the trial; None for a computed value."""
         return None
+
+    def on_worker(self, architecture: Architecture) -> dict[str, float]:
+        """What a probe finds from the architecture alone, by name: the value, and what else to record; mostly nothing.
+
+        It runs on a worker.
+        """
+        return {}
 
     def minimised(self, value: float) -> float:
         """`value` with the sign that makes smaller better, for strategies and schedulers. It is its own inverse."""

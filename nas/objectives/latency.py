@@ -6,9 +6,9 @@ above `bound`, or if a model is not a sum of pieces, it measures, and the eviden
 not run in this setting has no value. Values, pieces and the cross-check are stored in the study database, so a resumed
 search has them.
 
-The process that runs the search measures, between the units of an inline runner. The device is one of that machine, and
-all latencies of a study are of one device. The load of Ray's workers on the same machine is measured and reported as
-`load`; see `nas.latency.measured`.
+Without `on` the process that runs the search measures, between the units of an inline runner. The device is one of that
+machine, and all latencies of a study are of one device. The load of Ray's workers on the same machine is measured and
+reported as `load`; see `nas.latency.measured`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import torch
 from pydantic import Field
 
-from nas.errors import UsageError
+from nas.errors import NasError, UsageError
 from nas.latency.calibration import CrossCheck
 from nas.latency.measured import CannotRun, PhaseLatency
 from nas.latency.pieces import CannotCompose
@@ -47,7 +47,8 @@ class Latency(Objective):
     measured, predicted (whatever the cross-check says), or auto. check: the number of random architectures in the
     cross-check. bound: the largest error in the cross-check, a fraction, with which `auto` predicts. load: of the
     machine, times that of quiet moments; a measurement above it is repeated, up to three times with pauses, and the
-    quietest one counts. depth: the steps of halting blocks; by default those of untrained ones.
+    quietest one counts. depth: the steps of halting blocks; by default those of untrained ones. on: {resources: {NAME:
+    AMOUNT}} measures on a worker of Ray that holds these resources, by a probe of its own before the trial's training.
     """
 
     settled = True
@@ -67,6 +68,7 @@ class Latency(Objective):
         load: Annotated[float, Field(gt=1)] = 1.5,
         depth: int | None = None,
         new_tokens: int = NEW_TOKENS,
+        on: dict[str, dict[str, float]] | None = None,
         name: str | None = None,
     ) -> None:
         super().__init__(shape)
@@ -81,6 +83,9 @@ class Latency(Objective):
         )
         self.method: Method = "measured" if phase in WHOLE else method
         self.name, self.count, self.bound, self.load = name or f"{phase}_{self.unit}", check, bound, load
+        if on is not None:
+            _check_place(on)
+            self.stage, self.method = "probe", "measured"
         self._search = Search()
         self._found: dict[str, PhaseLatency] = {}
         self._reasons: dict[str, str] = {}  # why an architecture was measured, although others are predicted
@@ -92,6 +97,8 @@ class Latency(Objective):
         self._search, self._predictor, self._check = search, None, None
         self._found.clear()
         self._reasons.clear()
+        if self.stage == "probe":  # the device is that of a worker
+            return
         here = self.predictor.table.device
         for then in search.evidence(self.name):
             if then["device"]["key"] != here.key:
@@ -124,8 +131,32 @@ class Latency(Objective):
         return self._predictor
 
     def evaluate(self, architecture: Architecture, metrics: Mapping[str, float] | None = None) -> float:
-        """Milliseconds, at the depth of untrained halting blocks. Raises NoValue if the model does not run so."""
-        return self.latency(architecture).milliseconds
+        """Milliseconds, from `metrics` if a worker measures. Raises NoValue if the model does not run so.
+
+        Raises UsageError if a worker should have measured it and did not.
+        """
+        if self.stage != "probe":
+            return self._value(self.latency(architecture))
+        if metrics is None or self.name not in metrics:
+            raise UsageError(f"objective {self.name}: it is measured by a probe, but there is no value from one.")
+        return metrics[self.name]
+
+    def on_worker(self, architecture: Architecture) -> dict[str, float]:
+        """The value, its interval in milliseconds and the load, if a worker is to measure; else nothing.
+
+        Raises ValueError if the model does not run so, or the worker does not have the device.
+        """
+        if self.stage != "probe":
+            return {}
+        try:
+            found = self.latency(architecture)
+        except NasError as error:  # of this architecture or worker: the search goes on
+            raise ValueError(str(error)) from error
+        more = {"low_ms": found.low, "high_ms": found.high, "load": found.load or 1.0}
+        return {self.name: self._value(found), **{f"{self.name}/{name}": value for name, value in more.items()}}
+
+    def _value(self, found: PhaseLatency) -> float:
+        return found.milliseconds
 
     def evidence(self, architecture: Architecture) -> dict[str, Any]:
         """The interval, the method, the cross-check, the device, and which tuned configurations were used."""
@@ -183,3 +214,9 @@ class Latency(Objective):
             f"{self.name}: predicted within {check.error:.1%} (median of {len(check.ratios)} random architectures, "
             f"cross-checked; bound {self.bound:.0%}), so latencies are {does}"
         )
+
+
+def _check_place(on: Mapping[str, Mapping[str, float]]) -> None:
+    """Raises ValueError unless it names resources with amounts above zero."""
+    if set(on) != {"resources"} or not on["resources"] or min(on["resources"].values()) <= 0:
+        raise ValueError(f"on must be {{resources: {{NAME: AMOUNT}}}} with amounts above 0, but got {on}.")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
+from nas.latency.measured import PhaseLatency
 from nas.objectives.contract import Direction
 from nas.objectives.latency import Latency
 from nas.objectives.registry import objective
-from searchspace.model.architecture import Architecture
 
 
 @objective("throughput")
@@ -20,6 +18,5 @@ class Throughput(Latency):
     direction = Direction.MAXIMISE
     unit = "tokens_per_second"
 
-    def evaluate(self, architecture: Architecture, metrics: Mapping[str, float] | None = None) -> float:
-        """Tokens per second. Raises NoValue if the model does not run so."""
-        return 1e3 * self.setting.tokens / self.latency(architecture).milliseconds
+    def _value(self, found: PhaseLatency) -> float:
+        return 1e3 * self.setting.tokens / found.milliseconds

@@ -14,15 +14,23 @@ from nas.tasks.contract import Task
 from nas.training.determinism import set_seed
 from nas.training.loop import Deadline, WrongReturn, place
 from searchspace.cost import Shape
+from searchspace.model.architecture import Architecture
 
 
 def scores(
-    specs: Sequence[Any], model: nn.Module, task: Task, seed: int, device: torch.device, deadline: Deadline
+    specs: Sequence[Any],
+    architecture: Architecture,
+    model: nn.Module,
+    task: Task,
+    seed: int,
+    device: torch.device,
+    deadline: Deadline,
 ) -> dict[str, float]:
-    """The value of every probe objective among `specs`, which are as in the search file, by name.
+    """The value of every objective among `specs` that a probe finds, by name. They are as in the search file.
 
-    All score the same model on the first batch of training; each starts without gradients and from the same seed.
-    Raises WrongReturn if the task breaks its contract, TooSlow past the deadline, and what an objective raises.
+    Some measure the architecture. The others score the same model on the first batch of training; each starts without
+    gradients and from the same seed. Raises WrongReturn if the task breaks its contract, TooSlow past the deadline, and
+    what an objective raises.
     """
     made = [registry.make(each, Shape(batch=1, length=task.shape.length)) for each in specs]
     try:
@@ -37,4 +45,5 @@ def scores(
             model.zero_grad(set_to_none=True)
             found[objective.name] = float(objective.score(model, batch, task))
             deadline.check(f"while scoring {objective.name}")
+        found |= objective.on_worker(architecture)
     return found

@@ -148,7 +148,9 @@ class Unit:
         self.phase = Phase.PROBE
         deadline = Deadline(self.work.seconds)
         self.clock()
-        self.result = {"metrics": scores(self.work.probes, model, task, self.work.seed, self.device, deadline)}
+        architecture = Architecture.parse(self.work.architecture)
+        found = scores(self.work.probes, architecture, model, task, self.work.seed, self.device, deadline)
+        self.result = {"metrics": found}
 
     def _task(self) -> Task:
         self.task_file = next(iter(self.work.task))

@@ -10,7 +10,9 @@ from nas.config import searchfile
 from nas.engine import launch
 from nas.engine.loop import NothingFound
 from nas.engine.replay import replay
-from nas.errors import NasError
+from nas.errors import NasError, UsageError
+from nas.latency.measured import CannotRun
+from nas.latency.predicted import Predictor
 from nas.objectives import make
 from nas.runners.inline import InlineRunner
 from nas.store import TrialState, UnitKind
@@ -56,9 +58,9 @@ def probed(tmp_path):
     """`probed(trials=2)`: a search with a probe, of a task that takes milliseconds."""
     (tmp_path / "task.py").write_text(TASK)
 
-    def made(trials=2, scheduler="{full: {steps: 2}}", runner="{inline: {process: false}}"):
+    def made(trials=2, scheduler="{full: {steps: 2}}", runner="{inline: {process: false}}", objective="gradient_norm"):
         text = SEARCH.format(folder=tmp_path, trials=trials, scheduler=scheduler, runner=runner)
-        return searchfile.parse(text, folder=tmp_path)
+        return searchfile.parse(text.replace("gradient_norm", objective), folder=tmp_path)
 
     return made
 
@@ -206,3 +208,40 @@ def test_a_probe_can_be_asked_for_and_told_from_outside(probed):
         assert (training.kind, training.trial, training.steps) == ("train", 0, 2)
         assert study.tell(training, {"loss": 1.0})
         assert study.best()[0].values["gradient_norm"] == 2.5
+
+
+LATENCY = "{latency: {phase: %s, length: 4, threads: 1, on: {resources: {quiet: 1}}, name: board_ms}}"
+
+
+def test_a_worker_measures_a_latency_before_the_training(probed):
+    found = {}
+
+    def run(work, progress=None):
+        outcome = train(work, progress)
+        found[work.trial, work.kind] = outcome.metrics
+        return outcome
+
+    result = launch.search(probed(objective=LATENCY % "prefill"), quiet=True, runner=InlineRunner(run))
+    with result.store as store:
+        (trial,) = (each for each in store.trials(result.study.id) if each.number == 0)
+        probe, training = store.units(result.study.id, 0)
+    assert (probe.kind, training.kind) == (UnitKind.PROBE, UnitKind.TRAIN)
+    assert trial.values["board_ms"] == trial.cheap_values["board_ms"] > 0
+    metrics = found[0, "probe"]
+    assert metrics["board_ms/low_ms"] <= trial.values["board_ms"] <= metrics["board_ms/high_ms"]
+    assert trial.evidence is None
+
+
+def test_a_worker_that_cannot_measure_fails_the_trial_and_the_search_goes_on(probed, monkeypatch):
+    def fails(self, architecture):
+        raise CannotRun("it does not run")
+
+    monkeypatch.setattr(Predictor, "measured", fails)
+    with pytest.raises(NothingFound, match="objective board_ms: it does not run"):
+        launch.search(probed(objective=LATENCY % "prefill", trials=1), quiet=True)
+
+
+@pytest.mark.parametrize("on", ["{resources: {}}", "{resources: {quiet: 0}}", "{quiet: {a: 1}}"])
+def test_a_place_without_resources_is_refused(probed, on):
+    with pytest.raises(UsageError, match=r"on must be \{resources: \{NAME: AMOUNT\}\}"):
+        probed(objective=LATENCY.replace("{resources: {quiet: 1}}", on) % "prefill")

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
 def cluster():
     head = {"num_cpus": 1, "include_dashboard": False, "_system_config": NODE_DEATHS, **MEMORY}
     made = Cluster(initialize_head=True, head_node_args=head)
-    made.add_node(num_cpus=1, **MEMORY)
+    made.add_node(num_cpus=1, resources={"quiet": 1}, **MEMORY)
     ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
     yield made
     ray.shutdown()
@@ -96,6 +96,39 @@ def test_units_run_in_other_processes_and_say_how_far_they_are(runner, tmp_path)
     outcomes = gathered(two, 3)
     assert sorted(outcomes) == [0, 1, 2] and str(os.getpid()) not in {each.device for each in outcomes.values()}
     assert all(each.documents["test"].values.tolist() == [1.0, 2.0] for each in outcomes.values())
+
+
+def test_a_latency_is_measured_where_its_resource_is(cluster, runner):
+    """Only the second node has the resource, and only one unit at a time holds it."""
+    quiet = next(each["NodeID"] for each in ray.nodes() if "quiet" in each["Resources"])
+
+    def run(work, progress):
+        held = ray.get_runtime_context().get_assigned_resources().get("quiet", 0)
+        return Outcome(
+            trial=work.trial,
+            rung=work.rung,
+            kind=work.kind,
+            seconds=0.0,
+            device=ray.get_runtime_context().get_node_id(),
+            metrics={"held": held},
+        )
+
+    two = runner(run)
+    objective = {"latency": {"on": {"resources": {"quiet": 1}}, "name": "board_ms"}}
+    for trial in range(4):
+        two.submit(work(trial, kind="probe", probes=("loss", objective)))
+    two.submit(work(4))
+    outcomes = gathered(two, 5)
+    assert {outcomes[trial].device for trial in range(4)} == {quiet}
+    assert [outcomes[trial].metrics["held"] for trial in range(5)] == [1, 1, 1, 1, 0]
+
+
+def test_the_places_of_probes_add_to_what_a_unit_needs():
+    needs = {"num_cpus": 2, "num_gpus": 0, "memory": None, "resources": {"rack": 1}}
+    place = {"latency": {"on": {"resources": {"quiet": 1, "GPU": 1, "CPU": 1}}}}
+    found = _ray_runner.with_places(needs, ["loss", {"flops": {}}, place, {"latency": {"on": None}}])
+    assert found == {"num_cpus": 2, "num_gpus": 1, "memory": None, "resources": {"rack": 1, "quiet": 1}}
+    assert _ray_runner.with_places(needs, ()) == needs
 
 
 def test_whatever_a_unit_raises_is_a_typed_failure(runner):
