@@ -46,11 +46,11 @@ def test_a_difference_fails_the_check(study, nas, tmp_path, monkeypatch):
     from nas.exports import checking
 
     monkeypatch.setattr(checking, "OUTPUTS", -1.0)
-    ended = nas("export", "tiny", "--trial", "0", "--format", "python", "-o", tmp_path / "bad")
+    ended = nas("export", "tiny", "--trial", "0", "--format", "safetensors", "-o", tmp_path / "bad")
 
     assert ended.code == 1
     assert "does not pass its check" in ended.err
-    assert "python: an output differs" in ended.err
+    assert "yaml: an output differs" in ended.err
     assert "an output differs" in (tmp_path / "bad/README.md").read_text()
 
 

@@ -12,7 +12,7 @@ import torch
 from nas.errors import UsageError
 from nas.exports import files, graphs
 from nas.exports.checking import example_inputs
-from nas.exports.formats.onnx import Onnx
+from nas.exports.formats import onnx
 from nas.exports.winner import Winner
 from searchspace import zoo
 from searchspace.model.architecture import Architecture
@@ -92,10 +92,9 @@ def test_a_model_without_a_state_has_a_prompt_only():
     any(importlib.util.find_spec(name) is None for name in ("onnx", "onnxscript", "onnxruntime")),
     reason="onnx, onnxscript or onnxruntime is not installed",
 )
-def test_onnx_runtime_gives_the_same_numbers_in_a_process_of_its_own(model, tmp_path):
-    winner = Winner(0, Architecture.parse(SMALL), {}, model.state_dict)
-    for path, content in Onnx().files(winner, tmp_path / "architecture.yaml").items():
-        (tmp_path / path.name).write_bytes(content)
+def test_onnx_runtime_gives_the_same_numbers_in_a_process_of_its_own(made, model, tmp_path):
+    for name, content in onnx.written(made).items():
+        (tmp_path / name).write_bytes(content)
     torch.save(expected(model), tmp_path / "expected.pt")
     done = subprocess.run([sys.executable, "-c", CHILD, tmp_path], capture_output=True, text=True, cwd=tmp_path)
 
