@@ -13,7 +13,7 @@ import inspect
 import pkgutil
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -138,7 +138,7 @@ def checked(
     """
     given = frozenset(given)
     accepted = options(thing, given)
-    hints = _hints(thing, accepted)
+    hints = _hints(thing, tuple(accepted))
     open_ended = any(each.kind is each.VAR_KEYWORD for each in inspect.signature(thing).parameters.values())
     values: dict[str, Any] = {}
     mistakes: list[str] = []  # each continues the sentence that begins with `what`
@@ -197,7 +197,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
-def _hints(thing: Callable[..., Any], names: Iterable[str]) -> dict[str, Any]:
+@cache
+def _hints(thing: Callable[..., Any], names: tuple[str, ...]) -> dict[str, Any]:
     """The type hints of these parameters alone: the others may name types that are imported only for type checkers.
 
     An option whose hint names such a type has no hint here, so its value is not checked.

@@ -124,7 +124,7 @@ def test_two_arms_may_try_the_same_architecture(describe, search):
 
 
 def test_the_finals_are_entered_by_the_main_arm_alone(describe, search):
-    config = describe(budget="{trials: 6}", finals="{top: 2, seeds: 1, steps: 20}")
+    config = describe(budget="{trials: 6}", finals="{top: 2, seeds: 1, steps: 20, baselines: [], tune: {}}")
     result = search(with_arms(config, control=("random", 0.5)))
     with result.store as store:
         trials = store.trials(result.study.id)

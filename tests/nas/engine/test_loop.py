@@ -369,7 +369,8 @@ def test_the_budget_of_minutes_holds_across_restarts_and_leaves_the_finals(descr
         outcome = table(work)
         return Outcome(trial=work.trial, rung=work.rung, seconds=60.0, metrics=outcome.metrics)
 
-    config = describe(budget="{trials: 100, minutes: 5}", finals="{top: 1, seeds: 2, steps: 20}")
+    finals = "{top: 1, seeds: 2, steps: 20, baselines: [], tune: {}}"
+    config = describe(budget="{trials: 100, minutes: 5}", finals=finals)
     with pytest.raises(Breakdown):
         search(config, breaking(minute, 4))
     result = search(config, minute)
