@@ -1,6 +1,7 @@
 """Finds the fastest correct configuration of an operation or a Triton kernel on a device.
 
-`tuner.tune` is a decorator that replaces `triton.autotune`; `tuner.listen` records what `triton.autotune` measures.
+`tuner.tune` is a decorator that replaces `triton.autotune`; `tuner.wrap_triton` makes such a kernel part of a custom
+operator; `tuner.listen` records what `triton.autotune` measures.
 
 measure/      clocks, intervals, correctness checks, and the child process that measures
 search/       the search, its result cache, decisions, and the tables that decisions are written into
@@ -15,12 +16,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tuner.triton.decorator import tune
     from tuner.triton.listener import listen
+    from tuner.triton.wrap import wrap_triton
 
-__all__ = ["listen", "tune"]
+__all__ = ["listen", "tune", "wrap_triton"]
+_PLACES = {"tune": "tuner.triton.decorator", "listen": "tuner.triton.listener", "wrap_triton": "tuner.triton.wrap"}
 
 
 def __getattr__(name: str) -> Any:
-    """Imports `tune` and `listen` when they are first used, because they need torch."""
+    """Imports a function when it is first used, because they need torch."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module({"tune": "tuner.triton.decorator", "listen": "tuner.triton.listener"}[name]), name)
+    return getattr(import_module(_PLACES[name]), name)

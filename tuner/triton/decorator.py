@@ -57,11 +57,11 @@ def tune(
     process only. configs: triton.Config or mappings; the first is the default. space: instead of configs, the values of
     each parameter, which may include `num_warps` and the like; the default is the first value of each, or `default`.
     constraints: conditions on a configuration; each is called with the configuration and the arguments of the call, by
-    name. effort: none, quick (at most 40 configurations) or full (at most 250). budget: seconds for one key. strategy:
-    a name from `tuner.strategies`. store: a folder, a database file or a URL; by default $NAS_STORAGE, else a folder in
-    the user's data directory. check: reject a configuration whose result differs from the default's. deterministic:
-    also reject one whose result is not the same in every bit when it runs again. clock: see `tuner.measure.measure`.
-    Raises ValueError that names the wrong argument.
+    name. effort: none, quick (at most 40 configurations) or full (at most 250). budget: seconds for one key; by default
+    120 for quick and 3600 for full. strategy: a name from `tuner.strategies`. store: a folder, a database file or a
+    URL; by default $NAS_STORAGE, else a folder in the user's data directory. check: reject a configuration whose result
+    differs from the default's. deterministic: also reject one whose result is not the same in every bit when it runs
+    again. clock: see `tuner.measure.measure`. Raises ValueError that names the wrong argument.
     """
     if configs is not None and space is not None:
         raise ValueError("give either configs or space, not both.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import logging
-import math
 import threading
 import time
 import warnings
@@ -42,6 +41,7 @@ from tuner.triton.output_check import OutputCheck
 log = logging.getLogger(__name__)
 
 EVALUATIONS = {"none": 0, "quick": 40, "full": 250}  # configurations measured for one key, by effort
+BUDGETS = {"none": 0.0, "quick": 120.0, "full": 3600.0}  # seconds for one key, if the user gives no other number
 UNSEEN = 3  # calls of a key that change nothing, after which its first configuration serves without another check
 
 
@@ -82,7 +82,7 @@ class TunedKernel:
         self._warned: set[type] = set()
         self._unseen: dict[tuple, int] = {}  # calls of a key that changed nothing
         self._lock = threading.RLock()
-        self._number = numbered(self)
+        self.number = numbered(self)  # by which a trace finds it
 
     @cached_property
     def configs(self) -> list[Any]:
@@ -108,7 +108,7 @@ class TunedKernel:
         the grid function raises.
         """
         if torch.compiler.is_compiling():
-            settings = settings_of_trace(self._number, described({**dict(zip(self.arg_names, args)), **kwargs}))
+            settings = settings_of_trace(self.number, described({**dict(zip(self.arg_names, args)), **kwargs}))
             return self.fn[grid](*args, **kwargs, **dict(settings))
         arguments = {**dict(zip(self.arg_names, args)), **kwargs}
         config = self.cache.get(self._key(arguments))
@@ -357,7 +357,7 @@ class TunedKernel:
             effort,
             seed=options.seed,
             strategy=options.strategy,
-            deadline=math.inf if options.budget is None else time.monotonic() + options.budget,
+            deadline=time.monotonic() + (BUDGETS[effort.name] if options.budget is None else options.budget),
         )
         decision = self.decisions[key] = search.run()
         self.bench_time = time.monotonic() - began

@@ -8,6 +8,10 @@ and an override of the IR are settings of a compiler.
 import pytest
 import torch
 
+import tuner
+from tuner.triton import tuned_kernel
+from tuner.triton.enabled import SWITCH
+
 triton = pytest.importorskip("triton")
 
 from scaled_kernel import (  # noqa: E402
@@ -171,6 +175,27 @@ def test_a_configuration_that_lacks_resources_has_an_infinite_time(tmp_path):
     call(kernel)
     assert kernel.configs_timings[lacking][0] == float("inf")
     assert kernel.best_config is CONFIGS[0]
+
+
+def test_without_a_budget_the_effort_has_one_and_the_next_process_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setitem(tuned_kernel.BUDGETS, "quick", 0.0)
+    call(tuned(tmp_path, configs=CONFIGS, clock=(clock := Pretended())))
+    assert set(clock.calls) == {16}, "the first configuration is measured at once"
+
+    monkeypatch.undo()
+    monkeypatch.setenv(SWITCH, "on")
+    kernel = tuned(tmp_path, configs=CONFIGS)
+    call(kernel)
+    assert kernel.best_config.kwargs == {"BLOCK": 32}
+
+
+def test_a_wrapped_kernel_is_tuned_where_nothing_is_traced(tmp_path):
+    kernel = tuned(tmp_path, configs=CONFIGS)
+    x, y = torch.arange(16.0), torch.zeros(16)
+    tuner.wrap_triton(kernel)[grid](x, y, 16, factor=1.5)
+    assert y.equal(3 * x) and kernel.best_config.kwargs == {"BLOCK": 32}
+    with pytest.raises(TypeError, match=r"a kernel of tuner\.tune, but got JITFunction|InterpretedFunction"):
+        tuner.wrap_triton(scale)
 
 
 def test_a_keyword_argument_may_be_part_of_the_key(tmp_path):

@@ -344,6 +344,15 @@ def backend(graph, inputs):
 
 
 torch.compile(doubled, backend=backend, fullgraph=True)(torch.ones(40))
+
+
+def wrapped(x):
+    y = torch.empty_like(x)
+    tuner.wrap_triton(double)[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, y, x.numel())
+    return y
+
+
+print(torch.fx.experimental.proxy_tensor.make_fx(wrapped, tracing_mode="fake")(torch.ones(40)).code)
 """
 
 
@@ -357,6 +366,9 @@ def test_is_part_of_a_whole_graph_of_torch_compile(tmp_path, root):
 
     assert done.returncode == 0, done.stderr[-3000:]
     assert "triton_kernel_wrapper_mutation" in done.stdout and "grid = [(3, 1, 1)]" in done.stdout
+    made = done.stdout.rpartition("def forward")[2]
+    assert "triton_kernel_wrapper_mutation" in made and "'BLOCK': 16" in made, "make_fx gives a node of the graph too"
+    assert "device(type='meta')" not in made, "the look-up is no part of it"
     assert not (tmp_path / "kernels").exists()
 
 

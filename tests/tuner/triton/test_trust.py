@@ -100,7 +100,7 @@ def test_torch_compile_refuses_a_configuration_with_a_hook(tmp_path):
     kernel = tuned(tmp_path, configs=[triton.Config({"BLOCK": 16}, pre_hook=lambda arguments: None)])
 
     with pytest.raises(NotImplementedError, match="pre_hook"):
-        settings_of_trace(kernel._number, (("size", 16),))
+        settings_of_trace(kernel.number, (("size", 16),))
 
 
 def test_an_error_of_the_grid_is_raised_and_disables_nothing(tmp_path):
