@@ -15,7 +15,7 @@ from dashboards.figures.progress import arms_of, history_figure
 from dashboards.pages.asked import Ask, crumbs
 from dashboards.server.sources import StudyCache
 from dashboards.view import Column, Table, View
-from nas.report.ranking import CONFIDENCE, LEAST, correlation
+from nas.rank_correlation import CONFIDENCE, LEAST, correlation
 from nas.store.records import MAIN
 
 POINTS = 24  # at which correlations are computed

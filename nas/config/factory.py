@@ -206,6 +206,16 @@ def scheduler(config: SearchConfig, *, ranks: bool = True) -> Scheduler:
     return scheduler_registry.make(config.scheduler.name, names, **config.scheduler.options)
 
 
+def running_scheduler(config: SearchConfig) -> Scheduler:
+    """A scheduler of a study, with the options that the study keeps, as in `running_strategy`.
+
+    Raises UsageError for an unknown name or an invalid option.
+    """
+    earlier = scheduler_registry.registry.earlier(config.scheduler.name)
+    kept = config.scheduler.model_copy(update={"options": {**earlier, **config.scheduler.options}})
+    return scheduler(config.model_copy(update={"scheduler": kept}))
+
+
 def baselines(config: SearchConfig) -> list[Architecture]:
     """The architectures that are tried first."""
     return parts(config).baselines

@@ -76,7 +76,7 @@ def arms(
 
 def _parts(config: SearchConfig, space: Space, named: Named, scores: Scores) -> tuple[Strategy, Scheduler]:
     """A strategy and a scheduler of an arm, without any knowledge."""
-    return factory.running_strategy(config, space, named, scores.candidate), factory.scheduler(config)
+    return factory.running_strategy(config, space, named, scores.candidate), factory.running_scheduler(config)
 
 
 def parsed(texts: Sequence[str]) -> list[Architecture]:

@@ -127,6 +127,7 @@ class Status:
             lines.append(("pareto", f"{plural(self.front, 'trial')} after {steps}"))
         if self.ranking.explained:
             lines.append(("size", self.ranking.explained))
+        lines += [("rungs", each) for each in self.ranking.of_rungs()]
         lines += [("probe", each.sentence()) for each in self.probes]
         lines += [("control", each.sentence()) for each in self.controls]
         if self.verdict:

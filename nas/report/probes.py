@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from nas.engine.audit import Audit
-from nas.report.ranking import Correlation
+from nas.rank_correlation import Correlation
 from nas.store.records import MAIN, SEARCH, UnitKind
 from searchspace.wording import plural
 

@@ -1,44 +1,21 @@
-"""How well size, or a lower rung, predicts the quality of the trials of a search: Spearman's rank correlation.
-
-The interval is that of Fisher's z, atanh(r). For ranks its variance is (1 + r^2 / 2) / (n - 3), not 1 / (n - 3): Bonett
-and Wright 2000, "Sample size requirements for estimating Pearson, Kendall and Spearman correlations", Psychometrika
-65, 23-28. It is deterministic. In simulations with 8 to 60 trials it covers as often as a percentile bootstrap, which
-needs hundreds of resamples for each number that `nas status` prints; the test of this file repeats the simulation.
-"""
+"""How well size, or a lower rung, predicts the quality of the trials of a search: Spearman's rank correlation."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
-from statistics import NormalDist, fmean
 from typing import TYPE_CHECKING, Any
 
+from nas.rank_correlation import CONFIDENCE, Correlation, correlation
 from searchspace.wording import plural
 
 if TYPE_CHECKING:
     from nas.store import Reader, RungResult, Study
 
-CONFIDENCE = 0.95
-LEAST = 5  # trials; fewer say nothing
 LEAST_SHOWN = 10  # trials of a rung that people are told about
 EXPLAINS = 0.8  # size alone explains the ranking if the whole interval is beyond this number
 MOST = 5000  # results that are read, the first ones of the study
-
-
-@dataclass(frozen=True)
-class Correlation:
-    """A rank correlation of `trials` pairs with its 95% interval."""
-
-    value: float
-    low: float
-    high: float
-    trials: int
-
-    def __str__(self) -> str:
-        value, low, high = (round(each, 2) + 0.0 for each in (self.value, self.low, self.high))  # no -0.00
-        return f"{value:.2f} ({low:.2f} to {high:.2f})"
 
 
 @dataclass(frozen=True)
@@ -90,9 +67,10 @@ class RungCorrelation:
 
     def sentence(self) -> str:
         """The numbers in words."""
+        useless = "; it is not shown that the lower one ranks the trials" if self.correlation.low <= 0 else ""
         return (
             f"Rank correlation of quality at {self.steps:,} and {plural(self.next_steps, 'step')}: {self.correlation}, "
-            f"{plural(self.correlation.trials, 'trial')} that reached both."
+            f"{plural(self.correlation.trials, 'trial')} that reached both{useless}."
         )
 
 
@@ -102,6 +80,7 @@ class Ranking:
 
     sizes: tuple[SizeCorrelation, ...]
     rungs: tuple[RungCorrelation, ...]
+    starts: tuple[int, ...] = ()  # steps of first rungs, if the scheduler skipped lower rungs that did not rank
 
     @property
     def shown(self) -> SizeCorrelation | None:
@@ -120,20 +99,39 @@ class Ranking:
             "explained": self.explained,
             "sizes": [asdict(each) for each in self.sizes],
             "rungs": [asdict(each) for each in self.rungs],
+            "starts": list(self.starts),
             "sentences": self.sentences(),
         }
 
     def sentences(self) -> list[str]:
         """What people are told: about size at one rung, and about each rung and the next."""
         size = self.shown.sentence() if self.shown else ""
-        return [each for each in (size, *(rung.sentence() for rung in self.rungs)) if each]
+        return [each for each in (size, *self.of_rungs()) if each]
+
+    def of_rungs(self) -> list[str]:
+        """What people are told about each rung and the next."""
+        skipped = [
+            f"The rung at {plural(lower, 'step')} did not rank the trials, so later ones started at "
+            f"{plural(higher, 'step')}."
+            for lower, higher in pairwise(self.starts)
+        ]
+        return [*(rung.sentence() for rung in self.rungs), *skipped]
 
 
 def ranking(store: Reader, study: Study) -> Ranking:
     """What predicts the first objective in the search of `study`, over its first 5,000 results."""
     objective = study.objectives[0]
     sign = 1 if objective["direction"].startswith("max") else -1
-    return of_results(store.rung_results(study.id, objective["name"], MOST), sign)
+    results = store.rung_results(study.id, objective["name"], MOST)
+    found = of_results(results, sign)
+    if study.config.get("scheduler", {}).get("name") not in ("halving", "pasha"):
+        return found  # brackets start at several rungs
+    first: dict[int, int] = {}
+    for each in results:
+        first[each.number] = min(each.steps, first.get(each.number, each.steps))
+    rungs = study.config["scheduler"].get("options", {}).get("rungs", ())
+    starts = tuple(sorted(set(first.values()) & set(rungs)))
+    return replace(found, starts=starts) if len(starts) > 1 else found
 
 
 def of_results(results: Sequence[RungResult], sign: int) -> Ranking:
@@ -164,48 +162,3 @@ def _of_both(here: Sequence[RungResult], there: Sequence[RungResult]) -> Correla
     first, second = ({each.number: each.value for each in some} for some in (here, there))
     both = sorted(first.keys() & second.keys())
     return correlation([first[number] for number in both], [second[number] for number in both])
-
-
-def correlation(xs: Sequence[float], ys: Sequence[float], confidence: float = CONFIDENCE) -> Correlation | None:
-    """Spearman's rank correlation with its interval.
-
-    None if there are fewer than 5 pairs, or all values of a side are equal. Raises ValueError if the lengths differ.
-    """
-    if len(xs) != len(ys):
-        raise ValueError(f"Both sides must have as many values, but got {len(xs)} and {len(ys)}.")
-    n = len(xs)
-    value = _pearson(ranks(xs), ranks(ys)) if n >= LEAST else None
-    if value is None:
-        return None
-    # If all ranks agree, z is infinite. The lower end is then that of the next smaller correlation, in which two
-    # neighbours have changed places.
-    most = 1 - 12 / (n * (n * n - 1))
-    inside = min(max(value, -most), most)
-    half = NormalDist().inv_cdf((1 + confidence) / 2) * math.sqrt((1 + inside * inside / 2) / (n - 3))
-    low, high = math.tanh(math.atanh(inside) - half), math.tanh(math.atanh(inside) + half)
-    return Correlation(value, -1.0 if value < -most else low, 1.0 if value > most else high, n)
-
-
-def ranks(values: Sequence[float]) -> list[float]:
-    """The rank of each value, from 1; equal values share the mean of their ranks."""
-    order = sorted(range(len(values)), key=lambda i: values[i])
-    found = [0.0] * len(values)
-    start = 0
-    while start < len(order):
-        end = start
-        while end < len(order) and values[order[end]] == values[order[start]]:
-            end += 1
-        for place in order[start:end]:
-            found[place] = (start + 1 + end) / 2
-        start = end
-    return found
-
-
-def _pearson(xs: Sequence[float], ys: Sequence[float]) -> float | None:
-    """Pearson's correlation; None if a side does not vary."""
-    x, y = fmean(xs), fmean(ys)
-    variances = sum((each - x) ** 2 for each in xs) * sum((each - y) ** 2 for each in ys)
-    if not variances:
-        return None
-    together = sum((a - x) * (b - y) for a, b in zip(xs, ys)) / math.sqrt(variances)
-    return min(max(together, -1.0), 1.0)

@@ -3,23 +3,30 @@
 Li et al. 2020, "A System for Massively Parallel Hyperparameter Tuning" (ASHA), https://arxiv.org/abs/1810.05934,
 algorithm 2: a level does not wait until it is full. If a worker is free, the highest level with an unpromoted trial
 among its best promotes it. `nas.schedulers.rank` says what is best; ties go to the older trial.
+
+The lowest level is of use only if it ranks trials as the next one does. Of the trials that reached both, the rank
+correlation is computed with its interval. If the interval includes 0, later trials start at the next level.
 """
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from nas.options import MOST
+from nas.rank_correlation import correlation
 from nas.schedulers.contract import Level, Promotion
 from nas.schedulers.order import Order
 from nas.schedulers.rank import QUALITY, CostLimits, Rank, Ranking
 from nas.schedulers.registry import scheduler
+
+FIRST = 20  # trials that reached the lowest two levels, before their ranks are compared
+GROWTH = 1.5  # of their number until the next comparison
 
 
 class Rung:
@@ -64,11 +71,14 @@ class Rung:
 @scheduler("halving")
 class Halving:
     """rungs: training steps, in all, at each level, ascending. factor: one trial in `factor` continues. rank and
-    cost_limits: see `nas.schedulers.rank`. objectives: {name: direction} of the search.
+    cost_limits: see `nas.schedulers.rank`. poor_rungs: whether later trials skip a lowest level that does not rank
+    trials. objectives: {name: direction} of the search.
 
     A failure counts as a finished trial, so a level where trials fail still promotes; a failed trial never continues.
     The same holds for a trial beyond a limit.
     """
+
+    EARLIER: ClassVar[dict[str, str]] = {"poor_rungs": "kept"}
 
     def __init__(
         self,
@@ -77,6 +87,7 @@ class Halving:
         factor: Annotated[float, Field(gt=1)] = 3,
         rank: Rank = QUALITY,
         cost_limits: CostLimits | None = None,
+        poor_rungs: Literal["skipped", "kept"] = "skipped",
         objectives: Mapping[str, str] | None = None,
     ) -> None:
         for lower, higher in pairwise(rungs):
@@ -84,23 +95,46 @@ class Halving:
                 raise ValueError(f"rungs must ascend, but {lower} is followed by {higher}.")
         self.levels = rungs
         self.factor = factor
-        self.settled: dict[str, Any] = {"rank": rank} if rank == QUALITY else {}
+        self.settled: dict[str, Any] = {"poor_rungs": poor_rungs} | ({"rank": rank} if rank == QUALITY else {})
         self.ranking = Ranking(rank, cost_limits or {}, objectives)
         self._levels = [Rung(self.ranking) for _ in rungs]
         self._last: dict[int, int] = {}  # trial -> its highest rung so far
+        self._skips = poor_rungs == "skipped"
+        self._first: dict[int, float] = {}  # trial -> the first ranked value at the level where trials start
+        self._second: dict[int, float] = {}  # the same at the next level
+        self._compared = FIRST  # trials of both at the next comparison
+        self._starts = [0]  # for each level where trials start: the first trial that starts there
 
     def start(self, number: int) -> int:
-        return self.levels[0]
+        return self.levels[bisect_right(self._starts, number) - 1]
 
     def tell(self, number: int, rung: int, values: tuple[float, ...] | None, steps: int) -> None:
         self._last[number] = max(rung, self._last.get(number, 0))
-        self._levels[self._level(steps)].tell(number, values)
+        level = self._level(steps)
+        self._levels[level].tell(number, values)
+        if self._skips:
+            self._compare(number, level, None if values is None else self.ranking.values(values))
 
     def started(self, number: int, rung: int, steps: int) -> None:
         self._last[number] = max(rung, self._last.get(number, 0))
         level = self._level(steps)
         if level > 0:
             self._levels[level - 1].promote(number)
+
+    def _compare(self, number: int, level: int, ranked: tuple[float, ...] | None) -> None:
+        """Let later trials start one level higher if the ranks at the two levels have nothing to do with each other."""
+        lowest = len(self._starts) - 1
+        if ranked is None or lowest + 2 >= len(self.levels) or level not in (lowest, lowest + 1):
+            return
+        (self._first if level == lowest else self._second)[number] = ranked[0]
+        both = [each for each in self._second if each in self._first]
+        if len(both) < self._compared:
+            return
+        self._compared = int(GROWTH * len(both))
+        found = correlation([self._first[each] for each in both], [self._second[each] for each in both])
+        if found is not None and found.low <= 0:
+            self._starts.append(1 + max(self._last))
+            self._first, self._second, self._compared = self._second, {}, FIRST
 
     def promotion(self) -> Promotion | None:
         found = (self._promoted_from(level) for level in range(len(self.levels) - 2, -1, -1))

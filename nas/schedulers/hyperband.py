@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -28,6 +28,8 @@ class Hyperband:
     """The options are those of `halving`. brackets: how many there are; the first starts at the lowest level, the last
     one trains all of its trials to a higher level at once. None is one for each level."""
 
+    EARLIER: ClassVar[dict[str, str]] = {"poor_rungs": "kept"}
+
     def __init__(
         self,
         *,
@@ -36,13 +38,15 @@ class Hyperband:
         brackets: Annotated[int, Field(ge=1)] | None = None,
         rank: Rank = QUALITY,
         cost_limits: CostLimits | None = None,
+        poor_rungs: Literal["skipped", "kept"] = "skipped",
         objectives: Mapping[str, str] | None = None,
     ) -> None:
         count = len(rungs) if brackets is None else brackets
         if count > len(rungs):
             raise ValueError(f"brackets must be at most the number of rungs, {len(rungs)}, but got {count}.")
-        given = {"factor": factor, "rank": rank, "cost_limits": cost_limits, "objectives": objectives}
-        self.brackets = [Halving(rungs=rungs[first:], **given) for first in range(count)]  # type: ignore[arg-type]
+        given: dict[str, Any] = {"rank": rank, "cost_limits": cost_limits, "objectives": objectives}
+        given |= {"factor": factor, "poor_rungs": poor_rungs}
+        self.brackets = [Halving(rungs=rungs[first:], **given) for first in range(count)]
         self.settled = self.brackets[0].settled
         self._cycle = _cycle(_sizes(len(rungs), count, factor))
 

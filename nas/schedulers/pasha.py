@@ -8,7 +8,7 @@ differently, the next level is opened. Two values within `tolerance` of each oth
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -33,9 +33,11 @@ class Pasha(Halving):
         tolerance: Annotated[float, Field(ge=0)] = 0.0,
         rank: Rank = QUALITY,
         cost_limits: CostLimits | None = None,
+        poor_rungs: Literal["skipped", "kept"] = "skipped",
         objectives: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(rungs=rungs, factor=factor, rank=rank, cost_limits=cost_limits, objectives=objectives)
+        given: dict[str, Any] = {"rank": rank, "cost_limits": cost_limits, "objectives": objectives}
+        super().__init__(rungs=rungs, factor=factor, poor_rungs=poor_rungs, **given)
         self.tolerance = tolerance
         self.highest = min(1, len(rungs) - 1)  # the level that trials continue to at most
         self._values: list[Results] = [{} for _ in rungs]

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 import nas
 from nas import report
-from nas.report.ranking import EXPLAINS, correlation, of_results, ranks
+from nas.rank_correlation import correlation, ranks
+from nas.report.ranking import EXPLAINS, of_results
 from nas.store import RungResult
 
 

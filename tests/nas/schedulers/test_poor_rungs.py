@@ -1,0 +1,64 @@
+"""A lowest rung that does not rank the trials is skipped."""
+
+import random
+
+import pytest
+
+from nas import report
+from nas.engine.replay import replay
+from nas.schedulers.registry import make
+from nas.work import Outcome
+
+
+def ran(scheduler, trials: int, agreement: float) -> list[int]:
+    """The first steps of each trial. agreement: how much the first level says about the next."""
+    rng, quality, started = random.Random(2), {}, []
+    rung: dict[int, int] = {}
+    while len(started) < trials or scheduler.promotion() is not None:
+        found = scheduler.promotion()
+        if found is None:
+            number, steps = len(started), scheduler.start(len(started))
+            started.append(steps)
+            quality[number] = rng.random()
+            rung[number] = 0
+        else:
+            number, steps = found.number, found.steps
+            rung[number] = found.rung
+        scheduler.started(number, rung[number], steps)
+        noise = rng.random() if steps == 2 else 0.0
+        value = agreement * quality[number] + (1 - agreement) * noise
+        scheduler.tell(number, rung[number], (value if steps == 2 else quality[number],), steps)
+    return started
+
+
+@pytest.mark.parametrize("name", ["halving", "pasha"])
+def test_later_trials_start_higher(name) -> None:
+    found = ran(make(name, rungs=[2, 6, 18], factor=2), 80, agreement=0.0)
+    assert found[0] == 2 and found[-1] == 6
+    assert found == sorted(found)  # from one trial on
+
+
+def test_a_rung_that_ranks_is_kept() -> None:
+    assert set(ran(make("halving", rungs=[2, 6, 18], factor=2), 80, agreement=0.9)) == {2}
+
+
+def test_it_can_be_switched_off() -> None:
+    assert set(ran(make("halving", rungs=[2, 6, 18], factor=2, poor_rungs="kept"), 80, agreement=0.0)) == {2}
+
+
+def test_the_last_two_rungs_stay() -> None:
+    assert set(ran(make("halving", rungs=[2, 6], factor=2), 80, agreement=0.0)) == {2}
+
+
+def test_a_search_says_so_and_replays(describe, search) -> None:
+    def unit(work, progress=None):
+        luck = random.Random(work.architecture).random()
+        loss = 1 - luck if work.steps == 2 else luck  # the lowest rung ranks the other way round
+        return Outcome(trial=work.trial, rung=work.rung, seconds=1.0, metrics={"loss": loss})
+
+    scheduler = "{halving: {rungs: [2, 6, 18], factor: 2}}"
+    with search(describe(scheduler=scheduler, budget="{trials: 70}"), unit) as result:
+        assert result.study.config["scheduler"]["options"]["poor_rungs"] == "skipped"
+        assert replay(result.store, result.study).same
+        text = report.status(result.store, result.study).to_text()
+    assert "rungs     The rung at 2 steps did not rank the trials, so later ones started at 6 steps." in text
