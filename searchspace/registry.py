@@ -113,6 +113,11 @@ class BlockType:
         """The fields that can be written in YAML, in order."""
         return _fields(self.config)
 
+    @cached_property
+    def holds_no_blocks(self) -> bool:
+        """Whether none of its fields is a block, a norm or a position."""
+        return all(field.role is None for field in self.fields.values())
+
     @property
     def given(self) -> frozenset[str]:
         """The fields that the surrounding model fills in."""
@@ -257,27 +262,39 @@ def block_type(name: str, role: Role | None = None) -> BlockType:
     return known[name]
 
 
-def configure(block: Block, given: Given | None = None, role: Role | None = None) -> Configured:
+def configure(
+    block: Block, given: Given | None = None, role: Role | None = None, made: dict[Any, Configured] | None = None
+) -> Configured:
     """Turns a tree without holes into configurations.
 
     given: the values that the surrounding model hands down; a model's classmethod `given` determines them for each of
-    its fields. role: the role of the block in its place. Raises ValueError if values do not fit together; the message
-    is that of the configuration.
+    its fields. role: the role of the block in its place. made: configurations of blocks that hold no blocks, by block
+    and surroundings, which are made once and then shared: for checks of trees that repeat a block many times.
+
+    Raises ValueError if values do not fit together; the message is that of the configuration.
     """
     kind = block_type(block.name, role)
+    key = None
+    if made is not None and kind.holds_no_blocks:
+        key = (block.name, role, tuple(block.fields.items()), given)
+        if key in made:
+            return made[key]
     if kind.role == "block" and given and given.causal and not kind.module.able(block.fields).causal:
         raise ValueError(LOOKS_AHEAD.format(block.name))
     below = kind.module.given(block.fields) if kind.role == "model" else {}
     values: dict[str, Any] = {name: getattr(given, name) for name in kind.given}
     for name, value in block.fields.items():
         field = kind.fields.get(name)
-        values[name] = _configured(value, below.get(name, given), field.role if field else None)
-    return Configured(kind, kind.config(**values))
+        values[name] = _configured(value, below.get(name, given), field.role if field else None, made)
+    done = Configured(kind, kind.config(**values))
+    if made is not None and key is not None:
+        made[key] = done
+    return done
 
 
-def _configured(value: Any, given: Given | None, role: Role | None) -> Any:
+def _configured(value: Any, given: Given | None, role: Role | None, made: dict[Any, Configured] | None) -> Any:
     if isinstance(value, Block):
-        return configure(value, given, role)
+        return configure(value, given, role, made)
     if isinstance(value, tuple):
-        return tuple(_configured(item, given, role) for item in value)
+        return tuple(_configured(item, given, role, made) for item in value)
     return value

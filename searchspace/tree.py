@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TypeAlias
 
 Scalar = bool | int | float | str | None
@@ -29,6 +30,11 @@ class Block:
     name: str
     fields: Mapping[str, Value]
     mark: Mark | None = field(default=None, compare=False, repr=False)
+
+    @cached_property
+    def has_holes(self) -> bool:
+        """Whether there is a hole in its fields. Kept, because reading a space asks at every level."""
+        return any(has_holes(child) for child in self.fields.values())
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,7 @@ def has_holes(value: Value) -> bool:
         case Choice() | Integers() | Floats() | Same():
             return True
         case Block():
-            return any(has_holes(child) for child in value.fields.values())
+            return value.has_holes
         case tuple():
             return any(has_holes(child) for child in value)
     return False

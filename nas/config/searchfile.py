@@ -23,11 +23,13 @@ from nas.training.recipe import Recipe
 from searchspace.cost import Shape
 from searchspace.errors import Problem, SpaceError, nearest
 from searchspace.language import documents, language
+from searchspace.language.collecting import collected_later
 from searchspace.space.space import Space
 
 T = TypeVar("T")
 
 
+@collected_later()
 def load(path: str | Path, changes: Sequence[str] = ()) -> SearchConfig:
     """Read a search file. changes: `KEY=VALUE`, values in place of those in the file.
 
@@ -73,6 +75,7 @@ def loaded(config: Any, caller: str) -> SearchConfig:
     )
 
 
+@collected_later()
 def parse(text: str, source: str = "<text>", folder: str | Path = ".") -> SearchConfig:
     """Like `load`, from text; relative paths are taken from `folder`. Raises UsageError with every mistake in it."""
     try:

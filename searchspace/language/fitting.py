@@ -52,6 +52,7 @@ class _Reading:
     sound: set[Any] = field(
         default_factory=set
     )  # blocks without problems, because a space often has the same block in many places
+    made: dict[Any, Configured] = field(default_factory=dict)  # of equal blocks without holes, for the same reason
     spent: int = 0  # combinations that were tried
 
     def block(self, block: Block, role: Role, around: _Around) -> list[Problem]:
@@ -69,7 +70,7 @@ class _Reading:
         if any(has_holes(value) for value in (block, *(getattr(given, name) for name in kind.given))):
             return self.open_once(kind, block, around)
         try:
-            registry.configure(block, given, role)
+            registry.configure(block, given, role, self.made)
         except (ValueError, ArithmeticError) as error:
             found.append(Problem(str(error), block.mark, self.path_of(block)))
         return found

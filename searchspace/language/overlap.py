@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from math import gcd
 from typing import Any
 
 from searchspace.errors import SpaceError
 from searchspace.language import canonical
+from searchspace.registry import block_type
 from searchspace.tree import Block, Choice, Floats, Integers, Same, Value, has_holes
 
 EFFORT = 200_000  # comparisons for one space; after them, options with holes count as different
@@ -49,6 +51,8 @@ class Search:
         items = option if isinstance(option, tuple) else (option,)
         if has_holes(option) or not items or not all(isinstance(item, Block) for item in items):
             return f"{type(option).__name__} {option!r}"
+        if isinstance(option, Block) and block_type(option.name).holds_no_blocks:
+            return _alone(option.name, tuple(option.fields.items()))
         if self.expanded > EXPANDED:
             return repr(option)
         try:
@@ -138,3 +142,10 @@ def _floats(first: Any, second: Any) -> bool:
     low1, high1 = (first.low, first.high) if isinstance(first, Floats) else (first, first)
     low2, high2 = (second.low, second.high) if isinstance(second, Floats) else (second, second)
     return max(low1, low2) <= min(high1, high2)
+
+
+@lru_cache(maxsize=10_000)
+def _alone(name: str, fields: tuple[tuple[str, Value], ...]) -> str:
+    """The key of a block that holds no blocks and no holes; spaces have the same ones in many places."""
+    alone = Block("sequence", {"of": (Block(name, dict(fields)),)})
+    return json.dumps(canonical.encoded(canonical.canonical(alone).fields["of"]))

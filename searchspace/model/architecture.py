@@ -19,6 +19,7 @@ from typing import Literal
 from searchspace import registry, window_growth
 from searchspace.errors import Problem, SpaceError
 from searchspace.language import canonical, fitting, language, schema
+from searchspace.language.collecting import collected_later
 from searchspace.registry import Configured
 from searchspace.tree import Block, Choice, Floats, Integers, Same, Value
 
@@ -33,11 +34,13 @@ class Architecture:
         self._root = root
 
     @classmethod
+    @collected_later()
     def parse(cls, text: str, source: str = "<text>") -> Architecture:
         """Reads an architecture; constraints are ignored. Raises SpaceError with all problems."""
         return cls._described(language.parse(text, source))
 
     @classmethod
+    @collected_later()
     def load(cls, path: str | Path, given: language.Given | None = None) -> Architecture:
         """Reads the file at `path`. `given` fields are filled in if the file leaves them out.
 

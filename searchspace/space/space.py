@@ -21,6 +21,7 @@ from searchspace.cost import Cost, Shape
 from searchspace.errors import Problem, SpaceError, nearest
 from searchspace.language import language, schema
 from searchspace.language.canonical import canonical
+from searchspace.language.collecting import collected_later
 from searchspace.language.constraints import Constraint
 from searchspace.language.holes import describe, draw, values
 from searchspace.language.traversal import Choose, Outline, Walk
@@ -85,8 +86,11 @@ class Space:
         constraints: Iterable[Constraint] = (),
         length: int | None = None,
         read: int | None = None,
+        *,
+        completed: bool = False,
     ):
-        self.root = schema.complete(root)
+        """completed: the language has read `root`, so its fields are known to be complete and of the right types."""
+        self.root = root if completed else schema.complete(root)
         self.constraints = tuple(constraints)
         self.length = LENGTH if length is None else length
         self.read = length if read is None else read  # the length that its models must be able to read, if known
@@ -95,19 +99,21 @@ class Space:
         self.outline = Outline(self.root)
 
     @classmethod
+    @collected_later()
     def parse(cls, text: str, source: str = "<text>", given: language.Given | None = None) -> Space:
         """Reads a space from YAML. `given` fields of the model are filled in if the text leaves them out.
 
         Raises SpaceError with all problems.
         """
         description = language.parse(text, source, given)
-        return cls(description.root, description.constraints)
+        return cls(description.root, description.constraints, completed=True)
 
     @classmethod
+    @collected_later()
     def load(cls, path: str | Path, given: language.Given | None = None) -> Space:
         """Reads the file at `path`; see `parse`. Raises SpaceError with all problems."""
         description = language.load(path, given)
-        return cls(description.root, description.constraints)
+        return cls(description.root, description.constraints, completed=True)
 
     def text(self, *, defaults: bool = False) -> str:
         """The space as YAML; it parses to the same space. `defaults` also writes the default values."""
