@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +17,8 @@ from nas.objectives.registry import Spec
 from nas.report.trials import SEARCHED, TRAINED
 from nas.store import Store, Study
 from searchspace.model.architecture import Architecture
+
+SECONDS = 5.0  # between two looks for further trials
 
 
 @dataclass(frozen=True)
@@ -46,24 +49,40 @@ def wanted(study: Study, spec: Spec) -> Objective:
 
 
 def rescore(
-    store: Store, study: Study, objective: Objective, say: Callable[[str], None] = lambda text: None
+    store: Store,
+    study: Study,
+    objective: Objective,
+    say: Callable[[str], None] = lambda text: None,
+    *,
+    follow: bool = False,
 ) -> Iterator[Rescored]:
     """Find the value of every trained trial of the search, store it, and yield it.
 
-    Trials that have it are left as they are, so an interrupted run goes on where it stopped.
+    Trials that have it are left as they are, so an interrupted run goes on where it stopped. follow: wait for further
+    trials until the search ends.
     """
     config = SearchConfig.stored(study.config)
     objective.begin(Search(factory.space(config), store, say, partial(evidence, store, study)))
-    declared = {"name": objective.name, "direction": str(objective.direction)}
-    for trial in store.trials(study.id, states=TRAINED, purposes=SEARCHED):
-        if objective.name in trial.cheap_values:
-            yield Rescored(trial.number, trial.cheap_values[objective.name], old=True)
-            continue
-        architecture = Architecture.parse(trial.architecture)
-        try:
-            value, found = objective.evaluate(architecture), objective.evidence(architecture)
-        except NoValue as error:
-            yield Rescored(trial.number, None, str(error))
-            continue
-        store.add_value(trial.id, declared, value, found)
-        yield Rescored(trial.number, value)
+    seen: set[int] = set()
+    while True:
+        ended = store.study(study.name).ending is not None  # before the reading: a trial may end in between
+        for trial in store.trials(study.id, states=TRAINED, purposes=SEARCHED, light=True):
+            if trial.number not in seen and trial.values:
+                seen.add(trial.number)
+                yield _rescored(store, study, objective, trial.number)
+        if ended or not follow:
+            return
+        time.sleep(SECONDS)
+
+
+def _rescored(store: Store, study: Study, objective: Objective, number: int) -> Rescored:
+    trial = store.trial(study.id, number)
+    if objective.name in trial.cheap_values:
+        return Rescored(number, trial.cheap_values[objective.name], old=True)
+    architecture = Architecture.parse(trial.architecture)
+    try:
+        value, found = objective.evaluate(architecture), objective.evidence(architecture)
+    except NoValue as error:
+        return Rescored(number, None, str(error))
+    store.add_value(trial.id, {"name": objective.name, "direction": str(objective.direction)}, value, found)
+    return Rescored(number, value)

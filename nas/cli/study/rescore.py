@@ -22,6 +22,9 @@ def rescore(
             show_default=False,
         ),
     ],
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Go on with the trials of a search that runs, until it ends.")
+    ] = False,
     storage: Storage = None,
     as_json: AsJson = False,
 ) -> None:
@@ -29,6 +32,7 @@ def rescore(
 
     The values count for the Pareto front from then on. Trials that have one keep it, so the same command goes on where
     it was interrupted. The search file stays as it is: trials that a later search adds get the value from this command.
+    With --follow a machine that is not in the cluster, such as a laptop, measures while the search runs elsewhere.
 
     Example: nas rescore quickstart --objective '{latency: {phase: decode, length: 512, name: laptop_ms}}'
     """
@@ -52,6 +56,6 @@ def rescore(
                 wanted.name: each.value,
                 "note": "known before" if each.old else reason(each.reason) if each.reason else "",
             }
-            for each in rescoring.rescore(store, found, wanted, note)
+            for each in rescoring.rescore(store, found, wanted, note, follow=follow)
         ]
     print_rows(rows, as_json, empty="No trial of this study was trained.")

@@ -9,7 +9,8 @@ from sqlalchemy import Connection, insert, select, update
 
 from nas.store.models import objective_value, study, trial, unit
 from nas.store.records import UnitKind, UnitState
-from nas.store.studies import lock
+from nas.store.studies import change, lock
+from nas.store.upkeep import checksums
 from nas.store.upkeep.filling import checksum_of
 
 
@@ -24,18 +25,18 @@ def add(
 
     objective: {"name": ..., "direction": "minimize" | "maximize"}; the study's list gets it if it is not there.
     """
-    name = objective["name"]
-    row = connection.execute(
-        select(trial.c.study_id, trial.c.cheap_values, trial.c.evidence).where(trial.c.id == trial_id)
-    ).one()
-    lock(connection, row.study_id)
-    _declare(connection, row.study_id, objective)
-    if name in row.cheap_values:
+    name, own = objective["name"], trial.c.id == trial_id
+    covered = select(*(trial.c[column] for column in checksums.TRIAL)).where(own)
+    lock(connection, connection.execute(select(trial.c.study_id).where(own)).scalar_one())
+    row = dict(connection.execute(covered).mappings().one())
+    _declare(connection, row["study_id"], objective)
+    if name in row["cheap_values"]:
         return False
-    changes: dict[str, Any] = {"cheap_values": row.cheap_values | {name: value}}
+    changes: dict[str, Any] = {"cheap_values": row["cheap_values"] | {name: value}}
     if evidence is not None:
-        changes["evidence"] = (row.evidence or {}) | {name: dict(evidence)}
-    connection.execute(update(trial).where(trial.c.id == trial_id).values(changes))
+        changes["evidence"] = (row["evidence"] or {}) | {name: dict(evidence)}
+    changes["checksum"] = checksums.of_row(row | changes, checksums.TRIAL)
+    connection.execute(update(trial).where(own).values(changes))
     done = select(unit.c.id).where(
         unit.c.trial_id == trial_id, unit.c.kind == UnitKind.TRAIN, unit.c.state == UnitState.DONE
     )
@@ -49,5 +50,4 @@ def add(
 def _declare(connection: Connection, study_id: int, objective: Mapping[str, str]) -> None:
     known = connection.execute(select(study.c.objectives).where(study.c.id == study_id)).scalar_one()
     if all(each["name"] != objective["name"] for each in known):
-        statement = update(study).where(study.c.id == study_id)
-        connection.execute(statement.values(objectives=[*known, dict(objective)]))
+        change(connection, study_id, {"objectives": [*known, dict(objective)]})

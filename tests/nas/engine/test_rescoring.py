@@ -74,6 +74,17 @@ def test_the_search_goes_on_afterwards(ended, describe, search):
     assert [each.old for each in found] == [True] * 6 + [False] * 2
 
 
+def test_follows_a_search_until_it_ends(ended, describe, search, monkeypatch):
+    """While it waits, the search goes on: two more trials."""
+    store, study = ended.store, ended.study
+    store.update_study(study.id, ending=None)
+    waits = iter([lambda: search(describe(budget="{trials: 8}")).close()])
+    monkeypatch.setattr(rescoring.time, "sleep", lambda seconds: next(waits)())
+    found = list(rescoring.rescore(store, study, rescoring.wanted(study, "flops"), follow=True))
+    assert sorted(each.trial for each in found) == list(range(8))
+    assert not any(each.old for each in found)
+
+
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
