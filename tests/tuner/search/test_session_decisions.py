@@ -1,0 +1,155 @@
+"""A session over real candidates: what wins, what is kept, and what is not even tried."""
+
+import pytest
+
+from kernels.dispatch import sources
+from kernels.dispatch.registry import THREADS, Choice, Implementation, Problem
+from tuner.outcome import Kind, Outcome
+from tuner.search import candidates
+from tuner.search.cache import Known
+from tuner.search.decision import decide
+from tuner.search.session import Session
+
+
+def test_the_fastest_right_choice_wins_and_what_failed_is_counted(pretended, store, faulty, run):
+    report = run(store, faulty)
+    (decision,) = report.decisions
+
+    assert decision.choice == Choice.of("right", {"block": 16})
+    assert decision.gain.median == pytest.approx(2.0)
+    assert decision.why == "faster than the default, 2.00 times [2.00, 2.00]"
+    assert decision.regret == pytest.approx(1.0)
+    assert decision.failures == {"wrong": 2, "crashed": 8}
+    assert report.measured == len(store.measurements("faulty"))
+
+
+def test_a_default_is_kept_when_the_gain_is_within_the_noise(pretended, store, faulty, monkeypatch, pretending, run):
+    def noisy(self, choice, repeats):
+        if choice.implementation not in self.speed:
+            return Outcome(Kind.CRASHED)
+        faster = dict(choice.configuration).get("block") == 16
+        wave = [1.3 if (number + faster) % 2 else 0.9 for number in range(repeats)]
+        return Outcome(Kind.TIMED, tuple(wave))
+
+    monkeypatch.setattr(pretending, "outcome", noisy)
+    (decision,) = run(store, faulty).decisions
+
+    assert decision.choice == decision.default == Choice.of("right", {"block": 8})
+    assert decision.gain is None
+    assert "default" in decision.why
+
+
+def test_a_finalist_that_is_wrong_on_other_inputs_is_never_served(
+    pretended, store, faulty, monkeypatch, pretending, run
+):
+    whole = pretending.run
+
+    def unmasked(self, job):
+        outcomes = whole(self, job)
+        best = Choice.of("right", {"block": 16})
+        if len(job.choices) == 1:
+            return outcomes
+        return tuple(
+            Outcome(Kind.WRONG, message="at last") if choice == best else outcome
+            for choice, outcome in zip(job.choices, outcomes, strict=True)
+        )
+
+    monkeypatch.setattr(pretending, "run", unmasked)
+    (decision,) = run(store, faulty).decisions
+
+    assert decision.choice != Choice.of("right", {"block": 16})
+    assert decision.failures["wrong"] == 3
+
+
+def test_a_default_that_fails_is_replaced_by_what_works(pretended, store, faulty, monkeypatch, pretending, run):
+    whole = pretending.outcome
+    default = Choice.of("right", {"block": 8})
+    monkeypatch.setattr(
+        pretending, "outcome", lambda s, c, r: Outcome(Kind.CRASHED) if c == default else whole(s, c, r)
+    )
+    (decision,) = run(store, faulty).decisions
+
+    assert decision.choice == Choice.of("right", {"block": 16})
+    assert decision.why == "the default cannot serve: crashed"
+
+
+def test_no_effort_decides_by_what_is_known(pretended, store, faulty, run):
+    assert run(store, faulty, effort="none").undecided == [faulty.problem(32)]
+    known = run(store, faulty)
+    assert run(store, faulty, effort="none").decisions == known.decisions
+
+
+def test_one_candidate_alone_is_not_called_the_fastest():
+    problem = Problem("x", "cpu", "float32", ())
+    known = Known(Outcome(Kind.TIMED, (1.0,) * 7), 1.0)
+    decision = decide(problem, Choice.of("a"), {Choice.of("a"): known}, {Choice.of("a"): known})
+
+    assert "fastest" not in decision.why
+
+
+def test_what_a_compiler_must_look_at_comes_when_all_is_decided(pretended, store, faulty, changed):
+    changed(faulty, built=Implementation("built", faulty.right, builds=True))
+    session = Session(store, "cpu", "quick", None, 0, 1, (), None, None)
+    session.children.speed["built"] = 0.1
+    report = session.run({"faulty": [faulty.problem(16), faulty.problem(32)]})
+
+    names = [[choice.implementation for choice in choices] for choices in session.children.asked]
+    comparisons = [number for number, choices in enumerate(names) if len(choices) > 1]
+    assert names.index(["built"]) > comparisons[1]  # both were decided before
+    assert [each.choice.implementation for each in report.decisions] == ["built", "built"]
+
+
+def test_a_build_that_cannot_win_changes_nothing_and_is_not_tried_again(pretended, store, faulty, run, changed):
+    changed(faulty, slow=Implementation("slow", faulty.slow, builds=True))
+    first = run(store, faulty)
+    (asked,) = (made.asked for made in pretended)
+
+    assert [choice.implementation for choice in asked[-1]] == ["slow"]
+    assert first.decisions[0].choice == Choice.of("right", {"block": 16})
+    assert run(store, faulty).measured == 0
+
+
+def test_what_the_roofline_rules_out_is_not_tried(pretended, store, faulty, run, changed):
+    def hopeless(configuration, problem):
+        return 1e12, 0.0  # at 1e9 a second far beyond the best
+
+    changed(faulty, slow=Implementation("slow", faulty.slow, work=hopeless))
+    report = run(store, faulty)
+
+    assert "slow" not in {choice.implementation for choices in pretended[0].asked for choice in choices}
+    assert report.decisions[0].choice == Choice.of("right", {"block": 16})
+    assert run(store, faulty).measured == 0
+
+
+def test_the_promising_configurations_come_first(pretended, store, faulty, run, changed):
+    def more_for_small(configuration, problem):
+        return 1e3 / configuration["block"], 0.0
+
+    many = {"block": tuple(2**power for power in range(2, 15))}
+    changed(faulty, right=Implementation("right", faulty.right, many, default={"block": 8}, work=more_for_small))
+    run(store, faulty)
+    blocks = [dict(c[0].configuration).get("block") for c in pretended[0].asked if c[0].implementation == "right"]
+
+    assert blocks[:3] == [8, 2**14, 2**13]
+
+
+def test_fewer_threads_are_a_candidate_on_a_cpu(faulty):
+    choice, problem = Choice.of("right", {"block": 8}), faulty.problem(8)
+    one = candidates.on_one_thread(choice, problem, 2)
+
+    assert dict(one.configuration)[THREADS] == 1
+    faulty.FAULTY.check(one, problem)
+    assert candidates.on_one_thread(one, problem, 2) is None
+    assert candidates.on_one_thread(choice, problem, 1) is None
+
+
+def test_a_comparison_by_a_former_release_of_the_same_code_still_decides(pretended, store, faulty, monkeypatch, run):
+    monkeypatch.setattr(Implementation, "source", property(lambda self: f"old {self.name}"))
+    first = run(store, faulty)
+    former = {name: {f"old {name}": f"new {name}"} for name in faulty.FAULTY.implementations}
+    monkeypatch.setattr(Implementation, "source", property(lambda self: f"new {self.name}"))
+    monkeypatch.setattr("kernels.dispatch.sources.former_sources", lambda: {"faulty": former})
+    sources._former.cache_clear()
+
+    assert (run(store, faulty).measured, run(store, faulty).decisions) == (0, first.decisions)
+    sources._former.cache_clear()
