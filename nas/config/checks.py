@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nas import architectures, metrics, tasks
-from nas.config.schema import GivenBaseline, SearchConfig
+from nas.config.schema import GivenBaseline, Named, SearchConfig
 from nas.finals.expected import STRONG, lengths
 from nas.finals.plan import plan
 from nas.objectives.contract import Direction, MetricObjective, Objective
@@ -129,5 +129,13 @@ def check_winner_steps(config: SearchConfig) -> None:
 
 def check_match(config: SearchConfig) -> None:
     """Raise ValueError if baselines are matched in latency and the search does not measure it."""
-    if "latency" in config.finals.match and not any(each.name == "latency" for each in config.objectives):
-        raise ValueError("baselines are matched in latency, but `objectives` has no latency that says on which device")
+    if "latency" in config.finals.match and not any(map(is_latency_here, config.objectives)):
+        raise ValueError(
+            "baselines are matched in latency, but `objectives` has no latency that says on which device, or a worker "
+            "measures it (`on`)"
+        )
+
+
+def is_latency_here(objective: Named) -> bool:
+    """Whether an objective is a latency that the process of the search measures."""
+    return objective.name == "latency" and not objective.options.get("on")

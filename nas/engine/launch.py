@@ -151,7 +151,7 @@ def _search(
         chosen = runner or factory.runner(config, reporter.say)
         reporter.say("Building the space, the objectives and the baselines")
         running = Search(config, store, study, chosen, reporter, finals_only=finals_only)
-        if any(each.name == "latency" for each in config.objectives):
+        if any(map(checks.is_latency_here, config.objectives)):
             reporter.say("Measuring latencies on this machine; the first trials wait for them")
         if retry_failed is not None:
             reporter.say(f"Failed trials that are tried again: {running.proposer.retry(retry_failed)}")

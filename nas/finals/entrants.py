@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Literal
 
-from nas.config import factory
+from nas.config import checks, factory
 from nas.config.schema import GivenBaseline, SearchConfig
 from nas.finals.plan import Plan
 from nas.objectives.contract import Objective
@@ -127,8 +127,9 @@ def _name(name: str, match: str, proportions: str) -> str:
 
 
 def _latency(config: SearchConfig) -> Callable[[Architecture], float] | None:
-    """Measures latency as the objective of the search does; None if it has no such objective."""
-    return next((each.evaluate for each in factory.objectives(config) if each.name == "latency"), None)
+    """Measures latency as the first such objective of the search does, on this machine; None if it has none."""
+    written = zip(config.objectives, factory.objectives(config), strict=True)
+    return next((each.evaluate for named, each in written if checks.is_latency_here(named)), None)
 
 
 def _started(store: Store, study: Study, winner: Entrant) -> dict[str, tuple[Architecture, str]]:

@@ -315,6 +315,14 @@ def test_a_metric_that_is_better_when_it_is_higher_is_compared_and_told_so(descr
     assert stored.verdict["low"] < difference < stored.verdict["high"]
 
 
+def test_latency_is_matched_as_the_objective_of_the_search_measures_it(describe):
+    here = "{latency: {phase: decode, length: 4, threads: 1, method: measured}}"
+    there = "{latency: {on: {resources: {quiet: 1}}, name: board_ms}}"
+    measure = entrants._latency(describe(objectives=f"[loss, {there}, {here}]"))
+    assert measure(Architecture.parse("kind: decoder\nwidth: 8\nvocabulary: 8\nbody: gru")) > 0
+    assert entrants._latency(describe(objectives=f"[loss, {there}]")) is None
+
+
 def test_a_baseline_matched_in_latency_stays_what_it_was_when_its_first_run_started(describe, search, monkeypatch):
     finals = "{top: 1, seeds: 1, steps: 20, baselines: transformer, match: parameters, shapes: usual, tune: {}}"
     config = describe(finals=finals)
