@@ -54,7 +54,7 @@ class Arm:
         self._space_version, self._read = space_version, read
         self.scores, self.allowance = scores, allowance
         self._parts, self._baselines, self._only_baselines = parts, baselines, only_baselines
-        judged = ((each.name, each.stage) for each in scores.objectives if not each.settled)  # a latency is no guess
+        judged = [(each.name, "cost" if each.settled else each.stage) for each in scores.objectives]  # no latency
         self.audit = Audit.of(judged) if audited else None
         self._calls: list[Callable[[], None]] = []  # everything that was told, if there is an audit
         self._equip()

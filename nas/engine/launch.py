@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -190,7 +191,7 @@ def enter(store: Store, config: SearchConfig) -> Study:
                 _kept(_with_facts(settle(config))),
                 config.space,
                 config.seed,
-                [_described(each) for each in factory.objectives(config)],
+                _described(factory.objectives(config)),
                 data_hash=task.data_hash or None,
             )
         except UsageError:
@@ -204,10 +205,14 @@ def enter(store: Store, config: SearchConfig) -> Study:
     return store.study(config.study)
 
 
-def _described(objective: Objective) -> dict[str, str]:
-    """What the study keeps of an objective; its stage only if it is a probe, which reports tell apart."""
-    stage = {"stage": objective.stage} if objective.stage == "probe" and not objective.settled else {}
-    return {"name": objective.name, "direction": str(objective.direction), **stage}
+def _described(objectives: Sequence[Objective]) -> list[dict[str, str]]:
+    """What the study keeps of its objectives; their stages only if one is a probe, which reports audit."""
+    stages = ["cost" if each.settled else each.stage for each in objectives]  # a measured latency is no guess
+    told = [{"stage": stage} if "probe" in stages else {} for stage in stages]
+    return [
+        {"name": each.name, "direction": str(each.direction), **stage}
+        for each, stage in zip(objectives, told, strict=True)
+    ]
 
 
 def check_kind(kind: str | None) -> None:

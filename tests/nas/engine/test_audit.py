@@ -69,7 +69,7 @@ def unit(work, progress=None):
 
 @pytest.mark.parametrize("strategy", ["{nsga2: {start: 4, population: 6}}"])
 def test_a_search_says_so_and_goes_on_without_it(describe, search, strategy) -> None:
-    config = describe(objectives="[loss, snip, parameters]", strategy=strategy, budget="{trials: 26}")
+    config = describe(objectives="[parameters, loss, snip]", strategy=strategy, budget="{trials: 26}")
     with search(config, unit) as result:
         (found,) = probes(result.store, result.study)
         assert replay(result.store, result.study).same  # demotions follow from the log
