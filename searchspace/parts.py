@@ -76,17 +76,23 @@ class Part:
         return total(cost for _, cost in self.leaves())
 
 
-def too_long(part: Part) -> Iterator[str]:
+def too_long(part: Part, seen: set[tuple[Configured | None, Shape]] | None = None) -> Iterator[str]:
     """A message for each block at or below `part` that would read more than its configuration's `longest` positions, of
     its input or of the memory.
+
+    seen: blocks with the shapes of their inputs that are skipped; those below `part` are added. None skips none.
     """
+    if seen is not None:
+        if (part.block, part.shape) in seen:
+            return
+        seen.add((part.block, part.shape))
     longest = getattr(part.block.config, "longest", None) if part.block else None
     if part.block and longest is not None:
         over_memory = getattr(part.block.config, "over", "self") == "memory"
         if longest < (read := part.shape.memory if over_memory else part.shape.length):
             yield f"{part.block.type.name} supports at most {longest} positions, but would read {read}."
     for below in part.below():
-        yield from too_long(below)
+        yield from too_long(below, seen)
 
 
 class Composite:

@@ -10,8 +10,9 @@ for the prompt only.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cached_property
 from itertools import groupby
 from typing import Any
 
@@ -43,6 +44,13 @@ class Piece:
     position: Configured | None
     memory: int = 0
     depth: int | None = None
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.block, self.length, self.width, self.position, self.memory, self.depth))
+
+    def __hash__(self) -> int:  # computed once, because it covers the whole tree of the block
+        return self._hash
 
     @property
     def is_model(self) -> bool:
@@ -86,42 +94,62 @@ def calls(model: Configured, length: int, *, streaming: bool = False, depth: int
     parts = [part for part in model.type.module.parts(config, shape) if _is_block(part)]
     wide = len(parts) - 1 if getattr(config, "width_after", config.width) != config.width else None
     found = [Call(Piece(_bare_model(model, wide is not None), length, config.width, None))]
+    memo: Memo = {}
+    known: dict[int, tuple[Part, Piece]] = {}  # by the identity of the part, which copies of a layer share
     for number, part in enumerate(parts):
         if streaming and part.whole:
             continue  # the encoder has read its input before
-        for made, again, fresh in _below(part, False, True, streaming, is_there=number == wide):
-            block = made.block
-            assert block is not None
-            heard = not block.type.module.capabilities.pointwise and _is_heard(config.position)
-            position = config.position if heard else NOWHERE
-            memory = made.shape.memory if _reads_memory(block) else 0
-            left = depth if any(each.type.name == "halting" for each in configured_below(block)) else None
-            piece = Piece(block, made.shape.length, config.width, position, memory, left)
-            found.append(Call(piece, again, fresh))
+        for made, again, fresh in _below(part, False, True, streaming, memo, is_there=number == wide):
+            if id(made) not in known:
+                known[id(made)] = made, _piece(made, config, depth)
+            found.append(Call(known[id(made)][1], again, fresh))
     return found
 
 
-def _below(
-    part: Part, again: bool, fresh: bool, streaming: bool, *, is_there: bool = False
-) -> Iterator[tuple[Part, bool, bool]]:
+def _piece(made: Part, config: Any, depth: int | None) -> Piece:
+    """The piece of a skeleton or leaf in a model with this configuration."""
+    block = made.block
+    assert block is not None
+    heard = not block.type.module.capabilities.pointwise and _is_heard(config.position)
+    memory = made.shape.memory if _reads_memory(block) else 0
+    halts = any(each.type.name == "halting" for each in configured_below(block))
+    position = config.position if heard else NOWHERE
+    return Piece(block, made.shape.length, config.width, position, memory, depth if halts else None)
+
+
+Below = list[tuple[Part, bool, bool]]
+Memo = dict[Hashable, Below]
+
+
+def _below(part: Part, again: bool, fresh: bool, streaming: bool, memo: Memo, *, is_there: bool = False) -> Below:
     """The skeletons and leaves of one call of a part, in order, as parts, with `again` and `fresh` of their calls.
 
-    is_there: its skeleton is already counted.
+    memo: what was found before in this model; copies of a layer get the same parts. is_there: its skeleton is already
+    counted.
     """
+    key = part.block, part.shape, again, fresh and not part.again, is_there
+    if key not in memo:
+        memo[key] = list(_found_below(part, again, fresh and not part.again, streaming, memo, is_there))
+    return memo[key]
+
+
+def _found_below(
+    part: Part, again: bool, fresh: bool, streaming: bool, memo: Memo, is_there: bool
+) -> Iterator[tuple[Part, bool, bool]]:
     block = part.block
     assert block is not None
-    below, fresh = _parts(block, part.shape), fresh and not part.again
+    below = _parts(block, part.shape)
     if not is_there:
         yield replace(part, block=block if below is None else skeleton(block)), again, fresh
     elif below is None:
         raise CannotCompose(f"{block.type.name} has another output width.")
     inner = [each for each in below or () if _is_block(each)]
     for count, same in groupby(inner, key=lambda each: _times(each, streaming)):
-        group = list(same)
+        group = [(each.shared, _below(each, again or each.recomputed, fresh, streaming, memo)) for each in same]
         for cycle in range(count):
-            for each in group:
-                first = fresh and (cycle == 0 or not each.shared)
-                yield from _below(each, again or each.recomputed, first, streaming)
+            for shared, made in group:
+                old = shared and cycle > 0
+                yield from ((each, twice, first and not old) for each, twice, first in made)
 
 
 def _times(part: Part, streaming: bool) -> int:
