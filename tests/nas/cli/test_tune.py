@@ -54,7 +54,7 @@ def test_tuning_says_what_won_and_the_second_time_that_nothing_was_measured(nas,
     assert first.code == 0
     assert "faster than the default, 2.00 times [2.00, 2.00]" in first.out
     assert "Estimated selection regret: 0.00%" in first.err
-    assert "now serves 1 problems" in first.err
+    assert "now serves 1 problem." in first.err
     second = tune(nas).err
     assert "Nothing was measured: all measurements were known" in second
     assert "More time: " not in second, "all configurations were measured"
