@@ -2,7 +2,8 @@
 
 Some functions of torch import the compiler only to tell it something: `torch.use_deterministic_algorithms`, methods of
 optimisers and the kernels of operators, which must not be compiled. If the compiler is imported already, nothing here
-differs from torch.
+differs from torch. It is the same where a version of torch has other private parts: the compiler is then imported. Code
+of an optimiser that is neither torch's nor ours is left as it is.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
+OURS = ("torch.optim.", "nas.training.")  # whose steps have no decorators but torch's own
 _METHODS = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
 
 
@@ -39,9 +41,10 @@ def call_kernels_directly() -> None:
     """Let the kernels of the operators that are defined so far run as they are written, without the compiler."""
     defined: Any = getattr(torch._library.custom_ops, "OPDEFS", {})
     for operator in [each for name, each in defined.items() if name.startswith("tessera::")]:
-        for device, kernel in operator._backend_fns.items():
-            if not hasattr(kernel, "directly"):
-                operator._backend_fns[device] = _until_imported(kernel)
+        kernels: Any = getattr(operator, "_backend_fns", {})
+        for device, kernel in kernels.items():
+            if hasattr(kernel, "__wrapped__") and not hasattr(kernel, "directly"):
+                kernels[device] = _until_imported(kernel)
 
 
 def _until_imported(kernel: Any) -> Any:
@@ -57,8 +60,9 @@ def _until_imported(kernel: Any) -> Any:
 
 def step_directly(optimiser: Optimizer) -> Optimizer:
     """The same optimiser, whose `step` does not tell the compiler to leave it out of a graph."""
-    if "torch._dynamo" not in sys.modules and not optimiser.defaults.get("differentiable"):
-        kind: Any = type(optimiser)
+    kind: Any = type(optimiser)
+    known = kind.__module__.startswith(OURS) and hasattr(Optimizer, "profile_hook_step")
+    if known and "torch._dynamo" not in sys.modules and not optimiser.defaults.get("differentiable"):
         optimiser.__class__ = _stepping_directly(kind)
     return optimiser
 

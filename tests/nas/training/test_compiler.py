@@ -1,6 +1,7 @@
 """What trains without torch's compiler does the same as with it."""
 
 import sys
+from functools import wraps
 
 import pytest
 import torch
@@ -41,6 +42,27 @@ def test_the_weights_are_bitwise_those_of_torch(name, request):
 
     assert all(map(torch.equal, found, expected))
     assert isinstance(ours, type(theirs))
+
+
+def test_the_step_of_a_users_own_optimiser_keeps_its_decorators(absent):
+    called = []
+
+    def noted(step):
+        @wraps(step)
+        def call(self, closure=None):
+            called.append("noted")
+            return step(self, closure)
+
+        return call
+
+    class Own(torch.optim.SGD):
+        @noted
+        def step(self, closure=None):
+            called.append("step")
+
+    ours = step_directly(Own([nn.Parameter(torch.ones(2))], lr=0.1))
+    ours.step()
+    assert type(ours) is Own and called == ["noted", "step"]
 
 
 def test_hooks_run_once(absent):
