@@ -3,7 +3,7 @@ interpreter; `tests/kernels/test_ahead_of_time.py` has one."""
 
 import pytest
 
-from benchmarks import ahead_of_time
+from benchmarks.gpu import ahead_of_time
 from kernels.dispatch import registry
 
 

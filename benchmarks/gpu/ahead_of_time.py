@@ -1,11 +1,11 @@
-"""Compiles every Triton kernel for GPUs that need not be there: `python -m benchmarks.ahead_of_time`.
+"""Compiles every Triton kernel for GPUs that need not be there: `python -m benchmarks.gpu.ahead_of_time`.
 
 Each Triton implementation is called forward and backward, with its default configuration on a bfloat16 problem of its
 operation, but its launches only compile. So the types and constants are those of a real call. The table lists, for
 each kernel and target, the registers of a thread, the bytes that a thread keeps outside of its registers ("spilled"),
 and the shared memory of a program. A message instead of figures says why a compiler rejected a kernel.
 
-    python -m benchmarks.ahead_of_time [--targets sm_90,gfx942] [--only softmax,rotary] [--json]
+    python -m benchmarks.gpu.ahead_of_time [--targets sm_90,gfx942] [--only softmax,rotary] [--json]
 """
 
 from __future__ import annotations
