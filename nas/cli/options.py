@@ -109,7 +109,7 @@ def cost_shape(reference: str, storage: str | None, *, length: int | None = None
         return at_exported_depth(reference, shape, length=length)
     from nas.config import factory
     from nas.config.schema import SearchConfig
-    from nas.report.depth import at_trial_depth
+    from nas.report.trials import at_trial_depth
 
     store, study = location.open_existing(trial[0], storage)
     with store:

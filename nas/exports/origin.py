@@ -11,8 +11,8 @@ from nas.config import factory
 from nas.config.schema import SearchConfig
 from nas.exports.header import MADE_BY
 from nas.metrics import current
-from nas.report.depth import at_trial_depth
 from nas.report.finals import Entrant, FinalsResult
+from nas.report.trials import at_trial_depth
 from nas.store import Reader, Study, Trial, UnitState
 from nas.store.records import SEARCH
 from searchspace.model.architecture import Architecture

@@ -10,7 +10,7 @@ from nas.config import checks, factory
 from nas.config.schema import GivenBaseline, SearchConfig
 from nas.finals.plan import Plan
 from nas.objectives.contract import Objective
-from nas.report.depth import at_trial_depth
+from nas.report.trials import at_trial_depth
 from nas.store import MAIN, Store, Study, Trial, TrialState
 from searchspace.errors import SpaceError
 from searchspace.matching import matched

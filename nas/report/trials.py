@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 from nas.latency import evidence
 from nas.report.activity import Activity, UnitProgress, by_trial, progress
 from nas.report.tables import reason
-from nas.store import TrialState
+from nas.store import TrialState, UnitState
 
 if TYPE_CHECKING:
     from nas.store import Mark, Reader, Study, Trial
+    from searchspace.cost import Shape
 
 TRAINED = (TrialState.COMPLETE, TrialState.RUNNING, TrialState.STOPPED)  # a stopped trial has the values of its rung
 SEARCHED = ("search",)
@@ -67,6 +68,16 @@ def front(store: Reader, study: Study) -> list[Trial]:
 def curve(store: Reader, study: Study, number: int) -> list[tuple[int, float | None]]:
     """(step, training loss) of trial `number` over all its rungs; a loss that was not finite is None."""
     return store.curve(study.id, number)
+
+
+def at_trial_depth(store: Reader, study: Study, number: int, shape: Shape) -> Shape:
+    """`shape` with the mean depth that the last finished rung of trial `number` measured; unchanged if there is none.
+
+    Halting blocks count at this depth. The objective `flops` uses the same one, so every command prints the same number
+    for the trial.
+    """
+    done = [unit.rung for unit in store.units(study.id, number) if unit.state is UnitState.DONE]
+    return shape.at_depth(store.metrics(study.id, number, done[-1])) if done else shape
 
 
 def row(trial: Trial) -> dict[str, Any]:

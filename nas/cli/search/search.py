@@ -100,7 +100,7 @@ def _repeated(config: SearchConfig, times: int, quiet: bool, retry_failed: str |
 def _drawn(result: Result, winner: Entrant) -> str:
     """The winner's tree, and the depth at which its FLOPs are counted if it has halting blocks."""
     from nas.config import factory
-    from nas.report.depth import at_trial_depth
+    from nas.report.trials import at_trial_depth
     from searchspace.model.architecture import Architecture
     from searchspace.model.drawing import draw
     from searchspace.model.halting import halting_note
