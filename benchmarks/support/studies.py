@@ -23,6 +23,7 @@ from nas.store import models
 from nas.store.database.engine import Database, parse
 from nas.store.endings import CURVE
 from nas.store.upkeep.checksums import of_unit
+from nas.store.upkeep.filling import fill_rows
 from searchspace.language import canonical
 from searchspace.model.architecture import HASH_VERSION, Architecture
 
@@ -69,6 +70,7 @@ def fill(storage: str, name: str, trials: int, *, metrics: int = 5, seed: int = 
             rows = made.rows(range(first, min(first + AT_ONCE, trials)))
             database.write(lambda connection, rows=rows: _insert_all(connection, rows))
         database.write(lambda connection: _count(connection, study.id, made.sequence))
+        database.write(fill_rows)
     finally:
         database.close()
 
