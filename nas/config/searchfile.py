@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from nas.config import checks, factory
+from nas.config import checks, controls, factory
 from nas.config.schema import HIDDEN, GivenBaseline, Named, SearchConfig
 from nas.errors import NasError, UsageError
 from nas.finals.expected import kind
@@ -141,10 +141,12 @@ class _Reading:
             self.problem("a hole cannot stand here, only in the space", path)
         values = {key: value for key, value in values.items() if key not in self.wrong}
         if "control" in values:
-            values["arms"] = {
-                **self.controls(values.pop("control"), values.get("budget")),
-                **(values.get("arms") or {}),
-            }
+            try:
+                found = controls.arms(values.pop("control"), values.get("budget"))
+            except ValueError as error:
+                self.problem(str(error), ("control",))
+                found = {}
+            values["arms"] = {**found, **(values.get("arms") or {})}
         if isinstance(values.get("blocks"), dict):
             self.problem("must be a file or a list of files, such as [my_block.py]", ("blocks",))
             del values["blocks"]
@@ -157,33 +159,6 @@ class _Reading:
                 self.invalid(item, SearchConfig)
         sound = {key: value for key, value in values.items() if key not in self.wrong}
         return SearchConfig(**STAND_INS | sound)
-
-    def controls(self, written: Any, budget: Any) -> dict[str, Any]:
-        """The arms of `control: {random: 0.2}`: each is called `control-` and its strategy.
-
-        A list in place of a share has architectures made by hand; its share is that of as many trials.
-        """
-        named = {"list": written} if isinstance(written, list) else written
-        if isinstance(named, dict) and all(isinstance(name, str) for name in named):
-            return {f"control-{name}": self.control(name, value, budget) for name, value in named.items()}
-        expected = "strategies with their share of the trials, such as {random: 0.2}, or a list of architectures"
-        self.problem(f"must be {expected}", ("control",))
-        return {}
-
-    def control(self, name: str, written: Any, budget: Any) -> dict[str, Any]:
-        """One arm of `control`."""
-        if not isinstance(written, list):
-            return {"strategy": name, "share": written}
-        trials = budget.get("trials") if isinstance(budget, dict) else None
-        trials = documents.number(trials) if isinstance(trials, str) else trials
-        if isinstance(trials, int) and len(written) < trials:
-            return {"architectures": written, "share": max(len(written), 1) / trials}
-        if isinstance(trials, int):
-            self.problem(f"has {len(written)} architectures, as many as `budget` has trials, or more", ("control",))
-        else:
-            path = f"arms: {{{name}: {{architectures: [...], share: 0.1}}}}"
-            self.problem(f"a list needs `budget: {{trials: ...}}`; without it, state the share: {path}", ("control",))
-        return {"architectures": written, "share": 0.1}
 
     def parts(self, config: SearchConfig) -> SearchConfig:
         """Read what the names stand for, and check that the parts fit each other. A study then needs no other file."""

@@ -1,0 +1,35 @@
+"""The short form of control arms: `control: {random: 0.2}`, or a list of architectures made by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from searchspace.language import documents
+
+EXPECTED = "must be strategies with their share of the trials, such as {random: 0.2}, or a list of architectures"
+LIST = "list"  # the name of an arm that is written as a list alone
+
+
+def arms(written: Any, budget: Any) -> dict[str, Any]:
+    """The arms that `written` stands for, as `arms` of a search file has them; each is called `control-` and its name.
+
+    A list in place of a share has architectures made by hand; its share is that of as many trials. budget: that of the
+    search file. Raises ValueError for another form, or if the share of a list is not known.
+    """
+    named = {LIST: written} if isinstance(written, list) else written
+    if not isinstance(named, dict) or not all(isinstance(name, str) for name in named):
+        raise ValueError(EXPECTED)
+    return {f"control-{name}": _arm(name, value, budget) for name, value in named.items()}
+
+
+def _arm(name: str, written: Any, budget: Any) -> dict[str, Any]:
+    if not isinstance(written, list):
+        return {"strategy": name, "share": written}
+    trials = budget.get("trials") if isinstance(budget, dict) else None
+    trials = documents.number(trials) if isinstance(trials, str) else trials
+    if not isinstance(trials, int):
+        path = f"arms: {{{name}: {{architectures: [...], share: 0.1}}}}"
+        raise ValueError(f"a list needs `budget: {{trials: ...}}`; without it, state the share: {path}")
+    if len(written) >= trials:
+        raise ValueError(f"has {len(written)} architectures, as many as `budget` has trials, or more")
+    return {"architectures": written, "share": max(len(written), 1) / trials}
