@@ -1,7 +1,7 @@
 """Whether a search was better than its control arms: the fronts of the arms, by hypervolume at equal training cost.
 
 The cost is the declared training FLOPs of the units that ended; training steps, if an older version stored no FLOPs.
-Of the arm that trained more, only the units that ended first count, as many as cost as much as the other arm in all.
+Of the arm that trained more, only its first units count, until they cost what all units of the other arm cost.
 Each trial counts with its values after its longest training within that. `nas.fronts` has the test.
 """
 
