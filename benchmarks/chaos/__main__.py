@@ -54,6 +54,7 @@ def main() -> None:
     parser.add_argument("--places", nargs="+", choices=PLACES, default=list(PLACES))
     parser.add_argument("--kinds", nargs="+", default=[], help="words in the names of faults; all without it")
     parser.add_argument("--trials", type=int, default=TRIALS)
+    parser.add_argument("--strategy", default="random", help="of the searches, such as auto")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
@@ -64,6 +65,7 @@ def main() -> None:
         for name in arguments.places:
             (own := Path(folder) / name).mkdir()
             place = PLACES[name](own)
+            place.strategy = arguments.strategy
             place.faults = places.only(place.faults, arguments.kinds)
             rounds = arguments.rounds // len(arguments.places)
             run(place, rounds, arguments.seed, arguments.trials, tally, lambda text: print(text, file=sys.stderr))

@@ -55,7 +55,15 @@ class Cluster(Place):
 
     def new_search(self, number: int, trials: int) -> Search:
         runner = f"{{ray: {{workers: 2, address: '{self._cluster.address}'}}}}"
-        return Search(self.folder, number, trials=trials, steps=STEPS, storage=self._server.url, runner=runner)
+        return Search(
+            self.folder,
+            number,
+            trials=trials,
+            steps=STEPS,
+            storage=self._server.url,
+            runner=runner,
+            strategy=self.strategy,
+        )
 
     def driver(self, file: Path, log: Path) -> Driver:
         return Command(file, log)
@@ -141,7 +149,15 @@ class OwnRay(Place):
         }
 
     def new_search(self, number: int, trials: int) -> Search:
-        return Search(self.folder, number, trials=trials, steps=STEPS, storage=None, runner="{ray: {workers: 2}}")
+        return Search(
+            self.folder,
+            number,
+            trials=trials,
+            steps=STEPS,
+            storage=None,
+            runner="{ray: {workers: 2}}",
+            strategy=self.strategy,
+        )
 
     def driver(self, file: Path, log: Path) -> Driver:
         return Command(file, log)

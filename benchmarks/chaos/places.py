@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.chaos.disk import Disk
 from benchmarks.chaos.drivers import LEASE_SECONDS, Clock, Driver, Fork, end
 from benchmarks.chaos.processes import send
-from benchmarks.chaos.search import Search
+from benchmarks.chaos.search import RANDOM, Search
 from benchmarks.chaos.server import Server
 
 STEPS = 6  # of the shortest training: a trial takes a fifth of a second of CPU time
@@ -34,6 +34,7 @@ class Place:
 
     def __init__(self, folder: Path):
         self.folder = folder
+        self.strategy = RANDOM
         self.faults: dict[str, Fault] = {}
         self.missing: dict[str, str] = {}
         self.search: Search | None = None
@@ -47,7 +48,7 @@ class Place:
         return self.search
 
     def new_search(self, number: int, trials: int) -> Search:
-        return Search(self.folder, number, trials=trials, steps=STEPS, storage=None)
+        return Search(self.folder, number, trials=trials, steps=STEPS, storage=None, strategy=self.strategy)
 
     def driver(self, file: Path, log: Path) -> Driver:
         return Fork(file, log)
@@ -142,7 +143,7 @@ class Remote(Place):
         }
 
     def new_search(self, number: int, trials: int) -> Search:
-        return Search(self.folder, number, trials=trials, steps=STEPS, storage=self._server.url)
+        return Search(self.folder, number, trials=trials, steps=STEPS, storage=self._server.url, strategy=self.strategy)
 
     def driver(self, file: Path, log: Path) -> Driver:
         self._starts += 1

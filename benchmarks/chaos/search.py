@@ -8,7 +8,8 @@ from typing import Any
 
 from nas.config import searchfile
 from nas.engine import launch
-from nas.store import Store, TrialState, UnitState, open_store
+from nas.engine.replay import replay
+from nas.store import Store, Study, TrialState, UnitState, open_store
 
 TASK = '''
 """Remember the first token of a sequence: a few steps take a tenth of a second."""
@@ -50,7 +51,7 @@ space:
         - residual: {{norm: rms_norm, of: {{feed_forward: {{expand: !int [1, 4]}}}}}}
 task: {folder}/task.py
 objectives: [loss, parameters]
-strategy: random
+strategy: {strategy}
 scheduler: {scheduler}
 runner: {runner}
 budget: {{trials: {trials}}}
@@ -62,6 +63,7 @@ checkpoints: {checkpoints}
 keep: all
 seed: {seed}
 """
+RANDOM = "random"
 HERE = "{inline: {process: false}}"
 FULL, HALVING = "{{full: {{steps: {}}}}}", "{{halving: {{rungs: [{}, {}, {}], factor: 2}}}}"
 
@@ -70,13 +72,25 @@ class Search:
     """One search, in a folder of its own.
 
     With full training the Pareto front must be that of the undisturbed search. With halving, the promoted trials depend
-    on the order of results, so only the architectures and rung 0 must be the same.
+    on the order of results, so only the architectures and rung 0 must be the same. A strategy that learns proposes
+    other trials if results arrive in another order. Then every proposal must follow from the log, see `nas replay`.
     """
 
-    def __init__(self, folder: Path, number: int, *, trials: int, steps: int, storage: str | None, runner: str = HERE):
+    def __init__(
+        self,
+        folder: Path,
+        number: int,
+        *,
+        trials: int,
+        steps: int,
+        storage: str | None,
+        runner: str = HERE,
+        strategy: str = RANDOM,
+    ):
         """storage: a URL; None is a SQLite file in the folder. steps: of the first rung."""
         self.folder, self.number, self.trials = folder / f"search-{number}", number, trials
         self.folder.mkdir(exist_ok=True)  # it may be a disk of its own
+        self.strategy = strategy
         self.keeps_order = number % 2 == 0
         self._steps, self._twin = steps, folder / "twins" / f"{number % 4}-{trials}-{steps}"
         self._twin.mkdir(parents=True, exist_ok=True)
@@ -93,6 +107,7 @@ class Search:
             study=study,
             folder=folder,
             scheduler=scheduler,
+            strategy=self.strategy,
             runner=runner,
             trials=self.trials,
             storage=storage,
@@ -110,8 +125,13 @@ class Search:
     def problems(self) -> list[str]:
         """The differences between the databases of the disturbed and the undisturbed search."""
         with open_store(self._calm) as calm, open_store(self.storage) as store:
-            wanted, study = calm.study("undisturbed").id, store.study(f"disturbed-{self.number}").id
-            found = _differences(_recorded(calm, wanted), _recorded(store, study)) + _broken(store, study)
+            wanted, disturbed = calm.study("undisturbed").id, store.study(f"disturbed-{self.number}")
+            study = disturbed.id
+            found = _broken(store, study)
+            if self.strategy != RANDOM:
+                found += _unexplained(store, disturbed, self.trials)
+                return [f"search {self.number}: {text}" for text in found]
+            found += _differences(_recorded(calm, wanted), _recorded(store, study))
             if self.keeps_order and (front := _front(store, study)) != (expected := _front(calm, wanted)):
                 found.append(f"the front is {front}, undisturbed {expected}")
         return [f"search {self.number}: {text}" for text in found]
@@ -140,6 +160,13 @@ def _differences(wanted: dict[int, tuple], found: dict[int, tuple]) -> list[str]
         for number in wanted.keys() & found.keys()
         if wanted[number] != found[number]
     ]
+
+
+def _unexplained(store: Store, study: Study, trials: int) -> list[str]:
+    """A wrong number of trials, and trials that the strategy does not propose again from the log."""
+    count, again = len(store.trials(study.id)), replay(store, study)
+    problems = [f"{count} trials instead of {trials}"] if count != trials else []
+    return problems if again.same else [*problems, again.as_text()]
 
 
 def _broken(store: Store, study: int) -> list[str]:

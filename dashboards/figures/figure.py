@@ -46,8 +46,9 @@ class Series:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Figure:
-    """A figure. note: a sentence below it. brush: the address that a selection of trials leads to. empty: what to do
-    if there is nothing to show.
+    """A figure. note: a sentence below it. brush: the address that a selection of trials leads to. thinned: it can have
+    fewer points than there are, and has others if zoom_x and zoom_y ask for a part. empty: what to do if there is
+    nothing to show.
     """
 
     title: str
@@ -57,6 +58,7 @@ class Figure:
     note: str = ""
     height: int = 380
     brush: str = ""
+    thinned: bool = False
     empty: str = "Nothing to show yet."
 
     @property

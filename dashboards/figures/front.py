@@ -68,6 +68,7 @@ def front_figure(
         note=note,
         height=440,
         brush=f"{address}/compare",
+        thinned=True,
         empty="No trial has a result yet. Points appear when the first trials end.",
     )
 

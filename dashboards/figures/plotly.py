@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from dashboards.figures.figure import QUIET, Axis, Figure, Heat, Series
@@ -11,13 +12,13 @@ SYMBOLS = {"triangle": "triangle-up", "cross": "x-thin"}
 
 
 def plotly(figure: Figure | Heat) -> dict[str, Any]:
-    """{data, layout} for `Plotly.react`, and the address that a selection leads to."""
+    """{data, layout} for `Plotly.react`, the address that a selection leads to, and whether a zoom has more points."""
     if isinstance(figure, Heat):
         return {"data": [_heat(figure)], "layout": _layout(figure.x, figure.y, 120 + 28 * len(figure.y.categories))}
     data = [trace for series in figure.series for trace in _traces(series)]
     layout = _layout(figure.x, figure.y, figure.height)
     layout["showlegend"] = sum(bool(each.name and len(each.x)) for each in figure.series) > 1
-    return {"data": data, "layout": layout, "brush": figure.brush}
+    return {"data": data, "layout": layout, "brush": figure.brush, "thinned": figure.thinned}
 
 
 def _layout(x: Axis, y: Axis, height: int) -> dict[str, Any]:
@@ -29,6 +30,8 @@ def _layout(x: Axis, y: Axis, height: int) -> dict[str, Any]:
 
 def _axis(axis: Axis) -> dict[str, Any]:
     made: dict[str, Any] = {"title": {"text": _plain(axis.label)}, "type": "log" if axis.log else "linear"}
+    if axis.bounds and (not axis.log or axis.bounds[0] > 0):
+        made["range"] = [math.log10(each) if axis.log else each for each in axis.bounds]
     if axis.categories:
         made |= {
             "tickvals": list(range(len(axis.categories))),

@@ -108,6 +108,9 @@ class Packed:
 
 def written(view: View, ending: str, parameters: Parameters, path: str) -> tuple[str, str]:
     """(text, type) of the view in the form that the address asks for. Raises NotFound."""
+    if ending == ".json" and parameters.text("figure"):
+        name = parameters.choice("figure", list(view.figures), "")
+        return as_json(plotly(view.figures[name])), "application/json"
     if ending == ".json":
         return as_json(view.to_dict()), "application/json"
     if ending == ".csv":

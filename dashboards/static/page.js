@@ -55,8 +55,36 @@ function remember(changes) {
   history.replaceState(null, "", location.pathname + (text ? `?${text}` : "") + location.hash);
 }
 
-async function draw(element) {
-  const name = element.dataset.name, spec = JSON.parse(document.getElementById(`data-${name}`).textContent);
+const specOf = name => JSON.parse(document.getElementById(`data-${name}`).textContent);
+
+// The server draws fewer points than there are, and others where the reader looks.
+const turns = new Map();
+async function refine(element, name) {
+  const turn = (turns.get(name) ?? 0) + 1;
+  turns.set(name, turn);
+  const query = new URLSearchParams(location.search);
+  query.set("figure", name);
+  const answer = await fetch(`${location.pathname}.json?${query}`).catch(() => null);
+  if (!answer?.ok) return;
+  const spec = await answer.json();
+  if (turns.get(name) === turn) await draw(element, spec);
+}
+
+function zoomed(element, name, thinned, event) {
+  const whole = event["xaxis.autorange"] || event["yaxis.autorange"];
+  if (!whole && !Object.keys(event).some(key => key.startsWith("xaxis.range") || key.startsWith("yaxis.range"))) return;
+  const { xaxis, yaxis } = element._fullLayout;
+  if (!thinned) {
+    const view = [...xaxis.range, ...yaxis.range].map(v => Number(v).toPrecision(6)).join(",");
+    return remember({ [`view_${name}`]: whole ? null : view });
+  }
+  const bounds = axis => axis.range.map(v => (axis.type === "log" ? 10 ** v : Number(v)).toPrecision(6)).join(",");
+  remember({ zoom_x: whole ? null : bounds(xaxis), zoom_y: whole ? null : bounds(yaxis) });
+  refine(element, name);
+}
+
+async function draw(element, spec = specOf(element.dataset.name)) {
+  const name = element.dataset.name;
   const Plotly = await loadPlotly();
   const styles = getComputedStyle(body), width = element.clientWidth;
   const layout = laidOut(spec.layout, styles, width);
@@ -86,12 +114,7 @@ async function draw(element) {
     const link = event.points[0]?.customdata;
     if (typeof link === "string" && link.startsWith("/")) location.assign(link);
   });
-  element.on("plotly_relayout", event => {
-    if (event["xaxis.autorange"] || event["yaxis.autorange"]) return remember({ [`view_${name}`]: null });
-    const axes = element._fullLayout;
-    if (Object.keys(event).some(key => key.startsWith("xaxis.range") || key.startsWith("yaxis.range")))
-      remember({ [`view_${name}`]: [...axes.xaxis.range, ...axes.yaxis.range].map(v => Number(v).toPrecision(6)).join(",") });
-  });
+  element.on("plotly_relayout", event => zoomed(element, name, spec.thinned, event));
   if (spec.brush) element.on("plotly_selected", event => {
     const trials = [...new Set((event?.points ?? []).map(p => /\/trials\/(\d+)$/.exec(p.customdata ?? "")?.[1]).filter(Boolean))];
     if (trials.length > 1) location.assign(`${spec.brush}?trials=${trials.slice(0, 6).join(",")}`);

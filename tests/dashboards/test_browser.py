@@ -176,19 +176,35 @@ def test_a_click_opens_a_trial_and_a_zoom_is_part_of_the_address(page):
     page.mouse.move(box["x"] + 5, box["y"] + 5)
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"] * 0.7, box["y"] + box["height"] * 0.7, steps=4)
-    page.mouse.up()
-    page.wait_for_url("**view_front=**", timeout=WAIT)
+    with page.expect_response("**.json?**figure=front**", timeout=WAIT) as answered:
+        page.mouse.up()
+    assert answered.value.ok  # the points that lie in the zoom
+    page.wait_for_url("**zoom_x=**", timeout=WAIT)
     page.reload()
     page.locator("#plot-front[data-ready]").wait_for(timeout=WAIT)
-    zoom = page.evaluate("new URLSearchParams(location.search).get('view_front').split(',').map(Number)")
-    shown = page.evaluate("document.getElementById('plot-front')._fullLayout.xaxis.range.map(Number)")
-    assert shown == pytest.approx(zoom[:2], rel=1e-3)
+    zoom = page.evaluate("new URLSearchParams(location.search).get('zoom_y').split(',').map(Number)")
+    shown = page.evaluate("document.getElementById('plot-front')._fullLayout.yaxis.range.map(Number)")
+    assert shown == pytest.approx(zoom, rel=1e-3)
 
     page.goto(FINISHED)
     page.locator("#plot-front[data-ready]").wait_for(timeout=WAIT)
     clicked = {"points": [{"customdata": f"{FINISHED}/trials/1"}]}
     page.evaluate("clicked => document.getElementById('plot-front').emit('plotly_click', clicked)", clicked)
     page.wait_for_url("**/trials/1", timeout=WAIT)
+
+
+def test_a_box_around_points_opens_a_comparison_of_their_trials(page):
+    page.goto(FINISHED)
+    page.locator("#plot-front[data-ready]").wait_for(timeout=WAIT)
+    page.locator("#plot-front .modebar-btn[data-val=select]").click(force=True)
+    box = page.locator("#plot-front .nsewdrag").first.bounding_box()
+    page.mouse.move(box["x"] + 2, box["y"] + 2)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] - 2, box["y"] + box["height"] - 2, steps=4)
+    page.mouse.up()
+
+    page.wait_for_url("**/compare?trials=**", timeout=WAIT)
+    assert page.locator("h1").is_visible()
 
 
 def test_the_keyboard_reaches_everything(page):
