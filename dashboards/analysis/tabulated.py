@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,7 +48,7 @@ class Tabulated:
     def __len__(self) -> int:
         return len(self.number)
 
-    @property
+    @cached_property
     def searched(self) -> Mask:
         """The trials of the search that have a value in every objective that the study declares."""
         known = np.isin(self.texts["state"], [state.value for state in TRAINED]) & (self.texts["purpose"] == SEARCH)
@@ -55,18 +56,18 @@ class Tabulated:
             known &= np.isfinite(self.values[name])
         return known
 
-    @property
+    @cached_property
     def longest(self) -> Mask:
         """Those of `searched` that were trained longest: their values can be compared."""
         found = self.searched
         return found & (self.steps == self.steps[found].max()) if found.any() else found
 
-    @property
+    @cached_property
     def baselines(self) -> Mask:
         """The trials that the search file names itself."""
         return self.texts["operator"] == BASELINE
 
-    @property
+    @cached_property
     def controls(self) -> Mask:
         """The trials of the search that belong to a control arm."""
         return (self.texts["arm"] != MAIN) & (self.texts["purpose"] == SEARCH)
@@ -75,7 +76,7 @@ class Tabulated:
         """An objective, or a known cost of every trial."""
         return self.values[name] if name in self.values else self.numbers[name]
 
-    @property
+    @cached_property
     def quantities(self) -> list[str]:
         """What trials can be drawn by: the objectives, then the costs that are known of every trial of the search."""
         found = self.searched

@@ -63,7 +63,7 @@ def view(ask: Ask) -> View:
             "sentences": status.ranking.sentences(),
             "verdict": status.verdict.sentence if status.verdict else None,
             "notes": status.verdict.notes() if status.verdict else [],
-            "search_file": search_file(study.study.config),
+            "search_file": study.remember("search file", lambda: search_file(study.study.config)),
         },
         shown={
             "facts": facts(study, status),
