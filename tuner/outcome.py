@@ -57,6 +57,10 @@ class CallFailed(Exception):
         self.error = error
 
 
+class DeviceHung(RuntimeError):
+    """A kernel does not end, and nothing but the end of this process stops it."""
+
+
 def poisons(error: BaseException) -> bool:
     """Whether, after this error, nothing can be trusted that this process computes on its device.
 
@@ -64,6 +68,8 @@ def poisons(error: BaseException) -> bool:
     or "Triton Error [HIP]: ...". A launch that was rejected, or lacked memory, leaves the device usable.
     """
     text = str(error).lower()
+    if isinstance(error, DeviceHung):
+        return True
     if not (type(error).__name__ == "AcceleratorError" or any(each in text for each in DEVICE_ERRORS)):
         return False
     return not any(each in text for each in HARMLESS)

@@ -18,37 +18,20 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.support.report import report, skip
 from kernels.dispatch import registry, tuned
 from kernels.dispatch.registry import Choice, Operation, Problem
+from tuner.triton.isolation.compile_ahead import Elsewhere
 
 TARGETS = {"sm_80": ("cuda", 80, 32), "sm_90": ("cuda", 90, 32), "sm_100": ("cuda", 100, 32)}
 TARGETS |= {"gfx942": ("hip", "gfx942", 64)}
 LONGEST_MESSAGE = 60
 SHARED = {"linear_cross_entropy"}  # launches the kernels of `cross_entropy` only; its products would run on the CPU
 Use = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Elsewhere:
-    """What Triton asks of a driver when it compiles without launching. target: the GPU to compile for. number: of that
-    GPU, because Triton keeps what it compiled by the number of the device."""
-
-    target: Any
-    number: int
-
-    def get_current_target(self) -> Any:
-        return self.target
-
-    def get_current_device(self) -> int:
-        return self.number
-
-    def get_current_stream(self, device: int) -> int:
-        return 0
 
 
 def main() -> None:

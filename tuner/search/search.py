@@ -198,10 +198,10 @@ class Search:
         strategy = strategies.make_or_fall_back(name, space, self.seed, first, hints)
         for number, choice in group.numbers_of(self.known):
             strategy.tell(number, self.known[choice].milliseconds)
-        sure = range(len(choices)) if quota == len(space) else first  # these will be measured
         while len(strategy.results) < quota and (asked := strategy.ask()) is not None:
             if group.compiled:
-                self.bench.precompile([choices[each] for each in sure if choices[each] not in self.known])
+                later = range(len(choices)) if quota == len(space) else strategy.upcoming(asked)
+                self.bench.precompile([choices[n] for n in (asked, *later) if choices[n] not in self.known])
             milliseconds = self.measure(choices[asked])
             if choices[asked] not in self.known and bounds[asked] <= self.best:
                 return  # time is up

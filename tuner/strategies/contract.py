@@ -59,6 +59,10 @@ class Strategy(ABC):
     def propose(self) -> int:
         """An unknown configuration; there is at least one."""
 
+    def upcoming(self, asked: int) -> list[int]:
+        """What will be proposed after `asked`, as far as that is known; it may be compiled in advance."""
+        return list(self.first)
+
     @property
     def best(self) -> int | None:
         """The fastest configuration so far, None if there is none."""

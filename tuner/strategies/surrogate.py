@@ -69,6 +69,18 @@ class Surrogate(Strategy):
         assert self.process is not None
         return self._promising(expected_improvement(*self.process.predict(self._rows(), values), float(values.min())))
 
+    def upcoming(self, asked: int) -> list[int]:
+        """The configurations that lie far apart, which depend on no time."""
+        results, state = self.results, self.rng.bit_generator.state
+        self.results, found = {**results, asked: 1.0, **dict.fromkeys(self.first, 1.0)}, list(self.first)
+        try:
+            while self._is_beginning() and len(self.results) < len(self.space):
+                found.append(self._apart())
+                self.results[found[-1]] = 1.0
+        finally:
+            self.results, self.rng.bit_generator.state = results, state
+        return found
+
     def _is_beginning(self) -> bool:
         known, valid, wanted = len(self.results), len(self._valid()), self.settings
         initial = wanted.initial if known == valid else wanted.early

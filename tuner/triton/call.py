@@ -12,6 +12,7 @@ from typing import Any
 
 from tuner.outcome import CallFailed
 from tuner.triton.case import Launch
+from tuner.triton.jit_source import function_of
 
 
 def check_call(launch: Launch, function: Callable[..., Any], config: Any) -> None:
@@ -20,15 +21,29 @@ def check_call(launch: Launch, function: Callable[..., Any], config: Any) -> Non
     settings = config.all_kwargs()
     if twice := sorted(settings.keys() & launch.arguments.keys()):
         raise ValueError(f"{', '.join(twice)} is given in the call, and is there to be tuned.")
+    named = _named(launch, function, config)
+    if missing := [name for name in inspect.signature(function).parameters if name not in named]:
+        raise TypeError(f"{function.__name__}() lacks the argument {', '.join(map(repr, missing))}.")
+    grid_of(launch, config)
+
+
+def grid_of(launch: Launch, config: Any) -> Any:
+    """The grid of a call with `config`. Raises what the grid function and the heuristics raise."""
+    if not callable(launch.grid):
+        return launch.grid
+    function = function_of(launch.kernel)
+    named = _named(launch, function, config)
+    return launch.grid({name: named[name] for name in inspect.signature(function).parameters})
+
+
+def _named(launch: Launch, function: Callable[..., Any], config: Any) -> dict[str, Any]:
+    """All arguments of the kernel by name, as far as they are given."""
     parameters = inspect.signature(function).parameters
     defaults = {name: each.default for name, each in parameters.items() if each.default is not each.empty}
-    named = {**defaults, **launch.arguments, **settings}
+    named = {**defaults, **launch.arguments, **config.all_kwargs()}
     for name, value in heuristics(launch.kernel).items():
         named[name] = value(named)
-    if missing := [name for name in parameters if name not in named]:
-        raise TypeError(f"{function.__name__}() lacks the argument {', '.join(map(repr, missing))}.")
-    if callable(launch.grid):
-        launch.grid({name: named[name] for name in parameters})
+    return named
 
 
 def heuristics(kernel: Any) -> dict[str, Callable[[Mapping[str, Any]], Any]]:

@@ -105,10 +105,10 @@ class Case:
     def candidates(self) -> Candidates:
         """All configurations in one group."""
         if self.large is not None:
-            group = Group(self.default, self.large.space, Numbered(self.large))
+            group = Group(self.default, self.large.space, Numbered(self.large), compiled=True)
         else:
             space = space_of([values(config) for config in self.choices.values()])
-            group = Group(self.default, space, list(self.choices))
+            group = Group(self.default, space, list(self.choices), compiled=True)
         return _Configurations(self.problem, self.default, self.signature, [group])
 
     def missed(self, reason: str) -> str:

@@ -49,6 +49,8 @@ def tune(
     store: str | Path | None = None,
     check: bool = True,
     deterministic: bool = False,
+    limit: float | None = None,
+    isolate: bool = True,
     clock: Clock | None = None,
 ) -> Callable[[Any], TunedKernel]:
     """Decorate a `triton.jit` kernel. It is tuned again for every new value of the arguments named in `key`.
@@ -61,12 +63,16 @@ def tune(
     120 for quick and 3600 for full. strategy: a name from `tuner.strategies`. store: a folder, a database file or a
     URL; by default $NAS_STORAGE, else a folder in the user's data directory. check: reject a configuration whose result
     differs from the default's. deterministic: also reject one whose result is not the same in every bit when it runs
-    again. clock: see `tuner.measure.measure`. Raises ValueError that names the wrong argument.
+    again. limit: seconds that the compilation of a configuration may take, and its first run; by default 60, and 180
+    for full. isolate: compile and run each configuration in another process first, which may hang or crash. clock: see
+    `tuner.measure.measure`. Raises ValueError that names the wrong argument.
     """
     if configs is not None and space is not None:
         raise ValueError("give either configs or space, not both.")
     if space is None and (default is not None or tuple(constraints)):
         raise ValueError("default and constraints go with space; with configs the first is the default.")
+    if limit is not None and not limit > 0:
+        raise ValueError(f"limit must be above 0 seconds, but got {limit!r}.")
     if effort not in EVALUATIONS:
         raise ValueError(f"effort must be one of {', '.join(EVALUATIONS)}, but got {effort!r}.")
     options = Options(
@@ -89,6 +95,8 @@ def tune(
         seed=seed,
         check=check,
         deterministic=deterministic,
+        limit=limit,
+        isolate=isolate,
         place=str(store or os.environ.get(STORAGE, "")),
     )
     return lambda fn: TunedKernel(fn, options)

@@ -1,8 +1,9 @@
-"""Measures the configurations of one call of a user's Triton kernel, in this process.
+"""Measures the configurations of one call of a user's Triton kernel.
 
-A kernel's arguments cannot be sent to another process. So a configuration is checked on guarded copies of them
+They are timed in this process. Before that, each is compiled, and runs for the first time, in a child process that may
+hang or crash (`tuner.triton.isolation`). A configuration is checked on guarded copies of the arguments
 (`tuner.triton.output_check`), all tensors are set back to what they were after the search, and an error of the device
-ends the search. The outcome of a configuration says what was checked, and against what.
+in this process ends the search. The outcome of a configuration says what was checked, and against what.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ from tuner.search.bench import Bench, DeviceLost
 from tuner.search.effort import Effort
 from tuner.triton.buffers import Buffers, CannotCheck
 from tuner.triton.case import Case, Launch
-from tuner.triton.output_check import OutputCheck
+from tuner.triton.isolation.attempts import Answer, NoChild
+from tuner.triton.isolation.first_run import finished
+from tuner.triton.isolation.isolation import Isolation
+from tuner.triton.output_check import LONGEST, OutputCheck
 
 TURNS = LEAST_ROUNDS  # of a comparison with the user's own benchmark
 CHECKED = "checked"  # the first word of the message of an outcome whose output was checked
@@ -105,7 +109,8 @@ class Injected:
 
 class KernelBench(Bench):
     """The bench of one call. check: None if configurations may write different results. pre_hook: the user's, which
-    then prepares a call in place of the buffers."""
+    then prepares a call in place of the buffers. limit: seconds of a compilation, and of a first run, in another
+    process; None if all happens in this one."""
 
     def __init__(
         self,
@@ -117,13 +122,16 @@ class KernelBench(Bench):
         *,
         check: OutputCheck | None = None,
         pre_hook: Callable[..., Any] | None = None,
+        limit: float | None = None,
     ) -> None:
         self.case, self.launch, self.buffers, self.timer, self.effort = case, launch, buffers, timer, effort
-        self.check, self.pre_hook = check, pre_hook
+        self.check, self.pre_hook, self.longest = check, pre_hook, LONGEST if limit is None else limit
         self.reference: Choice | None = None  # the first choice that runs: the default, unless it fails
         self.checks: dict[Choice, Outcome | None] = {}  # what was wrong with each choice that was checked
         self.errors: dict[Choice, Exception] = {}
         self.is_lost = False
+        where = launch if check is None else check.launch
+        self.isolation = None if limit is None else Isolation(case, where, limit, self._examined, self._restore)
         self.undo: Callable[[], None] = lambda: None  # undoes what `prepare` did
 
     def prepare(self) -> None:
@@ -132,6 +140,8 @@ class KernelBench(Bench):
     def forget(self) -> None:
         """The buffers are as they were before the search; those to be zeroed before a call are zero."""
         self.undo()
+        if self.isolation is not None:
+            self.isolation.close()
         if not self.is_lost:
             if self.check is not None:
                 self.check.release()
@@ -192,25 +202,56 @@ class KernelBench(Bench):
         if choice not in self.checks:
             self.checks[choice] = self._checked(choice)
 
+    def expected_seconds(self, choice: Choice) -> float:
+        return 0.0 if self.isolation is None else self.isolation.expected_seconds(choice)
+
+    def precompile(self, choices: Sequence[Choice]) -> None:
+        if self.isolation is not None:
+            self.isolation.compile(choices)
+
     def _checked(self, choice: Choice) -> Outcome | None:
-        """Run `choice` on the original arguments."""
-        config = self.case.choices[choice]
+        """What is wrong with `choice`; if possible, another process compiles and runs it first."""
         try:
-            if self.check is None:
-                self.buffers.reset()
-                prepared = self._prepared(choice)
-                prepared.prepare()
-                prepared.call()
-                return None
-            if self.reference is not None:
-                reason = self.check.differs(config)
-            elif (reason := self.check.refer_to(config)) is None:
-                self.reference = choice
+            answer = Answer(raised=True) if self.isolation is None else self.isolation.tried(choice)
+        except NoChild as error:
+            raise CannotCheck(str(error)) from error
+        if answer.ended is not None:
+            return answer.ended
+        try:
+            is_known = self.isolation is not None and self.isolation.checks and not answer.raised
+            reason = answer.value if is_known and self._has_reference else self._examined(choice)
         except CannotCheck:
             raise
         except Exception as error:
             return self._failed(choice, error)
         return Outcome(Kind.WRONG, message=reason) if reason else None
+
+    @property
+    def _has_reference(self) -> bool:
+        """Whether a check needs no reference, or this process has one."""
+        return self.check is None or self.reference is not None
+
+    def _examined(self, choice: Choice) -> str | None:
+        """Run `choice` on the original arguments; returns what is wrong with the result."""
+        config = self.case.choices[choice]
+        if self.check is None:
+            self._restore(config)
+            self.launch.run(config)
+            finished(self.buffers.live.values(), self.longest)
+            return None
+        if self.reference is not None:
+            return self.check.differs(config)
+        if (reason := self.check.refer_to(config)) is None:
+            self.reference = choice
+        return reason
+
+    def _restore(self, config: Any) -> None:
+        """Set the arguments back, and prepare them for `config`."""
+        if self.check is not None:
+            self.check.restore(config)
+        else:
+            self.buffers.reset()
+            self.launch.prepare(config, self.pre_hook or self.buffers)
 
     def _prepared(self, choice: Choice) -> Prepared:
         config = self.case.choices[choice]

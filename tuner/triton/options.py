@@ -35,6 +35,8 @@ class Options:
     seed: int
     check: bool
     deterministic: bool
+    limit: float | None
+    isolate: bool
     place: str  # where results are stored
 
 

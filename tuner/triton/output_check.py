@@ -22,16 +22,18 @@ from tuner.measure.tolerance import difference, equal
 from tuner.triton.buffers import Buffers, CannotCheck, NothingWritten, copied, flat, has_room, storages
 from tuner.triton.case import Launch
 from tuner.triton.holders import UnknownMemory, replaced, tensors
+from tuner.triton.isolation.first_run import finished
 
 GUARD = 2**16  # bytes of each guard zone; a multiple of what allocators align to
 TERMS = 4096  # of the sums of a kernel, which are not known
 SLACK = 2.0  # on the error model: the reference is rounded too
+LONGEST = 60.0  # seconds of a run on a GPU
 REPEATS = 3  # runs of a kernel that declares itself deterministic
 
 
 class OutputCheck:
-    """The check of one call. deterministic: repeated runs must agree in every bit. Raises CannotCheck if the arguments
-    cannot be copied or point to memory that cannot be found."""
+    """The check of one call. deterministic: repeated runs must agree in every bit. longest: seconds that a run on a GPU
+    may take. Raises CannotCheck if the arguments cannot be copied or point to memory that cannot be found."""
 
     def __init__(
         self,
@@ -42,6 +44,7 @@ class OutputCheck:
         deterministic: bool = False,
         seed: int = 0,
         pre_hook: Callable[..., Any] | None = None,
+        longest: float = LONGEST,
     ) -> None:
         try:
             self.launch, self.guards = _guarded(launch)
@@ -52,7 +55,7 @@ class OutputCheck:
         self.before = copied(self.live)
         buffers = Buffers(self.launch.arguments, zero, restore, whole=False)
         self.ready = pre_hook or buffers
-        self.deterministic, self.seed = deterministic, seed
+        self.deterministic, self.seed, self.longest = deterministic, seed, longest
         self.states: list[dict[str, Tensor]] = [self.before]  # contents of the storages before a run
         self.expected: list[dict[str, Tensor]] = []  # what the reference writes from each state
         self.reference: Any = None
@@ -98,14 +101,19 @@ class OutputCheck:
             if name not in self.guards:
                 tensor.copy_(self.before[name])
 
-    def _run(self, config: Any, state: Mapping[str, Tensor]) -> None:
+    def restore(self, config: Any, state: Mapping[str, Tensor] | None = None) -> None:
+        """Set the arguments to `state`, by default the user's own, and prepare them for `config`."""
         for name, tensor in self.live.items():
-            tensor.copy_(state[name])
+            tensor.copy_((self.before if state is None else state)[name])
         for number, (whole, content) in enumerate(self.guards.values()):
             for zone in (whole[:GUARD], whole[-GUARD:]):
                 fill(zone, content.dtype, number)
         self.launch.prepare(config, self.ready)
+
+    def _run(self, config: Any, state: Mapping[str, Tensor]) -> None:
+        self.restore(config, state)
         self.launch.run(config)
+        finished(self.live.values(), self.longest)
 
     def _written(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Copies of the storages that differ from `state`."""

@@ -42,6 +42,7 @@ log = logging.getLogger(__name__)
 
 EVALUATIONS = {"none": 0, "quick": 40, "full": 250}  # configurations measured for one key, by effort
 BUDGETS = {"none": 0.0, "quick": 120.0, "full": 3600.0}  # seconds for one key, if the user gives no other number
+LIMITS = {"none": 60.0, "quick": 60.0, "full": 180.0}  # seconds of a compilation, and of a first run
 UNSEEN = 3  # calls of a key that change nothing, after which its first configuration serves without another check
 
 
@@ -328,10 +329,11 @@ class TunedKernel:
         """Raises CannotCheck if the tensors cannot be copied, unless results need not be checked."""
         options, hook = self.options, self.options.pre_hook
         named = (options.reset_to_zero, options.restore_value) if hook is None else ((), ())
-        check = None
+        check, limit = None, LIMITS[options.effort] if options.limit is None else options.limit
         if options.check:
             blamed = with_blame(launch)
             more: dict[str, Any] = {"deterministic": options.deterministic, "seed": options.seed, "pre_hook": hook}
+            more["longest"] = limit
             check = OutputCheck(blamed, *named, **more)
         try:
             buffers = Buffers(launch.arguments, *named, whole=True)
@@ -340,7 +342,8 @@ class TunedKernel:
                 raise
             buffers = Buffers(launch.arguments, *named, whole=False)
         timer = options.timer or Clocked(case.where, options.clock)
-        return KernelBench(case, with_blame(launch), buffers, timer, effort, check=check, pre_hook=hook)
+        within = limit if options.isolate else None
+        return KernelBench(case, with_blame(launch), buffers, timer, effort, check=check, pre_hook=hook, limit=within)
 
     def _tune(self, case: Case, key: tuple, launch: Launch) -> Served:
         options, began = self.options, time.monotonic()

@@ -52,6 +52,21 @@ def test_what_is_to_come_first_comes_first_and_what_is_known_is_not_asked_for(na
     assert strategy.ask() == 7
 
 
+def test_what_will_be_proposed_is_known_at_the_start_and_asking_changes_nothing():
+    strategy, other = (strategies.make("surrogate", RECORDED.space, seed=2, first=(4,)) for _ in range(2))
+    asked = []
+    for number in range(12):
+        asked.append(strategy.ask())
+        if number == 1:
+            later = strategy.upcoming(asked[-1])
+        strategy.tell(asked[-1], 1.0 + number)
+        assert asked[-1] == other.ask()
+        other.tell(asked[-1], 1.0 + number)
+
+    assert asked[0] == 4 and later == asked[2:10]
+    assert strategy.upcoming(strategy.ask()) == []
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_space_where_everything_fails_is_gone_through(name):
     strategy = strategies.make(name, SMALL, seed=0)

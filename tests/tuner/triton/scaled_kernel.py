@@ -22,6 +22,9 @@ def scale(x_ptr, y_ptr, size, factor, BLOCK: tl.constexpr, FAULT: tl.constexpr =
     inside = places < size
     if FAULT == "wrong":
         factor = factor * 2
+    if FAULT == "endless":
+        while size > 0:
+            factor = factor + 1
     tl.store(y_ptr + places, twice(tl.load(x_ptr + places, mask=inside)) * factor + OFFSET, mask=inside)
 
 

@@ -277,7 +277,7 @@ def test_what_poisons_the_device_is_recorded_and_raised_and_not_tried_again(tmp_
 
     configs = [triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 16}, pre_hook=hook), triton.Config({"BLOCK": 32})]
     with pytest.raises(RuntimeError, match="illegal memory access"):
-        call(tuned(tmp_path, configs=configs))
+        call(tuned(tmp_path, configs=configs, isolate=False))
 
     again = tuned(tmp_path, configs=configs)
     call(again)
@@ -353,6 +353,19 @@ def wrapped(x):
 
 
 print(torch.fx.experimental.proxy_tensor.make_fx(wrapped, tracing_mode="fake")(torch.ones(40)).code)
+
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+
+from tuner.triton.case import Launch
+from tuner.triton.isolation.compile_ahead import Elsewhere, compile_ahead
+
+driver.set_active(Elsewhere(GPUTarget("cuda", 90, 32), 3))
+x = torch.ones(40)
+pulled = triton.Config({"BLOCK": 32}, num_warps=1, pre_hook=lambda arguments: 1 / 0)
+ahead = compile_ahead(Launch(double.fn, (x, x, 40), {}, (1,), {}), {"one": pulled}, 60.0)
+print("ahead of time:", ahead.failure("one"))
+ahead.close()
 """
 
 
@@ -362,13 +375,16 @@ def test_is_part_of_a_whole_graph_of_torch_compile(tmp_path, root):
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     command = [sys.executable, str(tmp_path / "traced.py"), str(tmp_path / "kernels")]
 
-    done = subprocess.run(command, env={**environment, "PYTHONPATH": str(root)}, capture_output=True, text=True)
+    environment |= {"PYTHONPATH": str(root), "TRITON_CACHE_DIR": str(tmp_path / "compiled")}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
 
     assert done.returncode == 0, done.stderr[-3000:]
     assert "triton_kernel_wrapper_mutation" in done.stdout and "grid = [(3, 1, 1)]" in done.stdout
     made = done.stdout.rpartition("def forward")[2]
     assert "triton_kernel_wrapper_mutation" in made and "'BLOCK': 16" in made, "make_fx gives a node of the graph too"
     assert "device(type='meta')" not in made, "the look-up is no part of it"
+    assert "ahead of time: None" in done.stdout
+    assert list((tmp_path / "compiled").glob("*/double.cubin")), "a child compiles for a GPU that is not there"
     assert not (tmp_path / "kernels").exists()
 
 
@@ -399,6 +415,7 @@ def test_a_miss_says_why(tmp_path):
         ({"configs": [], "default": {}}, "go with space"),
         ({"space": {"BLOK": [1]}}, "space names 'BLOK', which is no argument of .*scale. Did you mean 'BLOCK'"),
         ({"key": ["sise"]}, "key names 'sise', .* Did you mean 'size'"),
+        ({"limit": 0}, "limit must be above 0 seconds, but got 0"),
         ({"effort": "huge"}, "effort must be one of none, quick, full, but got 'huge'"),
     ],
     ids=str,

@@ -1,0 +1,176 @@
+"""A configuration that hangs, crashes or loses its device does so in another process, and never serves."""
+
+import importlib
+import os
+import signal
+import time
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from kernels.dispatch.registry import Choice
+from tuner.outcome import DeviceHung, Kind, poisons
+from tuner.search.folder import Folder
+from tuner.triton.case import Launch
+from tuner.triton.isolation import attempts
+from tuner.triton.isolation.compile_ahead import CompileAhead
+from tuner.triton.isolation.first_run import finished, imported_as, in_a_new_process
+
+triton = pytest.importorskip("triton")
+
+from scaled_kernel import Pretended, allowed, call, tuned  # noqa: E402, F401
+
+pytestmark = pytest.mark.skipif(not attempts.can_fork(), reason="this system has no forks")
+FAST = 2.0  # seconds of the limit, on a busy machine
+
+
+def failures(tmp_path, kernel):
+    return {row.failure: row.message for row in Folder(tmp_path / "kernels").rows(kernel.name) if row.failure}
+
+
+def sleeps(arguments):
+    time.sleep(600)
+
+
+HANGS = triton.Config({"BLOCK": 32}, pre_hook=sleeps)
+
+
+@pytest.mark.parametrize("check", [True, False], ids=["checked", "unchecked"])
+def test_an_endless_loop_hangs_nothing_and_is_recorded(tmp_path, check):
+    configs = [{"BLOCK": 64}, {"BLOCK": 32, "FAULT": "endless"} if check else HANGS, {"BLOCK": 16}]
+    kernel = tuned(tmp_path, configs=configs, limit=FAST, check=check, clock=Pretended({64: 2.0, 32: 0.5, 16: 1.0}))
+
+    call(kernel)
+
+    assert kernel.best_config.kwargs == {"BLOCK": 16}
+    assert failures(tmp_path, kernel) == {"timed_out": "it did not end within 2 s"}
+
+
+def test_if_every_configuration_hangs_the_error_says_so(tmp_path):
+    kernel = tuned(tmp_path, configs=[HANGS, {"BLOCK": 48}], limit=FAST)
+
+    with pytest.raises(RuntimeError, match=r"no configuration of it runs. The first one: it did not end within 2 s"):
+        call(kernel)
+
+
+def test_a_crash_and_a_lost_device_end_another_process(tmp_path):
+    ours = os.getpid()
+
+    def dies(arguments):
+        assert os.getpid() != ours
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+    def loses(arguments):
+        assert os.getpid() != ours
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    configs = [triton.Config({"BLOCK": block}, pre_hook=hook) for block, hook in ((64, None), (32, dies), (16, loses))]
+    kernel = tuned(tmp_path, configs=configs)
+
+    call(kernel)
+
+    assert kernel.best_config.kwargs == {"BLOCK": 64}
+    found = [row.message for row in Folder(tmp_path / "kernels").rows(kernel.name) if row.failure == "crashed"]
+    assert found == [f"its process ended: signal {signal.SIGSEGV.value}", found[1]]
+    assert "illegal memory access" in found[1]
+
+
+def test_what_a_child_writes_stays_there(tmp_path):
+    seen = []
+    hook = triton.Config({"BLOCK": 64}, pre_hook=lambda arguments: seen.append(os.getpid()))
+    kernel = tuned(tmp_path, configs=[hook, {"BLOCK": 32, "FAULT": "wrong"}])
+
+    call(kernel)
+
+    assert set(seen) == {os.getpid()}
+    assert kernel.best_config.kwargs == {"BLOCK": 64}
+
+
+def test_without_processes_the_default_serves_with_a_warning(tmp_path, monkeypatch):
+    def fails():
+        raise BlockingIOError("Resource temporarily unavailable")
+
+    kernel = tuned(tmp_path)
+    monkeypatch.setattr(os, "fork", fails)
+    with pytest.warns(RuntimeWarning, match="no process can be started to try it in: Resource temporarily"):
+        call(kernel)
+    assert kernel.best_config.kwargs == {"BLOCK": 16}
+
+
+def test_a_compilation_that_hangs_blames_its_configuration_alone():
+    slow, *others = choices = [Choice.of("triton", {"BLOCK": block}) for block in (16, 32, 64, 128)]
+
+    def compile(choice):
+        time.sleep(600 if choice == slow else 0)
+
+    ahead = CompileAhead(compile, FAST, processes=2)
+    try:
+        ahead.add(choices)
+        assert [ahead.failure(each) for each in others] == [None] * 3
+        hung = ahead.failure(slow)
+    finally:
+        ahead.close()
+    assert (hung.kind, hung.message) == (Kind.TIMED_OUT, "compilation: it did not end within 2 s")
+    assert all(each.child is None for each in ahead.children)
+
+
+MODULE = """
+import triton
+from triton import language as tl
+
+
+@triton.jit
+def fill(x_ptr, value, BLOCK: tl.constexpr):
+    while value < 0:
+        value = value - 1
+    tl.store(x_ptr + tl.arange(0, BLOCK), value)
+"""
+
+
+def test_a_new_process_imports_the_kernel_and_gets_copies_of_its_arguments(tmp_path, monkeypatch):
+    (tmp_path / "kernel_to_import.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    kernel = importlib.import_module("kernel_to_import").fill
+    assert imported_as(kernel) == ("kernel_to_import", "fill")
+    assert imported_as(SimpleNamespace(fn=lambda x: x)) is None
+    x = torch.zeros(16)
+
+    def first(value):
+        launch = Launch(kernel, (x, value), {}, (1,), {"x_ptr": x, "value": value})
+        return in_a_new_process(launch, "cpu", FAST, lambda choice: ((1,), {"BLOCK": 16}), False)
+
+    runs, endless = first(1.0), first(-1.0)
+    runs.patience.shortest = runs.patience.longest = 60.0  # the process that starts others may not run yet
+    try:
+        assert runs.answer(Choice.of("triton", {"BLOCK": 16})).ended is None
+        assert runs.answer(Choice.of("triton", {"BLOCK": 32})).ended is None
+        assert endless.answer(Choice.of("triton", {"BLOCK": 16})).ended.kind is Kind.TIMED_OUT
+    finally:
+        runs.close()
+        endless.close()
+    assert not x.any()
+
+
+def test_the_watchdog_ends_the_wait_for_a_gpu_that_hangs(monkeypatch):
+    class Event:
+        def __init__(self):
+            self.asked = 0
+
+        def record(self):
+            pass
+
+        def query(self):
+            self.asked += 1
+            return ends and self.asked > 3
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
+    on_a_gpu = SimpleNamespace(device=torch.device("cuda:1"), is_cuda=True)
+    ends = True
+    finished([on_a_gpu, torch.zeros(1)], 60.0)
+    ends = False
+    with pytest.raises(DeviceHung, match=r"did not end within 0.01 s, and nothing can stop it on cuda:1") as told:
+        finished([on_a_gpu], 0.01)
+    assert poisons(told.value)

@@ -1,0 +1,1 @@
+"""Compilation and first runs of configurations in other processes, which may hang or crash."""
