@@ -14,15 +14,20 @@ import numpy as np
 from kernels.dispatch.registry import Choice, Problem
 from tuner import problems
 from tuner.device import Device
+from tuner.search import transfer
 from tuner.search.backends import Backend
 from tuner.search.cache import Cache, Known, Sources
 from tuner.search.cache import choice_of as choice_of_row
 from tuner.search.candidates import Candidates, Group
+from tuner.search.row import FORGOTTEN
+from tuner.strategies.contract import Hints
 from tuner.triton.buffers import Buffers
 from tuner.triton.configurations import space_of, values
 from tuner.triton.large_space import Combinations, Numbered
 
 WINNERS = 3  # of other calls, measured before the search begins
+HINTED = 4096  # configurations of a space that other calls give hints for, at most
+FAR = 20.0  # the logarithm of the factor between two sizes, at most
 
 
 @dataclass(frozen=True)
@@ -62,22 +67,49 @@ class _Configurations(Candidates):
 
     def promising(self, cache: Cache) -> list[Choice]:
         """The fastest configurations of the most similar calls, also on other devices or recorded by `tuner.listen`."""
-        fastest: dict[Problem, tuple[float, Choice]] = {}
-        for row in cache.rows_of_this_code():
-            problem = problems.of_text(row.operation, row.dtype, row.problem)
-            if problem is not None and row.milliseconds is not None:
-                measured = row.milliseconds, choice_of_row(row)
-                fastest[problem] = min(fastest.get(problem, measured), measured, key=lambda pair: pair[0])
-        nearest = sorted(fastest, key=lambda each: _distance(each, self.problem))
-        choices = dict.fromkeys(fastest[each][1] for each in nearest)
+        choices: dict[Choice, None] = {}
+        for _, times in _similar(cache, self.problem):
+            valid = {choice: each for choice, each in times.items() if not math.isnan(each)}
+            if valid:
+                choices[min(valid, key=lambda each: (valid[each], str(each)))] = None
         return [each for each in choices if self.includes(each)][:WINNERS]
 
 
-def _distance(one: Problem, other: Problem) -> tuple[bool, bool, float]:
+def hints(cache: Cache, problem: Problem, most: int, group: Group) -> Hints | None:
+    """The times of similar calls as hints for this one. None if there are none, if the space is too large for them, or
+    if it has at most `most` configurations, which are all measured."""
+    if group.space is None or not most < len(group.space) <= HINTED:
+        return None
+    others = []
+    for distance, times in _similar(cache, problem)[:WINNERS]:
+        milliseconds, known = np.full(len(group.space), np.nan), np.zeros(len(group.space), dtype=bool)
+        for number, choice in group.numbers_of(times):
+            milliseconds[number], known[number] = times[choice], True
+        others.append(transfer.OtherDevice(group.space, milliseconds, known, 1 / (1 + distance)))
+    try:
+        return transfer.hints(group.space, others)
+    except ImportError:  # of scikit-learn, which predicts what the others did not measure
+        return None
+
+
+def _similar(cache: Cache, problem: Problem) -> list[tuple[float, dict[Choice, float]]]:
+    """For each other call of the kernel how far it is, and milliseconds by configuration, NaN of one that failed."""
+    found: dict[tuple[str, Problem], dict[Choice, float]] = {}
+    for row in cache.rows_of_this_code():
+        other = problems.of_text(row.operation, row.dtype, row.problem)
+        if other is not None and row.failure != FORGOTTEN and (row.device, other) != (cache.device.key, problem):
+            time = math.nan if row.milliseconds is None else row.milliseconds
+            found.setdefault((row.device, other), {})[choice_of_row(row)] = time
+    far = {key: _distance(key[1], problem) + (key[0] != cache.device.key) for key in found}
+    return [(far[key], found[key]) for key in sorted(found, key=lambda each: far[each])]
+
+
+def _distance(one: Problem, other: Problem) -> float:
     """Another kind of device is far, then another dtype, then the largest factor between two sizes."""
     sizes = dict(one.sizes)
     ratios = [abs(math.log(max(sizes[name], 1) / max(size, 1))) for name, size in other.sizes if name in sizes]
-    return one.device != other.device, one.dtype != other.dtype, max(ratios, default=math.inf)
+    factor = min(max(ratios, default=FAR), FAR)
+    return 3 * FAR * (one.device != other.device) + 1.5 * FAR * (one.dtype != other.dtype) + factor
 
 
 class Case:

@@ -28,7 +28,7 @@ from tuner.triton import ranks
 from tuner.triton.alone import alone
 from tuner.triton.buffers import Buffers, CannotCheck, NothingWritten
 from tuner.triton.call import check_call, with_blame
-from tuner.triton.case import Case, Launch
+from tuner.triton.case import Case, Launch, hints
 from tuner.triton.compile_trace import described, numbered, settings_of_trace, usual_device
 from tuner.triton.enabled import reason_not_to_tune
 from tuner.triton.holders import UnknownMemory, tensors
@@ -360,6 +360,7 @@ class TunedKernel:
             effort,
             seed=options.seed,
             strategy=options.strategy,
+            hints=partial(hints, case.cache, case.problem, effort.evaluations),
             deadline=time.monotonic() + (BUDGETS[effort.name] if options.budget is None else options.budget),
         )
         decision = self.decisions[key] = search.run()
