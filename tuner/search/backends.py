@@ -132,5 +132,10 @@ def backend(where: str | Path | None = None) -> Backend:
         return Database(place)
     if not place and (storage := os.environ.get(STORAGE)):
         return Database(storage)
+    return Folder(Path(place)) if place else users_folder()
+
+
+def users_folder() -> Folder:
+    """The folder in the user's data directory."""
     data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
-    return Folder(Path(place) if place else data / "tessera" / "kernels")
+    return Folder(data / "tessera" / "kernels")

@@ -1,6 +1,8 @@
 """Exports and imports measurements, to carry them between machines: JSON lines, gzipped if the name ends in .gz.
 
-The first line is a header, the next lines are devices with their keys, the rest are measurements.
+The first line is a header, the next lines are devices with their keys, the rest are measurements. Those of our
+operations are in the study database; those of users' Triton kernels (`tuner.tune`, `tuner.listen`) are in a folder, if
+no database was chosen.
 """
 
 from __future__ import annotations
@@ -8,48 +10,54 @@ from __future__ import annotations
 import gzip
 import json
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from kernels.dispatch import limits
 from nas.files import writing
-from tuner.search.row import SCHEMA
+from tuner.search.folder import Folder
+from tuner.search.row import SCHEMA, USERS, Row
 
 if TYPE_CHECKING:
-    from nas.store import Store
+    from nas.store import Measurement, Store
 
 FORMAT = "tessera measurements 1"
 _SCHEMA = SCHEMA | {"device": limits.text}
 
 
-def export(store: Store, path: Path, operation: str | None = None) -> int:
+def export(store: Store, path: Path, operation: str | None = None, kernels: Folder | None = None) -> int:
     """Write the measurements of one operation to a file, or those of all operations. Returns how many there are.
 
-    Raises what `nas.files.writing` raises.
+    kernels: the folder with those of users' kernels. Raises what `nas.files.writing` raises.
     """
-    rows = store.measurements(operation)
+    rows: list[Any] = list(store.measurements(operation))
+    if kernels is not None:
+        rows += kernels.every_row() if operation is None else kernels.rows(operation)
     used = {row.device for row in rows}
+    devices = {**(kernels.devices() if kernels is not None else {}), **store.devices()}
     with writing(path) as file, _packed(path, file) as packed:
         for line in (
             {"format": FORMAT},
-            *({"device": value} for key, value in store.devices().items() if key in used),
+            *({"device": value} for key, value in devices.items() if key in used),
             *(asdict(row) for row in rows),
         ):
             packed.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
     return len(rows)
 
 
-def import_(store: Store, path: Path) -> int:
+def import_(store: Store, path: Path, kernels: Folder | None = None) -> int:
     """Add the measurements of a file that are new, those of one device in one transaction -> their number.
 
-    Raises ValueError that names the file, the line, and what is wrong.
+    kernels: the folder for those of users' kernels. Raises ValueError that names the file, the line, and what is wrong.
     """
     from nas.store import Measurement
 
     devices: dict[str, dict[str, Any]] = {}
     new: dict[str, list[Measurement]] = {}
     known = set(store.measurements())
+    if kernels is not None:
+        known |= {Measurement(**{**vars(row), "samples": tuple(row.samples)}) for row in kernels.every_row()}
     number = 0
     try:
         for number, line in enumerate(limits.lines(path), 1):
@@ -77,8 +85,28 @@ def import_(store: Store, path: Path) -> int:
     except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path}, line {number}: {str(error)[:500]}") from error
     for key, rows in new.items():
-        store.add_measurements(devices[key], rows)
+        own = [row for row in rows if kernels is not None and _is_of_a_users_kernel(row)]
+        if own and kernels is not None:
+            described: Any = _Described(key, devices[key])
+            kernels.add(described, [Row(**vars(row)) for row in own])
+        store.add_measurements(devices[key], [row for row in rows if row not in own])
     return sum(map(len, new.values()))
+
+
+@dataclass(frozen=True)
+class _Described:
+    """A device of which only the description is known."""
+
+    key: str
+    about: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        return self.about
+
+
+def _is_of_a_users_kernel(row: Measurement) -> bool:
+    """Its operation is a function with its module, as `package.module.scale`."""
+    return row.implementation == USERS and "." in row.operation
 
 
 def _packed(path: Path, file: BinaryIO) -> AbstractContextManager[BinaryIO]:

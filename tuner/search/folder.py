@@ -48,6 +48,15 @@ class Folder:
             found += (row for row in some if problem is None or row.problem in (problem, EVERY))
         return found
 
+    def every_row(self) -> list[Row]:
+        """The rows of all operations."""
+        wholes = sorted(self.path.glob(f"*{LINES}"))
+        found = [row for file in wholes for row in self._of_lines(file)]
+        for folder in sorted(each for each in self.path.glob("*") if each.is_dir()):
+            for file in self._in(folder):
+                found += self._of_packed(file) if file.suffix == PACKED else self._of_lines(file)
+        return found
+
     def add(self, device: Device, rows: Sequence[Row]) -> None:
         """Append rows. A row for every problem is appended to the files of all keys of the device."""
         self.path.mkdir(parents=True, exist_ok=True)
@@ -96,12 +105,14 @@ class Folder:
 
     def _files(self, operation: str, problem: str | None = None) -> list[Path]:
         """The files of all keys, or of one problem on all devices: of a key first the packed rows, then newer ones."""
-        wanted = "" if problem is None else f"{_hash(problem)}-"
-        with suppress(FileNotFoundError), os.scandir(self._key_folder(operation)) as entries:
+        return self._in(self._key_folder(operation), "" if problem is None else f"{_hash(problem)}-")
+
+    def _in(self, folder: Path, wanted: str = "") -> list[Path]:
+        with suppress(FileNotFoundError), os.scandir(folder) as entries:
             names = [each.name for each in entries if each.name.startswith(wanted) and not each.name.startswith(".")]
             order = {PACKED: 0, PACKING: 1, LINES: 2}
             known = [(name.partition(".")[0], order.get(f".{name.partition('.')[2]}"), name) for name in names]
-            return [self._key_folder(operation) / name for _, rank, name in sorted(known) if rank is not None]
+            return [folder / name for _, rank, name in sorted(known, key=str) if rank is not None]
         return []
 
     def _of_lines(self, file: Path, problem: str | None = None) -> Iterator[Row]:

@@ -11,6 +11,7 @@ SCHEMA = dict.fromkeys(("operation", "problem", "dtype", "implementation", "conf
 SCHEMA |= dict.fromkeys(("milliseconds", "low", "high"), limits.amount_or_null)
 SCHEMA |= dict.fromkeys(("failure", "message", "turns"), limits.text_or_null) | {"samples": limits.amounts}
 FORGOTTEN = "forgotten"  # the failure of a row that ends the validity of all rows before it
+USERS = "triton"  # the implementation of a user's Triton kernel; it has only this one
 EVERY = "{}"  # the problem of such a row, for all problems of the operation
 
 

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from kernels.dispatch.registry import Choice
+from tuner.search.row import USERS
 from tuner.space import TuningSpace
 
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")  # of a triton.Config, not of the kernel
-IMPLEMENTATION = "triton"  # a user's kernel has only this one
+IMPLEMENTATION = USERS
 
 
 def choice_of(values: Mapping[str, Any]) -> Choice:

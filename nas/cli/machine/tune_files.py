@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,6 +23,9 @@ from nas.cli.machine.tune import (
 from nas.cli.options import AsJson, Device, Storage
 from nas.cli.output import note, print_json, print_rows
 from searchspace.wording import plural
+
+if TYPE_CHECKING:
+    from tuner.search.folder import Folder
 
 
 def _file(help_: str) -> typer.models.ArgumentInfo:
@@ -103,6 +107,14 @@ def lock(
     print_json({"file": str(file), "problems": count}) if as_json else print(f"{file}: {plural(count, 'problem')}")
 
 
+def kernels_without(storage: str | None) -> Folder | None:
+    """The folder with the measurements of the user's own kernels; None if they are in the database that was chosen."""
+    from nas.location import VARIABLE
+    from tuner.search.backends import users_folder
+
+    return None if storage or os.environ.get(VARIABLE) else users_folder()
+
+
 @tune_app.command("export")
 def export_(
     file: Annotated[Path, _file("JSON lines; gzipped if the name ends in .gz.")],
@@ -112,12 +124,14 @@ def export_(
 ) -> None:
     """Write all measurements of OPERATION to FILE, to carry them to another machine.
 
+    Those of your own Triton kernels (`@tuner.tune`, `tuner.listen`) are among them, under MODULE.FUNCTION.
+
     Example: nas tune export measurements.jsonl.gz
     """
     from tuner.search import exchange
 
     with opened(storage) as store:
-        count = exchange.export(store, file, None if operation == "all" else operation)
+        count = exchange.export(store, file, None if operation == "all" else operation, kernels_without(storage))
     print_json({"file": str(file), "measurements": count}) if as_json else print(f"{file}: {count} measurements")
 
 
@@ -134,7 +148,7 @@ def import_(
     from tuner.search import exchange
 
     with opened(storage) as store, ValueErrors():
-        count = exchange.import_(store, file)
+        count = exchange.import_(store, file, kernels_without(storage))
     print_json({"file": str(file), "new": count}) if as_json else print(f"{file}: {count} new measurements")
 
 
