@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, Subquery, and_, func, or_, select
+from sqlalchemy import Connection, ScalarSelect, Select, Subquery, and_, func, or_, select, union_all
 
 from nas.errors import UsageError
 from nas.store.models import objective_value, study, trial, unit
 from nas.store.queries import MOST_IDS, light_trials, unknown
-from nas.store.records import SEARCH, RungResult, Trial, UnitKind, UnitState
+from nas.store.records import PURPOSES, SEARCH, RungResult, Trial, UnitKind, UnitState
 
 
 def best(
@@ -32,10 +32,8 @@ def best(
     statement = _ranked(study_id, states, purposes).add_columns(value).join(*_value_of(objective_value, name))
     better = value if sign > 0 else value.desc()
     if longest and limit is not None:  # mostly there are enough trials with the most steps: the others are not read
-        reached = _ranked(study_id, states, purposes).with_only_columns(func.max(trial.c.steps))
-        first = (
-            statement.where(trial.c.steps == reached.scalar_subquery()).order_by(better, trial.c.number).limit(limit)
-        )
+        longest_first = statement.where(trial.c.steps == _most_steps(study_id, states, purposes))
+        first = longest_first.order_by(better, trial.c.number).limit(limit)
         if len(found := connection.execute(first).all()) == limit:
             return _complete(connection, [row.unit_id for row in found])
     if longest:
@@ -59,8 +57,7 @@ def pareto(
     directions = _directions(connection, study_id, objectives)
     statement = _ranked(study_id, states, purposes)
     if longest:
-        reached = _ranked(study_id, states, purposes).with_only_columns(func.max(trial.c.steps))
-        statement = statement.where(trial.c.steps == reached.scalar_subquery())
+        statement = statement.where(trial.c.steps == _most_steps(study_id, states, purposes))
     for position, (name, sign) in enumerate(directions.items()):
         table = objective_value.alias()
         value = (sign * table.c.value).label(f"value_{position}")  # to be minimised
@@ -102,6 +99,20 @@ def _ranked(study_id: int, states: Collection[str], purposes: Collection[str]) -
     )
     statement = statement.where(trial.c.study_id == study_id, trial.c.state.in_(states))
     return statement.where(trial.c.purpose.in_(purposes)) if purposes else statement
+
+
+def _most_steps(study_id: int, states: Collection[str], purposes: Collection[str]) -> ScalarSelect:
+    """The most steps that one of these trials has ended. Each purpose and state is one look at the end of an index."""
+    ends = union_all(
+        *(
+            select(func.max(trial.c.steps).label("steps")).where(
+                trial.c.study_id == study_id, trial.c.purpose == purpose, trial.c.state == state
+            )
+            for purpose in purposes or PURPOSES
+            for state in states
+        )
+    ).subquery()
+    return select(func.max(ends.c.steps)).scalar_subquery()
 
 
 def _front(connection: Connection, points: Select, objectives: int) -> list[int]:
