@@ -20,6 +20,7 @@ from searchspace.contract import GIVEN, Given
 from searchspace.cost import Cost, Shape
 from searchspace.errors import SpaceError, nearest
 from searchspace.published import Published
+from searchspace.registration import problem
 from searchspace.sharing import one_model
 from searchspace.tree import Block
 
@@ -141,7 +142,10 @@ def _given(config: type) -> frozenset[str]:
     return frozenset(f.name for f in dataclasses.fields(config) if f.metadata.get(GIVEN))
 
 
-OF_YOUR_OWN = "For one of your own, name its file: `blocks: [FILE]` in a search file, or `nas --blocks FILE ...`."
+OF_YOUR_OWN = (
+    "For one of your own, name its file: `blocks: [FILE]` in a search file, or `nas --blocks FILE ...`; in Python, "
+    "import it."
+)
 LOOKS_AHEAD = "{} looks ahead, so it cannot be part of a decoder. It can be part of an encoder."
 _types: dict[tuple[Role, str], BlockType] = {}
 _former: dict[tuple[Role, str], str] = {}  # former name -> current name
@@ -163,7 +167,8 @@ def primitive(
     A name belongs to one class in its role: `none` is a norm and a position. `former` are earlier names of the block,
     oldest first, and `former_options` those of its options: `{"width": ["dim"]}`. They can still be written.
     `published` says how the block differs from its paper and from the released code; docs/published.md shows it.
-    Raises ValueError if a name is already taken, or if an option with a former name does not exist.
+    Raises ValueError if a name is already taken, if an option with a former name does not exist, or if the name, the
+    configuration or the class cannot be that of a block.
     """
     older = {option: tuple(names) for option, names in (former_options or {}).items()}
     type_names = tuple(former)
@@ -177,6 +182,8 @@ def primitive(
         oldest = next(iter(type_names), name)
         if _recorded.get(name, oldest) != oldest:
             raise ValueError(f"{name!r} exists in several roles, so all of them need the same former names.")
+        if wrong := problem(name, config, module, role, get_args(Role)):
+            raise ValueError(f"{name!r} cannot be registered: {wrong}.")
         for option, names in older.items():
             if option not in kind.fields or set(names) & kind.fields.keys():
                 raise ValueError(f"{name}: former names {names} need one option {option!r}; it has {[*kind.fields]}.")
@@ -236,6 +243,12 @@ def _discover() -> None:
 def block_types(role: Role | None = None) -> dict[str, BlockType]:
     """All registered blocks by name, sorted; with `role` only those. Roles may share a name; see `block_type`."""
     return dict(_known(role))
+
+
+def all_blocks() -> list[BlockType]:
+    """All registered blocks of all roles, which may share names."""
+    _discover()
+    return [*_types.values()]
 
 
 def _known(role: Role | None) -> dict[str, BlockType]:

@@ -291,11 +291,17 @@ def _check_same(study: Study, config: SearchConfig) -> None:
 
 
 def _check_blocks(study: Study, before: SearchConfig, config: SearchConfig) -> None:
-    """Raise UsageError if a file of the user's own blocks has another text; files may be added."""
-    changed = [name for name, text in before.blocks.items() if config.blocks.get(name, text) != text]
-    if changed:
+    """Raise UsageError if a text of the user's own blocks is missing; files may be renamed and added."""
+    texts = set(config.blocks.values())
+    missing = [name for name, text in before.blocks.items() if text not in texts]
+    if missing:
+        what = (
+            "has changed"
+            if all(name in config.blocks for name in missing)
+            else "is not among `blocks`, or has changed,"
+        )
         raise UsageError(
-            f"The text of {', '.join(changed)} has changed since the study {study.name!r} started, so new trials could "
+            f"The text of {', '.join(missing)} {what} since the study {study.name!r} started, so new trials could "
             "not be compared with its own. Restore it, or give the search a new name (study: ...)."
         )
 

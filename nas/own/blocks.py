@@ -9,7 +9,8 @@ from types import ModuleType
 
 from nas.errors import UsageError
 from nas.own import source
-from searchspace.registry import BlockType, block_types, forget
+from searchspace.contract import Primitive
+from searchspace.registry import BlockType, all_blocks, block_types, forget
 
 ENDING = ".py"
 
@@ -30,7 +31,7 @@ def _text(path: Path) -> str:
     if path.suffix != ENDING:
         raise BlockProblem(f"Blocks are defined in a file that ends with {ENDING}, but got {str(path)!r}.")
     try:
-        return path.read_text(encoding="utf-8")
+        return source.read(path)
     except (OSError, UnicodeDecodeError) as error:
         raise BlockProblem(f"The file of blocks {path} cannot be read: {error}.") from error
 
@@ -55,7 +56,7 @@ def of_file(path: Path) -> list[BlockType]:
 
 def registered(module: str) -> list[BlockType]:
     """The blocks that the module of this name has registered."""
-    return [kind for kind in block_types().values() if kind.module.__module__ == module]
+    return [kind for kind in all_blocks() if kind.module.__module__ == module]
 
 
 def _run(name: str, path: str, text: str) -> ModuleType:
@@ -66,10 +67,24 @@ def _run(name: str, path: str, text: str) -> ModuleType:
         forget(name)
         again = TWICE.format(path) if "are called" in str(error) else ""
         raise BlockProblem(f"The file of blocks cannot be used:\n{source.own_traceback(error, path)}{again}") from error
-    if not registered(name):
+    if wrong := _wrong(registered(name)):
+        forget(name)
         del sys.modules[name]
-        raise BlockProblem(f"{path} registers no block. Decorate a class with @primitive of searchspace.registry.")
+        raise BlockProblem(f"{path} {wrong}.")
     return module
 
 
+def _wrong(found: list[BlockType]) -> str | None:
+    """Why a file that registered the blocks `found` cannot be used; None if it can."""
+    if not found:
+        return "registers no block. Decorate a class with @primitive of searchspace.registry"
+    for kind in found:
+        if any(other.name == kind.name and other.role != kind.role for other in all_blocks()):
+            return f"registers {kind.name!r}, but a block of another role has this name"
+        if kind.holds_no_blocks and getattr(kind.module.cost, "__func__", None) is PROMISED:
+            return f"registers {kind.name!r} without a cost. Define the class method `cost(cls, config, shape)`"
+    return None
+
+
+PROMISED = vars(Primitive)["cost"].__func__
 TWICE = "\nA block needs a name of its own. If {} was changed after this process had loaded it, start a new process."

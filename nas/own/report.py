@@ -53,7 +53,11 @@ def _of_block(kind: BlockType) -> list[Checked]:
     ]
     defaults = [case for case in every if case.defaults]
     found += [_graph(kind, each, defaults) for each in (compiles_as_one_graph, exports_as_a_program)]
-    return [each for each in found if each.configurations]
+    return [each for each in found if each.configurations] or [Checked(kind.name, USABLE, 1, {"defaults": NOWHERE})]
+
+
+USABLE = "can be part of a model"
+NOWHERE = "its capabilities exclude every model: it is neither causal nor bidirectional"
 
 
 def _graph(kind: BlockType, run: Callable[[list[Case]], None], defaults: Iterable[Case]) -> Checked:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import linecache
 import sys
@@ -17,9 +18,15 @@ def module_name(kind: str, source: str) -> str:
     return f"{PREFIX}{kind}_{hashlib.sha256(source.encode()).hexdigest()[:16]}"
 
 
+def read(path: Path) -> str:
+    """The text of the file `path`, without a byte order mark. Raises OSError or UnicodeDecodeError if it has none."""
+    return path.read_text(encoding="utf-8").removeprefix("\ufeff")
+
+
 def run(name: str, path: str, source: str) -> ModuleType:
     """Run the text `source` of the file `path` as the module `name`. Tracebacks of errors show the lines of `path`.
 
+    What the file prints goes to stderr: stdout is for the results of a command.
     Raises whatever the file raises; the module is then forgotten.
     """
     # linecache lets a traceback quote the file on a machine that has only its text; no mtime means it is never dropped.
@@ -28,7 +35,8 @@ def run(name: str, path: str, source: str) -> ModuleType:
     module.__file__ = path
     sys.modules[name] = module  # dataclasses and pickle look up the module of a class
     try:
-        exec(compile(source, path, "exec"), module.__dict__)
+        with contextlib.redirect_stdout(sys.stderr):
+            exec(compile(source, path, "exec"), module.__dict__)
     except BaseException:
         del sys.modules[name]
         raise
@@ -40,4 +48,12 @@ def own_traceback(error: BaseException, file: str | Path) -> str:
     start = error.__traceback__
     while start is not None and start.tb_frame.f_code.co_filename != str(file):
         start = start.tb_next
-    return "".join(traceback.format_exception(type(error), error, start)).rstrip()
+    said = "".join(traceback.format_exception(type(error), error, start)).rstrip()
+    beside = isinstance(error, ModuleNotFoundError) and Path(file).with_name(f"{error.name}.py").is_file()
+    return said + (ALONE.format(error.name) if beside else "")
+
+
+ALONE = (
+    "\nOnly the text of the file itself is sent to workers, so it cannot import {}.py next to it. Put both into one "
+    "file, or install the other as a package on every machine."
+)

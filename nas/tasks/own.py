@@ -20,7 +20,7 @@ class TaskProblem(UsageError):
 def read(path: Path) -> str:
     """The text of the user's file. Raises TaskProblem if it cannot be read."""
     try:
-        return path.read_text(encoding="utf-8")
+        return own_source.read(path)
     except (OSError, UnicodeDecodeError) as error:
         raise TaskProblem(f"The task file {path} cannot be read: {error}.") from error
 

@@ -70,7 +70,8 @@ def cases(kinds: Iterable[BlockType]) -> list[Case]:
     found = []
     for kind in kinds:
         can: Capabilities = kind.module.capabilities
-        ways = [True] * can.causal + [False] * (can.bidirectional and "causal" in kind.given)
+        both = can.bidirectional and ("causal" in kind.given or not can.causal)  # without the field, both are one
+        ways = [True] * can.causal + [False] * both
         for causal in ways:
             surroundings = Given(dim=C, causal=causal, memory=True)
             found += [Case(configured, varied, causal) for varied, configured in examples(kind, surroundings)]

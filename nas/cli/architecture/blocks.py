@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -28,7 +30,8 @@ def _test(name: str | None, file: Path | None, as_json: bool) -> None:
         raise UsageError("To check blocks of your own, write `nas blocks test FILE`.")
     from nas.own.report import checked
 
-    found = checked(file)
+    with contextlib.redirect_stdout(sys.stderr):  # stdout is for the results, not for what the file prints
+        found = checked(file)
     broken = [each for each in found if each.errors]
     if as_json:
         print_json([{**each.row, "errors": each.errors} for each in found])

@@ -13,11 +13,13 @@ from nas.config.schema import SearchConfig
 from nas.engine.launch import check_continues
 from nas.errors import UsageError
 from nas.exports import files, header, winner
+from nas.own import blocks
 from nas.own.imported import own
 from nas.own.report import checked
 from nas.own.source import PREFIX
 from nas.training.unit import run
 from nas.work import FailureKind, Work
+from searchspace.checking import cases
 from searchspace.errors import SpaceError
 from searchspace.model.architecture import Architecture
 from searchspace.registry import block_types, forget
@@ -71,11 +73,21 @@ def test_a_search_file_names_files_of_blocks_and_keeps_their_texts(folder):
         ("mine.py", "raise SystemExit(3)\n", "SystemExit"),
         ("mine.py", "x = 1\n", "mine.py registers no block"),
         ("mine.py", EXAMPLE.replace('"token_shift"', '"gru"'), "called 'gru'"),
+        ("mine.py", EXAMPLE.replace('"token_shift"', '"decoder"'), "a block of another role has this name"),
+        ("mine.py", EXAMPLE.replace('"token_shift"', '""'), "begin with a letter"),
+        ("mine.py", EXAMPLE.replace('"token_shift", TokenShiftConfig', 'TokenShiftConfig, "a"'), "begin with a letter"),
+        ("mine.py", EXAMPLE.replace("TokenShiftConfig)\nclass", 'TokenShiftConfig, role="x")\nclass'), "block, norm"),
+        ("mine.py", EXAMPLE.replace("@dataclass(frozen=True, kw_only=True)", ""), "must be a dataclass"),
+        ("mine.py", EXAMPLE.replace("dim: int = given()", "width: int = given()"), "given() marks width"),
+        ("mine.py", EXAMPLE.replace("(Primitive)", "(nn.Module)"), "a subclass of searchspace.contract.Primitive"),
+        ("mine.py", EXAMPLE.partition("    @classmethod")[0], "Define the class method `cost"),
+        ("mine.py", EXAMPLE.replace("import torch\n", "import sibling\nimport torch\n", 1), "sent to workers"),
         ("mine.txt", EXAMPLE, "a file that ends with .py"),
         ("gone.py", None, "cannot be read"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_refused_at_its_line(folder, name, text, said):
+    (folder / "sibling.py").write_text("x = 1\n")
     if text is not None:
         (folder / name).write_text(text)
     (folder / "search.yaml").write_text(SEARCH.replace("mine.py", name))
@@ -91,6 +103,21 @@ def test_an_error_in_a_file_can_be_mended_in_the_same_process(folder):
         searchfile.load(folder / "search.yaml")
     (folder / "mine.py").write_text(EXAMPLE)
     assert searchfile.load(folder / "search.yaml").blocks
+
+
+def test_a_file_may_begin_with_a_byte_order_mark_and_prints_to_stderr(folder, capsys):
+    (folder / "mine.py").write_text("\ufeff" + EXAMPLE + "print('read')\n", encoding="utf-8")
+    searchfile.load(folder / "search.yaml")
+    assert capsys.readouterr() == ("", "read\n")
+
+
+def test_a_block_that_only_looks_both_ways_is_checked_and_one_that_fits_no_model_is_reported(folder):
+    (folder / "mine.py").write_text(EXAMPLE.replace("(bidirectional=False)", "(causal=False, streaming=False)"))
+    assert {each.causal for each in cases(blocks.of_file(folder / "mine.py"))} == {False}
+    useless = EXAMPLE.replace("(bidirectional=False)", "(causal=False, bidirectional=False)")
+    (folder / "useless.py").write_text(useless.replace('"token_shift"', '"useless"'))
+    (broken,) = checked(folder / "useless.py")
+    assert "neither causal nor bidirectional" in broken.errors["defaults"]
 
 
 def test_another_text_with_the_same_block_is_refused_in_one_process(folder):
@@ -130,6 +157,9 @@ def test_a_study_trains_exports_and_loads_a_block_of_its_own(folder):
         changed = searchfile.load("search.yaml").model_copy(update={"blocks": {"mine.py": EXAMPLE + "#"}})
         with pytest.raises(UsageError, match=r"The text of mine\.py has changed since the study 'own' started"):
             check_continues(store, study, changed)
+        with pytest.raises(UsageError, match=r"mine\.py is not among `blocks`, or has changed"):
+            check_continues(store, study, changed.model_copy(update={"blocks": {"other.py": EXAMPLE + "#"}}))
+        check_continues(store, study, changed.model_copy(update={"blocks": {"other.py": EXAMPLE}}))
     assert header.read(folder / "out" / "architecture.yaml")["blocks"] == {"mine.py": EXAMPLE}
     assert "class TokenShift" in (folder / "out" / "model.py").read_text()
     for name in [name for name in sys.modules if name.startswith(f"{PREFIX}blocks")]:  # as in a new process
