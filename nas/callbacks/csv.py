@@ -16,6 +16,8 @@ FILE = "metrics.csv"
 class Csv:
     """`metrics.csv` in the folder of the training. A resumed training appends to it."""
 
+    written = FILE
+
     def __init__(self, folder: Path, about: Mapping[str, Any]) -> None:
         path = folder / FILE
         new = not path.exists()

@@ -6,39 +6,53 @@ It reads the database only, so it can neither slow down a search nor end it, and
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from time import sleep
 from typing import Any
 
 from nas import report
 from nas.callbacks import registry
+from nas.errors import UsageError
 from nas.files import write_whole
 from nas.report.activity import Activity, of_all
 from nas.store import Reader, Study, Trial, TrialState, UnitState
 
-TOLD = "told.json"  # in the folder: {callback: [numbers of trials]}
+TOLD = "told.json"  # in the folder: {callback: [numbers of trials]}, and the two keys below
+STUDY, STATES = "study of these runs", "states"  # which study it is; {callback: {trial: its state when it was told}}
 ENDED = (TrialState.COMPLETE, TrialState.STOPPED, TrialState.FAILED)
 INTERVAL = 5.0  # seconds between two looks at a study that runs
 
 
 def told(
-    store: Reader, study: Study, names: Sequence[str], folder: Path, *, follow: bool = False
+    store: Reader,
+    study: Study,
+    names: Sequence[str],
+    folder: Path,
+    *,
+    follow: bool = False,
+    trials: Collection[int] | None = None,
 ) -> Iterator[tuple[int, str]]:
     """Tell the callbacks `names` of each trial that has ended and is new -> (trial, callback) as they are told.
 
-    What was told is kept in `folder`, so the same call goes on where the last one ended. follow: also wait for trials
-    that end later, until no process works on the study. Raises UsageError for an unknown name, NasError if a library
-    is missing.
+    What was told is kept in `folder`, so the same call goes on where the last one ended. A trial that was trained
+    further since then is told again, whole. follow: also wait for trials that end later, until no process works on the
+    study. trials: only these numbers. Raises UsageError for an unknown name, or if the folder belongs to another study,
+    NasError if a library is missing.
     """
+    for name in names:
+        registry.registry.find(name)
     known = _read(folder / TOLD)
+    _check_study(known, study, folder)
     while True:
         runs = follow and _is_running(store, study)
         for trial in store.trials(study.id):
-            for name in names:
-                if trial.state in ENDED and trial.number not in known.setdefault(name, []):
+            wanted = trial.state in ENDED and (trials is None or trial.number in trials)
+            for name in dict.fromkeys(names):
+                if wanted and _is_new(known, trial, name):
                     _tell(store, study, trial, name, folder)
-                    known[name].append(trial.number)
+                    _note(known, trial, name)
                     write_whole(folder / TOLD, json.dumps(known).encode())
                     yield trial.number, name
         if not runs:
@@ -46,11 +60,40 @@ def told(
         sleep(INTERVAL)
 
 
-def _read(path: Path) -> dict[str, list[int]]:
+def _read(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
-    found: dict[str, list[int]] = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UsageError(f"{path} is damaged ({error}). Name another folder, or remove this one.") from None
+    if not isinstance(found, dict):
+        raise UsageError(f"{path} is no list of the trials that were written. Name another folder.")
     return found
+
+
+def _check_study(known: dict[str, Any], study: Study, folder: Path) -> None:
+    """Raise UsageError if `folder` has the runs of another study. A folder of an earlier release does not say."""
+    mine = f"{study.name}, created {study.created_at:%Y-%m-%d %H:%M:%S}"
+    if (other := known.setdefault(STUDY, mine)) != mine:
+        raise UsageError(f"{folder} has the runs of another study ({other}), not of {mine}. Name another folder.")
+
+
+def _is_new(known: Mapping[str, Any], trial: Trial, name: str) -> bool:
+    """Whether the callback was not told of the trial, or of less of it."""
+    state = known.get(STATES, {}).get(name, {}).get(str(trial.number))
+    return trial.number not in known.get(name, []) or state not in (None, _state(trial))
+
+
+def _note(known: dict[str, Any], trial: Trial, name: str) -> None:
+    numbers = known.setdefault(name, [])
+    if trial.number not in numbers:
+        numbers.append(trial.number)
+    known.setdefault(STATES, {}).setdefault(name, {})[str(trial.number)] = _state(trial)
+
+
+def _state(trial: Trial) -> str:
+    return f"{trial.state.value} {trial.rung}"
 
 
 def _is_running(store: Reader, study: Study) -> bool:
@@ -62,12 +105,24 @@ def _tell(store: Reader, study: Study, trial: Trial, name: str, folder: Path) ->
     kind = registry.registry.find(name)
     place = folder if getattr(kind, "shared", False) else folder / f"trial-{trial.number:05d}"
     place.mkdir(parents=True, exist_ok=True)
+    _clear(place, kind)
     run = registry.make(name, place, _about(study, trial))
     try:
         for step, values in sorted(_points(store, study, trial).items()):
             run.log(step, values)
     finally:
         run.close()
+
+
+def _clear(place: Path, kind: Any) -> None:
+    """Remove what an interrupted call, or one with less of the trial, has written."""
+    written = place / getattr(kind, "written", "")
+    if written == place:
+        return
+    if written.is_dir():
+        shutil.rmtree(written)
+    else:
+        written.unlink(missing_ok=True)
 
 
 def _about(study: Study, trial: Trial) -> dict[str, Any]:

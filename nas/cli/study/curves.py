@@ -20,7 +20,9 @@ WIDTH = 40  # points that a line shows
 @app.command()
 def curves(
     study: StudyName,
-    trial: Annotated[list[int] | None, typer.Option(min=0, help="These trials; default: the best.")] = None,
+    trial: Annotated[
+        list[int] | None, typer.Option(min=0, help="These trials; default: the best; with --to, all.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, help="The largest number of trials.")] = 10,
     every: Annotated[bool, typer.Option("--all", help="Every trial, in the order of their numbers.")] = False,
     to: Annotated[
@@ -46,11 +48,12 @@ def curves(
         raise UsageError("--out and --follow need --to, such as --to tensorboard.")
     store, found = location.open_existing(study, storage)
     with store:
+        chosen = [store.trial(found.id, number).number for number in trial or ()]  # raises for one that does not exist
         if to is not None:
-            _tell(store, found, to, out or Path(f"{found.name}-curves"), follow, as_json)
+            _tell(store, found, to, out or Path(f"{found.name}-curves"), follow, chosen, as_json)
             return
-        if trial:
-            numbers = list(trial)
+        if chosen:
+            numbers = chosen
         elif every:
             numbers = [each.number for each in store.trials(found.id)]
         else:
@@ -63,12 +66,15 @@ def curves(
         print_rows([_row(number, points) for number, points in lines.items()], False, empty="No trial has a curve yet.")
 
 
-def _tell(store: Any, study: Any, to: str, out: Path, follow: bool, as_json: bool) -> None:
-    """Write the trials for other tools, and say how many."""
+def _tell(store: Any, study: Any, to: str, out: Path, follow: bool, trials: list[int], as_json: bool) -> None:
+    """Write the trials for other tools, and say how many. Raises UsageError if `to` names no tool."""
     from nas.callbacks.of_study import told
 
+    names = [name.strip() for name in to.split(",") if name.strip()]
+    if not names:
+        raise UsageError(f"--to names the tools with commas, such as csv,tensorboard, but got {to!r}.")
     count = 0
-    for number, name in told(store, study, list(filter(None, to.split(","))), out, follow=follow):
+    for number, name in told(store, study, names, out, follow=follow, trials=trials or None):
         note(f"trial {number}: {name}")
         count += 1
     if as_json:

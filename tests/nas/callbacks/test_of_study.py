@@ -1,13 +1,14 @@
 """Each trial of a study becomes one run of a callback, once."""
 
 import csv
+import dataclasses
 import json
 
 import pytest
 
 import nas
 from nas import location
-from nas.callbacks.of_study import TOLD, told
+from nas.callbacks.of_study import STATES, TOLD, told
 from nas.errors import UsageError
 
 SEARCH = """\
@@ -62,3 +63,34 @@ def test_an_unknown_callback_is_told(study, tmp_path):
     with pytest.raises(UsageError, match="Did you mean 'csv'"):
         list(told(*study, ["cvs"], tmp_path))
     assert not list(tmp_path.iterdir())
+    with pytest.raises(UsageError, match="Did you mean 'csv'"):
+        list(told(*study, ["csv", "cvs"], tmp_path, trials=[]))
+
+
+def test_an_interrupted_trial_and_one_that_was_trained_further_are_written_whole_once(study, tmp_path):
+    store, found = study
+    list(told(store, found, ["csv", "tensorboard"], tmp_path))
+    file = tmp_path / "trial-00000" / "metrics.csv"
+    whole, events = file.read_text(), len([*tmp_path.rglob("events.*")])
+    known = json.loads((tmp_path / TOLD).read_text())
+    file.write_text(whole[: len(whole) // 2])
+    known["csv"].remove(0)  # as a call that was interrupted in the middle leaves it
+    known[STATES]["csv"]["1"] = known[STATES]["tensorboard"]["1"] = "failed 0"
+    (tmp_path / TOLD).write_text(json.dumps(known))
+    again = list(told(store, found, ["csv", "tensorboard"], tmp_path))
+    assert again == [(0, "csv"), (1, "csv"), (1, "tensorboard")]
+    assert file.read_text() == whole and len([*tmp_path.rglob("events.*")]) == events
+    assert list(told(store, found, ["csv", "tensorboard"], tmp_path)) == []
+
+
+def test_a_folder_of_another_study_or_with_a_damaged_list_is_refused(study, tmp_path):
+    store, found = study
+    assert list(told(store, found, ["csv"], tmp_path, trials=[1])) == [(1, "csv")]
+    with pytest.raises(UsageError, match="another study"):
+        list(told(store, dataclasses.replace(found, name="other"), ["csv"], tmp_path))
+    (tmp_path / TOLD).write_text('{"csv": [0, 1]}')  # of an earlier release
+    assert list(told(store, found, ["csv"], tmp_path)) == []
+    for text in ("{", "[]"):
+        (tmp_path / TOLD).write_text(text)
+        with pytest.raises(UsageError, match=r"told\.json"):
+            list(told(store, found, ["csv"], tmp_path))
