@@ -23,6 +23,8 @@ def as_bert(architecture: Architecture, state: Mapping[str, Tensor], length: int
     if not count or not {"attention", "feed_forward", "layer_norm", "learned", "residual"} <= blocks.keys():
         return None
     root, attention = architecture.configured.config, blocks["attention"]
+    if not root.tokens and root.classes is None:  # it returns vectors
+        return None
     outside = (*EMBEDDINGS, *tensor("position.table", POSITIONS), *(TOKENS if root.tokens else CLASSES))
     unstack = unstacked([*outside, *each((*ATTENTION, *AROUND), count)], state)
     activation = ACTIVATIONS.get(blocks["feed_forward"].activation)
@@ -38,6 +40,8 @@ def as_bert(architecture: Architecture, state: Mapping[str, Tensor], length: int
         "residual.dropout": dropout,
         "attention.dropout": attention.dropout,
     }
+    if root.tokens:  # there, one option holds for the layers and for the head
+        options |= {"encoder.head_activation": blocks["feed_forward"].activation, "encoder.head_eps": eps}
     if not is_again(architecture, "transformer_encoder", "bert", found, options):
         return None
     config = {

@@ -39,11 +39,14 @@ def configs(architecture: Architecture) -> dict[str, Any]:
 
 
 def unstacked(rules: Iterable[Rule], state: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
-    """The sources of `rules` that stack whole weights; None if a parameter of `state` belongs to no rule."""
+    """The sources of `rules` that stack whole weights; None if a parameter of `state` belongs to no rule,
+    or has another size."""
     waiting, found = dict(state), dict[str, "Tensor"]()
     for rule in rules:
         value = waiting.pop(rule.target, None)
         if value is not None:
+            if len(value) % len(rule.sources):
+                return None
             parts = value.chunk(len(rule.sources))
             found |= {source: part.contiguous() for source, part in zip(rule.sources, parts, strict=True)}
     return None if waiting else found

@@ -115,6 +115,8 @@ BERT_CLASSES = ("tokens: true", "tokens: false\nclasses: 3\npool: first")
         ("transformer_decoder", ("bias: true", "bias: false"), None),
         ("transformer_encoder", ("", ""), "bert"),
         ("transformer_encoder", BERT_CLASSES, "bert"),
+        ("transformer_encoder", ("of: feed_forward", "of: {feed_forward: {activation: relu}}"), None),
+        ("transformer_decoder", ("gelu_tanh}", "gelu_tanh, hidden: 1}"), "gpt2"),
         ("transformer_encoder", ("order: post, of: feed", "order: pre, of: feed"), None),
         ("primer", ("", ""), None),
     ],
@@ -126,6 +128,17 @@ def test_a_model_that_transformers_knows_needs_no_code_and_another_brings_its_ow
     files = folder(Winner(0, architecture, {}, build(architecture).state_dict))
     assert json.loads(files["config.json"])["model_type"] == (known or "tessera")
     assert ("modeling_tessera.py" in files) == (known is None)
+
+
+def test_a_bert_has_one_eps_and_one_activation_for_its_layers_and_its_head():
+    """transformers has one option for both, so a head that differs is no BERT of theirs."""
+    text = zoo.load("transformer_encoder", "tiny").text().replace("{eps: 1.0e-12}", "{eps: 1.0e-3}")
+    vectors = Architecture.parse(text.replace("tokens: true", "tokens: false").replace("head: hidden", "head: linear"))
+    assert native(Winner(0, vectors, {}, dict), build(vectors).state_dict()) is None, "it has no logits"
+    for head, known in [("", None), ("head_eps: 1.0e-3\n", "bert"), ("head_activation: gelu_tanh\n", None)]:
+        architecture = Architecture.parse(text + head)
+        found = native(Winner(0, architecture, {}, dict), build(architecture).state_dict())
+        assert (found and found.config["model_type"]) == known
 
 
 @pytest.mark.parametrize(
