@@ -15,6 +15,7 @@ N trials, M objectives, P deals, K sample points.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -25,6 +26,7 @@ DEALS = 2000
 FENCE = 1.5  # interquartile ranges above the third quartile
 BEYOND = 1.1  # the reference point, in ranges
 SAMPLES = 2048  # points at which the volume of three objectives or more is looked up
+DIGITS = 9  # of a difference: the order of a sum changes later ones
 CHUNK = 1_000_000  # entries of one matrix
 
 
@@ -51,10 +53,10 @@ def compare(
 ) -> Comparison | None:
     """The fronts of two sets of trials. None is a trial without values; the answer is None if all are.
 
-    groups: of the trials of `one`, then of those of `other`; None is one group. The same trials always give the same
-    interval.
+    groups: of the trials of `one`, then of those of `other`; None is one group. A trial with a value that is not finite
+    counts as one without values. The same trials always give the same interval.
     """
-    every = [*one, *other]
+    every = [values if values is not None and all(map(math.isfinite, values)) else None for values in (*one, *other)]
     if all(values is None for values in every):
         return None
     rows = scaled(every)
@@ -65,11 +67,11 @@ def compare(
     members = _members(groups if groups is not None else [None] * len(every))
     chance = [volumes(rows, dealt) - volumes(rows, ~dealt) for dealt in _deals(generator, actual, members, deals)]
     tail = (1 - CONFIDENCE) / 2
-    differences = np.concatenate(chance) / whole
+    differences = np.round(np.concatenate(chance) / whole, DIGITS)
     low = float(np.quantile(differences, tail, method="lower"))
     high = float(np.quantile(differences, 1 - tail, method="higher"))
-    first, second = float(first / whole), float(second / whole)
-    return Comparison(first, second, first - second - high, first - second - low)
+    found = float(np.round((first - second) / whole, DIGITS))  # a deal like the actual one has this very number
+    return Comparison(float(first / whole), float(second / whole), found - high, found - low)
 
 
 def scaled(values: Sequence[Sequence[float] | None]) -> np.ndarray:

@@ -20,13 +20,15 @@ if TYPE_CHECKING:
     from nas.store import Reader, Study, Unit
 
 MOST = 10_000  # units that are read, the first ones of the study
+RANDOM = "random"  # the operator of a random proposal, and the strategy
 METHOD = "permutation test of trials trained equally long, 95 % interval"
 
 
 @dataclass(frozen=True)
 class Control:
     """The search against one control arm. shares: of the hypervolume of both, the search's first; low and high: the
-    interval of their difference. trials: of each that count. cost: of each in all, in `unit` (FLOPs or steps)."""
+    interval of their difference. trials: of each that count. cost: of each in all, in `unit` (FLOPs or steps). start: how
+    many of the search's trials that count are random ones of the start of its strategy."""
 
     arm: str
     name: str
@@ -36,6 +38,7 @@ class Control:
     trials: tuple[int, int]
     cost: tuple[float, float]
     unit: str
+    start: int = 0
 
     @property
     def verdict(self) -> str:
@@ -50,7 +53,16 @@ class Control:
             f"The search was {self.verdict} than {self.name}: at equal cost ({short(self.cost[0])} and "
             f"{short(self.cost[1])} {self.unit}, {counts}) its front has {search:.3f} of the hypervolume of both, that "
             f"of the control {control:.3f}; difference {search - control:+.3f} ({self.low:+.3f} to {self.high:+.3f}; "
-            f"{METHOD})."
+            f"{METHOD}).{self._caution()}"
+        )
+
+    def _caution(self) -> str:
+        """What a small share of the control hides: the search is then judged by trials that it has not learned from."""
+        if not self.start:
+            return ""
+        count = "All" if self.start == self.trials[0] else f"{self.start} of"
+        return (
+            f" {count} {plural(self.trials[0], 'trial')} of the search that count are the random start of its strategy."
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -65,8 +77,16 @@ def controls(store: Reader, study: Study) -> list[Control]:
         return []
     units = [each for each in store.results_since(study.id, limit=MOST, light=True) if counts(each)]
     signs = {each["name"]: -1 if each["direction"].startswith("max") else 1 for each in study.objectives}
-    found = (_compared(name, name_of(arm), units, signs) for name, arm in arms.items())
+    found = (_compared(name, name_of(arm), units, signs, _start(store, study)) for name, arm in arms.items())
     return [each for each in found if each is not None]
+
+
+def _start(store: Reader, study: Study) -> frozenset[int]:
+    """The trials of the search that its strategy proposed at random; none for a strategy that always does."""
+    if study.config["strategy"]["name"] == RANDOM:
+        return frozenset()
+    trials = store.trials(study.id, purposes=(SEARCH,), light=True)
+    return frozenset(each.number for each in trials if each.arm == MAIN and each.operator == RANDOM)
 
 
 def counts(unit: Unit) -> bool:
@@ -82,7 +102,9 @@ def name_of(arm: Mapping[str, Any]) -> str:
     return {"random": "random search", "parameters": "the largest models"}.get(name, name)
 
 
-def _compared(arm: str, name: str, units: Sequence[Unit], signs: Mapping[str, int]) -> Control | None:
+def _compared(
+    arm: str, name: str, units: Sequence[Unit], signs: Mapping[str, int], start: frozenset[int]
+) -> Control | None:
     from nas import fronts  # numpy: only a study with a control needs it
 
     both = [[each for each in units if each.arm == which] for which in (MAIN, arm)]
@@ -109,6 +131,7 @@ def _compared(arm: str, name: str, units: Sequence[Unit], signs: Mapping[str, in
         (len(search), len(control)),
         (spent[0], spent[1]),
         "FLOPs" if flops else "steps",
+        len(start & results[0].keys()),
     )
 
 

@@ -38,6 +38,20 @@ def test_a_few_trials_decide_nothing() -> None:
     assert compare([(0.0,), (0.1,)], [(5.0,), (6.0,)]).low <= 0
 
 
+def test_too_few_trials_for_five_per_cent_never_decide() -> None:
+    """With 3 and 1 there are 4 deals. The order of a sum once decided, because the actual deal is one of them."""
+    rng = random.Random(5)
+    for objectives in (1, 2, 3):
+        for _ in range(30):
+            found = compare(drawn(rng, 3, objectives), drawn(rng, 1, objectives), deals=100)
+            assert found.low <= 0 <= found.high
+
+
+def test_a_value_that_is_not_finite_is_none() -> None:
+    with_nan = compare([(1.0, 2.0), (float("nan"), 0.0)], [(0.0, 3.0)])
+    assert with_nan == compare([(1.0, 2.0), None], [(0.0, 3.0)])
+
+
 def test_a_diverged_trial_does_not_hide_the_others() -> None:
     rng = random.Random(1)
     good, bad = drawn(rng, 20, 2, shift=2.0), drawn(rng, 20, 2)

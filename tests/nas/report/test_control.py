@@ -1,5 +1,6 @@
 """Whether a search was better than its control arms."""
 
+import dataclasses
 import random
 
 import pytest
@@ -33,6 +34,19 @@ def test_random_search_is_not_called_better_than_random_search(arms, search, tmp
     assert found.verdict == "not better"
     assert 5 <= found.trials[1] <= 8 and abs(found.cost[0] / found.cost[1] - 1) < 0.3
     assert "The search was not better than random search: at equal cost" in text
+    assert found.start == 0, "random search is no start of another strategy"
+
+
+def test_a_search_that_is_judged_by_its_random_start_says_so(arms, search, tmp_path):
+    """A small share of the control: at equal cost only the first trials of the search count."""
+    config = arms({"random": 0.2}, strategy="{aging_evolution: {start: 4}}", budget="{trials: 20}")
+    with search(config) as result:
+        (found,) = report.controls(result.store, result.study)
+    assert found.start == found.to_dict()["start"] == 4 < found.trials[0] < 16
+    said = f"{found.trials[0]} trials of the search that count are the random start of its strategy."
+    assert found.sentence().endswith(f" 4 of {said}")
+    alone = dataclasses.replace(found, start=found.trials[0])
+    assert alone.sentence().endswith(f" All {said}")
 
 
 def test_a_better_search_is_called_better(arms, search, tmp_path):
