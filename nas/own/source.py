@@ -49,8 +49,9 @@ def own_traceback(error: BaseException, file: str | Path) -> str:
     while start is not None and start.tb_frame.f_code.co_filename != str(file):
         start = start.tb_next
     said = "".join(traceback.format_exception(type(error), error, start)).rstrip()
-    beside = isinstance(error, ModuleNotFoundError) and Path(file).with_name(f"{error.name}.py").is_file()
-    return said + (ALONE.format(error.name) if beside else "")
+    missing = error.name if isinstance(error, ModuleNotFoundError) else None
+    beside = missing is not None and Path(file).with_name(f"{missing}.py").is_file()
+    return said + (ALONE.format(missing) if beside else "")
 
 
 ALONE = (

@@ -26,9 +26,12 @@ METHOD = "permutation test of trials trained equally long, 95 % interval"
 
 @dataclass(frozen=True)
 class Control:
-    """The search against one control arm. shares: of the hypervolume of both, the search's first; low and high: the
-    interval of their difference. trials: of each that count. cost: of each in all, in `unit` (FLOPs or steps). start: how
-    many of the search's trials that count are random ones of the start of its strategy."""
+    """The search against one control arm.
+
+    shares: of the hypervolume of both, the search's first. low, high: the interval of their difference. trials: of each
+    that count. cost: of each in all, in `unit` (FLOPs or steps). start: how many of the search's trials that count are
+    random ones of the start of its strategy.
+    """
 
     arm: str
     name: str
