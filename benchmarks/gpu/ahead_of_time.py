@@ -25,7 +25,7 @@ from typing import Any
 from benchmarks.support.report import report, skip
 from kernels.dispatch import registry, tuned
 from kernels.dispatch.registry import Choice, Operation, Problem
-from tuner.triton.isolation.compile_ahead import Elsewhere
+from tuner.measure.precompile import Elsewhere
 
 TARGETS = {"sm_80": ("cuda", 80, 32), "sm_90": ("cuda", 90, 32), "sm_100": ("cuda", 100, 32)}
 TARGETS |= {"gfx942": ("hip", "gfx942", 64)}

@@ -97,12 +97,14 @@ def varies_what_runs(configuration: Configuration, problem: Problem) -> bool:
     return all(configuration[name] in (plain[name], EVERYWHERE[name]) for name in idle)
 
 
-@cache
 def shared_memory() -> int:
-    """Bytes of shared memory for a program on the GPU of this machine, or on a Hopper GPU if there is none."""
-    if torch.cuda.is_available():
-        return torch.cuda.get_device_properties(0).shared_memory_per_block_optin  # type: ignore[attr-defined]
-    return HOPPER
+    """Bytes of shared memory for a program on the current GPU of this machine, or on a Hopper GPU if there is none."""
+    return _shared_memory(torch.cuda.current_device()) if torch.cuda.is_available() else HOPPER
+
+
+@cache
+def _shared_memory(index: int) -> int:
+    return torch.cuda.get_device_properties(index).shared_memory_per_block_optin  # type: ignore[attr-defined]
 
 
 def needs_tiles(problem: Problem) -> str | None:

@@ -1,15 +1,22 @@
 """The operation with faults, registered while a test of the tuner runs, and children that soon lose their patience."""
 
+import importlib.util
 import sys
 from pathlib import Path
 
 import pytest
 
 from kernels.dispatch import registry, tuned
+from kernels.dispatch.registry import register
 from tuner.measure.children import Children, Patience
 from tuner.measure.worker import Settings, load
 
 FAULTY = Path(__file__).with_name("faulty_operation.py")
+SIMULATED = "simulated_gpu"  # so that the tests of this folder can import it
+
+SPEC = importlib.util.spec_from_file_location(SIMULATED, Path(__file__).with_name(f"{SIMULATED}.py"))
+sys.modules[SIMULATED] = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(sys.modules[SIMULATED])
 
 
 @pytest.fixture
@@ -41,3 +48,23 @@ def tables(tmp_path, monkeypatch):
     tuned.use("cpu", None)
     yield tmp_path / "tables"
     tuned.use("cpu", None)
+
+
+@pytest.fixture
+def store(tmp_path):
+    pytest.importorskip("sqlalchemy")
+    from nas.store import open_store
+
+    with open_store(tmp_path / "tuning.db") as found:
+        yield found
+
+
+@pytest.fixture
+def changed():
+    """`changed(faulty, name=Implementation(...))`: register the operation with other implementations too."""
+
+    def call(faulty, **implementations):
+        several = {**faulty.FAULTY.implementations, **implementations}
+        register(type(faulty.FAULTY)(**{**vars(faulty.FAULTY), "implementations": several}))
+
+    return call

@@ -1,9 +1,10 @@
 """Processes that compile in advance: while the device measures one configuration, others compile the next ones.
 
 Triton keeps compiled kernels on disk, under a hash of the source, the settings and the device, so the child process
-that measures finds them there. A process of the pool calls the implementation with Triton's launches replaced by their
-compilation, so that nothing runs on the device. Nothing depends on the pool: if one of its processes dies or hangs, the
-child compiles for itself.
+that measures finds them there. A process of the pool calls the implementation on tensors of the CPU, with Triton's
+launches replaced by their compilation. It knows the GPU only as the target of the compiler, so it uses none of its
+memory and does not disturb what is timed. Nothing depends on the pool: if one of its processes dies or hangs, the child
+compiles for itself.
 """
 
 from __future__ import annotations
@@ -13,17 +14,40 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from typing import Any
+
+import torch
 
 from kernels.dispatch import tuned
 from kernels.dispatch.registry import Choice, Problem, operation
+from tuner.device import resolve
 from tuner.measure.children import context, without_main
 from tuner.measure.worker import Settings, load
 
-MOST = 8  # processes: each holds a context of the device
+MOST = 8  # processes
 WAITING = 2  # choices that may wait for each process; more might never be needed
 
-Compile = Callable[[Problem, Choice], None]
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """What Triton asks of a driver when it compiles without launching. target: the GPU to compile for. number: of that
+    GPU, because Triton keeps what it compiled by the number of the device."""
+
+    target: Any
+    number: int
+
+    def get_current_target(self) -> Any:
+        return self.target
+
+    def get_current_device(self) -> int:
+        return self.number
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+
+Compile = Callable[[Problem, Choice, Elsewhere | None], None]
 
 
 class Precompiler:
@@ -32,6 +56,7 @@ class Precompiler:
     def __init__(self, settings: Settings, processes: int | None = None, compile: Compile | None = None) -> None:
         self.processes = default_processes(settings.device) if processes is None else processes
         self.compile, self.settings = compile or compile_choice, settings
+        self.elsewhere = elsewhere(settings.device) if self.processes and settings.device != "cpu" else None
         self.submitted: set[tuple[Problem, Choice]] = set()
         self.running: list[Future] = []
         self.pool: ProcessPoolExecutor | None = None
@@ -58,10 +83,10 @@ class Precompiler:
         try:
             if self.pool is None:
                 self.pool = ProcessPoolExecutor(
-                    self.processes, context(), initializer=prepare, initargs=(self.settings.load,)
+                    self.processes, context(), initializer=prepare, initargs=(self.settings,)
                 )
             with without_main():
-                self.running.append(self.pool.submit(self.compile, problem, choice))
+                self.running.append(self.pool.submit(self.compile, problem, choice, self.elsewhere))
         except BrokenProcessPool:
             self.processes = 0  # a process was killed: from now on the child compiles for itself
 
@@ -82,19 +107,36 @@ def default_processes(device: str) -> int:
     return 0 if device == "cpu" else min(MOST, (os.cpu_count() or 1) // 2)
 
 
-def prepare(files: tuple[str, ...]) -> None:
-    """Initialise a process of the pool: load the files that register operations."""
-    for path in files:
+def prepare(settings: Settings) -> None:
+    """Initialise a process of the pool: hide the GPUs from it, and load the files that register operations."""
+    for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
+        os.environ[name] = ""
+    for path in settings.load:
         load(path)
 
 
-def compile_choice(problem: Problem, choice: Choice) -> None:
-    """Compile what `choice` launches for `problem`, forward and backward."""
+def elsewhere(device: str) -> Elsewhere:
+    """A GPU of this machine as a target. Raises ValueError if the machine does not have it."""
+    from triton.backends.compiler import GPUTarget
+
+    index = resolve(device).index or 0
+    known = torch.cuda.get_device_properties(index)
+    if torch.version.hip:
+        return Elsewhere(GPUTarget("hip", known.gcnArchName.partition(":")[0], known.warp_size), index)
+    return Elsewhere(GPUTarget("cuda", 10 * known.major + known.minor, 32), index)
+
+
+def compile_choice(problem: Problem, choice: Choice, elsewhere: Elsewhere | None) -> None:
+    """Compile what `choice` launches for `problem`, forward and backward. Raises what the compiler raises."""
+    from triton.runtime import driver
+
     from tuner.measure.correctness import call_forward_and_backward
 
     found = operation(problem.operation)
+    if elsewhere is not None:
+        driver.set_active(elsewhere)
     with only_compiling():
-        call_forward_and_backward(found, problem, tuned.bound(found, choice))
+        call_forward_and_backward(found, replace(problem, device="cpu"), tuned.bound(found, choice))
 
 
 @contextmanager

@@ -28,6 +28,7 @@ import torch
 from kernels.dispatch import tuned
 from kernels.dispatch.registry import Choice, Operation, Problem, operation
 from tuner import outcome
+from tuner.device import resolve
 from tuner.measure import correctness, roofline
 from tuner.measure.measure import clock_of, measure
 from tuner.outcome import Kind, Outcome
@@ -109,6 +110,8 @@ class Worker:
 
     def __init__(self, settings: Settings, report: Callable[[Any], None] = lambda step: None) -> None:
         self.device, self.report = settings.device, report
+        if settings.device != "cpu":  # problems say "cuda", which is the current GPU
+            torch.cuda.set_device(resolve(settings.device))
         if settings.threads is not None:
             torch.set_num_threads(settings.threads)
         for path in settings.load:

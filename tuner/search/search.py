@@ -201,7 +201,8 @@ class Search:
         while len(strategy.results) < quota and (asked := strategy.ask()) is not None:
             if group.compiled:
                 later = range(len(choices)) if quota == len(space) else strategy.upcoming(asked)
-                self.bench.precompile([choices[n] for n in (asked, *later) if choices[n] not in self.known])
+                next_ones = dict.fromkeys((asked, *later))
+                self.bench.precompile([choices[each] for each in next_ones if choices[each] not in self.known])
             milliseconds = self.measure(choices[asked])
             if choices[asked] not in self.known and bounds[asked] <= self.best:
                 return  # time is up

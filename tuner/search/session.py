@@ -117,7 +117,7 @@ class Session:
         work = [(operation(name), problem) for name, some in problems.items() for problem in some]
         for found, problem in work if again else ():
             self._cache(found).forget(problem)
-        undecided = [(found, problem) for found, problem in work if self._decided(found, problem) is None]
+        undecided = [each for each in work if self._decided(*each) is None or self._may_be_tried_again(*each)]
         try:
             if self.effort.evaluations and self.budget is None:
                 for number, (found, problem) in enumerate(undecided):
@@ -156,6 +156,11 @@ class Session:
         """The decision of the newest comparison of the same candidates, with no less effort; None without one."""
         finals = self._cache(found).compared(problem, candidates.signatures(found, problem), self.effort.name)
         return None if finals is None else self._decision(found, problem, finals)
+
+    def _may_be_tried_again(self, found: Operation, problem: Problem) -> bool:
+        """Whether a choice failed in a way that may have been temporary, and effort allows to try it again."""
+        known = self._cache(found).known(problem).values()
+        return self.effort.evaluations > 0 and any(each.may_be_tried_again for each in known)
 
     def _preliminary(self, found: Operation, problem: Problem) -> Decision | None:
         """The decision of the newest comparison of any kind; None without one."""

@@ -1,16 +1,13 @@
 import gc
-from contextlib import nullcontext
-from types import SimpleNamespace
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from simulated_gpu import Gpu
 
 from tuner.measure import measure as clocks
 from tuner.measure.measure import (
-    SPINS,
-    CudaClock,
     CudaWallClock,
     ProcessorClock,
     Timing,
@@ -198,67 +195,6 @@ def test_twice_the_work_takes_longer_on_the_gpu():
     timings = measure({"one": lambda: x @ x, "eight": lambda: [x @ x for _ in range(8)]}, device="cuda")
 
     assert compare(timings["eight"], timings["one"]).low > 1
-
-
-class Gpu:
-    """A pretended GPU: the processor launches work, and the GPU does it in order, later. Times in milliseconds."""
-
-    def __init__(self, ramp: float = 0.0, cache: int = 50 * 2**20):
-        self.host = self.free = 0.0  # the time of the processor; when the GPU has done everything launched so far
-        self.ramp, self.cache = ramp, cache  # milliseconds of work until the frequency is high; bytes of its cache
-        self.worked = 0.0  # since it was idle for long
-        self.buffers = []
-
-    def launch(self, busy: float, host: float = 0.0) -> None:
-        """The processor needs `host` to launch work of `busy`, which takes three times as long at a low frequency."""
-        self.host += host
-        if self.host - self.free > 100:
-            self.worked = 0.0
-        busy *= 3 if self.worked < self.ramp else 1
-        self.worked += busy
-        self.free = max(self.free, self.host) + busy
-
-    def patch(self, monkeypatch) -> CudaClock:
-        gpu = self
-
-        class Event:
-            def __init__(self, enable_timing):
-                pass
-
-            def record(self):
-                self.at = max(gpu.free, gpu.host)
-
-            def query(self):
-                return gpu.host >= self.at
-
-            def synchronize(self):
-                gpu.host = max(gpu.host, self.at)
-
-            def elapsed_time(self, end):
-                return end.at - self.at
-
-        class Buffer:
-            def zero_(self):
-                gpu.launch(0.08)
-
-        def empty(size, **_):
-            gpu.buffers.append(size)
-            return Buffer()
-
-        properties = SimpleNamespace(L2_cache_size=gpu.cache)
-        monkeypatch.setattr(torch, "empty", empty)
-        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
-        monkeypatch.setattr(torch.cuda, "Event", Event)
-        monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
-        monkeypatch.setattr(torch.cuda, "synchronize", lambda _: setattr(gpu, "host", max(gpu.host, gpu.free)))
-        monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: gpu.launch(cycles / SPINS), raising=False)
-        seconds = SimpleNamespace(
-            perf_counter=lambda: gpu.host / 1e3,
-            perf_counter_ns=lambda: gpu.host * 1e6,
-            monotonic=lambda: gpu.host / 1e3,
-        )
-        monkeypatch.setattr(clocks, "time", seconds)
-        return CudaClock(torch.device("cuda"))
 
 
 @pytest.mark.parametrize("launches", [1, 3])

@@ -18,13 +18,14 @@ def problem(folder):
     return Problem(str(folder), "cpu", "float32", ())
 
 
-def write(problem, choice):
+def write(problem, choice, elsewhere):
     file = Path(problem.operation, str(dict(choice.configuration)["block"]))
     assert not file.exists()
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "", "no GPU can be used here"
     file.write_text(str(os.getpid()))
 
 
-def die(problem, choice):
+def die(problem, choice, elsewhere):
     os._exit(1)
 
 

@@ -1,8 +1,7 @@
-"""Children that measure at once, a store, and a session over the operation with faults."""
+"""Children that measure at once, and a session over the operation with faults."""
 
 import pytest
 
-from kernels.dispatch.registry import register
 from tuner.measure.children import Children, TimeIsUp
 from tuner.measure.roofline import Rates
 from tuner.outcome import Kind, Outcome
@@ -55,31 +54,11 @@ def pretended(monkeypatch):
 
 
 @pytest.fixture
-def store(tmp_path):
-    pytest.importorskip("sqlalchemy")
-    from nas.store import open_store
-
-    with open_store(tmp_path / "tuning.db") as found:
-        yield found
-
-
-@pytest.fixture
 def run():
     """`run(store, faulty, rows, ..., effort="full")`: a session over problems with these rows; returns its report."""
 
     def call(store, faulty, *rows, **options):
         problems = [faulty.problem(each) for each in rows or (32,)]
         return tune({"faulty": problems}, store=store, **({"threads": 1, "effort": "quick"} | options))
-
-    return call
-
-
-@pytest.fixture
-def changed():
-    """`changed(faulty, name=Implementation(...))`: register the operation with other implementations too."""
-
-    def call(faulty, **implementations):
-        several = {**faulty.FAULTY.implementations, **implementations}
-        register(type(faulty.FAULTY)(**{**vars(faulty.FAULTY), "implementations": several}))
 
     return call

@@ -358,7 +358,8 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
 from tuner.triton.case import Launch
-from tuner.triton.isolation.compile_ahead import Elsewhere, compile_ahead
+from tuner.measure.precompile import Elsewhere, compile_choice
+from tuner.triton.isolation.compile_ahead import compile_ahead
 
 driver.set_active(Elsewhere(GPUTarget("cuda", 90, 32), 3))
 x = torch.ones(40)
@@ -366,6 +367,13 @@ pulled = triton.Config({"BLOCK": 32}, num_warps=1, pre_hook=lambda arguments: 1 
 ahead = compile_ahead(Launch(double.fn, (x, x, 40), {}, (1,), {}), {"one": pulled}, 60.0)
 print("ahead of time:", ahead.failure("one"))
 ahead.close()
+
+from kernels.dispatch.registry import Choice, operation
+
+softmax = operation("softmax")
+problem = softmax.problem("cuda", "bfloat16", (64, 256), (False,))
+choice = Choice.of("triton", softmax.implementations["triton"].default)
+compile_choice(problem, choice, Elsewhere(driver.active.target, 2))
 """
 
 
@@ -385,6 +393,7 @@ def test_is_part_of_a_whole_graph_of_torch_compile(tmp_path, root):
     assert "device(type='meta')" not in made, "the look-up is no part of it"
     assert "ahead of time: None" in done.stdout
     assert list((tmp_path / "compiled").glob("*/double.cubin")), "a child compiles for a GPU that is not there"
+    assert list((tmp_path / "compiled").glob("*/_forward.cubin")), "and so for our own operations"
     assert not (tmp_path / "kernels").exists()
 
 

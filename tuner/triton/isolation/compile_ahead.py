@@ -9,34 +9,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from kernels.dispatch.registry import Choice
+from tuner.measure.precompile import Elsewhere
 from tuner.outcome import Outcome
 from tuner.triton.case import Launch
 from tuner.triton.isolation.attempts import Attempts, Forked, NoChild, can_fork
 
 MOST = 8  # processes
-
-
-@dataclass(frozen=True)
-class Elsewhere:
-    """What Triton asks of a driver when it compiles without launching. target: the GPU to compile for. number: of that
-    GPU, because Triton keeps what it compiled by the number of the device."""
-
-    target: Any
-    number: int
-
-    def get_current_target(self) -> Any:
-        return self.target
-
-    def get_current_device(self) -> int:
-        return self.number
-
-    def get_current_stream(self, device: int) -> int:
-        return 0
 
 
 class CompileAhead:
