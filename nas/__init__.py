@@ -127,8 +127,14 @@ def load(reference: str | Path, *, weights: str | Path | None = None, storage: s
     """
     _check()
     from nas import location
+    from nas.errors import UsageError
     from nas.trained import loading
 
+    if not isinstance(reference, str | Path) or not str(reference):
+        raise UsageError(
+            "A trained model is an exported file or folder, the folder of `nas train --out`, or STUDY:TRIAL, but got "
+            f"{reference!r} ({type(reference).__name__})."
+        )
     return loading.load(str(reference), weights, None if storage is None else location.url(storage))
 
 

@@ -10,6 +10,7 @@ another caller.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -232,13 +233,17 @@ def _number(name: str, value: Any) -> float:
 def open_study(url: str | Path, name: str, config: SearchConfig | str | Path | None = None) -> Study:
     """The study `name` in the database at `url`. With a search file or a config it is created if it is not there.
 
-    Raises UsageError if there is no such study and no config, StoreError if there is no such database.
+    Raises UsageError if there is no such study and no config, or the name is none of a study, StoreError if there is no
+    such database.
     """
     from nas.config import searchfile
+    from nas.config.schema import STUDY_NAME
     from nas.engine import launch
 
+    if not isinstance(name, str) or (config is not None and not re.fullmatch(STUDY_NAME, name)):
+        raise UsageError(f"The name of a study has letters, digits, `.`, `_` and `-`, but got {name!r}.")
     if config is None:
-        store, record = location.open_to_continue(name, str(url))
+        store, record = location.open_to_continue(name, location.url(url))
         return _opened(store, lambda: record)
     config = searchfile.loaded(config, "nas.open_study")
     config = config.model_copy(update={"study": name, "storage": location.url(url)})

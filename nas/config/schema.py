@@ -205,10 +205,13 @@ class Built:
         return Built, ()  # another process builds its own
 
 
+STUDY_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+
+
 class SearchConfig(_Section):
     """A valid search file. `space` is the text of the space, also if the file names another file."""
 
-    study: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    study: Annotated[str, Field(pattern=STUDY_NAME)]
     space: str
     blocks: Annotated[dict[str, str], BeforeValidator(_files), Few] = {}
     task: AName

@@ -86,6 +86,9 @@ class Latency(Objective):
         if on is not None:
             _check_place(on)
             self.stage, self.method = "probe", "measured"
+        # torch's own number of threads may differ between processes; one that was asked for may not
+        asked = ["new_tokens"] * (phase == "generate") + ["threads"] * (threads is not None)
+        self._compared = ("phase", "length", "batch", "depth", *asked)
         self._search = Search()
         self._found: dict[str, PhaseLatency] = {}
         self._reasons: dict[str, str] = {}  # why an architecture was measured, although others are predicted
@@ -93,7 +96,7 @@ class Latency(Objective):
         self._check: CrossCheck | None = None
 
     def begin(self, search: Search) -> None:
-        """Raises UsageError if the study has latencies of another device, phase, length or batch."""
+        """Raises UsageError if the study has latencies of another device or in another setting."""
         self._search, self._predictor, self._check = search, None, None
         self._found.clear()
         self._reasons.clear()
@@ -107,8 +110,9 @@ class Latency(Objective):
                     f"({then['device']['key']}), but this is {here.name} ({here.key}): go on there, or give the search "
                     "a new name (study: ...)."
                 )
-            setting = {name: getattr(self.setting, name) for name in ("phase", "length", "batch")}
-            other = [f"{name} {then[name]}, not {now}" for name, now in setting.items() if then[name] != now]
+            known = {"depth": None, **then}  # an older version kept neither threads nor new tokens
+            setting = {name: getattr(self.setting, name) for name in self._compared if name in known}
+            other = [f"{name} {known[name]}, not {now}" for name, now in setting.items() if known[name] != now]
             if other:
                 raise UsageError(
                     f"objective {self.name}: the study's latencies are of {', '.join(other)}: give this one a name of "

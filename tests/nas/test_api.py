@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import nas
-from nas.errors import UsageError
+from nas.errors import StoreError, UsageError
 from searchspace.model.architecture import Architecture
 
 TEXT = "kind: decoder\nwidth: 8\nvocabulary: 16\nbody: [feed_forward]\n"
@@ -70,6 +70,24 @@ def test_a_search_gives_its_best_trial_its_front_and_a_short_repr(tmp_path, monk
 def test_a_search_of_something_else_says_what_is_expected(config):
     with pytest.raises(UsageError, match=r"expects the path of a search file, or a SearchConfig .* but got"):
         nas.search(config)
+
+
+@pytest.mark.parametrize("given", [None, "", 7, {}])
+def test_loading_something_else_says_what_is_expected(given):
+    with pytest.raises(UsageError, match="A trained model is an exported file or folder"):
+        nas.load(given)
+
+
+def test_a_database_or_a_study_of_another_type_is_refused_and_nothing_is_stored(tmp_path):
+    (tmp_path / "search.yaml").write_text(SEARCH)
+    with pytest.raises(StoreError, match=r"named by a path or a URL, but got 5 \(int\)"):
+        nas.search(tmp_path / "search.yaml", storage=5)
+    with pytest.raises(StoreError, match="but got None"):
+        nas.open_study(None, "small")
+    for name in (None, "a b", "", "../x"):
+        with pytest.raises(UsageError, match="The name of a study"):
+            nas.open_study(tmp_path / "mine.db", name, tmp_path / "search.yaml")
+    assert not (tmp_path / "mine.db").exists(), "once, a study that no one can read was stored"
 
 
 def test_a_runner_by_name_is_refused_with_a_way_out(tmp_path):

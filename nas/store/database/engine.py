@@ -146,6 +146,8 @@ def parse(where: str | Path) -> URL:
 
     Raises StoreError if `where` is neither, or a database in memory.
     """
+    if not isinstance(where, str | Path):
+        raise StoreError(f"A database is named by a path or a URL, but got {where!r} ({type(where).__name__}).")
     if isinstance(where, Path) or "://" not in where:
         if isinstance(where, str) and holds_secret(where) and not Path(where).exists():
             raise StoreError(f"What names the database looks like a URL with a password, but {FORM}")

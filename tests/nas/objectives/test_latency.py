@@ -13,6 +13,8 @@ from nas.latency.calibration import CrossCheck
 from nas.latency.pieces import CannotCompose
 from nas.latency.predicted import Predictor
 from nas.objectives import make
+from nas.objectives.contract import Search
+from nas.objectives.latency import Latency
 from nas.report import trials as reports
 from nas.store import TrialState
 from searchspace.cost import Shape
@@ -191,6 +193,29 @@ def test_a_study_keeps_to_one_device(tried, monkeypatch):
     monkeypatch.setattr("tuner.device.Device.key", "another")
     with pytest.raises(UsageError, match="the study's latencies are of"):
         tried(MEASURED, trials=2)
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "said"),
+    [
+        ({"phase": "generate"}, {"phase": "generate", "new_tokens": 2}, "new_tokens 32, not 2"),
+        ({}, {"depth": 2}, "depth None, not 2"),
+        ({"threads": 2}, {"threads": 1}, "threads 2, not 1"),
+        ({"threads": 2}, {}, None),
+        ({"length": 4}, {"length": 8, "batch": 2}, "length 4, not 8, batch 1, not 2"),
+    ],
+)
+def test_values_of_another_setting_need_a_name_of_their_own(then, now, said):
+    shape = Shape(batch=1, length=8)
+    objective = Latency(shape, **now)
+    kept = {"phase": "prefill", "length": 8, "batch": 1, "new_tokens": 32, **then}
+    kept["device"] = {"key": objective.predictor.table.device.key, "name": "here"}
+    search = Search(None, None, print, lambda name: iter([kept]))
+    if said is None:
+        objective.begin(search)
+    else:
+        with pytest.raises(UsageError, match=f"latencies are of {said}: give this one a name of its own"):
+            objective.begin(search)
 
 
 def test_profile_says_whether_what_was_recorded_holds(tried, capsys):
