@@ -33,16 +33,24 @@ def primitives(role: Role) -> list[BlockType]:
 def examples(kind: BlockType, given: Given) -> Iterator[tuple[str, Configured]]:
     """(what varies, the configured block): first the defaults, then each field with other values of its type.
 
+    Fields with the same list of named values share them: each field takes at least one, each value is in some field.
+
     Raises AssertionError if a field accepts none of the values.
     """
     surroundings = {name: getattr(given, name) for name in kind.given}
     yield "defaults", Configured(kind, kind.config(**surroundings))
+    seen: set[tuple[Any, Any]] = set()  # lists of named values, each with a value that occurs above
     for field in kind.fields.values():
         values = [value for value in _alternatives(field.type, kind.role) if value != field.default]
-        # One other number is enough, but each named value is another algorithm.
         accepted = [config for value in values if (config := _accepted(kind, {**surroundings, field.name: value}))]
         assert accepted or not values, f"{kind.name}.{field.name} takes none of {values}."
-        for config in accepted if get_origin(field.type) is Literal else accepted[:1]:
+        if get_origin(field.type) is Literal:  # each named value is another algorithm, whichever field names it
+            new = [each for each in accepted if (field.type, getattr(each, field.name)) not in seen]
+            seen |= {(field.type, value) for value in (field.default, *(getattr(each, field.name) for each in new))}
+            accepted = new or accepted[:1]
+        else:
+            accepted = accepted[:1]  # one other number is enough
+        for config in accepted:
             yield f"{field.name}={getattr(config, field.name)}", Configured(kind, config)
 
 

@@ -1,6 +1,7 @@
 """What holds for all packages: light imports, rules that the linter cannot express, pins, docstrings, private paths."""
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -43,6 +44,7 @@ def test_the_command_line_starts_without_the_heavy_libraries():
 
 STEPS = {
     "space": "import kernels.dispatch.registry as k, searchspace.registry as s; k.operations(); s.block_types()",
+    "strategies": "import nas.strategies.registry as r; r.strategies()",
     "call": "import torch; from kernels.rowwise.softmax import softmax; "
     "softmax(torch.ones(8, 8, requires_grad=True)).sum().backward()",
     "tuner": "import tuner.device, tuner.measure.measure",
@@ -62,6 +64,11 @@ def loaded():
 def test_reading_a_space_loads_neither_the_compiler_nor_triton(loaded):
     """1.4 s of every command, and of every worker; the counter of FLOPs would bring Triton along."""
     assert loaded["space"].isdisjoint({"torch._dynamo", "triton", "torch.utils.flop_counter"})
+
+
+def test_finding_strategies_does_not_wait_for_optuna_or_ray(loaded):
+    assert "nas.strategies.registry" in loaded["strategies"]
+    assert loaded["strategies"].isdisjoint({"optuna", "ray"})
 
 
 def test_a_call_of_an_operation_never_tunes(loaded):
@@ -97,9 +104,15 @@ def test_a_package_imports_only_what_it_builds_on(package):
     assert not wrong, "\n".join(wrong)
 
 
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    """The syntax tree of a file, parsed once for all tests."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def imports(path: Path) -> Iterator[tuple[int, str]]:
     """(line, module) of every import in a file, `from nas import store` as nas.store."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, name.name) for name in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -114,7 +127,7 @@ def test_every_module_says_what_it_is():
         str(path.relative_to(ROOT))
         for package in PACKAGES
         for path in sorted((ROOT / package).rglob("*.py"))
-        if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+        if not ast.get_docstring(parsed(path))
     ]
 
     assert not silent, f"modules without a docstring: {', '.join(silent)}"

@@ -19,11 +19,15 @@ LENGTHS = (1, 2, 7, 131)  # 131 is longer than every default window and chunk, a
 
 @dataclass(frozen=True)
 class Case:
-    """One configuration of a block. varied: what differs from the defaults. causal: it must not look ahead."""
+    """One configuration of a block. varied: what differs from the defaults. causal: it must not look ahead.
+
+    again: an earlier case has the same options, which are not the defaults, in the other direction.
+    """
 
     configured: Configured
     varied: str
     causal: bool
+    again: bool = False
 
     @property
     def kind(self) -> BlockType:
@@ -72,9 +76,15 @@ def cases(kinds: Iterable[BlockType]) -> list[Case]:
         can: Capabilities = kind.module.capabilities
         both = can.bidirectional and ("causal" in kind.given or not can.causal)  # without the field, both are one
         ways = [True] * can.causal + [False] * both
+        before: set[str] = set()
         for causal in ways:
             surroundings = Given(dim=C, causal=causal, memory=True)
-            found += [Case(configured, varied, causal) for varied, configured in examples(kind, surroundings)]
+            here = [
+                Case(configured, varied, causal, again=varied in before)
+                for varied, configured in examples(kind, surroundings)
+            ]
+            before |= {case.varied for case in here if not case.defaults}
+            found += here
     return found
 
 

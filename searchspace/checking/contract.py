@@ -34,6 +34,15 @@ def always(case: Case) -> bool:
     return True
 
 
+def once(case: Case) -> bool:
+    """Each varied option makes this promise in one direction, the defaults in both.
+
+    For numbers and states: code for an option, and code for a direction, then both run, and what a direction changes
+    for an option, which is the positions that are read, is the subject of other checks.
+    """
+    return not case.again
+
+
 def failures(checks: Iterable[Check], cases: Iterable[Case]) -> dict[Check, dict[str, Exception]]:
     """What each check found: the error of every case that breaks the promise, by the case's id."""
     every = list(cases)

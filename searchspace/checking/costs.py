@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from searchspace.checking.cases import LENGTHS, B, Case, S, context, drawn
+from searchspace.checking.cases import B, Case, S, context, drawn
 from searchspace.checking.contract import Check, always, ensure
 from searchspace.cost import Shape
 from searchspace.testing import count_flops, kept_bytes, peak_bytes
@@ -19,7 +19,7 @@ SHORT, LONG = 256, 1024
 def declared_parameters_and_flops_are_those_of_the_built_module(case: Case) -> None:
     block = case.built(torch.float32)
     has = sum(parameter.numel() for parameter in block.parameters())
-    for length in LENGTHS:
+    for length in (1, 7, 131):
         x = drawn(length, torch.float32).requires_grad_()
         used = context(x)
         assert used.memory is not None
@@ -57,18 +57,19 @@ def memory_grows_no_faster_than_the_declared_work(case: Case) -> None:
     configured = case.configured
     if hasattr(configured.config, "length"):
         configured = replace(configured, config=replace(configured.config, length=LONG))
-    block, flops, peaks = configured.build().eval(), [], []
+    flops = [configured.cost(Shape(batch=B, length=length, memory=S)).flops for length in (SHORT, LONG)]
+    if flops[1] > 8 * flops[0]:
+        return
+    block, peaks = configured.build().eval(), []
     for length in (SHORT, LONG):
         x = drawn(length, torch.float32).requires_grad_()
         used = context(x)
-        flops.append(configured.cost(Shape(batch=B, length=length, memory=S)).flops)
         peaks.append(peak_bytes(lambda: block(x, used).sum().backward()))  # noqa: B023
-    if flops[1] <= 8 * flops[0]:
-        n_log_n = LONG / SHORT * math.log(LONG) / math.log(SHORT)
-        ensure(
-            peaks[1] <= n_log_n * peaks[0],
-            f"{LONG // SHORT} times the length needs {peaks[1] / peaks[0]:.1f} times the memory",
-        )
+    n_log_n = LONG / SHORT * math.log(LONG) / math.log(SHORT)
+    ensure(
+        peaks[1] <= n_log_n * peaks[0],
+        f"{LONG // SHORT} times the length needs {peaks[1] / peaks[0]:.1f} times the memory",
+    )
 
 
 def _defaults(case: Case) -> bool:

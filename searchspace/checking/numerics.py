@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 
 from searchspace.checking.cases import B, Case, again, context, drawn
-from searchspace.checking.contract import Check, always, ensure
+from searchspace.checking.contract import Check, ensure, once
 
 BITS = 8 * 2**-8  # 8 bits of mantissa, and a handful of roundings one after the other
 
@@ -43,6 +43,6 @@ def _near(error: torch.Tensor, expected: torch.Tensor) -> None:
 
 
 CHECKS = (
-    Check(bfloat16_is_near_float64, always),
-    Check(trains_in_mixed_precision, always),
+    Check(bfloat16_is_near_float64, once),
+    Check(trains_in_mixed_precision, once),
 )

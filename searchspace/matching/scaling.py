@@ -50,7 +50,12 @@ class Scalable:
 
     def oddness(self, width: int) -> float:
         """How far the heads of `width` are from the model's own, in the block where they are furthest."""
-        return max((_head_oddness(self.width, heads, width) for heads in _heads(self.root)), default=0.0) / 2
+        return max((_head_oddness(self.width, heads, width) for heads in self._heads), default=0.0) / 2
+
+    @cached_property
+    def _heads(self) -> set[int]:
+        """The numbers of heads in the model."""
+        return _heads(self.root)
 
     def build(self, width: int, depth: int) -> Architecture:
         """The model of this width and depth. Raises SpaceError if they do not fit its blocks."""

@@ -135,10 +135,11 @@ class Search:
 
     def _estimated(self, target: float, usual: float, step: int, least: int = 1) -> Iterator[_Candidate]:
         """For each width, the depths around the target."""
-        one, layer = self._curves()
+        ones, layers = self._curves()
         for width in self._widths(step):
-            yield from self._of_width(width, one(width), layer(width), target, usual, least)
-            if one(width) + (least - 1) * layer(width) > target:  # wider ones cost even more
+            one, layer = ones(width), layers(width)
+            yield from self._of_width(width, one, layer, target, usual, least)
+            if one + (least - 1) * layer > target:  # wider ones cost even more
                 return
 
     def _widths(self, step: int) -> range:

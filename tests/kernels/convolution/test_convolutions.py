@@ -3,7 +3,6 @@
 What holds for all operations is in `test_operations.py`.
 """
 
-import itertools
 from functools import partial
 
 import pytest
@@ -39,7 +38,8 @@ def own():
     return [(name, each) for name, each in cases() if name != "lightweight_convolution" or each not in shared]
 
 
-every = pytest.mark.parametrize(("name", "implementation"), list(cases()))
+# Lightweight convolution hands its normalised taps to implementations of depthwise convolution: one of those is enough.
+every = pytest.mark.parametrize(("name", "implementation"), [*own(), ("lightweight_convolution", "conv1d")])
 each_once = pytest.mark.parametrize(("name", "implementation"), own())
 
 
@@ -74,10 +74,11 @@ def test_every_corner_is_the_definition(name, implementation):
     args, _ = operation(name).inputs(problem_of(name), 0)
     expected = results(operation(name).reference, args)
     parameters = operation(name).implementations[implementation].parameters
-    ends = [dict.fromkeys((values[0], values[-1])) for values in parameters.values()]
-    for values in itertools.product(*ends):
-        call = configured(name, implementation, **dict(zip(parameters, values)))
-        assert_near(results(call, args), expected, torch.float64)
+    least, most = ({key: values[place] for key, values in parameters.items()} for place in (0, -1))
+    # Every two parameters meet with each of their two ends.
+    corners = [least, most, *({**least, key: value} for key, value in most.items())]
+    for values in {tuple(corner.items()): corner for corner in corners}.values():
+        assert_near(results(configured(name, implementation, **values), args), expected, torch.float64)
 
 
 @pytest.mark.parametrize("unusual", UNUSUAL)

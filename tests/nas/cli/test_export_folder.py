@@ -9,7 +9,8 @@ import nas as package
 
 
 def test_a_folder_has_a_card_and_passes_its_check(study, nas, tmp_path):
-    ended = nas("export", "tiny", "--best", "--format", "python", "-o", tmp_path / "best", "--licence", "MIT", "--json")
+    options = ["--format", "python", "--licence", "MIT", "--tolerance", "0.5", "--json"]
+    ended = nas("export", "tiny", "--best", *options, "-o", tmp_path / "best")
     found = ended.json()
     names = {path.relative_to(tmp_path / "best").as_posix() for path in (tmp_path / "best").iterdir()}
     card = (tmp_path / "best/README.md").read_text()
@@ -18,7 +19,16 @@ def test_a_folder_has_a_card_and_passes_its_check(study, nas, tmp_path):
     assert (ended.code, found["wrong"], found["checked"]) == (0, [], True)
     assert names == {"architecture.yaml", "model.safetensors", "model.py", "README.md"}
     assert yaml.safe_load(front)["license"] == "MIT"
-    for said in ("| yaml | passed |", "| python | passed |", "data_sha256", "95 % interval", "torch:", "## Lineage"):
+    tolerance = "50% of a measured latency"
+    for said in (
+        "| yaml | passed |",
+        "| python | passed |",
+        tolerance,
+        "data_sha256",
+        "95 % interval",
+        "torch:",
+        "## Lineage",
+    ):
         assert said in body
     assert "| bits_per_byte | test |" in body
 
@@ -114,10 +124,9 @@ def test_the_card_of_a_training_has_the_metrics_of_its_best_step(study, nas, tmp
     nas("train", "tiny:0", "--steps", "2", "--evaluate", "1", "--out", tmp_path / "t")
     found = json.loads((tmp_path / "t/training.json").read_text())
     best = next(each for each in found["points"] if each["step"] == found["best_step"])
-    ended = nas("export", tmp_path / "t", "-o", tmp_path / "a", "--tolerance", "0.5")
+    ended = nas("export", tmp_path / "t", "-o", tmp_path / "a", "--no-check")
     card = (tmp_path / "a/README.md").read_text()
 
     assert ended.code == 0
     assert f"| loss, exported run | validation | {best['metrics']['loss']:.4g} |" in card
     assert f"steps: {found['best_step']}" in card
-    assert "50% of a measured latency" in card

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from sklearn.datasets import load_digits
 
 from nas.errors import UsageError
 from nas.tasks import load
@@ -20,6 +19,8 @@ def prepared(cache: Path | None = None, **options) -> Digits:
 
 
 def test_the_parts_hold_every_image_once():
+    from sklearn.datasets import load_digits  # slow to import, and other tests are collected without it
+
     task = prepared(pieces="rows")
     held = [next(task.held_out(split)) for split in PARTS]
     images = torch.cat([images for images, _ in held]).flatten(1)

@@ -55,17 +55,16 @@ def _plain(block, x, padding=None):
 @pytest.mark.parametrize("before", ["nothing", "zeros"])
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize(
-    ("span", "ramp", "softmax"), [(1, 1, "span"), (5, 3, "span"), (5, 3, "reach"), (20, 4, "span"), (20, 4, "reach")]
+    ("span", "ramp", "softmax"), [(1, 1, "span"), (5, 3, "span"), (5, 3, "reach"), (13, 4, "span"), (13, 4, "reach")]
 )
 def test_equals_its_definition(agrees, span, ramp, softmax, dynamic, before):
     block = _block(span=span, ramp=ramp, dynamic=dynamic, softmax=softmax, before=before)
     if not dynamic:
         with torch.no_grad():
             block.ratios.copy_(torch.tensor([[0.3], [0.55]]))
-    for length in (1, 23):
-        x = torch.randn(2, length, 8, dtype=torch.float64)
-        _agrees_where_used(agrees, block, x)
-    padding = torch.rand(2, 23) < 0.7
+    for length in (1, 15):  # one sequence, because the definition runs pair by pair
+        _agrees_where_used(agrees, block, torch.randn(1, length, 8, dtype=torch.float64))
+    x, padding = torch.randn(2, 15, 8, dtype=torch.float64), torch.rand(2, 15) < 0.7
     padding[0, :3] = False
     _agrees_where_used(agrees, block, x, padding)
 

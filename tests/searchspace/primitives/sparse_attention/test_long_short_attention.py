@@ -245,7 +245,7 @@ def test_equals_its_formula(agrees, length, window, slots, norms):
 @pytest.mark.parametrize("norms", ["chained", "apart", "none"])
 def test_shared_keys_and_values_and_norms_of_heads_equal_their_formula(agrees, norms, fields):
     config = LongShortAttentionConfig(dim=C, heads=H, window=4, slots=2, norms=norms, **fields)
-    block, x = _random(LongShortAttention(config)), torch.randn(2, 13, C, dtype=torch.float64)
+    block, x = _random(LongShortAttention(config)), torch.randn(1, 13, C, dtype=torch.float64)
     agrees(block, lambda x: _plain(block, x), x)
     causal = CausalLongShortAttentionConfig(dim=C, heads=H, window=4, chunk=3, slots=2, norms=norms, **fields)
     block = _random(CausalLongShortAttention(causal))
@@ -276,7 +276,7 @@ def test_every_position_reads_the_class_token_and_it_reads_them():
 @pytest.mark.parametrize("compress", ["projected", "hidden"])
 @pytest.mark.parametrize("norms", ["apart", "chained", "none"])
 @pytest.mark.parametrize(
-    ("length", "window", "chunk", "slots", "chunks"), [(1, 2, 2, 1, 3), (14, 5, 3, 2, 2), (23, 4, 4, 1, None)]
+    ("length", "window", "chunk", "slots", "chunks"), [(1, 2, 2, 1, 3), (14, 5, 3, 2, 2), (17, 4, 4, 1, None)]
 )
 def test_the_causal_form_equals_its_formula(agrees, length, window, chunk, slots, chunks, norms, compress):
     config = CausalLongShortAttentionConfig(
@@ -284,10 +284,12 @@ def test_the_causal_form_equals_its_formula(agrees, length, window, chunk, slots
         bias=True,
     )  # fmt: skip
     block, x = _random(CausalLongShortAttention(config)), torch.randn(2, length, C, dtype=torch.float64)
-    if length > chunk:
-        agrees(block, lambda x: _causal_plain(block, x), x)
-        padding = torch.rand(2, length) < 0.5
-        agrees(block, lambda x: _causal_plain(block, x, padding), x, Context(padding=padding))
+    if length > chunk:  # whole and padded with one form of norms, one of the two with the other forms
+        if norms == "apart" or chunks:
+            agrees(block, lambda x: _causal_plain(block, x), x[:1])
+        if norms == "apart" or not chunks:
+            padding = torch.rand(2, length) < 0.5
+            agrees(block, lambda x: _causal_plain(block, x, padding), x, Context(padding=padding))
     else:  # the parameters of the far part take no part
         torch.testing.assert_close(block(x, Context()), _causal_plain(block, x), atol=1e-9, rtol=1e-9)
 
@@ -308,7 +310,7 @@ def _mixed(**fields):
 @pytest.mark.parametrize("fields", MIXED, ids=str)
 def test_the_mixed_form_equals_the_released_code(agrees, fields):
     block, x = _mixed(**fields), torch.randn(2, 19, C, dtype=torch.float64)
-    agrees(block, lambda x: _mixed_plain(block, x), x)
+    agrees(block, lambda x: _mixed_plain(block, x), x[:1])
     padding = torch.rand(2, 19) < 0.7
     agrees(block, lambda x: _mixed_plain(block, x, padding), x, Context(padding=padding))
 

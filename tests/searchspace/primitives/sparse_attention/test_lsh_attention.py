@@ -121,9 +121,18 @@ RELEASED = [
 ]
 
 
-@pytest.mark.parametrize("causal", [True, False], ids=["causal", "both_ways"])
-@pytest.mark.parametrize("padding", [None, PADDED], ids=["whole", "padded"])
-@pytest.mark.parametrize("fields", VARIANTS, ids=str)
+def crossed():
+    """Every variant in both directions, whole and padded; the defaults in all four ways, the others in two of them."""
+    for number, fields in enumerate(VARIANTS):
+        for causal in (True, False):
+            for padded in (False, True):
+                if not fields or padded == (causal == bool(number % 2)):
+                    yield fields, PADDED if padded else None, causal
+
+
+@pytest.mark.parametrize(
+    ("fields", "padding", "causal"), list(crossed()), ids=lambda value: str(value).partition("[")[0]
+)
 def test_equals_its_definition(agrees, fields, padding, causal) -> None:
     module, context = block(causal=causal, **fields), Context(padding=padding)
     x = torch.randn(1 if padding is None else 2, 23, DIM, dtype=torch.float64)
