@@ -7,6 +7,7 @@ from typing import Any
 from searchspace.language import documents
 
 EXPECTED = "must be strategies with their share of the trials, such as {random: 0.2}, or a list of architectures"
+PREFIX = "control-"  # of the names of these arms
 LIST = "list"  # the name of an arm that is written as a list alone
 
 
@@ -19,7 +20,16 @@ def arms(written: Any, budget: Any) -> dict[str, Any]:
     named = {LIST: written} if isinstance(written, list) else written
     if not isinstance(named, dict) or not all(isinstance(name, str) for name in named):
         raise ValueError(EXPECTED)
-    return {f"control-{name}": _arm(name, value, budget) for name, value in named.items()}
+    return {f"{PREFIX}{name}": _arm(name, value, budget) for name, value in named.items()}
+
+
+def place(file: Any, path: tuple[str | int, ...]) -> tuple[str | int, ...]:
+    """Where the part `path` of `arms` is written in the search file: below `control`, if that made it."""
+    arm = str(path[1]) if len(path) > 1 and path[0] == "arms" else ""
+    if not arm.startswith(PREFIX) or "control" not in file or arm in (file.get("arms") or {}):
+        return path
+    name = () if isinstance(file["control"], list) else (arm.removeprefix(PREFIX),)
+    return ("control", *name, *(part for part in path[2:] if isinstance(part, int)))
 
 
 def _arm(name: str, written: Any, budget: Any) -> dict[str, Any]:

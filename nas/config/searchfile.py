@@ -129,7 +129,10 @@ class _Reading:
 
     def problem(self, message: str, path: documents.Path_) -> None:
         """Note a problem. Raises SpaceError with all of them after `MAX_PROBLEMS`."""
-        self.problems.append(Problem(message, self.document.mark(path), documents.path_text(path)))
+        written = controls.place(self.document.data, tuple(path))
+        if written != tuple(path) and path[-1] == "share":  # the short form has no key of this name
+            message = f"share {message}"
+        self.problems.append(Problem(message, self.document.mark(written), documents.path_text(written)))
         self.wrong.add(str(path[0]))
         if len(self.problems) >= documents.MAX_PROBLEMS:
             raise SpaceError(self.problems)

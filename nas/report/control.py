@@ -19,6 +19,7 @@ from searchspace.wording import plural
 if TYPE_CHECKING:
     from nas.store import Reader, Study, Unit
 
+EQUAL = 1.5  # the largest ratio of two costs that are called equal
 MOST = 10_000  # units that are read, the first ones of the study
 RANDOM = "random"  # the operator of a random proposal, and the strategy
 METHOD = "permutation test of trials trained equally long, 95 % interval"
@@ -53,20 +54,23 @@ class Control:
         search, control = self.shares
         counts = f"{plural(self.trials[0], 'trial')} and {self.trials[1]}"
         return (
-            f"The search was {self.verdict} than {self.name}: at equal cost ({short(self.cost[0])} and "
+            f"The search was {self.verdict} than {self.name}: at {self._equal} cost ({short(self.cost[0])} and "
             f"{short(self.cost[1])} {self.unit}, {counts}) its front has {search:.3f} of the hypervolume of both, that "
             f"of the control {control:.3f}; difference {search - control:+.3f} ({self.low:+.3f} to {self.high:+.3f}; "
             f"{METHOD}).{self._caution()}"
         )
 
+    @property
+    def _equal(self) -> str:
+        """Units are not divided, so a few of very different cost cannot cost the same."""
+        return "equal" if max(self.cost) <= EQUAL * min(self.cost) else "unequal"
+
     def _caution(self) -> str:
         """What a small share of the control hides: the search is then judged by trials that it has not learned from."""
         if not self.start:
             return ""
-        count = "All" if self.start == self.trials[0] else f"{self.start} of"
-        return (
-            f" {count} {plural(self.trials[0], 'trial')} of the search that count are the random start of its strategy."
-        )
+        count = f"{self.start} of {self.trials[0]}"
+        return f" Of the search's trials that count, {count} are the random start of its strategy."
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""

@@ -380,3 +380,11 @@ def test_a_control_is_an_arm_with_a_share():
     assert "must be strategies with their share of the trials" in refusal(GOOD + "\ncontrol: random\n")
     assert "share" in refusal(GOOD + "\ncontrol: {random: 2}\n")
     assert "No strategy is called 'randm'" in refusal(GOOD + "\ncontrol: {randm: 0.2}\n")
+    line = GOOD.count("\n") + 2
+    for written, place in [
+        ("{random: 2}", "control.random: share must be less than 1"),
+        ("{randm: 0.2}", "control.randm: No strategy"),
+        ("[gone.yaml]", "control[0]: There is no file"),
+        ("{mine: [gone.yaml]}", "control.mine[0]: There is no file"),
+    ]:
+        assert f"{line}: {place}" in refusal(GOOD + f"\ncontrol: {written}\n"), written

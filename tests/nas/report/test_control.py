@@ -1,6 +1,5 @@
 """Whether a search was better than its control arms."""
 
-import dataclasses
 import random
 
 import pytest
@@ -43,10 +42,14 @@ def test_a_search_that_is_judged_by_its_random_start_says_so(arms, search, tmp_p
     with search(config) as result:
         (found,) = report.controls(result.store, result.study)
     assert found.start == found.to_dict()["start"] == 4 < found.trials[0] < 16
-    said = f"{found.trials[0]} trials of the search that count are the random start of its strategy."
-    assert found.sentence().endswith(f" 4 of {said}")
-    alone = dataclasses.replace(found, start=found.trials[0])
-    assert alone.sentence().endswith(f" All {said}")
+    said = f"Of the search's trials that count, 4 of {found.trials[0]} are the random start of its strategy."
+    assert found.sentence().endswith(f"). {said}")
+
+
+def test_costs_that_differ_are_not_called_equal():
+    shares = (0.9, 0.8)
+    found = Control("control-random", "random search", shares, -0.1, 0.1, (1, 2), (67.5e6, 32.7e6), "FLOPs")
+    assert "at unequal cost (67.5M and 32.7M FLOPs" in found.sentence()
 
 
 def test_a_better_search_is_called_better(arms, search, tmp_path):
