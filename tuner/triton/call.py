@@ -16,15 +16,17 @@ from tuner.triton.jit_source import function_of
 
 
 def check_call(launch: Launch, function: Callable[..., Any], config: Any) -> None:
-    """Raises TypeError if the call lacks an argument, ValueError if it gives one that is tuned, and what the grid
-    function and the heuristics raise for `config`."""
+    """Raises TypeError if the call lacks an argument or the grid is no tuple, ValueError if the call gives an argument
+    that is tuned, and what the grid function and the heuristics raise for `config`."""
     settings = config.all_kwargs()
     if twice := sorted(settings.keys() & launch.arguments.keys()):
         raise ValueError(f"{', '.join(twice)} is given in the call, and is there to be tuned.")
     named = _named(launch, function, config)
     if missing := [name for name in inspect.signature(function).parameters if name not in named]:
         raise TypeError(f"{function.__name__}() lacks the argument {', '.join(map(repr, missing))}.")
-    grid_of(launch, config)
+    grid = grid_of(launch, config)
+    if not (hasattr(grid, "__len__") and 1 <= len(grid) <= 3):
+        raise TypeError(f"the grid of {function.__name__} must be a tuple of 1 to 3 numbers, but is {grid!r}.")
 
 
 def grid_of(launch: Launch, config: Any) -> Any:

@@ -13,6 +13,7 @@ why.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -71,8 +72,13 @@ def tune(
         raise ValueError("give either configs or space, not both.")
     if space is None and (default is not None or tuple(constraints)):
         raise ValueError("default and constraints go with space; with configs the first is the default.")
-    if limit is not None and not limit > 0:
-        raise ValueError(f"limit must be above 0 seconds, but got {limit!r}.")
+    if isinstance(key, str):
+        raise ValueError(f"key must be a list of names, but got {key!r}: write [{key!r}].")
+    for name, seconds in (("limit", limit), ("budget", budget)):
+        is_number = isinstance(seconds, int | float) and not math.isnan(seconds)
+        if seconds is not None and not (is_number and (name == "budget" or 0 < seconds < math.inf)):
+            more = " above 0" if name == "limit" else ""
+            raise ValueError(f"{name} must be a number of seconds{more}, but got {seconds!r}.")
     if effort not in EVALUATIONS:
         raise ValueError(f"effort must be one of {', '.join(EVALUATIONS)}, but got {effort!r}.")
     options = Options(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import TypeVar
 
@@ -41,18 +42,23 @@ def agreed(
     """What the first rank that asks for `what` finds.
 
     That rank calls `find` and publishes the choice. The others wait for it and `use` it. They call `find` themselves if
-    it is no choice of theirs, if the first rank found none or failed, or after `longest` seconds. Raises what `find`
-    raises.
+    it is no choice of theirs, if the first rank found none or failed, after `longest` seconds, or if the store of the
+    job does not answer. Raises what `find` raises.
     """
     key = hashlib.sha256(what.encode()).hexdigest()[:24]
-    if shared.add(f"{key}/asked", 1) == 1:
+    try:
+        is_first = shared.add(f"{key}/asked", 1) == 1
+    except RuntimeError:  # the job has ended, or the rank that holds the store
+        return find()
+    if is_first:
         text = ""
         try:
             found = find()
             choice = choice_of(found)
             text = "" if choice is None else json.dumps([choice.implementation, problems.configuration_text(choice)])
         finally:
-            shared.set(key, text)
+            with suppress(RuntimeError):
+                shared.set(key, text)
         return found
     try:
         shared.wait([key], timedelta(seconds=longest))

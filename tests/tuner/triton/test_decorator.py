@@ -384,6 +384,7 @@ def test_is_part_of_a_whole_graph_of_torch_compile(tmp_path, root):
     command = [sys.executable, str(tmp_path / "traced.py"), str(tmp_path / "kernels")]
 
     environment |= {"PYTHONPATH": str(root), "TRITON_CACHE_DIR": str(tmp_path / "compiled")}
+    environment["TORCHINDUCTOR_MAX_AUTOTUNE"] = "1"
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
 
     assert done.returncode == 0, done.stderr[-3000:]
@@ -391,6 +392,7 @@ def test_is_part_of_a_whole_graph_of_torch_compile(tmp_path, root):
     made = done.stdout.rpartition("def forward")[2]
     assert "triton_kernel_wrapper_mutation" in made and "'BLOCK': 16" in made, "make_fx gives a node of the graph too"
     assert "device(type='meta')" not in made, "the look-up is no part of it"
+    assert "for inductor: {'JITFunction'}" in done.stdout, "with one configuration: nothing is left for it to tune"
     assert "ahead of time: None" in done.stdout
     assert list((tmp_path / "compiled").glob("*/double.cubin")), "a child compiles for a GPU that is not there"
     assert list((tmp_path / "compiled").glob("*/_forward.cubin")), "and so for our own operations"
@@ -424,7 +426,10 @@ def test_a_miss_says_why(tmp_path):
         ({"configs": [], "default": {}}, "go with space"),
         ({"space": {"BLOK": [1]}}, "space names 'BLOK', which is no argument of .*scale. Did you mean 'BLOCK'"),
         ({"key": ["sise"]}, "key names 'sise', .* Did you mean 'size'"),
-        ({"limit": 0}, "limit must be above 0 seconds, but got 0"),
+        ({"limit": 0}, "limit must be a number of seconds above 0, but got 0"),
+        ({"limit": float("inf")}, "limit must be a number of seconds above 0, but got inf"),
+        ({"budget": "10s"}, "budget must be a number of seconds, but got '10s'"),
+        ({"key": "size"}, r"key must be a list of names, but got 'size': write \['size'\]"),
         ({"effort": "huge"}, "effort must be one of none, quick, full, but got 'huge'"),
     ],
     ids=str,

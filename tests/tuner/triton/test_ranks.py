@@ -64,6 +64,26 @@ def test_a_kernel_asks_the_job(tmp_path, monkeypatch):
     assert second.cache.values() and not clock.calls
 
 
+class Broken:
+    """The store of a job whose other ranks have ended."""
+
+    def __init__(self, answers):
+        self.answers = answers
+
+    def add(self, key, amount):
+        if not self.answers:
+            raise distributed.DistNetworkError("failed to recv, got 0 bytes")
+        return 1
+
+    def set(self, key, value):
+        raise distributed.DistNetworkError("Broken pipe")
+
+
+@pytest.mark.parametrize("answers", [False, True], ids=["at once", "later"])
+def test_a_store_of_the_job_that_breaks_makes_no_call_fail(answers):
+    assert agreed(Broken(answers), lambda: CHOICE) == CHOICE
+
+
 def test_a_process_outside_of_a_job_asks_nobody():
     assert not distributed.is_initialized() and ranks.store() is None
     assert torch.distributed.is_available()

@@ -138,6 +138,9 @@ def test_a_missing_argument_is_the_callers_error(tmp_path):
         kernel[grid](torch.zeros(16), torch.zeros(16), 16)
     with pytest.raises(ValueError, match="BLOCK is given in the call"):
         kernel[grid](torch.zeros(16), torch.zeros(16), 16, 1.5, BLOCK=16)
+    for wrong in (1, lambda meta: 1, ()):
+        with pytest.raises(TypeError, match=r"the grid of scale must be a tuple of 1 to 3 numbers, but is"):
+            kernel[wrong](torch.zeros(16), torch.zeros(16), 16, 1.5)
     assert not (tmp_path / "kernels").exists()
 
 
