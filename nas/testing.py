@@ -39,7 +39,8 @@ def published_architecture(zoo_name: str, state_dict: Mapping[str, Tensor], layo
     """The architecture `zoo_name` in the sizes of the weights.
 
     `fields` give what shapes do not determine. Each is set in every block that has it, such as heads=4 or eps=1e-5, or
-    only in blocks of one name: `**{"feed_forward.activation": "relu"}`. They override what the weights determine. Give
+    only in blocks of one name: `**{"feed_forward.activation": "relu"}`. The layer before the logits of tokens has
+    those of the blocks. They override what the weights determine. Give
     the number of heads unless the width is that of the zoo. Raises UsageError if the weights do not fit.
     """
     known = _layout(layout, zoo_name)
@@ -73,6 +74,7 @@ def _architecture(zoo_name: str, weights: Weights, layout: Layout, fields: Mappi
         root = zoo.tree(zoo_name)
         read = layout.fields(weights)
         _check_unread(layout, root.fields["width"], read["width"], fields)
+        read |= _of_head(layout, read, fields)
         own = {key: value for key, value in read.items() if key not in fields}
         root = zoo.changed(layout.reshape(root, weights), own)
         architecture = Architecture.from_block(zoo.changed(root, fields))
@@ -80,6 +82,14 @@ def _architecture(zoo_name: str, weights: Weights, layout: Layout, fields: Mappi
     except ValueError as error:
         raise UsageError(f"{zoo_name} does not fit these weights: {error}") from None
     return architecture
+
+
+def _of_head(layout: Layout, read: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of the hidden layer before the logits of tokens, which the given ones of the blocks determine."""
+    if read.get("encoder.head") != "hidden" or not read["encoder.tokens"]:
+        return {}
+    given = {name.rpartition(".")[2]: value for name, value in fields.items()}
+    return {f"encoder.{own}": given[name] for name, own in layout.head.items() if name in given and own not in given}
 
 
 def _check_unread(layout: Layout, published: Any, width: int, fields: Mapping[str, Any]) -> None:

@@ -106,7 +106,8 @@ class Layout:
     options that the weights determine, in the form of `searchspace.zoo.changed`. reshape: other changes that they
     determine. left_out: patterns of names that are ignored on purpose. optional: patterns of names that only some heads
     read. tied: copies of another weight, which must be equal to it. renamed: patterns of names in other releases, and
-    their names in the newest. unread: options that shapes do not determine.
+    their names in the newest. unread: options that shapes do not determine. head: options that the implementation has
+    once for its blocks and the layer before the logits of tokens, with the name of the latter.
     """
 
     zoo: tuple[str, ...]
@@ -119,6 +120,7 @@ class Layout:
     tied: Mapping[str, str] = field(default_factory=dict)
     renamed: Mapping[str, Rename] = field(default_factory=dict)
     unread: tuple[str, ...] = ("heads",)
+    head: Mapping[str, str] = field(default_factory=lambda: {"eps": "head_eps", "activation": "head_activation"})
 
     def weights(self, state_dict: Mapping[str, Tensor]) -> Weights:
         """The state dict with the names of the newest release, without its prefix and the ignored names."""

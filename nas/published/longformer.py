@@ -46,6 +46,7 @@ LAYOUT = Layout(
     prefix="longformer.",
     fields=_fields,
     rules=_rules,
+    head={"eps": "head_eps"},  # its activation is fixed
     left_out=(bert.BUFFERS, r"pooler\.dense\.(weight|bias)"),
     tied={"lm_head.decoder.weight": "embeddings.word_embeddings.weight", "lm_head.decoder.bias": "lm_head.bias"},
 )

@@ -10,8 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from nas.errors import UsageError
+from nas.exports.native import native
+from nas.exports.winner import Winner
 from nas.testing import load_published, published_architecture
+from searchspace import zoo
 from searchspace.contract import Context
+from searchspace.model.build import build
 
 C, H, V = 16, 4, 50
 
@@ -155,3 +159,22 @@ def test_a_copy_of_a_table_that_is_none_is_refused() -> None:
     weights = {"embeddings.word_embeddings.weight": table, "cls.predictions.decoder.weight": copy}
     with pytest.raises(UsageError, match=r"'cls.predictions.decoder.weight' differs from 'embeddings.word_embeddings"):
         load_published("transformer_encoder", weights, "bert", heads=2)
+
+
+@pytest.mark.parametrize(
+    ("fields", "eps", "activation"),
+    [
+        ({}, 1e-12, "gelu"),
+        ({"eps": 1e-5}, 1e-5, "gelu"),
+        ({"feed_forward.activation": "gelu_tanh"}, 1e-12, "gelu_tanh"),
+        ({"eps": 1e-5, "head_eps": 1e-6}, 1e-6, "gelu"),
+    ],
+)
+def test_the_layer_before_the_logits_of_a_bert_has_the_options_of_its_blocks(fields, eps, activation):
+    """transformers has one `layer_norm_eps` and one `hidden_act` for both."""
+    architecture = zoo.load("transformer_encoder", "tiny")
+    weights = native(Winner(0, architecture, {}, dict), build(architecture).state_dict()).state
+    root = published_architecture("transformer_encoder", weights, "bert", heads=4, **fields).configured.config
+    assert (root.head_eps, root.head_activation) == (eps, activation)
+    with pytest.raises(UsageError, match="head_activation"):
+        published_architecture("transformer_encoder", weights, "bert", heads=4, activation="relu")

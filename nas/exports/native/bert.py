@@ -40,8 +40,6 @@ def as_bert(architecture: Architecture, state: Mapping[str, Tensor], length: int
         "residual.dropout": dropout,
         "attention.dropout": attention.dropout,
     }
-    if root.tokens:  # there, one option holds for the layers and for the head
-        options |= {"encoder.head_activation": blocks["feed_forward"].activation, "encoder.head_eps": eps}
     if not is_again(architecture, "transformer_encoder", "bert", found, options):
         return None
     config = {
