@@ -354,6 +354,10 @@ def wrapped(x):
 
 print(torch.fx.experimental.proxy_tensor.make_fx(wrapped, tracing_mode="fake")(torch.ones(40)).code)
 
+from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
+
+print("for inductor:", {type(each).__name__ for each in kernel_side_table.id_to_kernel.values()})
+
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
