@@ -356,7 +356,7 @@ print(torch.fx.experimental.proxy_tensor.make_fx(wrapped, tracing_mode="fake")(t
 
 from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
 
-print("for inductor:", {type(each).__name__ for each in kernel_side_table.id_to_kernel.values()})
+print("for inductor:", {len(getattr(each, "configs", "1")) for each in kernel_side_table.id_to_kernel.values()})
 
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
@@ -396,7 +396,7 @@ def test_is_part_of_a_whole_graph_of_torch_compile(tmp_path, root):
     made = done.stdout.rpartition("def forward")[2]
     assert "triton_kernel_wrapper_mutation" in made and "'BLOCK': 16" in made, "make_fx gives a node of the graph too"
     assert "device(type='meta')" not in made, "the look-up is no part of it"
-    assert "for inductor: {'JITFunction'}" in done.stdout, "with one configuration: nothing is left for it to tune"
+    assert "for inductor: {1}" in done.stdout, "with one configuration: nothing is left for it to tune"
     assert "ahead of time: None" in done.stdout
     assert list((tmp_path / "compiled").glob("*/double.cubin")), "a child compiles for a GPU that is not there"
     assert list((tmp_path / "compiled").glob("*/_forward.cubin")), "and so for our own operations"
