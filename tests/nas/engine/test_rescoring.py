@@ -50,6 +50,19 @@ def test_goes_on_where_it_stopped(ended):
     assert [each.value for each in again][:2] == [each.value for each in first]
 
 
+def test_the_value_of_a_faster_process_counts(ended, monkeypatch):
+    store, study = ended.store, ended.study
+    trial = store.trial(study.id, 0)
+
+    def measured(self, architecture, metrics=None):
+        store.add_value(trial.id, {"name": "flops", "direction": "minimize"}, 7.0)
+        return 8.0
+
+    monkeypatch.setattr(Flops, "evaluate", measured)
+    first = next(rescoring.rescore(store, study, rescoring.wanted(study, "flops")))
+    assert first == rescoring.Rescored(0, 7.0, old=True) and store.trial(study.id, 0).values["flops"] == 7.0
+
+
 def test_a_trial_without_a_value_says_why_and_is_not_on_the_front(ended, monkeypatch):
     store, study = ended.store, ended.study
     known = Flops.evaluate
