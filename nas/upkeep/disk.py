@@ -36,9 +36,9 @@ class Disks:
         """Keep space for `files` files of `largest` bytes."""
         self._need = max(self._need, RESERVE + files * largest)
 
-    def failed(self, why: str, seconds: float = FULL_SECONDS) -> None:
-        """Something could not be written, because the disk was full. No unit starts for `seconds`."""
-        self._full_until = self._clock() + seconds
+    def failed(self, why: str, seconds: float | None = None) -> None:
+        """Something could not be written, because the disk was full. No unit starts for `seconds`, or FULL_SECONDS."""
+        self._full_until = self._clock() + (FULL_SECONDS if seconds is None else seconds)
         if not self.short:
             self._say(f"Paused: {why} The search goes on when there is space.")
         self.short = True

@@ -17,7 +17,7 @@ def _reading(found, q, units, masked):
 
 
 @given(
-    st.integers(1, 70), st.integers(0, 9), st.integers(1, 40), st.integers(1, 5), st.integers(1, 3),
+    st.integers(1, 40), st.integers(0, 9), st.integers(1, 24), st.integers(1, 5), st.integers(1, 3),
     st.one_of(st.none(), st.integers(1, 9)), st.integers(0, 9), st.booleans(), st.integers(0, 99),
 )  # fmt: skip
 def test_equals_its_definition(queries, before, window, step, slots, reach, chunks, masked, seed):

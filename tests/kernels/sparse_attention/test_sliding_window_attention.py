@@ -33,7 +33,7 @@ def _agree(queries, past, groups, options):
 
 
 @given(
-    st.integers(1, 70), st.integers(0, 30), st.integers(1, 90), st.booleans(), st.booleans(), st.booleans(),
+    st.integers(1, 40), st.integers(0, 16), st.integers(1, 50), st.booleans(), st.booleans(), st.booleans(),
     st.sampled_from([1, 2]), st.sampled_from([1, 1, 2, 3, 7]), st.integers(0, 99),
 )  # fmt: skip
 def test_equals_its_definition(queries, past, window, causal, masked, biased, groups, dilation, seed):
@@ -49,7 +49,7 @@ def test_equals_its_definition(queries, past, window, causal, masked, biased, gr
 
 
 @given(
-    st.integers(1, 50), st.integers(1, 30), st.booleans(), st.booleans(), st.booleans(), st.booleans(),
+    st.integers(1, 40), st.integers(1, 24), st.booleans(), st.booleans(), st.booleans(), st.booleans(),
     st.sampled_from([1, 2]), st.sampled_from([1, 3]), st.integers(1, 4), st.integers(0, 99),
 )  # fmt: skip
 def test_reads_what_all_read_beside_the_window(queries, window, masked, some, biased, own, groups, dilation, g, seed):

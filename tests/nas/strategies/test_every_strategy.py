@@ -12,7 +12,7 @@ SAMPLERS = ["TPESampler", "NSGAIISampler", "NSGAIIISampler", "RandomSampler", "Q
 ARMS = [pytest.param(name, {}, id=name) for name in strategies() if name not in ("optuna", "auto")]
 ARMS += [pytest.param("optuna", {"sampler": sampler}, id=sampler) for sampler in SAMPLERS]
 ARMS += [pytest.param("optuna", {"sampler": "NSGAIISampler", "population_size": 6}, id="NSGAIISampler-6")]
-SLOW = ("optuna", "model")  # a proposal takes 1 to 40 ms
+SLOW = ("optuna", "model", "parameters")  # a proposal takes 1 to 40 ms
 each_strategy = pytest.mark.parametrize("name, options", ARMS)
 each_objectives = pytest.mark.parametrize("objectives", [1, 2], ids=["one-objective", "two-objectives"])
 

@@ -418,7 +418,7 @@ def blocks(draw, role: str, depth: int, holes: bool = True):
     return schema.complete(Block(kind.name, fields))
 
 
-@given(blocks("model", 4))
+@given(blocks("model", 3))
 @settings(max_examples=120, deadline=None)
 def test_whatever_is_printed_is_read_as_the_same_tree_and_checked_without_an_accident(root):
     text = render(root)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from searchspace.checking import CHECKS, cases, compiles_as_one_graph, exports_as_a_program
+from searchspace.checking import CHECKS, cases, compiles_as_one_graph, exports_as_a_program, failures
 from searchspace.registry import block_types
 from searchspace.testing import primitives
 
@@ -17,26 +17,29 @@ EXPORTED = [ONCE[start : start + 8] for start in range(0, len(ONCE), 8)]
 
 
 def _tests():
-    """A check and every configuration of a block that promises it, one after the other.
+    """The checks of one kind, such as those of streaming, and every configuration of a block that makes a promise.
 
-    One test a block, not one a configuration: pytest's own work for a test takes longer than most checks here.
+    One test a block and kind: pytest's own work for a test takes longer than most checks of a configuration here.
     """
+    kinds, groups = {}, {}
     for check in CHECKS:
-        blocks = {}
-        for case in filter(check.on, CASES):
-            blocks.setdefault(case.group, []).append(case)
-        for group, found in blocks.items():
-            yield pytest.param(check, found, id=f"{check.run.__name__}-{group}")
+        kinds.setdefault(check.run.__module__.rpartition(".")[2], []).append(check)
+    for case in CASES:
+        groups.setdefault(case.group, []).append(case)
+    for kind, checks in kinds.items():
+        for group, found in groups.items():
+            if any(check.on(case) for check in checks for case in found):
+                yield pytest.param(checks, found, id=f"{kind}-{group}")
 
 
-@pytest.mark.parametrize(("check", "found"), list(_tests()))
-def test_block(check, found):
-    for case in found:
-        try:
-            check(case)
-        except BaseException as error:
-            error.add_note(f"in {case.id}")
-            raise
+@pytest.mark.parametrize(("checks", "found"), list(_tests()))
+def test_block(checks, found):
+    wrong = {each.name: errors for each, errors in failures(checks, found).items() if errors}
+    for name, errors in wrong.items():
+        for case, error in errors.items():
+            error.add_note(f"{name}: {case}")
+    if wrong:
+        raise ExceptionGroup("promises that are broken", [error for each in wrong.values() for error in each.values()])
 
 
 def _named(group):

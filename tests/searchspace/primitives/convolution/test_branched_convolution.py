@@ -106,6 +106,7 @@ CASES = {
     "left dead": replace(ENCODER, left="none", right_activation="squared_relu"),
     "right dead": replace(DECODER, right="none"),
     "identity beside even taps": replace(ENCODER, left="identity", left_activation="identity", right_kernel=4),
+    "identity on the right": replace(DECODER, right="identity"),
     "lightweight": replace(DECODER, left="lightweight", right="lightweight", heads=2, output="lightweight"),
     "dense at the end": replace(DECODER, output="dense", output_activation="silu"),
     "convolution at the end": replace(ENCODER, output="convolution", output_kernel=2),
