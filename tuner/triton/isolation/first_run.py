@@ -31,6 +31,7 @@ from tuner.triton.isolation.attempts import Answer, Attempts, Forked, Work, can_
 from tuner.triton.jit_source import function_of
 
 SHORTEST = 10.0  # seconds that a first run may take at least, however fast the others were
+START = 120.0  # seconds that a new process may take to import the kernel's module
 CONTEXT = 2**30  # bytes of a GPU that another process needs for itself
 LARGEST = 4 * 2**30  # bytes of arguments that are sent to another process
 FIRST, LAST = 1e-5, 1e-2  # seconds between two looks at a GPU
@@ -111,7 +112,7 @@ def written(launch: Launch) -> bytes:
 
 
 class NewProcess:
-    """A new process that runs the kernel called `name`. Raises OSError if it cannot be started."""
+    """A new process that runs the kernel called `name`. Raises OSError if it does not start, or cannot import it."""
 
     def __init__(self, name: tuple[str, str], where: str) -> None:
         ours = context()
@@ -123,6 +124,12 @@ class NewProcess:
         except (AssertionError, RuntimeError) as error:  # this process may not have children
             raise OSError(str(error)) from error
         theirs.close()
+        try:
+            ready = self.pipe.poll(START) and self.pipe.recv()
+        except EOFError:
+            ready = False
+        if not ready:
+            raise OSError(f"a new process that imports {name[0]} does not start: {self.end()}")
 
     def end(self) -> str:
         self.pipe.close()
@@ -153,6 +160,7 @@ def run_kernels(pipe: Connection, name: tuple[str, str], where: str) -> None:
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
 
+        pipe.send(True)
         serve(pipe, work)
 
 

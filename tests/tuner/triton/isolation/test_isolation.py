@@ -16,7 +16,8 @@ from tuner.search.folder import Folder
 from tuner.triton.case import Launch
 from tuner.triton.isolation import attempts
 from tuner.triton.isolation.compile_ahead import CompileAhead
-from tuner.triton.isolation.first_run import finished, imported_as, in_a_new_process
+from tuner.triton.isolation.first_run import FirstRuns, finished, imported_as, in_a_new_process
+from tuner.triton.isolation.isolation import HERE, Isolation
 
 triton = pytest.importorskip("triton")
 
@@ -142,7 +143,6 @@ def test_a_new_process_imports_the_kernel_and_gets_copies_of_its_arguments(tmp_p
         return in_a_new_process(launch, "cpu", FAST, lambda choice: ((1,), {"BLOCK": 16}), False)
 
     runs, endless = first(1.0), first(-1.0)
-    runs.patience.shortest = runs.patience.longest = 60.0  # the process that starts others may not run yet
     try:
         assert runs.answer(Choice.of("triton", {"BLOCK": 16})).ended is None
         assert runs.answer(Choice.of("triton", {"BLOCK": 32})).ended is None
@@ -151,6 +151,23 @@ def test_a_new_process_imports_the_kernel_and_gets_copies_of_its_arguments(tmp_p
         runs.close()
         endless.close()
     assert not x.any()
+
+
+def test_a_kernel_that_another_process_cannot_import_runs_first_in_this_one(tmp_path, monkeypatch):
+    kernel = tuned(tmp_path)
+    arguments = (torch.arange(16.0), torch.zeros(16), 16, 1.5)
+    launch = Launch(kernel.fn, arguments, {}, (1,), dict(zip(kernel.arg_names, arguments)))
+    case = kernel._case(launch)
+
+    def fails():
+        raise OSError("a new process that imports scaled_kernel does not start: exit code 1")
+
+    isolation = Isolation(case, launch, FAST, lambda choice: None, lambda config: None)
+    isolation.first_runs = FirstRuns(attempts.Attempts(fails), FAST, is_check=False)
+    assert isolation.tried(case.default) == isolation.tried(case.default) == HERE
+    isolation.first_runs = FirstRuns(attempts.Attempts(fails), FAST, is_check=True)
+    with pytest.raises(attempts.NoChild, match="does not start"):
+        isolation.tried(case.default)
 
 
 def test_the_watchdog_ends_the_wait_for_a_gpu_that_hangs(monkeypatch):
