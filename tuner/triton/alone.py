@@ -10,7 +10,7 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tuner.locks import holding
@@ -21,12 +21,13 @@ LONGEST = 120.0  # seconds to wait; far less than a collective operation of a di
 @contextmanager
 def alone(what: str, longest: float | None = None) -> Iterator[bool | None]:
     """Inside the block this process is the only one that tunes `what`. It gives whether the process had to wait, or
-    None if it waited in vain for `longest` seconds; then other processes are in the block too."""
-    file = _file(what)
-    if not os.access(file.parent, os.W_OK):
-        yield False
-        return
-    with holding(file, LONGEST if longest is None else longest) as waited:
+    None if it waited in vain for `longest` seconds; then other processes are in the block too. Where no lock file can
+    be opened, it does not wait."""
+    with ExitStack() as stack:
+        try:
+            waited = stack.enter_context(holding(_file(what), LONGEST if longest is None else longest))
+        except OSError:  # the folder is read-only, or somebody else's file is in its place
+            waited = False
         yield waited
 
 

@@ -304,6 +304,14 @@ def test_only_one_process_is_alone(tmp_path, monkeypatch):
         assert waited is False
 
 
+def test_a_lock_that_cannot_be_opened_makes_no_call_fail(tmp_path, monkeypatch):
+    (tmp_path / "lock").mkdir()  # of another user, or a link
+    for place in (tmp_path / "lock", tmp_path / "nowhere" / "lock"):
+        monkeypatch.setattr(alone, "_file", lambda what, place=place: place)
+        with alone.alone("it") as waited:
+            assert waited is False
+
+
 def test_the_winner_of_another_key_is_tried_right_after_the_default(tmp_path):
     call(tuned(tmp_path))
     clock = Pretended()
