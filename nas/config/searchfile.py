@@ -236,7 +236,7 @@ class _Reading:
             found = language.load(self.folder / written, given)
         else:
             found = language.from_data(self.document, ("space",), given)
-        return Space(found.root, found.constraints, length, length and length * segments)
+        return Space(found.root, found.constraints, length, length and length * segments, completed=True)
 
     def objectives(self, config: SearchConfig) -> None:
         """Check that each objective exists, that the task reports its metric, and that no two are the same."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter as Tally
 from collections.abc import Iterable, Iterator
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -124,7 +125,9 @@ class Space:
 
         read: the number of positions that its models must be able to read, if that is not `length`.
         """
-        return Space(self.root, self.constraints, length, read)
+        same = copy(self)  # with the same tree, outline and count of points, which are independent of the length
+        same.length, same.read = length, length if read is None else read
+        return same
 
     @cached_property
     def dimensions(self) -> dict[str, Hole]:

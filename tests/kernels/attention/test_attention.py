@@ -178,11 +178,14 @@ def test_dropout_follows_the_generator_of_torch():
 
 
 def _corners():
-    """Every parameter at its smallest and at its largest value, the others as they fit."""
+    """Each size of a tile alone at its largest value; all parameters at their smallest and at their largest one.
+
+    The interpreter ignores the compiler's parameters (warps, stages, precision), so they have no cases of their own.
+    """
+    assert all(SMALL[name] == values[0] for name, values in TILES.items())
     yield pytest.param(SMALL, id="small")
-    for name, values in TILES.items():
-        for value in {values[0], values[-1]} - {SMALL[name]}:
-            yield pytest.param({**SMALL, name: value}, id=f"{name}={value}")
+    for name in ("block_q", "block_k", "backward_own", "backward_step"):
+        yield pytest.param({**SMALL, name: TILES[name][-1]}, id=f"{name}={TILES[name][-1]}")
     yield pytest.param({name: values[-1] for name, values in TILES.items()}, id="largest")
 
 
@@ -196,9 +199,10 @@ def test_no_tile_changes_the_result(tiles):
 
 
 @needs_triton
-@pytest.mark.parametrize("width", [1, 16, 40, 256])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_tiles_in_half_precision_are_near_the_definition(dtype, width):
+@pytest.mark.parametrize(
+    ("width", "dtype"), [(1, torch.float16), (16, torch.bfloat16), (40, torch.float16), (256, torch.bfloat16)], ids=str
+)
+def test_tiles_in_half_precision_are_near_the_definition(width, dtype):
     torch.default_generator.manual_seed(0)
     q, k, v = (_heads(1, 2, length, width, dtype=dtype) for length in (17, 20, 20))
     found = _call("triton", q, k, v, SMALL, causal=True)

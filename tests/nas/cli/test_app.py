@@ -71,14 +71,14 @@ def test_an_interrupted_command_ends_with_130(nas, monkeypatch):
     assert nas("zoo", "list").code == 130
 
 
-def test_a_reader_that_goes_away_is_no_error(root):
-    """As in `nas zoo show NAME | head -1`."""
+def test_a_reader_that_goes_away_is_no_error(finished, root):
+    """As in `nas status NAME | head -1`, a command that imports no torch."""
     code = (
-        "import sys; from nas.cli import main; sys.argv = ['nas', 'zoo', 'show', 'transformer_modern'];"
+        "import sys; from nas.cli import main; sys.argv = ['nas', 'status', 'tiny', '--storage', sys.argv[1]];"
         "sys.stdin.read(); main()"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", code, finished.storage],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=root,
     )  # fmt: skip
     process.stdout.close()  # before it prints, which it does once its stdin ends

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ ray = pytest.importorskip("ray")
 
 from ray.cluster_utils import Cluster  # noqa: E402
 
+from nas import doctor  # noqa: E402
 from nas.config import searchfile  # noqa: E402
 from nas.documents import Documents  # noqa: E402
 from nas.engine import launch  # noqa: E402
@@ -63,6 +65,12 @@ def gathered(runner, count, seconds=60):
     while len(outcomes) < count and time.monotonic() < end:
         outcomes += runner.wait(1)
     return {outcome.trial: outcome for outcome in outcomes}
+
+
+def test_doctor_finds_the_cluster_that_this_process_is_part_of(cluster):
+    ok, found = doctor.CHECKS["ray"]()
+
+    assert ok and re.fullmatch(r"this process is part of a cluster of \d CPUs", found)
 
 
 def await_file(path, seconds=60):
