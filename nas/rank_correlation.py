@@ -9,9 +9,9 @@ needs hundreds of resamples for each number that `nas status` prints; the test o
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist, fmean
+from statistics import NormalDist, fmean, pstdev
 
 CONFIDENCE = 0.95
 LEAST = 5  # pairs; fewer say nothing
@@ -49,6 +49,20 @@ def correlation(xs: Sequence[float], ys: Sequence[float], confidence: float = CO
     half = NormalDist().inv_cdf((1 + confidence) / 2) * math.sqrt((1 + inside * inside / 2) / (n - 3))
     low, high = math.tanh(math.atanh(inside) - half), math.tanh(math.atanh(inside) + half)
     return Correlation(value, -1.0 if value < -most else low, 1.0 if value > most else high, n)
+
+
+def of_all(value: float, chosen: Iterable[int], xs: Mapping[int, float]) -> float:
+    """The correlation of all trials, estimated from that of those that were chosen by their rank in `xs`.
+
+    value: the correlation among `chosen`. xs: {trial: its first value} of all. The correction for a range that was cut
+    (Thorndike 1949, "Personnel Selection", case 2; Pearson 1903), applied to normal scores, the places of the ranks in
+    a normal distribution. It assumes that the second value depends linearly on the first, with equal noise everywhere.
+    """
+    places = ((rank - 0.5) / len(xs) for rank in ranks(list(xs.values())))
+    score = dict(zip(xs, map(NormalDist().inv_cdf, places)))
+    cut = pstdev(score[each] for each in chosen)
+    wider = pstdev(score.values()) / cut if cut else 1.0
+    return value * wider / math.sqrt(1 - value**2 + (value * wider) ** 2)
 
 
 def ranks(values: Sequence[float]) -> list[float]:

@@ -18,7 +18,9 @@ def plotly(figure: Figure | Heat) -> dict[str, Any]:
     data = [trace for series in figure.series for trace in _traces(series)]
     layout = _layout(figure.x, figure.y, figure.height)
     named = sum(bool(each.name and len(each.x)) for each in figure.series)
-    layout["showlegend"] = named > (0 if figure.thinned else 1)  # a zoom may leave one kind, and must not move the figure
+    layout["showlegend"] = named > (
+        0 if figure.thinned else 1
+    )  # a zoom may leave one kind, and must not move the figure
     return {"data": data, "layout": layout, "brush": figure.brush, "thinned": figure.thinned}
 
 

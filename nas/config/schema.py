@@ -233,7 +233,7 @@ class SearchConfig(_Section):
     task_source: str | None = None  # the text of the user's own task file, once it is read
     vocabulary: dict[str, Any] | None = None  # of the task, once its data are read
     data_facts: dict[str, Any] | None = None  # what the task told of its data when the study was created
-    audited: bool = False  # whether probes that do not rank are demoted; studies of older versions do without
+    audited: bool | Literal["most"] = False  # how probes that do not rank are found, see `nas.engine.audit`
     step_tokens: int | None = None  # positions that a training step of the task reads, once a study is made
 
     _built: Built = PrivateAttr(default_factory=Built)

@@ -25,10 +25,10 @@ ROUNDING = 1e-9  # of a share times a number of trials
 
 class Arm:
     """name: as it is stored with its trials. share: the fraction of the study's budget that it gets. parts: builds its
-    strategy and its scheduler, without any knowledge. audited: whether probes that do not rank the trials are demoted,
-    see `nas.engine.audit`. only_baselines: the arm tries `baselines` and nothing else. space_version: the number of
-    `space` within the study, None if it is not known. read: reads the trial with a number; needed for trials and units
-    that were read without their architecture.
+    strategy and its scheduler, without any knowledge. audited: how probes that do not rank the trials are found and
+    demoted, see `nas.engine.audit`; False: they are not. only_baselines: the arm tries `baselines` and nothing else.
+    space_version: the number of `space` within the study, None if it is not known. read: reads the trial with a number;
+    needed for trials and units that were read without their architecture.
 
     Its state follows from the calls of `start` and `tell`, so it is rebuilt by repeating the study's log. All numbers
     of trials are those of the study. The scheduler alone counts the trials of this arm from 0, so each arm gets the
@@ -45,7 +45,7 @@ class Arm:
         allowance: Allowance,
         baselines: Sequence[Architecture] = (),
         *,
-        audited: bool = False,
+        audited: bool | str = False,
         only_baselines: bool = False,
         space_version: int | None = None,
         read: Callable[[int], Trial] | None = None,
@@ -55,7 +55,7 @@ class Arm:
         self.scores, self.allowance = scores, allowance
         self._parts, self._baselines, self._only_baselines = parts, baselines, only_baselines
         judged = [(each.name, "cost" if each.settled else each.stage) for each in scores.objectives]  # no latency
-        self.audit = Audit.of(judged) if audited else None
+        self.audit = Audit.of(judged, audited) if audited else None
         self._calls: list[Callable[[], None]] = []  # everything that was told, if there is an audit
         self._equip()
         self.told = 0  # results that the strategy knows

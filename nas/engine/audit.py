@@ -3,8 +3,10 @@
 As trials finish, the rank correlation of each probe with the first metric is computed with its interval. A probe whose
 interval is not above 0 is demoted: strategies and schedulers then see the same value for all trials in its place. It
 counts again if a later audit finds a correlation. An audit takes place when `FIRST` trials were trained equally long,
-and each time that their number has grown by half; longer training replaces a shorter one. So what is demoted follows
-from the log alone.
+and each time that their number has grown by half. So what is demoted follows from the log alone.
+
+The length of training that most trials reached counts. Those that trained longer were chosen by their quality, and
+among them a useful probe has a much lower correlation.
 """
 
 from __future__ import annotations
@@ -16,13 +18,17 @@ from nas.rank_correlation import Correlation, correlation
 FIRST = 20  # trials with a score and a result of the same length of training
 GROWTH = 1.5
 MASKED = 0.0  # the value of a demoted probe
+MOST, LONGEST = "most", True  # how `SearchConfig.audited` names the rule; an earlier version used the longest training
 
 
 class Audit:
-    """probes: {place among the objectives: name}. quality: the place of the first metric. Values are minimised."""
+    """probes: {place among the objectives: name}. quality: the place of the first metric. Values are minimised.
 
-    def __init__(self, probes: Mapping[int, str], quality: int) -> None:
-        self.probes, self.quality = dict(probes), quality
+    longest: the longest training of enough trials counts, not that of most trials.
+    """
+
+    def __init__(self, probes: Mapping[int, str], quality: int, *, longest: bool = False) -> None:
+        self.probes, self.quality, self.longest = dict(probes), quality, longest
         self.demoted: frozenset[int] = frozenset()
         self.found: dict[str, Correlation] = {}
         self.steps = 0  # the length of training that was compared
@@ -35,10 +41,16 @@ class Audit:
             return False
         results = self._results.setdefault(steps, {})
         results[number] = tuple(values)
-        if steps < self.steps or len(results) < self._next.get(steps, FIRST):
+        if not self._counts(steps) or len(results) < self._next.get(steps, FIRST):
             return False
         self._next[steps] = int(GROWTH * len(results))
         return self._look(steps)
+
+    def _counts(self, steps: int) -> bool:
+        """Whether this length of training is the one to compare."""
+        if self.longest:
+            return steps >= self.steps
+        return steps == max(self._results, key=lambda each: (len(self._results[each]), each))
 
     def _look(self, steps: int) -> bool:
         """Compare all trials that were trained for `steps`."""
@@ -57,9 +69,12 @@ class Audit:
         return tuple(MASKED if place in self.demoted else value for place, value in enumerate(values))
 
     @classmethod
-    def of(cls, stages: Iterable[tuple[str, str]]) -> Audit | None:
-        """An audit of objectives (name, stage); None if there is no probe, or no metric to compare it with."""
+    def of(cls, stages: Iterable[tuple[str, str]], rule: bool | str = MOST) -> Audit | None:
+        """An audit of objectives (name, stage); None if there is no probe, or no metric to compare it with.
+
+        rule: which length of training counts, MOST or LONGEST.
+        """
         listed = list(stages)
         probes = {place: name for place, (name, stage) in enumerate(listed) if stage == "probe"}
         metrics = [place for place, (_, stage) in enumerate(listed) if stage == "metric"]
-        return cls(probes, metrics[0]) if probes and metrics else None
+        return cls(probes, metrics[0], longest=rule is LONGEST) if probes and metrics else None

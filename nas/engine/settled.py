@@ -13,6 +13,7 @@ import statistics
 
 from nas.config import factory
 from nas.config.schema import Named, SearchConfig
+from nas.engine.audit import MOST
 from nas.engine.forecast import Rates, affordable
 from nas.strategies import auto as automatic
 from nas.upkeep.policy import EARLIER
@@ -30,7 +31,7 @@ def settle(config: SearchConfig, study: SearchConfig | None = None) -> SearchCon
     config = _chosen(config, study)
     planned = _planned_trials(config)
     changes: dict[str, object] = {
-        "audited": study is None or study.audited,
+        "audited": MOST if study is None else study.audited,
         "step_tokens": factory.step_tokens(config),
         "task": _settled(config.task, factory.task(config), study.task if study else None),
         "scheduler": _settled(config.scheduler, factory.scheduler(config), study.scheduler if study else None),

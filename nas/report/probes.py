@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from nas.engine.audit import MOST as AUDITED
 from nas.engine.audit import Audit
 from nas.rank_correlation import Correlation
 from nas.store.records import MAIN, SEARCH, UnitKind
@@ -46,7 +47,7 @@ def probes(store: Reader, study: Study) -> list[Probe]:
     """
     names = [each["name"] for each in study.objectives]
     staged = [(each["name"], each.get("stage", "metric")) for each in study.objectives]
-    audit = Audit.of(staged)
+    audit = Audit.of(staged, study.config.get("audited") or AUDITED)
     if audit is None:
         return []
     signs = [-1 if each["direction"].startswith("max") else 1 for each in study.objectives]

@@ -5,21 +5,23 @@ algorithm 2: a level does not wait until it is full. If a worker is free, the hi
 among its best promotes it. `nas.schedulers.rank` says what is best; ties go to the older trial.
 
 The lowest level is of use only if it ranks trials as the next one does. Of the trials that reached both, the rank
-correlation is computed with its interval. If the interval includes 0, later trials start at the next level.
+correlation is computed with its interval. Trials that continue were chosen by their rank, so their correlation is lower
+than that of all trials. If the interval includes 0, and the correlation of all trials, estimated from it, is below
+`USEFUL`, later trials start at the next level.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from nas.options import MOST
-from nas.rank_correlation import correlation
+from nas.rank_correlation import correlation, of_all
 from nas.schedulers.contract import Level, Promotion
 from nas.schedulers.order import Order
 from nas.schedulers.rank import QUALITY, CostLimits, Rank, Ranking
@@ -27,6 +29,9 @@ from nas.schedulers.registry import scheduler
 
 FIRST = 20  # trials that reached the lowest two levels, before their ranks are compared
 GROWTH = 1.5  # of their number until the next comparison
+USEFUL = 0.5  # a rank correlation of all trials at two levels from which on the lower one is worth its cost
+PoorRungs = Literal["corrected", "skipped", "kept"]
+CORRECTED: PoorRungs = "corrected"
 
 
 class Rung:
@@ -72,7 +77,8 @@ class Rung:
 class Halving:
     """rungs: training steps, in all, at each level, ascending. factor: one trial in `factor` continues. rank and
     cost_limits: see `nas.schedulers.rank`. poor_rungs: whether later trials skip a lowest level that does not rank
-    trials. objectives: {name: direction} of the search.
+    trials; "skipped" does not estimate the correlation of all trials, as in an earlier version. objectives: {name:
+    direction} of the search.
 
     A failure counts as a finished trial, so a level where trials fail still promotes; a failed trial never continues.
     The same holds for a trial beyond a limit.
@@ -87,7 +93,7 @@ class Halving:
         factor: Annotated[float, Field(gt=1)] = 3,
         rank: Rank = QUALITY,
         cost_limits: CostLimits | None = None,
-        poor_rungs: Literal["skipped", "kept"] = "skipped",
+        poor_rungs: PoorRungs = CORRECTED,
         objectives: Mapping[str, str] | None = None,
     ) -> None:
         for lower, higher in pairwise(rungs):
@@ -99,7 +105,7 @@ class Halving:
         self.ranking = Ranking(rank, cost_limits or {}, objectives)
         self._levels = [Rung(self.ranking) for _ in rungs]
         self._last: dict[int, int] = {}  # trial -> its highest rung so far
-        self._skips = poor_rungs == "skipped"
+        self._poor_rungs = poor_rungs
         self._first: dict[int, float] = {}  # trial -> the first ranked value at the level where trials start
         self._second: dict[int, float] = {}  # the same at the next level
         self._compared = FIRST  # trials of both at the next comparison
@@ -112,7 +118,7 @@ class Halving:
         self._last[number] = max(rung, self._last.get(number, 0))
         level = self._level(steps)
         self._levels[level].tell(number, values)
-        if self._skips:
+        if self._poor_rungs != "kept":
             self._compare(number, level, None if values is None else self.ranking.values(values))
 
     def started(self, number: int, rung: int, steps: int) -> None:
@@ -132,9 +138,13 @@ class Halving:
             return
         self._compared = int(GROWTH * len(both))
         found = correlation([self._first[each] for each in both], [self._second[each] for each in both])
-        if found is not None and found.low <= 0:
+        if found is not None and found.low <= 0 and not self._may_be_useful(found.value, both):
             self._starts.append(1 + max(self._last))
             self._first, self._second, self._compared = self._second, {}, FIRST
+
+    def _may_be_useful(self, found: float, chosen: Iterable[int]) -> bool:
+        """Whether the rank correlation `found` of the chosen trials may be that of a level which ranks all trials."""
+        return self._poor_rungs == CORRECTED and of_all(found, chosen, self._first) >= USEFUL
 
     def promotion(self) -> Promotion | None:
         found = (self._promoted_from(level) for level in range(len(self.levels) - 2, -1, -1))

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
 from nas.options import MOST
 from nas.schedulers.contract import Level, Promotion
-from nas.schedulers.halving import Halving
+from nas.schedulers.halving import CORRECTED, Halving, PoorRungs
 from nas.schedulers.rank import QUALITY, CostLimits, Rank
 from nas.schedulers.registry import scheduler
 
@@ -38,7 +38,7 @@ class Hyperband:
         brackets: Annotated[int, Field(ge=1)] | None = None,
         rank: Rank = QUALITY,
         cost_limits: CostLimits | None = None,
-        poor_rungs: Literal["skipped", "kept"] = "skipped",
+        poor_rungs: PoorRungs = CORRECTED,
         objectives: Mapping[str, str] | None = None,
     ) -> None:
         count = len(rungs) if brackets is None else brackets

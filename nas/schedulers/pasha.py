@@ -8,13 +8,13 @@ differently, the next level is opened. Two values within `tolerance` of each oth
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from nas.options import MOST
 from nas.schedulers.contract import Promotion
-from nas.schedulers.halving import Halving
+from nas.schedulers.halving import CORRECTED, Halving, PoorRungs
 from nas.schedulers.rank import QUALITY, CostLimits, Rank
 from nas.schedulers.registry import scheduler
 
@@ -33,7 +33,7 @@ class Pasha(Halving):
         tolerance: Annotated[float, Field(ge=0)] = 0.0,
         rank: Rank = QUALITY,
         cost_limits: CostLimits | None = None,
-        poor_rungs: Literal["skipped", "kept"] = "skipped",
+        poor_rungs: PoorRungs = CORRECTED,
         objectives: Mapping[str, str] | None = None,
     ) -> None:
         given: dict[str, Any] = {"rank": rank, "cost_limits": cost_limits, "objectives": objectives}

@@ -43,13 +43,36 @@ def test_a_probe_counts_again_when_it_ranks() -> None:
     assert audit.demoted == frozenset() and sum(changed) == 1
 
 
-def test_audits_compare_the_longest_training_that_enough_trials_have() -> None:
-    audit = Audit({1: "snip"}, 0)
+def test_a_study_of_an_earlier_version_compares_the_longest_training_that_enough_trials_have() -> None:
+    audit = Audit({1: "snip"}, 0, longest=True)
     for number in range(FIRST):
         audit.tell(number, 10, (number, -number))
     for number in range(FIRST):
         audit.tell(number, 90, (number, number))
     assert audit.steps == 90 and audit.demoted == frozenset()
+
+
+def test_audits_compare_the_training_that_most_trials_have() -> None:
+    audit = Audit({1: "snip"}, 0)
+    for number in range(2 * FIRST):
+        audit.tell(number, 10, (number, number))
+    for number in range(FIRST):
+        audit.tell(number, 90, (number, -number))
+    assert audit.steps == 10 and audit.demoted == frozenset()
+
+
+def test_a_probe_that_ranks_all_trials_is_not_demoted_by_those_that_were_chosen_to_continue() -> None:
+    demoted = 0
+    for seed in range(40):
+        rng, audit = random.Random(seed), Audit({1: "snip"}, 0)
+        losses = [rng.gauss(0, 1) for _ in range(90)]
+        scores = [0.6 * loss + 0.8 * rng.gauss(0, 1) for loss in losses]
+        for number, loss in enumerate(losses):
+            audit.tell(number, 10, (loss, scores[number]))
+        for number in sorted(range(90), key=losses.__getitem__)[:30]:
+            audit.tell(number, 30, (losses[number], scores[number]))
+        demoted += bool(audit.demoted)
+    assert demoted <= 1
 
 
 def test_without_a_probe_or_a_metric_there_is_no_audit() -> None:
