@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -24,6 +25,7 @@ triton = pytest.importorskip("triton")
 from scaled_kernel import Pretended, allowed, call, tuned  # noqa: E402, F401
 
 pytestmark = pytest.mark.skipif(not attempts.can_fork(), reason="this system has no forks")
+PLAIN = {"num_warps": 4, "num_stages": 3, "num_ctas": 1}
 FAST = 2.0  # seconds of the limit, on a busy machine
 
 
@@ -151,6 +153,20 @@ def test_a_new_process_imports_the_kernel_and_gets_copies_of_its_arguments(tmp_p
         runs.close()
         endless.close()
     assert not x.any()
+
+
+def test_without_forks_a_new_process_runs_each_configuration_first(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parents[1])  # there the new process finds the kernel
+    monkeypatch.setattr("tuner.triton.isolation.isolation.can_fork", lambda: False)
+    configs = [{"BLOCK": 64}, {"BLOCK": 32, "FAULT": "endless"}, {"BLOCK": 48}, {"BLOCK": 16}]
+    kernel = tuned(tmp_path, configs=configs, limit=FAST, clock=Pretended({64: 2.0, 32: 0.5, 16: 1.0}))
+
+    call(kernel)
+
+    (decision,) = kernel.decisions.values()
+    assert decision.choice.configuration == Choice.of("triton", {**configs[3], **PLAIN}).configuration
+    assert sorted(failures(tmp_path, kernel)) in (["build_error", "timed_out"], ["crashed", "timed_out"])
+    assert imported_as(kernel.fn) == ("scaled_kernel", "scale")
 
 
 def test_a_kernel_that_another_process_cannot_import_runs_first_in_this_one(tmp_path, monkeypatch):
