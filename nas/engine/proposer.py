@@ -27,6 +27,7 @@ from searchspace.space.point import Point
 from searchspace.space.space import Space
 
 BATCH = 1000  # rows read at once
+EVIDENCE = 50  # trials with their architectures, read at once
 
 
 class Proposer:
@@ -284,6 +285,8 @@ def _parsed(text: str) -> Architecture:
 
 
 def evidence(store: Reader, study: Study, name: str) -> Iterator[Mapping[str, Any]]:
-    """How the values of the objective `name` were found, the oldest trial first."""
-    trials = store.trials(study.id, purposes=("search",), limit=10)
-    return (trial.evidence[name] for trial in trials if trial.evidence and name in trial.evidence)
+    """How the values of the objective `name` were found, the oldest trial first; trials without a value are left out."""
+    first = 0
+    while trials := store.trials(study.id, purposes=("search",), first=first, limit=EVIDENCE):
+        yield from (trial.evidence[name] for trial in trials if trial.evidence and name in trial.evidence)
+        first = trials[-1].number + 1
