@@ -285,7 +285,7 @@ def _parsed(text: str) -> Architecture:
 
 
 def evidence(store: Reader, study: Study, name: str) -> Iterator[Mapping[str, Any]]:
-    """How the values of the objective `name` were found, the oldest trial first; trials without a value are left out."""
+    """How the values of the objective `name` were found, the oldest trial first, without trials that have none."""
     first = 0
     while trials := store.trials(study.id, purposes=("search",), first=first, limit=EVIDENCE):
         yield from (trial.evidence[name] for trial in trials if trial.evidence and name in trial.evidence)

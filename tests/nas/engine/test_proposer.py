@@ -150,9 +150,9 @@ def test_arms_are_built_again_when_another_process_knew_fewer_results(shared):
     assert known(shared) == [(0, 0), (0, 0), (2, 0), (3, 1)]
     for unit, loss in ((units[1], 3.0), (third, 2.0), (fourth, 4.0)):
         finish(shared, unit, loss)
-    for proposer in (one, other):
-        proposer.absorb()
-        proposer.new_trials(["me"] * 2, 60, 12)
+    for each in (one, other):
+        each.absorb()
+        each.new_trials(["me"] * 2, 60, 12)
     report = replay(shared.store, shared.study)
     assert report.same and report.trials == 8, report.as_text()
 
