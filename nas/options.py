@@ -72,6 +72,20 @@ def number(
     return Check(function)
 
 
+def names() -> Check:
+    """Accept a name, or a list of different names."""
+
+    def function(value: Any) -> tuple[str, ...]:
+        found = (value,) if isinstance(value, str) else value
+        if not isinstance(found, list | tuple) or not all(isinstance(name, str) and name for name in found):
+            raise ValueError("must be a name or a list of names")
+        if len(set(found)) != len(found):
+            raise ValueError("must name each of them once")
+        return tuple(found)
+
+    return Check(function)
+
+
 Positive = Annotated[int, whole(1)]
 Fraction = Annotated[float, number(high=1)]
 

@@ -140,18 +140,25 @@ def rows(runs: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         scores = {
             each: [run["scores"][str(each)] for run in group if str(each) in run["scores"]] for each in table.budgets
         }
-        line["score after"] = ", ".join(f"{each}: {_interval(found)}" for each, found in scores.items() if found)
+        line["score after"] = ", ".join(f"{each}: {interval(found)}" for each, found in scores.items() if found)
         target = " / ".join(f"{budget}: {value:g}" for budget, value in table.targets.items())
         complete = [run["complete"] or 0 for run in group]
         line["complete in"] = f"{sum(map(bool, complete))} runs" if table.budgets[-1] <= 100 else ""
         yield line | {"target": target, "ms a proposal": round(fmean(run["ms"] for run in group), 1)}
 
 
-def _interval(figures: list[float]) -> str:
+def interval(figures: list[float]) -> str:
+    """The mean and the half-width of its 95 % interval, as text."""
+    _, mean, half = point(0, figures)
+    return f"{mean:.4f} ± {half:.4f}" if len(figures) > 1 else f"{mean:.4f}"
+
+
+def point(budget: int, figures: list[float]) -> tuple[int, float, float]:
+    """(budget, mean, half-width of its 95 % interval)."""
     if len(figures) < 2:
-        return f"{figures[0]:.4f}"
+        return budget, figures[0], 0.0
     factor = T95[max(count for count in T95 if count <= len(figures))]
-    return f"{fmean(figures):.4f} ± {factor * stdev(figures) / sqrt(len(figures)):.4f}"
+    return budget, fmean(figures), factor * stdev(figures) / sqrt(len(figures))
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from benchmarks.quality.table import Table, Values
-from nas.strategies.contract import NothingLeft, Result, Started
+from nas.strategies.contract import NothingLeft, Result, Started, Strategy
 from nas.strategies.registry import make
 from searchspace.tree import Choice
 
@@ -28,8 +28,12 @@ def run(name: str, table: Table, seed: int, options: dict[str, Any]) -> Iterator
 
 
 def ours(name: str, table: Table, seed: int, options: dict[str, Any]) -> Iterator[tuple[Values, float]]:
-    """Our strategy `name`, asked as a search asks it with one worker; no architecture is evaluated twice."""
-    strategy = make(name, table.space, seed, table.objectives, table.evaluate, None, **options)
+    """Our strategy `name`, asked as a search asks it with one worker."""
+    return asked(make(name, table.space, seed, table.objectives, table.evaluate, None, **options), table)
+
+
+def asked(strategy: Strategy, table: Table) -> Iterator[tuple[Values, float]]:
+    """`strategy`, asked as a search asks it with one worker; no architecture is evaluated twice."""
     used: set[str] = set()
     for number in range(table.budgets[-1]):
         began = time.process_time()

@@ -13,9 +13,8 @@ import json
 import math
 from collections import defaultdict
 from pathlib import Path
-from statistics import fmean, stdev
 
-from benchmarks.quality.__main__ import T95
+from benchmarks.quality.__main__ import point
 
 WIDTH, HEIGHT, LEFT, TOP, GAP = 300, 190, 46, 34, 26
 COLOURS = {"model": "#c0392b", "nsga2": "#2471a3", "aging_evolution": "#7d3c98", "random": "#7f8c8d"}
@@ -32,17 +31,10 @@ def curves(files: list[Path], code: str) -> dict[str, dict[str, Curve]]:
             for budget, score in run["scores"].items():
                 found[run["table"]][run["arm"]][int(budget)].append(score)
     return {
-        table: {arm: [_point(budget, scores) for budget, scores in sorted(by.items())] for arm, by in arms.items()}
+        table: {arm: [point(budget, scores) for budget, scores in sorted(by.items())] for arm, by in arms.items()}
         for table, arms in sorted(found.items())
         if len(arms) > 1
     }
-
-
-def _point(budget: int, scores: list[float]) -> tuple[int, float, float]:
-    if len(scores) < 2:
-        return budget, scores[0], 0.0
-    factor = T95[max(count for count in T95 if count <= len(scores))]
-    return budget, fmean(scores), factor * stdev(scores) / math.sqrt(len(scores))
 
 
 def picture(tables: dict[str, dict[str, Curve]]) -> str:
@@ -55,13 +47,14 @@ def picture(tables: dict[str, dict[str, Curve]]) -> str:
     ]
     for place, (table, arms) in enumerate(tables.items()):
         x, y = (place % 2) * (WIDTH + LEFT + GAP) + LEFT, (place // 2) * (HEIGHT + TOP + GAP) + TOP
-        parts.append(f'<g transform="translate({x},{y})">{_panel(table, arms)}</g>')
+        parts.append(f'<g transform="translate({x},{y})">{panel(table, arms, COLOURS)}</g>')
     for place, (arm, colour) in enumerate(COLOURS.items()):
         parts.append(f'<text x="{LEFT + place * 130}" y="{height - 8}" fill="{colour}">&#9632; {arm}</text>')
     return "\n".join([*parts, "</svg>\n"])
 
 
-def _panel(table: str, arms: dict[str, Curve]) -> str:
+def panel(table: str, arms: dict[str, Curve], colours: dict[str, str]) -> str:
+    """The curves of one table, as the content of an SVG group."""
     points = [point for curve in arms.values() for point in curve]
     low = math.floor(20 * min(mean - half for _, mean, half in points)) / 20
     budgets = sorted({budget for budget, _, _ in points})
@@ -81,7 +74,7 @@ def _panel(table: str, arms: dict[str, Curve]) -> str:
     for score in (low, (low + 1) / 2, 1.0):
         parts.append(f'<text x="-6" y="{place(1, score)[1] + 4:.0f}" text-anchor="end">{score:.3g}</text>')
     for arm, curve in arms.items():
-        colour = COLOURS[arm]
+        colour = colours[arm]
         line = " ".join("{:.1f},{:.1f}".format(*place(budget, mean)) for budget, mean, _ in curve)
         parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>')
         for budget, mean, half in curve:

@@ -1,11 +1,13 @@
 """Schedulers on recorded learning curves: how good is what they choose with a share of full training?
 
-    python -m benchmarks.tables.schedulers [--seeds 20] [--share 0.15] [--json]
+    python -m benchmarks.tables.schedulers [--seeds 20] [--share 0.15] [--calibration] [--json]
 
 Trials are drawn in random order from the table, one worker. A scheduler may spend `--share` of what it would cost to
 train the whole table to the end. It chooses the best of the trials that it trained longest. The regret is the final
 loss of that trial minus the best final loss of the table, in nats: 0 is the best possible. A run that diverged fails.
-`forest` says how well a random forest predicts the final loss of architectures of our own table that it has not seen
+`--calibration` says how often the trials that `extrapolation` stopped would have reached the best trial of that moment,
+and the mean probability that it gave for it; the interval is Wilson's, over the trials of all seeds.
+`--forest` says how well a random forest predicts the final loss of architectures of our own table that it has not seen
 (ten-fold cross-validation): it stands in for architectures that were not drawn.
 """
 
@@ -26,7 +28,8 @@ import numpy as np
 from benchmarks.quality.table import Missing, found
 from benchmarks.support.report import report
 from benchmarks.tables.table import load
-from nas.schedulers.contract import Promotion
+from nas.schedulers.contract import Promotion, Scheduler
+from nas.schedulers.extrapolation import Extrapolation
 from nas.schedulers.registry import make
 
 GOOD = 0.01  # nats
@@ -74,13 +77,18 @@ def schedulers(curves: Curves) -> dict[str, Any]:
         "halving": ("halving", {"rungs": rungs}),
         "hyperband": ("hyperband", {"rungs": rungs, "brackets": 2}),
         "pasha": ("pasha", {"rungs": rungs}),
+        "extrapolation": ("extrapolation", {"rungs": rungs, "full": max(10, len(curves.losses) // 50)}),
         "hurdles": ("hurdles", {"rungs": rungs, "wait": max(5, len(curves.losses) // 20)}),
     }
 
 
 def chosen(curves: Curves, name: str, options: dict[str, Any], share: float, seed: int) -> tuple[int, float]:
     """(the trial that a scheduler chooses, the share of full training that it spent)."""
-    scheduler = make(name, {"loss": "minimize"}, **options)
+    return replayed(curves, make(name, {"loss": "minimize"}, **options), share, seed)
+
+
+def replayed(curves: Curves, scheduler: Scheduler, share: float, seed: int) -> tuple[int, float]:
+    """As `chosen`, with a new scheduler."""
     order = random.Random(seed).sample(range(len(curves.losses)), len(curves.losses))
     budget, spent, trials = share * len(order) * curves.lengths[-1], 0, 0
     reached: dict[int, tuple[int, float]] = {}  # trial -> its steps and loss
@@ -126,6 +134,45 @@ def rows(curves: Curves, seeds: int, share: float) -> list[dict[str, Any]]:
     return lines
 
 
+def calibration(
+    curves: Curves, seeds: int, probabilities: Sequence[float] = (0.02, 0.05, 0.1, 0.2)
+) -> list[dict[str, Any]]:
+    """One row for each threshold of `extrapolation`; all trials are tried, so that each is stopped or trained."""
+    _, options = schedulers(curves)["extrapolation"]
+    lines = []
+    for probability in probabilities:
+        stopped: list[tuple[float, bool]] = []
+        for seed in range(seeds):
+            made = make("extrapolation", {"loss": "minimize"}, **options, probability=probability)
+            assert isinstance(made, Extrapolation)
+            replayed(curves, made, 1.0, seed)
+            order = random.Random(seed).sample(range(len(curves.losses)), len(curves.losses))
+            for number, (_, chance, limit) in made.stopped.items():
+                stopped.append((chance, bool(curves.losses[order[number], -1] <= limit)))
+        reached = sum(each for _, each in stopped)
+        low, high = wilson(reached, len(stopped))
+        lines.append(
+            {
+                "table": curves.name,
+                "stopped below": probability,
+                "stopped": f"{len(stopped) / seeds:.0f} of {len(curves.losses)}",
+                "would have reached the best": f"{reached} of {len(stopped)}: {reached / max(1, len(stopped)):.2%}",
+                "95 % interval": f"{low:.2%} to {high:.2%}",
+                "mean probability given": f"{fmean(chance for chance, _ in stopped):.2%}" if stopped else "",
+            }
+        )
+    return lines
+
+
+def wilson(hits: int, count: int, z: float = 1.96) -> tuple[float, float]:
+    """The 95 % interval of a share (Wilson 1927)."""
+    if not count:
+        return 0.0, 1.0
+    share, spread = hits / count, z**2 / count
+    middle, half = share + spread / 2, z * math.sqrt(share * (1 - share) / count + spread / count / 4)
+    return max(0.0, (middle - half) / (1 + spread)), min(1.0, (middle + half) / (1 + spread))
+
+
 def forest(folds: int = 10) -> str:
     """The error of a random forest on our own table, by cross-validation."""
     from scipy.stats import spearmanr
@@ -152,6 +199,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--share", type=float, default=0.15)
     parser.add_argument("--forest", action="store_true", help="the error of a forest on our own table instead")
+    parser.add_argument("--calibration", action="store_true", help="of the probabilities of `extrapolation`, instead")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     if options.forest:
@@ -160,10 +208,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     lines = []
     for source in (own, nlp):
         try:
-            lines += rows(source(), options.seeds, options.share)
+            table = source()
+            lines += (
+                calibration(table, options.seeds) if options.calibration else rows(table, options.seeds, options.share)
+            )
         except Missing as error:
             print(f"Skipped: {error}")
-    report(f"schedulers on recorded curves with {options.share:.0%} of full training", lines, as_json=options.json)
+    title = "of the trials that were stopped" if options.calibration else f"with {options.share:.0%} of full training"
+    report(f"schedulers on recorded curves {title}", lines, as_json=options.json)
     return 0
 
 

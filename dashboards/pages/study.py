@@ -32,7 +32,7 @@ from nas.store.records import SEARCH
 
 MOST_RUNGS = 20_000  # results of rungs that are read
 CURVES = 8  # of the best trials
-HIDDEN = ("task_source", "vocabulary", "data_facts", "step_tokens")
+HIDDEN = ("task_source", "vocabulary", "data_facts", "learned", "step_tokens")
 FAILURES = (
     *(Column("kind", "Kind"), Column("trials", "Trials", "number")),
     *(Column("first", "First", "number"), Column("message", "Its message")),

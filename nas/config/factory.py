@@ -25,6 +25,7 @@ from nas.store import Unit, UnitKind
 from nas.store.records import TUNING
 from nas.strategies import registry as strategy_registry
 from nas.strategies.contract import Evaluate, Strategy
+from nas.strategies.earlier import Earlier
 from nas.tasks.contract import Task
 from nas.tasks.shapes import check_drawn
 from nas.tasks.vocabulary import Vocabulary
@@ -184,7 +185,13 @@ def strategy(
     """
     chosen = named or config.strategy
     count = len(config.objectives)
-    return strategy_registry.make(chosen.name, space, config.seed, count, evaluate, trials, **chosen.options)
+    earlier = [Earlier.of(study, kept) for study, kept in config.learned.items() if study in _learns_from(chosen)]
+    return strategy_registry.make(chosen.name, space, config.seed, count, evaluate, trials, earlier, **chosen.options)
+
+
+def _learns_from(named: Named) -> tuple[str, ...]:
+    written = named.options.get("learn_from", ())
+    return (written,) if isinstance(written, str) else tuple(written)
 
 
 def running_strategy(config: SearchConfig, space: Space, named: Named, evaluate: Evaluate | None = None) -> Strategy:

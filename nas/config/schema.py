@@ -233,6 +233,7 @@ class SearchConfig(_Section):
     task_source: str | None = None  # the text of the user's own task file, once it is read
     vocabulary: dict[str, Any] | None = None  # of the task, once its data are read
     data_facts: dict[str, Any] | None = None  # what the task told of its data when the study was created
+    learned: dict[str, Any] = {}  # results of the studies in `learn_from`, as they were when the study was created
     audited: bool | Literal["most"] = False  # how probes that do not rank are found, see `nas.engine.audit`
     step_tokens: int | None = None  # positions that a training step of the task reads, once a study is made
 
@@ -280,6 +281,6 @@ class SearchConfig(_Section):
 
 
 # Filled in when the file is read or the study is created, and kept with the study.
-HIDDEN = ("task_source", "vocabulary", "data_facts", "audited", "step_tokens")
+HIDDEN = ("task_source", "vocabulary", "data_facts", "learned", "audited", "step_tokens")
 # What may not change within a study.
 SETTLED = ("task", "objectives", "strategy", "scheduler", "arms", "recipe", "seed")

@@ -10,6 +10,7 @@ from typing import Any, Self
 from nas import report as reports
 from nas.config import checks, factory
 from nas.config.schema import SETTLED, Named, SearchConfig
+from nas.engine.learned import with_learned
 from nas.engine.loop import Search
 from nas.engine.settled import settle
 from nas.errors import StoreError, UsageError
@@ -185,10 +186,11 @@ def enter(store: Store, config: SearchConfig) -> Study:
     check_finals(config, known=known)
     if not known:
         task = factory.prepared_task(config)
+        settled = _with_facts(settle(with_learned(config, store)))
         try:
             return store.create_study(
                 config.study,
-                _kept(_with_facts(settle(config))),
+                _kept(settled),
                 config.space,
                 config.seed,
                 _described(factory.objectives(config)),

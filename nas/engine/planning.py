@@ -19,6 +19,7 @@ from nas.config import factory
 from nas.config.schema import SearchConfig
 from nas.engine import launch
 from nas.engine.forecast import Forecast, Rates, affordable, forecast
+from nas.engine.learned import with_learned
 from nas.engine.proposer import evidence
 from nas.engine.settled import settle
 from nas.errors import NasError
@@ -289,11 +290,11 @@ def _found(config: SearchConfig, objectives: Sequence[Objective]) -> tuple[str, 
     """
     file = file_of(parse(config.storage))
     if file is not None and not file.exists():
-        return _new(config, objectives), config
+        return _new(config, objectives), with_learned(config)
     with open_reader(config.storage) as store:
         study = next((each for each in store.studies() if each.name == config.study), None)
         if study is None:
-            return _new(config, objectives), config
+            return _new(config, objectives), with_learned(config, store)
         launch.check_finals(config, known=True)
         launch.check_continues(store, study, config)
         for each in objectives:

@@ -15,6 +15,7 @@ from nas.config import factory
 from nas.config.schema import Named, SearchConfig
 from nas.engine.audit import MOST
 from nas.engine.forecast import Rates, affordable
+from nas.errors import UsageError
 from nas.strategies import auto as automatic
 from nas.upkeep.policy import EARLIER
 
@@ -32,6 +33,7 @@ def settle(config: SearchConfig, study: SearchConfig | None = None) -> SearchCon
     planned = _planned_trials(config)
     changes: dict[str, object] = {
         "audited": MOST if study is None else study.audited,
+        "learned": config.learned if study is None else study.learned,
         "step_tokens": factory.step_tokens(config),
         "task": _settled(config.task, factory.task(config), study.task if study else None),
         "scheduler": _settled(config.scheduler, factory.scheduler(config), study.scheduler if study else None),
@@ -58,19 +60,25 @@ def _chosen(config: SearchConfig, study: SearchConfig | None) -> SearchConfig:
     if study is not None and "strategy" not in config.model_fields_set:
         changes["strategy"] = study.strategy
     elif config.strategy.name == AUTO:
-        changes["strategy"] = study.strategy if study is not None else _automatic(config)
+        changes["strategy"] = _automatic(config, config.strategy, study.strategy if study else None)
     arms = {}
     for name, arm in config.arms.items():
         if arm.strategy.name == AUTO:
-            known = study.arms.get(name) if study is not None else None
-            arms[name] = arm.model_copy(update={"strategy": known.strategy if known else _automatic(config)})
+            known = study.arms[name].strategy if study is not None and name in study.arms else None
+            arms[name] = arm.model_copy(update={"strategy": _automatic(config, arm.strategy, known)})
     if arms:
         changes["arms"] = {**config.arms, **arms}
     return config.model_copy(update=changes) if changes else config
 
 
-def _automatic(config: SearchConfig) -> Named:
-    return Named(name=automatic.chosen(factory.space(config), len(config.objectives)))
+def _automatic(config: SearchConfig, written: Named, known: Named | None) -> Named:
+    """The strategy in place of `auto`, with the options written for it. known: the one that the study keeps."""
+    if known is not None:
+        return known.model_copy(update={"options": {**known.options, **written.options}})
+    chosen = automatic.chosen(factory.space(config), len(config.objectives))
+    if written.options and chosen != "model":
+        raise UsageError(f"strategy 'auto': the space has too many holes for a model, so {chosen} takes no learn_from.")
+    return Named(name=chosen, options=written.options)
 
 
 def _strategy(config: SearchConfig, named: Named, share: float, planned: int | None, known: Named | None) -> Named:

@@ -5,8 +5,13 @@ A study keeps the name that was chosen when it was created, so it stays the same
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Annotated
+
+from nas.options import names
 from nas.strategies._surrogate.codes import holes_of
 from nas.strategies.contract import Evaluate, SearchSpace, Strategy
+from nas.strategies.earlier import Earlier
 from nas.strategies.registry import make, strategy
 from searchspace.language.holes import values
 
@@ -25,7 +30,18 @@ def chosen(space: SearchSpace, objectives: int) -> str:
 
 @strategy("auto")
 def auto(
-    space: SearchSpace, *, seed: int, objectives: int = 1, evaluate: Evaluate | None = None, trials: int | None = None
+    space: SearchSpace,
+    *,
+    seed: int,
+    objectives: int = 1,
+    evaluate: Evaluate | None = None,
+    trials: int | None = None,
+    earlier: Sequence[Earlier] = (),
+    learn_from: Annotated[tuple[str, ...], names()] = (),
 ) -> Strategy:
-    """The strategy that `chosen` names, with its own defaults."""
-    return make(chosen(space, objectives), space, seed, objectives, evaluate, trials)
+    """The strategy that `chosen` names, with its own defaults. learn_from: as for `model`.
+
+    Raises UsageError if it is not `model` and there is `learn_from`.
+    """
+    options = {"learn_from": learn_from} if learn_from else {}
+    return make(chosen(space, objectives), space, seed, objectives, evaluate, trials, earlier, **options)

@@ -12,37 +12,47 @@ from __future__ import annotations
 
 from functools import cached_property
 from random import Random
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 
-from nas.options import whole, whole_or
+from nas.options import names, whole, whole_or
 from nas.strategies._surrogate import improvement
 from nas.strategies._surrogate.codes import UNSET, Codes
+from nas.strategies._surrogate.costs import Costs
+from nas.strategies._surrogate.earlier import Lesson
 from nas.strategies._surrogate.knowledge import Knowledge, View
 from nas.strategies._surrogate.moves import Moves
 from nas.strategies.base import StrategyBase
 from nas.strategies.contract import Evaluate, Proposal, Result, SearchSpace, Started
+from nas.strategies.earlier import Earlier
 from nas.strategies.population import AUTO
 from nas.strategies.registry import strategy
 from searchspace.errors import SpaceError
 from searchspace.language.holes import admits, draw
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from searchspace.space.point import Point
     from searchspace.tree import Hole, Scalar
 
 FIRST = 10  # random trials before the first proposal of the model, if the budget is large or unknown
 FEWEST = 4
+TAUGHT_FIRST = 6  # the same, if there are earlier studies
 LISTED = 400  # a space of at most this many points is listed, and all of them are candidates
 TIE = 0.02  # how much the expected improvement counts there, beside the chance of being on the front
+TAUGHT = 20  # best points of an earlier study that are candidates
 BUILT = 16  # candidates that are built at most, until some are feasible and new
 
 
 @strategy("model")
 class Model(StrategyBase):
     """start: random trials before the model is used. candidates: rows that each round compares. rounds: how often the
-    best of them are varied. exact: candidates whose costs are computed."""
+    best of them are varied. exact: candidates whose costs are computed. costs: whether computed costs are features too,
+    in a space that is listed. learn_from: names of earlier studies, whose results are `earlier`."""
+
+    EARLIER: ClassVar[dict[str, str]] = {"costs": "values"}
 
     def __init__(
         self,
@@ -52,21 +62,35 @@ class Model(StrategyBase):
         objectives: int = 1,
         evaluate: Evaluate | None = None,
         trials: int | None = None,
+        earlier: Sequence[Earlier] = (),
         start: Annotated[int | Literal["auto"], whole_or(AUTO, 2)] = AUTO,
         candidates: Annotated[int, whole(8)] = 48,
         rounds: Annotated[int, whole(1)] = 3,
         exact: Annotated[int, whole(1)] = 3,
+        costs: Literal["features", "values"] = "features",
+        learn_from: Annotated[tuple[str, ...], names()] = (),
     ) -> None:
         super().__init__(space, seed=seed, objectives=objectives, evaluate=evaluate)
-        self.first = first_trials(start, trials, points_of(space))
-        self.settled = {"start": self.first} if start == AUTO else {}
+        self.first = first_trials(start, trials, points_of(space), TAUGHT_FIRST if learn_from else FIRST)
+        self.settled = {"costs": costs} | ({"start": self.first} if start == AUTO else {})
         self.candidates, self.rounds, self.exact = candidates, rounds, exact
         self.codes = Codes(space)
         self.moves = Moves(self.codes)
-        self.knowledge = Knowledge(self.codes, objectives)
+        self._earlier, self._costs_are_features = tuple(earlier), costs == "features"
         self._pending: dict[int, np.ndarray] = {}  # number of the trial -> row
         self._batch: dict[int, np.ndarray] = {}  # the same, of earlier proposals of the batch that is asked for
         self._batch_hashes: set[str] = set()
+
+    @cached_property
+    def knowledge(self) -> Knowledge:
+        """What the strategy knows. It is made when it is needed first: the processes of earlier studies are fitted."""
+        costs = None
+        if self._costs_are_features and self.evaluate and self._listed:
+            rows = np.array([row for _, row, _ in self._listed])
+            costs = Costs(self.codes, rows, [each for _, _, each in self._listed])
+        found = Knowledge(self.codes, self.objectives, costs if costs and costs.count else None)
+        found.lessons = [Lesson(self.codes, found.features, self.objectives, each) for each in self._earlier]
+        return found
 
     def ask(self, number: int, count: int = 1, attempt: int = 0) -> list[Proposal]:
         """See `Strategy.ask`. Raises ValueError if count is below 1, NothingLeft if there is not one proposal."""
@@ -94,7 +118,7 @@ class Model(StrategyBase):
     def propose(self, rng: Random, number: int, tried: int) -> Proposal:
         drawn = np.random.default_rng(rng.getrandbits(64))
         if self.knowledge.successes < self.first or tried > 20:
-            return Proposal(self._random(rng, drawn, alike=number % 2 == 0 and tried < 10), "random")
+            return self._first_point(rng, drawn, number, tried)
         try:
             found = self._modelled(rng, drawn)
         except (np.linalg.LinAlgError, FloatingPointError):  # the search goes on, as evolution
@@ -102,6 +126,25 @@ class Model(StrategyBase):
         if found is None:
             return self._evolved(rng)
         return Proposal(found, "model")
+
+    def _first_point(self, rng: Random, drawn: np.random.Generator, number: int, tried: int) -> Proposal:
+        if number % 2 == 0 and tried < 10:
+            taught = self._taught(rng, number // 4) if number % 4 == 0 else None
+            if taught is not None:
+                return Proposal(taught, "earlier")
+            return Proposal(self._random(rng, drawn, alike=True), "random")
+        return Proposal(self._random(rng, drawn, alike=False), "random")
+
+    def _taught(self, rng: Random, turn: int) -> Point | None:
+        """The best new point of an earlier study; the studies take turns. None if there is none."""
+        lessons = [each for each in self.knowledge.lessons if len(each.best)]
+        if not lessons:
+            return None
+        for row in lessons[turn % len(lessons)].best[:TAUGHT]:
+            point = self._built(row, rng)
+            if point is not None and self._is_new(point):
+                return point
+        return None
 
     def _modelled(self, rng: Random, drawn: np.random.Generator) -> Point | None:
         """The feasible new candidate with the greatest expected improvement; None if there is none."""
@@ -150,13 +193,15 @@ class Model(StrategyBase):
 
     def _searched(self, view: View, drawn: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """(candidates [N, D], their gains [N]) of all rounds."""
-        parents = view.parents
+        taught = [each.best[:TAUGHT] for each in self.knowledge.lessons]
+        parents = np.vstack([view.parents, *taught])
         few = self.candidates // 6
         rows = np.vstack(
             [
                 self.codes.random(few, drawn),
                 self.codes.random(few, drawn, alike=True),
                 self.moves.children(parents, self.candidates - 2 * few, drawn),
+                *taught,
             ]
         )
         gains = self._gains(view, rows, drawn)
@@ -237,10 +282,10 @@ def points_of(space: SearchSpace) -> int | None:
     return size().points if size is not None else None
 
 
-def first_trials(start: int | Literal["auto"], trials: int | None, points: int | None) -> int:
-    """How many random trials come first. `auto` is a quarter of `trials`, from 4 to 10; 4 in a space that is listed."""
+def first_trials(start: int | Literal["auto"], trials: int | None, points: int | None, most: int = FIRST) -> int:
+    """How many trials come before the model. `auto` is a quarter of `trials`, from 4 to `most`; 4 in a listed space."""
     if start != AUTO:
         return start
     if points is not None and points <= LISTED:
         return FEWEST
-    return FIRST if trials is None else min(FIRST, max(FEWEST, trials // 4))
+    return most if trials is None else min(most, max(FEWEST, trials // 4))

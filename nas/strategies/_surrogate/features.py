@@ -7,6 +7,7 @@ that two random points have a mean squared distance of 1 for each hole. N rows, 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,30 +19,37 @@ SAMPLE = 256  # random rows from which the scales are taken
 
 @dataclass(frozen=True)
 class Rows:
-    """Features of N rows: whole [N, A] and layer [N, L]."""
+    """Features of N rows: whole [N, A] and layer [N, L].
+
+    earlier [N, S, M]: what S earlier studies predict of the M objectives; None if there are none.
+    """
 
     whole: np.ndarray
     layer: np.ndarray
+    earlier: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.whole)
 
     def take(self, places: np.ndarray | list[int]) -> Rows:
-        return Rows(self.whole[places], self.layer[places])
+        return Rows(self.whole[places], self.layer[places], None if self.earlier is None else self.earlier[places])
 
     def joined(self, other: Rows) -> Rows:
-        return Rows(np.vstack([self.whole, other.whole]), np.vstack([self.layer, other.layer]))
+        both = self.earlier is not None and other.earlier is not None
+        earlier = np.concatenate([self.earlier, other.earlier]) if both else None
+        return Rows(np.vstack([self.whole, other.whole]), np.vstack([self.layer, other.layer]), earlier)
 
 
 class Features:
-    """Makes features of rows. groups: how many holes there are without their copies; the last one is the fidelity.
+    """Makes features of rows. costs: of how many costs each row tells more.
 
-    whole_groups [A] and layer_groups [L] tell the hole of each column.
+    groups: how many holes there are without their copies, then the costs; the last one is the fidelity. whole_groups
+    [A] and layer_groups [L] tell the hole of each column.
     """
 
-    def __init__(self, codes: Codes) -> None:
-        self.codes = codes
-        self.groups = len(codes.names) + 1
+    def __init__(self, codes: Codes, costs: int = 0) -> None:
+        self.codes, self.costs = codes, costs
+        self.groups = len(codes.names) + costs + 1
         self._members = [np.flatnonzero(codes.groups == group) for group in range(len(codes.names))]
         self._sized = [self._columns(columns) for columns in self._members]
         self.whole_groups, self.layer_groups = self._owners()
@@ -52,11 +60,15 @@ class Features:
         self._whole_scale = _scales(whole, self.whole_groups, self.groups)
         self._layer_scale = _scales(layer, self.layer_groups, self.groups)
 
-    def __call__(self, rows: np.ndarray, fidelity: np.ndarray | float = 1.0) -> Rows:
-        """rows: [N, D]. fidelity: [N], how long each was trained, from 0 to 1."""
+    def __call__(self, rows: np.ndarray, fidelity: np.ndarray | float = 1.0, costs: np.ndarray | None = None) -> Rows:
+        """rows: [N, D]. fidelity: [N], how long each was trained, from 0 to 1. costs: [N, C], with a mean squared
+        distance of 1.
+        """
         whole, layer = self._raw(rows)
         whole = (whole - self._whole_mean) * self._whole_scale
         whole[:, -1] = np.broadcast_to(fidelity, len(rows)) - 1.0
+        if costs is not None:
+            whole[:, -1 - self.costs : -1] = costs
         return Rows(whole, (layer - self._layer_mean) * self._layer_scale)
 
     def _columns(self, columns: np.ndarray) -> list[np.ndarray]:
@@ -77,7 +89,8 @@ class Features:
             numbers = width + (1 if self._is_number(group) else 0)
             whole += [group] * (numbers * (2 if several else 1))
             layer += [group] * (width * len(columns) if several else 0)
-        return np.array([*whole, self.groups - 1]), np.array(layer, dtype=int)
+        added = range(len(self._members), self.groups)  # the costs, and the fidelity
+        return np.array([*whole, *added]), np.array(layer, dtype=int)
 
     def _is_number(self, group: int) -> bool:
         return bool(self.codes.ordered[self._members[group][0]])
@@ -97,8 +110,13 @@ class Features:
                 late = np.linspace(-1, 1, len(columns))
                 whole += [(part * late).sum(1) / len(columns) for part in counted]
                 layer += [column for part in each for column in part.T]
-        whole.append(np.ones(len(rows)))
+        whole += [np.ones(len(rows))] * (self.costs + 1)
         return np.array(whole).T, (np.array(layer).T if layer else np.zeros((len(rows), 0)))
+
+
+def fidelity(steps: np.ndarray, longest: float) -> np.ndarray:
+    """How long results were trained, [N]: 1 is the longest, and ten times shorter is 1 less."""
+    return 1 + np.log(np.maximum(steps, 1e-9) / longest) / math.log(10)
 
 
 def _scales(columns: np.ndarray, owners: np.ndarray, groups: int) -> np.ndarray:

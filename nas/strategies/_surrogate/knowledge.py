@@ -7,18 +7,20 @@ the best, and some of all. N rows, D holes, M objectives, K known points.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 import numpy as np
 
 from nas import pareto
 from nas.strategies._surrogate.codes import Codes
-from nas.strategies._surrogate.features import Features, Rows
+from nas.strategies._surrogate.costs import Costs
+from nas.strategies._surrogate.earlier import Lesson
+from nas.strategies._surrogate.features import Features, Rows, fidelity
 from nas.strategies._surrogate.improvement import normal
 from nas.strategies._surrogate.process import Kernel, Posterior, fitted
+from nas.strategies._surrogate.warp import Warp, standard, subset, warp_of
 
 MOST = 256  # rows of a model
 FITTED = 128  # rows to which its parameters are fitted
@@ -29,33 +31,6 @@ PENDING = 64  # running trials that count, the newest
 CORNER = 1.05  # of the reference point, in ranges of the results
 PARENTS = 40
 LARGEST, LEAST = 1e100, 1e-100  # a larger value counts as this one; a smaller range counts as none
-SKEWED = 3.0  # the upper half is this many times as wide as the lower one: the logarithm is modelled
-
-
-@dataclass(frozen=True)
-class Warp:
-    """Values as the model sees them: as they are, or the logarithm of the distance from a bound."""
-
-    low: float
-    shift: float | None
-
-    def forward(self, values: np.ndarray) -> np.ndarray:
-        return values if self.shift is None else np.log(np.maximum(values - self.low, 0.0) + self.shift)
-
-    def back(self, mean: np.ndarray, deviation: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The mean and deviation of the values, from those of a normal distribution of what is modelled."""
-        if self.shift is None:
-            return mean, deviation
-        deviation = np.minimum(deviation, 3.0)
-        raised = np.exp(np.minimum(mean, 50.0) + deviation**2 / 2)
-        return raised - self.shift + self.low, raised * np.sqrt(np.expm1(deviation**2))
-
-
-def warp_of(values: np.ndarray) -> Warp:
-    low, middle, high = values.min(), np.median(values), values.max()
-    if high - middle > SKEWED * (middle - low) and middle > low:
-        return Warp(float(low), float(middle - low) / 2)
-    return Warp(0.0, None)
 
 
 def bounded(value: float) -> float:
@@ -161,17 +136,23 @@ class Base:
 
 
 def features_of(owner: Knowledge, rows: np.ndarray, steps: Sequence[float] | None, longest: float) -> Rows:
-    if steps is None:
-        return owner.features(rows)
-    return owner.features(rows, 1 + np.log(np.maximum(np.array(steps, float), 1e-9) / longest) / math.log(10))
+    lengths = 1.0 if steps is None else fidelity(np.array(steps, float), longest)
+    made = owner.features(rows, lengths, owner.costs(rows) if owner.costs else None)
+    if not owner.lessons:
+        return made
+    return replace(made, earlier=np.stack([lesson.predicted(rows) for lesson in owner.lessons], axis=1))
 
 
 class Knowledge:
-    """The results of a study, in the order in which they came."""
+    """The results of a study, in the order in which they came.
 
-    def __init__(self, codes: Codes, objectives: int) -> None:
-        self.codes, self.objectives = codes, objectives
-        self.features = Features(codes)
+    costs: computed costs of rows [N, D] that are features too, [N, C]. lessons: what earlier studies taught.
+    """
+
+    def __init__(self, codes: Codes, objectives: int, costs: Costs | None = None) -> None:
+        self.codes, self.objectives, self.costs = codes, objectives, costs
+        self.features = Features(codes, costs.count if costs else 0)
+        self.lessons: list[Lesson] = []
         self.successes = 0
         self.rows: list[np.ndarray] = []
         self.steps: list[float] = []
@@ -248,7 +229,7 @@ class Knowledge:
         low, high = every.min(0), every.max(0)
         span = _span(low, high)
         ranked = pareto.order((every - low) / span)
-        chosen = _subset(ranked, MOST)
+        chosen = subset(ranked, MOST)
         places = [good[index] for index in chosen]
         longest = max(self.steps[:count])
         rows = features_of(self, np.array([self.filled(p) for p in places]), [self.steps[p] for p in places], longest)
@@ -257,7 +238,7 @@ class Knowledge:
         failed = [place for place in range(count) if self.values[place] is None][-MOST // 2 :]
         parameters = self._parameters(count)
         models = [
-            Posterior(Kernel(self.features, parameters[column]), rows, warp.forward(values[:, column]))
+            Posterior(self._kernel(parameters[column], column), rows, warp.forward(values[:, column]))
             for column, warp in enumerate(warps)
         ]
         success = None
@@ -270,6 +251,9 @@ class Knowledge:
         best = [good[index] for index in ranked[: max(PARENTS, int((pareto.ranks(every) == 0).sum()))]]
         return Base(count, self, longest, low, span, best, warps, models, success)
 
+    def _kernel(self, parameters: np.ndarray, objective: int) -> Kernel:
+        return Kernel(self.features, parameters, objective if self.lessons else None)
+
     def _parameters(self, count: int) -> list[np.ndarray]:
         """The parameters for each objective, and for success, fitted to the results up to a step of the schedule."""
         fit_at = last_step(count, lambda each: max(each + 4, int(each * REFIT)), self._first())
@@ -281,20 +265,20 @@ class Knowledge:
         good = [place for place in range(count) if self.values[place] is not None]
         every = self.found(good)
         span = _span(every.min(0), every.max(0))
-        chosen = _subset(pareto.order((every - every.min(0)) / span), FITTED)
+        chosen = subset(pareto.order((every - every.min(0)) / span), FITTED)
         places = [good[index] for index in chosen]
         longest = max(self.steps[:count])
         rows = features_of(self, np.array([self.filled(p) for p in places]), [self.steps[p] for p in places], longest)
         found = []
-        for column in every[chosen].T:
-            values = warp_of(column).forward(column)
-            found.append(fitted(self.features, rows, _standard(values), None))
+        for objective, column in enumerate(every[chosen].T):
+            values = standard(warp_of(column).forward(column))
+            found.append(fitted(self.features, rows, values, None, objective=objective if self.lessons else None))
         failed = [place for place in range(count) if self.values[place] is None][-FITTED // 2 :]
         if failed:
             both = [*failed, *places[: FITTED // 2]]
             wins = np.array([0.0] * len(failed) + [1.0] * (len(both) - len(failed)))
             made = features_of(self, np.array([self.filled(place) for place in both]), None, longest)
-            found.append(fitted(self.features, made, _standard(wins), None))
+            found.append(fitted(self.features, made, standard(wins), None))
         else:
             found.append(Kernel.default(self.features))
         return found
@@ -306,16 +290,3 @@ def last_step(count: int, after: object, first: int) -> int:
     while (further := after(step)) <= count:  # type: ignore[operator]
         step = further
     return step
-
-
-def _subset(ranked: np.ndarray, most: int) -> np.ndarray:
-    """Up to `most` places of `ranked`, the best first: the better half of them is the best, the others are spread."""
-    if len(ranked) <= most:
-        return ranked
-    best, others = ranked[: most // 2], ranked[most // 2 :]
-    spread = np.linspace(0, len(others) - 1, most - most // 2).astype(int)
-    return np.concatenate([best, others[spread]])
-
-
-def _standard(values: np.ndarray) -> np.ndarray:
-    return (values - values.mean()) / (values.std() or 1.0)

@@ -5,9 +5,11 @@ Rasmussen & Williams 2006, "Gaussian Processes for Machine Learning", chapters 2
     k = M(w) + a M(w + r l) + b L
 
 with M the Matern function of order 5/2, w the weighted squared distance of the `whole` features, l that of the `layer`
-features, and L their weighted inner products. Each hole has one weight, for all of its layers. Weights and amplitudes
-maximise the likelihood with a weak prior (resilient backpropagation, Riedmiller & Braun 1993), and are then rounded, so
-that another machine computes the same. N rows, P other rows.
+features, and L their weighted inner products. Each hole has one weight, for all of its layers. If there are earlier
+studies, t p p' is added for each: p is its prediction and t the trust in it. So the values may be any multiple of p,
+and t is near 0 for a study that does not help. Weights, amplitudes and trust maximise the likelihood with a weak prior
+(resilient backpropagation, Riedmiller & Braun 1993), and are then rounded, so that another machine computes the same.
+N rows, P other rows.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ FIRST = np.log([0.3, 1.0, 0.3, 0.01])
 PRIOR = np.log([0.3, 1.0, 0.3, 0.005])
 WIDTH = np.array([1.5, 1.5, 1.5, 2.0])  # standard deviations of the prior of these, in the logarithm
 WEIGHT, WEIGHT_WIDTH = -1.0, 1.5  # of the logarithm of a hole's weight
+TRUST, TRUST_WIDTH = -1.0, 2.0  # of the logarithm of the trust in an earlier study
 LOWEST, HIGHEST = -9.0, 5.0  # of a logarithm
 LEAST_NOISE = 1e-5
 DIGITS = 2  # of the logarithms of the parameters
@@ -32,38 +35,53 @@ STEPS = 24
 
 @dataclass(frozen=True)
 class Kernel:
-    """The covariance for one set of parameters: the logarithms of the weights [G], then of a, r, b and the noise."""
+    """The covariance for one set of parameters: the logarithms of the weights [G], of a, r, b and the noise, and of the
+    trust in each earlier study [S]. objective: the one whose predictions by earlier studies count; None without any.
+    """
 
     features: Features
     parameters: np.ndarray
+    objective: int | None = None
 
     @staticmethod
-    def default(features: Features) -> np.ndarray:
+    def default(features: Features, studies: int = 0) -> np.ndarray:
         """The parameters before anything is fitted."""
-        return np.concatenate([np.full(features.groups, WEIGHT), FIRST])
+        return np.concatenate([np.full(features.groups, WEIGHT), FIRST, np.full(studies, TRUST)])
+
+    @property
+    def _parts(self) -> tuple[np.ndarray, float, float, float, np.ndarray]:
+        """(weights [G], a, r, b, trust [S])."""
+        groups = self.features.groups
+        a, r, b = np.exp(self.parameters[groups : groups + EXTRA - 1])
+        return np.exp(self.parameters[:groups]), a, r, b, np.exp(self.parameters[groups + EXTRA :])
 
     @property
     def noise(self) -> float:
-        return float(np.exp(self.parameters[-1])) + LEAST_NOISE
+        return float(np.exp(self.parameters[self.features.groups + EXTRA - 1])) + LEAST_NOISE
+
+    def _earlier(self, rows: Rows) -> np.ndarray | None:
+        """What earlier studies predict of the objective, [N, S]."""
+        return None if self.objective is None or rows.earlier is None else rows.earlier[:, :, self.objective]
 
     def between(self, one: Rows, other: Rows) -> np.ndarray:
         """[N, P]."""
-        weights = np.exp(self.parameters[:-EXTRA])
-        a, r, b = np.exp(self.parameters[-EXTRA:-1])
+        weights, a, r, b, trust = self._parts
         roots = np.sqrt(weights)
         whole = [rows.whole * roots[self.features.whole_groups] for rows in (one, other)]
         layer = [rows.layer * roots[self.features.layer_groups] for rows in (one, other)]
         near, dots = _distances(*whole)
         far, more = _distances(*layer)
-        return matern(near) + a * matern(near + r * far) + b * (dots + more)
+        found = matern(near) + a * matern(near + r * far) + b * (dots + more)
+        first, second = self._earlier(one), self._earlier(other)
+        return found if first is None or second is None else found + (first * trust) @ second.T
 
     def alone(self, rows: Rows) -> np.ndarray:
         """The prior variance of each row, [N]."""
-        weights = np.exp(self.parameters[:-EXTRA])
-        a, _, b = np.exp(self.parameters[-EXTRA:-1])
+        weights, a, _, b, trust = self._parts
         linear = (rows.whole**2) @ weights[self.features.whole_groups]
         linear = linear + (rows.layer**2) @ weights[self.features.layer_groups]
-        return 1 + a + b * linear
+        earlier = self._earlier(rows)
+        return 1 + a + b * linear + (0.0 if earlier is None else (earlier**2) @ trust)
 
 
 def matern(squared: np.ndarray) -> np.ndarray:
@@ -117,6 +135,10 @@ class Posterior:
         made._settle(np.concatenate([self.values, values]))
         return made
 
+    def expected(self, rows: Rows) -> np.ndarray:
+        """The mean of `predict`, [P]."""
+        return self.mean + self.kernel.between(rows, self.rows) @ self.weights
+
     def predict(self, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
         """(mean, standard deviation) without noise, each [P]."""
         cross = self.kernel.between(rows, self.rows)
@@ -127,14 +149,20 @@ class Posterior:
 
 
 def fitted(
-    features: Features, rows: Rows, values: np.ndarray, start: np.ndarray | None, steps: int = STEPS
+    features: Features,
+    rows: Rows,
+    values: np.ndarray,
+    start: np.ndarray | None,
+    steps: int = STEPS,
+    objective: int | None = None,
 ) -> np.ndarray:
     """The parameters that explain `values` [N] best, searched from `start`; see `Kernel`."""
     groups = features.groups
-    centre = np.concatenate([np.full(groups, WEIGHT), PRIOR])
-    width = np.concatenate([np.full(groups, WEIGHT_WIDTH), WIDTH])
-    parameters = Kernel.default(features) if start is None else start.copy()
-    parts = _Parts(features, rows)
+    parts = _Parts(features, rows, objective)
+    studies = len(parts.earlier)
+    centre = np.concatenate([np.full(groups, WEIGHT), PRIOR, np.full(studies, TRUST)])
+    width = np.concatenate([np.full(groups, WEIGHT_WIDTH), WIDTH, np.full(studies, TRUST_WIDTH)])
+    parameters = Kernel.default(features, studies) if start is None else start.copy()
     if values.std() < 1e-12:
         return parameters
     step = np.full(len(parameters), 0.4 if start is None else 0.2)
@@ -156,7 +184,7 @@ def fitted(
 class _Parts:
     """Squared distances and inner products of each hole, from which covariances and slopes follow."""
 
-    def __init__(self, features: Features, rows: Rows) -> None:
+    def __init__(self, features: Features, rows: Rows, objective: int | None = None) -> None:
         self.count, self.groups = len(rows), features.groups
         shape = (features.groups, self.count * self.count)
         self.whole, self.layer, self.dots = np.zeros(shape), np.zeros(shape), np.zeros(shape)
@@ -167,15 +195,19 @@ class _Parts:
             far, more = _distances(layer, layer)
             self.whole[group], self.layer[group] = near.ravel(), far.ravel()
             self.dots[group] = (dots + more).ravel()
+        told = None if objective is None or rows.earlier is None else rows.earlier[:, :, objective]
+        self.earlier = np.zeros((0, 0)) if told is None else np.array([np.outer(p, p).ravel() for p in told.T])
 
     def loss(self, parameters: np.ndarray, values: np.ndarray) -> tuple[float, np.ndarray]:
         """(the negative logarithm of the likelihood with the best mean and scale, its slope)."""
         weights = np.exp(parameters[: self.groups])
-        a, r, b, noise = np.exp(parameters[self.groups :])
+        a, r, b, noise = np.exp(parameters[self.groups : self.groups + EXTRA])
+        trust = np.exp(parameters[self.groups + EXTRA :])
         near, far, dots = weights @ self.whole, weights @ self.layer, weights @ self.dots
         first, first_slope = _matern_slope(near)
         second, second_slope = _matern_slope(near + r * far)
-        covariance = (first + a * second + b * dots).reshape(self.count, self.count)
+        flat = first + a * second + b * dots
+        covariance = (flat + trust @ self.earlier if len(trust) else flat).reshape(self.count, self.count)
         covariance[np.diag_indices(self.count)] += noise + LEAST_NOISE
         try:
             lower = np.linalg.cholesky(covariance)
@@ -197,6 +229,8 @@ class _Parts:
         slope[self.groups + 1] = outer @ far
         slope[self.groups + 2] = b * (pull @ dots)
         slope[self.groups + 3] = noise * np.trace(pull.reshape(self.count, self.count))
+        if len(trust):
+            slope[self.groups + EXTRA :] = trust * (self.earlier @ pull)
         return float(loss), slope
 
 

@@ -1,5 +1,6 @@
 """The strategy `model`: rows of numbers, features, the process, improvement, and what the search makes of them."""
 
+import dataclasses
 import random
 from pathlib import Path
 
@@ -10,11 +11,14 @@ from nas import pareto
 from nas.strategies import auto
 from nas.strategies._surrogate import improvement
 from nas.strategies._surrogate.codes import UNSET, Codes
+from nas.strategies._surrogate.costs import Costs
+from nas.strategies._surrogate.earlier import readable
 from nas.strategies._surrogate.features import Features
-from nas.strategies._surrogate.knowledge import warp_of
 from nas.strategies._surrogate.moves import Moves
 from nas.strategies._surrogate.process import Kernel, Posterior, _Parts, fitted
+from nas.strategies._surrogate.warp import warp_of
 from nas.strategies.contract import Result, Started
+from nas.strategies.earlier import Earlier
 from nas.strategies.registry import make
 from searchspace.errors import SpaceError
 from searchspace.space.space import Space
@@ -214,3 +218,73 @@ def test_huge_and_tiny_values_are_modelled(scale, space, toy):
     strategy = make("model", space, 0, 2)
     toy.search(strategy, lambda point: tuple(scale * (each / 6 - 1) for each in toy.leading_and_trailing(point)), 14)
     assert strategy.ask(14)[0].operator == "model"
+
+
+def known_results(toy, sign=1.0, shuffle=False):
+    """An earlier study of 40 random strings of 16 bits, with the values of `toy.leading_and_trailing`."""
+    rng, space = random.Random(3), toy.BitSpace(16)
+    points = [space.sample(rng) for _ in range(40)]
+    values = [tuple(sign * each for each in toy.leading_and_trailing(point)) for point in points]
+    if shuffle:
+        rng.shuffle(values)
+    return Earlier("old", (0, 1), tuple(point.choices for point in points), (1,) * 40, tuple(values))
+
+
+@pytest.mark.parametrize("kind", ["the same", "reversed", "shuffled"])
+def test_learns_how_far_to_trust_an_earlier_study(kind, toy):
+    space, rng = toy.BitSpace(16), random.Random(8)
+    earlier = known_results(toy, -1.0 if kind == "reversed" else 1.0, kind == "shuffled")
+    plain = make("model", space, 0, 2)
+    taught = make("model", space, 0, 2, None, None, [earlier], learn_from=("old",))
+    for number in range(14):
+        point = space.sample(rng)
+        for strategy in (plain, taught):
+            strategy.tell(Result(number, 0, 1, point, toy.leading_and_trailing(point)))
+    points = [space.sample(rng) for _ in range(60)]
+    truth = np.array([toy.leading_and_trailing(point) for point in points])
+
+    def error(strategy):
+        rows = np.array([strategy.codes.row(point.choices) for point in points])
+        view = strategy.knowledge.view([], np.random.default_rng(0))
+        mean = view.predict(rows)[0] * view._base.span + view._base.low
+        return np.sqrt(((mean - truth) ** 2).mean())
+
+    if kind == "shuffled":
+        assert error(taught) < 1.15 * error(plain), "an unrelated study must not hurt"
+    else:
+        assert error(taught) < 0.9 * error(plain), "a study with reversed values helps too: its sign is learned"
+
+
+def test_the_first_points_are_the_best_of_earlier_studies_and_random_ones(toy):
+    earlier = known_results(toy)
+    strategy = make("model", toy.BitSpace(16), 0, 2, None, None, [earlier], learn_from="old")
+    proposals = strategy.ask(0, 6)
+    assert [each.operator for each in proposals] == ["earlier", "random", "random", "random", "earlier", "random"]
+    front = pareto.front(earlier.values)
+    best = ["".join("01"[bit] for bit in earlier.choices[place].values()) for place in front]
+    assert {proposals[0].point.architecture.hash, proposals[4].point.architecture.hash} <= set(best)
+    assert Earlier.of("old", earlier.as_dict()) == earlier
+
+
+def test_holes_and_values_that_only_one_space_has_are_left_out(toy):
+    earlier = known_results(toy)
+    codes = Codes(toy.BitSpace(12))
+    rows, places = readable(codes, earlier)
+    assert rows.shape == (40, 12) and places == list(range(40))
+    strange = [dict(each) | {"bit0": "neither"} for each in earlier.choices[:5]]
+    rows, places = readable(codes, dataclasses.replace(earlier, choices=(*strange, *earlier.choices[5:])))
+    assert places == list(range(5, 40))
+
+
+def test_computed_costs_are_features_of_a_small_space(toy):
+    space = toy.BitSpace(8)
+    points = [space.sample(random.Random(seed)) for seed in range(60)]
+    codes = Codes(space)
+    rows = np.array([codes.row(point.choices) for point in points])
+    costs = Costs(codes, rows, [(None, float(2 ** point.architecture.hash.count("1"))) for point in points])
+    assert costs.count == 1
+    ones = np.array([point.architecture.hash.count("1") for point in points])
+    assert np.corrcoef(costs(rows)[:, 0], ones)[0, 1] == pytest.approx(1)
+    features = Features(codes, 1)
+    model = Posterior(Kernel(features, Kernel.default(features)), features(rows, 1.0, costs(rows)), ones**2.0)
+    assert model.predict(features(rows, 1.0, costs(rows)))[0] == pytest.approx(ones**2.0, abs=1.0)

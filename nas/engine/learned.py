@@ -1,0 +1,145 @@
+"""Reads what a new study learns from earlier ones (`learn_from` of a strategy), so that the study can keep it.
+
+What was read is kept in the study's configuration. So a search that is resumed or replayed proposes the same points,
+also if an earlier study has gone on since. Of a large study the best trials are read, and some of the others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from nas import location, pareto
+from nas.config import factory
+from nas.config.schema import Named, SearchConfig
+from nas.errors import UsageError
+from nas.objectives.contract import Objective
+from nas.options import names
+from nas.store import Reader, Study, Trial, TrialState, open_reader
+from nas.store.database.engine import file_of, parse
+from nas.strategies._surrogate.codes import Codes
+from nas.strategies._surrogate.earlier import FEWEST, readable
+from nas.strategies._surrogate.warp import subset
+from nas.strategies.earlier import Earlier
+
+OPTION = "learn_from"
+MOST = 256  # trials of one study
+
+
+def with_learned(config: SearchConfig, store: Reader | None = None) -> SearchConfig:
+    """`config` with the results of the studies that its strategies learn from.
+
+    store: the database of the new study; None if there is none yet. A study that is not there is looked for in the file
+    that is called as the study, in the same folder, if the new study has such a file too. Raises UsageError for an
+    unknown study, and for one without an objective, a hole or enough results that the new search can use.
+    """
+    wanted = list(dict.fromkeys(name for named in _strategies(config) for name in _wanted(named)))
+    if not wanted:
+        return config
+    return config.model_copy(update={"learned": {name: _read(config, store, name) for name in wanted}})
+
+
+def _strategies(config: SearchConfig) -> Iterable[Named]:
+    return config.strategy, *(arm.strategy for arm in config.arms.values())
+
+
+def _wanted(named: Named) -> Sequence[str]:
+    try:
+        return names().function(named.options.get(OPTION, ()))
+    except ValueError:
+        return ()  # the strategy says what is wrong with it
+
+
+def _read(config: SearchConfig, store: Reader | None, name: str) -> dict[str, Any]:
+    if name == config.study:
+        raise UsageError(f"{OPTION}: the study {name!r} cannot learn from itself: it does so anyway.")
+    with _opened(config, store, name) as (found, study):
+        objectives = factory.objectives(config)
+        shared = [place for place, each in enumerate(objectives) if each.name in _objectives(study)]
+        if not shared:
+            raise UsageError(
+                f"{OPTION}: the study {name!r} has no objective in common with this search. It has "
+                f"{', '.join(_objectives(study))}; the search has {', '.join(each.name for each in objectives)}."
+            )
+        chosen = _chosen(found, study, [objectives[place] for place in shared])
+        heavy = [found.trial(study.id, each.number) for each in chosen]
+    usable = [each for each in heavy if each.choices]
+    earlier = Earlier(
+        name,
+        tuple(shared),
+        tuple(dict(each.choices) for each in usable),
+        tuple(each.steps or 1 for each in usable),
+        tuple(_values(each, [objectives[place] for place in shared]) for each in usable),
+    )
+    _check(config, earlier, name)
+    return {**earlier.as_dict(), "sequence": study.sequence}
+
+
+def _check(config: SearchConfig, earlier: Earlier, name: str) -> None:
+    """Raise UsageError if nothing can be learned from an earlier study."""
+    codes = Codes(factory.space(config))
+    if earlier.choices and not any(path in codes.place for each in earlier.choices for path in each):
+        raise UsageError(
+            f"{OPTION}: the space of the study {name!r} has no hole in common with this one. A hole is the same if it "
+            f"stands at the same place. Its first is {next(iter(earlier.choices[0]))!r}; this space has "
+            f"{', '.join(map(repr, codes.paths[:3])) or 'no holes'}."
+        )
+    rows, _ = readable(codes, earlier)
+    if len(rows) < FEWEST:
+        raise UsageError(
+            f"{OPTION}: {len(rows)} finished trials of the study {name!r} lie in this space; at least {FEWEST} are "
+            "needed."
+        )
+
+
+@contextmanager
+def _opened(config: SearchConfig, store: Reader | None, name: str) -> Iterator[tuple[Reader, Study]]:
+    """The database that holds the study `name`, and the study."""
+    known = {each.name: each for each in store.studies()} if store is not None else {}
+    beside = _beside(config, name)
+    if store is not None and (name in known or beside is None):
+        try:
+            study = store.study(name)
+        except UsageError as error:
+            raise UsageError(f"{OPTION}: {error}") from None
+        yield store, study
+        return
+    if beside is None:
+        raise UsageError(f"{OPTION}: there is no study {name!r}: {location.shown(config.storage)} does not exist yet.")
+    with open_reader(beside) as other:
+        yield other, other.study(name)
+
+
+def _beside(config: SearchConfig, name: str) -> str | None:
+    """The URL of the file called as the study `name` in the folder of this search's own file, if both are so called."""
+    own = file_of(parse(config.storage))
+    if own is None or own.stem != config.study:
+        return None
+    file = own.with_name(f"{name}{own.suffix}")
+    return f"sqlite:///{file}" if file.exists() else None
+
+
+def _objectives(study: Study) -> list[str]:
+    return [each["name"] for each in study.objectives]
+
+
+def _chosen(store: Reader, study: Study, objectives: Sequence[Objective]) -> list[Trial]:
+    """Up to `MOST` trials with all values, without their choices: those trained longest first, then the best."""
+    ended = (TrialState.COMPLETE, TrialState.STOPPED)
+    trials = store.trials(study.id, states=ended, purposes=("search",), light=True)
+    known = [each for each in trials if each.values and all(math.isfinite(v) for v in _values(each, objectives))]
+    ranked: list[int] = []
+    for steps in sorted({each.steps or 1 for each in known}, reverse=True):
+        places = [place for place, each in enumerate(known) if (each.steps or 1) == steps]
+        order = pareto.order([_values(known[place], objectives) for place in places])
+        ranked += [places[index] for index in order]
+    return [known[place] for place in sorted(subset(np.array(ranked, dtype=int), MOST))]
+
+
+def _values(trial: Trial, objectives: Sequence[Objective]) -> tuple[float, ...]:
+    """The values of a trial, minimised as in the new search; not finite if one is missing."""
+    return tuple(each.minimised(trial.values.get(each.name, math.nan)) for each in objectives)

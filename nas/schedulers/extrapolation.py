@@ -1,0 +1,168 @@
+"""Learning-curve extrapolation: a trial stops when it is unlikely to become one of the best.
+
+Domhan et al. 2015, "Speeding Up Automatic Hyperparameter Optimization of Deep Neural Networks by Extrapolation of
+Learning Curves", stop a run if the probability that it beats the best one is below a threshold. Here the extrapolation
+is learned from the trials that were trained to the end: a linear regression of their last value on their values so far,
+over those that were most alike, gives a Student t distribution of the last value. The regression holds although only
+promising trials are trained to the end, because these were chosen by the same values. Until `full` trials have
+ended, all are trained to the end.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field
+
+from nas.options import MOST
+from nas.schedulers.contract import Level, Promotion
+from nas.schedulers.registry import scheduler
+
+FEWEST = 6  # complete curves before a trial is stopped
+NEAREST = 48  # complete curves of one regression
+RIDGE = 1e-3  # of the standardised slopes
+EXPECTED = 3  # one trial in so many is expected to continue
+
+
+@scheduler("extrapolation")
+class Extrapolation:
+    """rungs: training steps, in all, at each level, ascending. probability: below it a trial stops. full: how many
+    trials are trained to the end before that. rank: a trial has to reach the best first objective (quality), or that of
+    the trials that are no worse in the other objectives (pareto). objectives: {name: direction} of the search.
+
+    stopped: by trial, (steps, probability, the value that it had to reach).
+    """
+
+    def __init__(
+        self,
+        *,
+        rungs: Annotated[tuple[Annotated[int, Field(ge=1, le=MOST)], ...], Field(min_length=1)],
+        probability: Annotated[float, Field(gt=0, lt=1)] = 0.05,
+        full: Annotated[int, Field(ge=FEWEST)] = 10,
+        rank: Literal["quality", "pareto"] = "quality",
+        objectives: Mapping[str, str] | None = None,
+    ) -> None:
+        for lower, higher in pairwise(rungs):
+            if higher <= lower:
+                raise ValueError(f"rungs must ascend, but {lower} is followed by {higher}.")
+        self.levels, self.probability, self.full, self.rank = rungs, probability, full, rank
+        self.stopped: dict[int, tuple[int, float, float]] = {}
+        self._curves: dict[int, dict[int, float]] = {}  # trial -> level -> first objective
+        self._others: dict[int, tuple[float, ...]] = {}  # trial -> its other objectives, newest
+        self._complete: list[int] = []  # trials that reached the last level, in the order in which they did
+        self._open: dict[int, int] = {}  # trial -> the level where it waits
+        self._ready: dict[int, float] = {}  # trial that should continue -> its probability
+        self._rungs: dict[int, int] = {}  # trial -> its newest rung
+
+    def start(self, number: int) -> int:
+        return self.levels[0]
+
+    def tell(self, number: int, rung: int, values: tuple[float, ...] | None, steps: int) -> None:
+        level = self._level(steps)
+        self._rungs[number] = max(rung, self._rungs.get(number, 0))
+        self._open.pop(number, None)
+        if values is not None and all(map(math.isfinite, values)):
+            self._curves.setdefault(number, {})[level] = values[0]
+            self._others[number] = values[1:]
+            if level == len(self.levels) - 1:
+                self._complete.append(number)
+            else:
+                self._open[number] = level
+        self._judge()
+
+    def started(self, number: int, rung: int, steps: int) -> None:
+        self._rungs[number] = max(rung, self._rungs.get(number, 0))
+        if self._open.get(number, len(self.levels)) < self._level(steps):
+            del self._open[number]
+        self._ready.pop(number, None)
+
+    def promotion(self) -> Promotion | None:
+        if not self._ready:
+            return None
+        number = min(self._ready, key=lambda each: (-self._open[each], -self._ready[each], each))
+        return Promotion(number, self._rungs[number] + 1, self.levels[self._open[number] + 1])
+
+    def is_last(self, number: int, rung: int, steps: int) -> bool:
+        return steps >= self.levels[-1]
+
+    def horizon(self, number: int) -> int:
+        return self.levels[-1]
+
+    def forecast(self, trials: int) -> tuple[Level, ...]:
+        """One trial in three is expected to continue, after those that are all trained to the end."""
+        found = [Level(trials, 0, self.levels[0])]
+        first = min(self.full, trials)
+        for lower, higher in pairwise(self.levels):
+            found.append(Level(first + (found[-1].units - first) // EXPECTED, lower, higher))
+        return tuple(found)
+
+    def _judge(self) -> None:
+        """Decide for each waiting trial whether it continues, by what is known now."""
+        self._ready = {}
+        for number, level in list(self._open.items()):
+            limit = self._limit(number)
+            chance = 1.0 if len(self._complete) < self.full else self.chance(number, level, limit)
+            if chance < self.probability:
+                self.stopped[number] = self.levels[level], chance, limit
+                del self._open[number]
+            else:
+                self._ready[number] = chance
+
+    def _limit(self, number: int) -> float:
+        """The last value that the trial has to reach; infinite if nothing complete is as good in the others."""
+        others = self._others[number]
+        rivals = [
+            self._curves[each][len(self.levels) - 1]
+            for each in self._complete
+            if self.rank == "quality" or all(a <= b for a, b in zip(self._others[each], others, strict=True))
+        ]
+        return min(rivals, default=math.inf)
+
+    def chance(self, number: int, level: int, limit: float) -> float:
+        """The probability that the trial ends at `limit` or below, given its curve up to `level`."""
+        if math.isinf(limit):
+            return 1.0
+        used = [each for each in range(level + 1) if each in self._curves[number]][-2:]
+        known = [each for each in self._complete if all(place in self._curves[each] for place in used)]
+        if len(known) < FEWEST:
+            return 1.0
+        rows = np.array([[self._curves[each][place] for place in used] for each in known])
+        last = np.array([self._curves[each][len(self.levels) - 1] for each in known])
+        own = np.array([self._curves[number][place] for place in used])
+        nearest = np.argsort(np.abs(rows[:, -1] - own[-1]), kind="stable")[:NEAREST]
+        return chance_below(rows[nearest], last[nearest], own, limit)
+
+    def _level(self, steps: int) -> int:
+        return min(bisect_left(self.levels, steps), len(self.levels) - 1)
+
+
+def chance_below(rows: np.ndarray, last: np.ndarray, own: np.ndarray, limit: float) -> float:
+    """The probability of a last value of at most `limit` after the values `own` [L].
+
+    rows: the same values of complete curves, [N, L]; last: their last values, [N].
+    """
+    count, width = rows.shape
+    middle, spread = rows.mean(0), rows.std(0)
+    scale = np.where(spread > 0, spread, 1.0)
+    inputs = np.column_stack([np.ones(count), (rows - middle) / scale])
+    asked = np.append(1.0, (own - middle) / scale)
+    inner = inputs.T @ inputs + RIDGE * count * np.diag(np.append(0.0, np.ones(width)))
+    weights = np.linalg.solve(inner, inputs.T @ last)
+    freedom = max(1, count - width - 1)
+    variance = float(((last - inputs @ weights) ** 2).sum()) / freedom
+    variance *= 1 + float(asked @ np.linalg.solve(inner, asked))
+    expected = float(asked @ weights)
+    if variance <= 0:
+        return float(expected <= limit)
+    return student((limit - expected) / math.sqrt(variance), freedom)
+
+
+def student(value: float, freedom: int) -> float:
+    """The distribution function of Student's t, by the normal one (Abramowitz & Stegun 26.7.8)."""
+    normal = value * (1 - 1 / (4 * freedom)) / math.sqrt(1 + value**2 / (2 * freedom))
+    return 0.5 * math.erfc(-normal / math.sqrt(2))
