@@ -1,6 +1,6 @@
 """What an earlier study is worth to the strategy `model` (`learn_from`), and what a bad one costs.
 
-    python -m benchmarks.quality.transfer [--tables macro-flops,hwgpt] [--arms none,other,reversed,shuffled]
+    python -m benchmarks.quality.transfer [--tables macro-flops,hwgpt] [--arms none,other,...]
                                           [--seeds 10] [--file build/transfer.jsonl]
                                           [--picture docs/pictures/earlier.svg] [--json]
 
@@ -8,7 +8,8 @@ The earlier study is a search with `model` of 100 evaluations of the same space 
 on nas-bench-macro parameters and the error of the first of three trainings, the new search minimises FLOPs and the mean
 error; on HW-GPT-Bench latency on a Xeon and the error of predicted tokens, the new search minimises latency on an H100
 and perplexity. `none` learns from no study, `other` from that one, `reversed` from the same with both values negated,
-`shuffled` with the values dealt out at random. A line gives the mean over the seeds and the half-width of its 95 %
+`shuffled` with the values dealt out at random, and `unrelated` with a random linear function of the holes for each
+objective. A line gives the mean over the seeds and the half-width of its 95 %
 interval. Each run is stored in the file when it ends, and not repeated.
 """
 
@@ -33,6 +34,7 @@ from benchmarks.quality import arms, hwgpt, macro
 from benchmarks.quality.picture import FONT, HEIGHT, LEFT, TOP, WIDTH, panel
 from benchmarks.quality.table import Values, found
 from benchmarks.support.report import report
+from nas.strategies._surrogate.codes import Codes
 from nas.strategies.contract import Result, Started
 from nas.strategies.earlier import Earlier
 from nas.strategies.registry import make
@@ -40,8 +42,8 @@ from nas.strategies.registry import make
 EVALUATIONS = 100  # of the earlier study
 BUDGETS = (25, 50, 100)
 OTHER_SEED = 1000
-COLOURS = {"none": "#7f8c8d", "other": "#c0392b", "reversed": "#2471a3", "shuffled": "#7d3c98"}
-LEGEND = {"none": "no earlier study", "other": "other objectives", "reversed": "reversed", "shuffled": "shuffled"}
+COLOURS = {"none": "#7f8c8d", "other": "#c0392b", "reversed": "#2471a3", "shuffled": "#7d3c98", "unrelated": "#b9770e"}
+LEGEND = {"none": "no earlier study", "other": "other objectives"}
 
 
 @lru_cache(maxsize=1)
@@ -97,6 +99,11 @@ def earlier(name: str, kind: str, seed: int) -> list[Earlier]:
     points, found = _searched(name, seed)
     if kind == "reversed":
         found = [tuple(-value for value in row) for row in found]
+    if kind == "unrelated":
+        codes, rng = Codes(quality.tables()[name].space), np.random.default_rng(seed)
+        weights = rng.standard_normal((len(codes.paths), 20, 2))  # by hole and value
+        filled = [codes.row(each) for each in points]
+        found = [tuple(sum(weights[hole, int(row[hole])] for hole in np.flatnonzero(row >= 0))) for row in filled]
     if kind == "shuffled":
         found = random.Random(seed).sample(found, len(found))
     return [Earlier("earlier", (0, 1), tuple(points), (1,) * len(points), tuple(found))]
@@ -162,8 +169,8 @@ def picture(runs: list[dict[str, Any]]) -> str:
         x = place * (WIDTH + LEFT + 26) + LEFT
         parts.append(f'<g transform="translate({x},{TOP})">{panel(name, curves, COLOURS)}</g>')
     for place, (kind, colour) in enumerate(COLOURS.items()):
-        text = f'<text x="{LEFT + place * 150}" y="{HEIGHT + TOP + 40}" fill="{colour}">&#9632; {LEGEND[kind]}</text>'
-        parts.append(text)
+        label, x = LEGEND.get(kind, kind), LEFT + place * 130
+        parts.append(f'<text x="{x}" y="{HEIGHT + TOP + 40}" fill="{colour}">&#9632; {label}</text>')
     width, height = len(names) * (WIDTH + LEFT + 26), HEIGHT + TOP + 50
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" {FONT}>'
     return "\n".join([head, f'<rect width="{width}" height="{height}" fill="white"/>', *parts, "</svg>\n"])

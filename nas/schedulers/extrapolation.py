@@ -3,8 +3,8 @@
 Domhan et al. 2015, "Speeding Up Automatic Hyperparameter Optimization of Deep Neural Networks by Extrapolation of
 Learning Curves", stop a run if the probability that it beats the best one is below a threshold. Here the extrapolation
 is learned from the trials that were trained to the end: a linear regression of their last value on their values so far,
-over those that were most alike, gives a Student t distribution of the last value. The regression holds although only
-promising trials are trained to the end, because these were chosen by the same values. Until `full` trials have
+over those that were most alike, and its errors give the distribution of the last value. The regression holds although
+only promising trials are trained to the end, because these were chosen by the same values. Until `full` trials have
 ended, all are trained to the end.
 """
 
@@ -26,6 +26,7 @@ from nas.schedulers.registry import scheduler
 FEWEST = 6  # complete curves before a trial is stopped
 NEAREST = 48  # complete curves of one regression
 RIDGE = 1e-3  # of the standardised slopes
+SMOOTH = 0.9  # of the bandwidth (Silverman 1986, "Density Estimation", eq. 3.31)
 EXPECTED = 3  # one trial in so many is expected to continue
 
 
@@ -144,25 +145,21 @@ class Extrapolation:
 def chance_below(rows: np.ndarray, last: np.ndarray, own: np.ndarray, limit: float) -> float:
     """The probability of a last value of at most `limit` after the values `own` [L].
 
-    rows: the same values of complete curves, [N, L]; last: their last values, [N].
+    rows: the same values of complete curves, [N, L]; last: their last values, [N]. The errors of the regression for
+    curves that it did not see, widened to those of the new curve, are smoothed with a normal density.
     """
     count, width = rows.shape
     middle, spread = rows.mean(0), rows.std(0)
     scale = np.where(spread > 0, spread, 1.0)
     inputs = np.column_stack([np.ones(count), (rows - middle) / scale])
     asked = np.append(1.0, (own - middle) / scale)
-    inner = inputs.T @ inputs + RIDGE * count * np.diag(np.append(0.0, np.ones(width)))
-    weights = np.linalg.solve(inner, inputs.T @ last)
-    freedom = max(1, count - width - 1)
-    variance = float(((last - inputs @ weights) ** 2).sum()) / freedom
-    variance *= 1 + float(asked @ np.linalg.solve(inner, asked))
-    expected = float(asked @ weights)
-    if variance <= 0:
-        return float(expected <= limit)
-    return student((limit - expected) / math.sqrt(variance), freedom)
-
-
-def student(value: float, freedom: int) -> float:
-    """The distribution function of Student's t, by the normal one (Abramowitz & Stegun 26.7.8)."""
-    normal = value * (1 - 1 / (4 * freedom)) / math.sqrt(1 + value**2 / (2 * freedom))
-    return 0.5 * math.erfc(-normal / math.sqrt(2))
+    inverse = np.linalg.inv(inputs.T @ inputs + RIDGE * count * np.diag(np.append(0.0, np.ones(width))))
+    weights = inverse @ inputs.T @ last
+    leverage = np.minimum(((inputs @ inverse) * inputs).sum(1), 0.9)
+    unseen = (last - inputs @ weights) / np.sqrt(1 - leverage)
+    errors = unseen * math.sqrt(1 + float(asked @ inverse @ asked))
+    low, high = np.percentile(errors, [25, 75])
+    width_of_errors = max(min(float(errors.std()), float(high - low) / 1.34), 1e-12)
+    bandwidth = SMOOTH * width_of_errors * count ** (-1 / 5)
+    left = (limit - float(asked @ weights) - errors) / bandwidth
+    return float(np.mean([0.5 * math.erfc(-each / math.sqrt(2)) for each in left]))

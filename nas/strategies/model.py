@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 FIRST = 10  # random trials before the first proposal of the model, if the budget is large or unknown
 FEWEST = 4
-TAUGHT_FIRST = 6  # the same, if there are earlier studies
+TAUGHT_FIRST = 6  # at most, if there are earlier studies that help
 LISTED = 400  # a space of at most this many points is listed, and all of them are candidates
 TIE = 0.02  # how much the expected improvement counts there, beside the chance of being on the front
 TAUGHT = 20  # best points of an earlier study that are candidates
@@ -71,7 +71,7 @@ class Model(StrategyBase):
         learn_from: Annotated[tuple[str, ...], names()] = (),
     ) -> None:
         super().__init__(space, seed=seed, objectives=objectives, evaluate=evaluate)
-        self.first = first_trials(start, trials, points_of(space), TAUGHT_FIRST if learn_from else FIRST)
+        self.first = first_trials(start, trials, points_of(space))
         self.settled = {"costs": costs} | ({"start": self.first} if start == AUTO else {})
         self.candidates, self.rounds, self.exact = candidates, rounds, exact
         self.codes = Codes(space)
@@ -117,7 +117,9 @@ class Model(StrategyBase):
 
     def propose(self, rng: Random, number: int, tried: int) -> Proposal:
         drawn = np.random.default_rng(rng.getrandbits(64))
-        if self.knowledge.successes < self.first or tried > 20:
+        taught = any(len(each.best) for each in self.knowledge.lessons)
+        first = min(self.first, TAUGHT_FIRST) if taught else self.first
+        if self.knowledge.successes < first or tried > 20:
             return self._first_point(rng, drawn, number, tried)
         try:
             found = self._modelled(rng, drawn)
@@ -282,10 +284,10 @@ def points_of(space: SearchSpace) -> int | None:
     return size().points if size is not None else None
 
 
-def first_trials(start: int | Literal["auto"], trials: int | None, points: int | None, most: int = FIRST) -> int:
-    """How many trials come before the model. `auto` is a quarter of `trials`, from 4 to `most`; 4 in a listed space."""
+def first_trials(start: int | Literal["auto"], trials: int | None, points: int | None) -> int:
+    """How many random trials come first. `auto` is a quarter of `trials`, from 4 to 10; 4 in a space that is listed."""
     if start != AUTO:
         return start
     if points is not None and points <= LISTED:
         return FEWEST
-    return most if trials is None else min(most, max(FEWEST, trials // 4))
+    return FIRST if trials is None else min(FIRST, max(FEWEST, trials // 4))

@@ -18,6 +18,6 @@ def test_halving_finds_what_full_training_of_all_would_find_with_a_share_of_it()
 
 def test_the_table_says_how_far_each_scheduler_is_from_the_best():
     found = {row["scheduler"]: row for row in rows(own(), seeds=2, share=0.15)}
-    assert set(found) == {"full", "halving", "hyperband", "pasha", "hurdles"}
+    assert set(found) == {"full", "halving", "hyperband", "pasha", "hurdles", "extrapolation"}
     assert float(found["halving"]["regret, mean"]) < float(found["full"]["regret, mean"])
     assert found["halving"]["within 0.01 nats"].endswith("of 2")

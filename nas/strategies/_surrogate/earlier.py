@@ -2,6 +2,7 @@
 
 The predictions are features of the new study's own process (`nas.strategies._surrogate.process`), which learns from its
 own results how much each of them is worth. So only the order and the shape of the earlier values count, not their unit.
+An objective that the earlier study cannot predict from its own results, left out one at a time, is not used.
 N rows, D holes, M objectives of the new search.
 """
 
@@ -18,6 +19,7 @@ from nas.strategies.earlier import Earlier
 
 FITTED = 128  # results to which the parameters are fitted
 FEWEST = 4  # results that a process is fitted to
+LEAST = 0.1  # share of the variance of its own results that a study has to predict
 
 
 class Lesson:
@@ -34,11 +36,14 @@ class Lesson:
         self.best = np.zeros((0, len(codes.paths)))
         if len(rows) >= FEWEST:
             made = np.array(filled)
-            longest = np.flatnonzero(steps == steps.max())
-            self.best = made[longest[pareto.order(values[longest])]]
             known = self._features(made, fidelity(steps, steps.max()))
             for column, objective in enumerate(study.objectives):
-                self._models[objective] = self._fitted(known, values, column)
+                model = self._fitted(known, values, column)
+                if model.explained() >= LEAST:
+                    self._models[objective] = model
+        if self._models:
+            longest = np.flatnonzero(steps == steps.max())
+            self.best = made[longest[pareto.order(values[longest])]]
 
     def predicted(self, rows: np.ndarray) -> np.ndarray:
         """Each objective of `rows` [N, D] in standard deviations from the mean of the study; 0 if it has no such."""

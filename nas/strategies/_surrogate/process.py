@@ -135,6 +135,11 @@ class Posterior:
         made._settle(np.concatenate([self.values, values]))
         return made
 
+    def explained(self) -> float:
+        """The share of the values' variance that is predicted, each value left out (Rasmussen & Williams, eq. 5.12)."""
+        errors = self.weights / (self.inverse**2).sum(0)
+        return 1 - float((errors**2).sum()) / max(float(((self.values - self.values.mean()) ** 2).sum()), 1e-12)
+
     def expected(self, rows: Rows) -> np.ndarray:
         """The mean of `predict`, [P]."""
         return self.mean + self.kernel.between(rows, self.rows) @ self.weights

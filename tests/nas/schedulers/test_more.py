@@ -1,9 +1,13 @@
 """Hyperband, progressive dynamic hurdles and PASHA: what each of them does beyond what every scheduler does."""
 
+import random
+
+import numpy as np
 import pytest
 
 from nas.errors import UsageError
 from nas.schedulers.contract import Promotion
+from nas.schedulers.extrapolation import chance_below
 from nas.schedulers.registry import make
 
 
@@ -98,3 +102,56 @@ def test_pasha_ignores_differences_within_its_tolerance():
         ended(scheduler, number, first, 1)
         ended(scheduler, number, second, 2, rung=1)
     assert scheduler.highest == 1
+
+
+def with_complete_curves(scheduler, count, rng):
+    """Trials that end 1.0 below their first value, give or take 0.1."""
+    for number in range(count):
+        first = 4.0 + rng.random()
+        ended(scheduler, number, first, 2)
+        ended(scheduler, number, first - 0.6, 5, 1)
+        ended(scheduler, number, first - 1.0 + rng.uniform(-0.1, 0.1), 10, 2)
+
+
+def test_extrapolation_stops_a_trial_that_is_unlikely_to_become_the_best():
+    scheduler, rng = make("extrapolation", rungs=[2, 5, 10], full=8), random.Random(0)
+    with_complete_curves(scheduler, 8, rng)
+    ended(scheduler, 8, 4.9, 2)
+    ended(scheduler, 9, 3.9, 2)
+    ended(scheduler, 10, None, 2)
+    assert scheduler.promotion() == Promotion(9, 1, 5)
+    assert set(scheduler.stopped) == {8} and scheduler.stopped[8][1] < 0.05
+
+
+def test_extrapolation_trains_in_full_until_enough_curves_are_complete():
+    scheduler = make("extrapolation", rungs=[2, 5], full=6)
+    for number in range(5):
+        ended(scheduler, number, 9.0 - number, 2)
+        assert scheduler.promotion() == Promotion(number, 1, 5)
+        ended(scheduler, number, None, 5, 1)
+    ended(scheduler, 5, 50.0, 2)
+    assert scheduler.promotion() == Promotion(5, 1, 5), "the trials before it failed, so nothing is known yet"
+
+
+def test_extrapolation_on_the_front_compares_with_trials_that_cost_no_more():
+    scheduler, rng = make("extrapolation", rungs=[2, 10], full=8, rank="pareto"), random.Random(1)
+    for number in range(8):
+        first = 4.0 + rng.random()
+        scheduler.tell(number, 0, (first, 100.0), 2)
+        scheduler.tell(number, 1, (first - 1.0, 100.0), 10)
+    scheduler.tell(8, 0, (9.0, 100.0), 2)
+    scheduler.tell(9, 0, (9.0, 50.0), 2)
+    assert scheduler.promotion().number == 9 and set(scheduler.stopped) == {8}
+
+
+def test_the_probability_of_extrapolation_is_how_often_it_happens():
+    rng = np.random.default_rng(0)
+    first = rng.uniform(4, 5, 3_000)
+    last = first - 1 + 0.1 * rng.standard_normal(3_000)
+    chances = [
+        chance_below(first[start : start + 40, None], last[start : start + 40], first[start + 40 : start + 41], 3.4)
+        for start in range(0, 2_900, 7)
+    ]
+    happened = [last[start + 40] <= 3.4 for start in range(0, 2_900, 7)]
+    assert np.mean(chances) == pytest.approx(np.mean(happened), abs=0.06)
+    assert np.mean([hit for hit, chance in zip(happened, chances) if chance < 0.2]) < 0.1
