@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
 FIRST = 10  # random trials before the first proposal of the model, if the budget is large or unknown
 FEWEST = 4
-TAUGHT_FIRST = 6  # at most, if there are earlier studies that help
+LISTED_FIRST = 3  # in a space that is listed
+TAUGHT_FIRST = 6  # if what an earlier study predicts of them is confirmed
 LISTED = 400  # a space of at most this many points is listed, and all of them are candidates
 TIE = 0.02  # how much the expected improvement counts there, beside the chance of being on the front
 TAUGHT = 20  # best points of an earlier study that are candidates
@@ -117,9 +118,9 @@ class Model(StrategyBase):
 
     def propose(self, rng: Random, number: int, tried: int) -> Proposal:
         drawn = np.random.default_rng(rng.getrandbits(64))
-        taught = any(len(each.best) for each in self.knowledge.lessons)
-        first = min(self.first, TAUGHT_FIRST) if taught else self.first
-        if self.knowledge.successes < first or tried > 20:
+        known = self.knowledge.successes
+        early = known < TAUGHT_FIRST or not self.knowledge.confirmed(TAUGHT_FIRST)
+        if (known < self.first and early) or tried > 20:
             return self._first_point(rng, drawn, number, tried)
         try:
             found = self._modelled(rng, drawn)
@@ -131,7 +132,7 @@ class Model(StrategyBase):
 
     def _first_point(self, rng: Random, drawn: np.random.Generator, number: int, tried: int) -> Proposal:
         if number % 2 == 0 and tried < 10:
-            taught = self._taught(rng, number // 4) if number % 4 == 0 else None
+            taught = self._taught(rng, number // 4) if number % 4 == 0 and number < TAUGHT_FIRST else None
             if taught is not None:
                 return Proposal(taught, "earlier")
             return Proposal(self._random(rng, drawn, alike=True), "random")
@@ -285,9 +286,9 @@ def points_of(space: SearchSpace) -> int | None:
 
 
 def first_trials(start: int | Literal["auto"], trials: int | None, points: int | None) -> int:
-    """How many random trials come first. `auto` is a quarter of `trials`, from 4 to 10; 4 in a space that is listed."""
+    """How many random trials come first. `auto` is a quarter of `trials`, from 4 to 10; 3 in a space that is listed."""
     if start != AUTO:
         return start
     if points is not None and points <= LISTED:
-        return FEWEST
+        return LISTED_FIRST
     return FIRST if trials is None else min(FIRST, max(FEWEST, trials // 4))

@@ -54,6 +54,17 @@ class Lesson:
                 found[:, objective] = model.expected(known)
         return found
 
+    def agreement(self, rows: np.ndarray, values: np.ndarray) -> float:
+        """The mean over the objectives of the correlation of `values` [N, M] with the predictions, without its sign."""
+        found = [0.0]
+        predicted = self.predicted(rows)
+        if self._models and (predicted.std(0) > 0)[list(self._models)].all():
+            found = []
+            for objective in self._models:
+                known = values[:, objective]
+                found.append(abs(np.corrcoef(predicted[:, objective], known)[0, 1]) if known.std() > 0 else 0.0)
+        return float(np.mean(found))
+
     def _features(self, rows: np.ndarray, lengths: np.ndarray | float) -> Rows:
         """Features of the holes that both studies have: the other holes count as if all had their first value."""
         return self.features(np.where(self._shared, rows, 0.0), lengths)

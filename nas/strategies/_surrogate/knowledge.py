@@ -30,6 +30,7 @@ FRESH = 24  # results since then that a model learns: the newest, and as many of
 PENDING = 64  # running trials that count, the newest
 CORNER = 1.05  # of the reference point, in ranges of the results
 PARENTS = 40
+CONFIRMED = 0.7  # correlation of the first results with the predictions of an earlier study, without its sign
 LARGEST, LEAST = 1e100, 1e-100  # a larger value counts as this one; a smaller range counts as none
 
 
@@ -210,6 +211,12 @@ class Knowledge:
         if self._base is None or self._base.count != count:
             self._base = self._made(count)
         return View(self, self._base, pending, rng)
+
+    def confirmed(self, count: int) -> bool:
+        """Whether what an earlier study predicts of the first `count` successes goes with their values, or against."""
+        places = [place for place, values in enumerate(self.values) if values is not None][:count]
+        rows, values = np.array([self.filled(place) for place in places]), self.found(places)
+        return any(lesson.agreement(rows, values) >= CONFIRMED for lesson in self.lessons)
 
     def one_of_the_best(self, rng: Random) -> tuple[int, np.ndarray]:
         """(number of the trial, row) of a result near the front."""

@@ -14,6 +14,7 @@ from nas.strategies._surrogate.codes import UNSET, Codes
 from nas.strategies._surrogate.costs import Costs
 from nas.strategies._surrogate.earlier import readable
 from nas.strategies._surrogate.features import Features
+from nas.strategies._surrogate.knowledge import FRESH, MOST
 from nas.strategies._surrogate.moves import Moves
 from nas.strategies._surrogate.process import Kernel, Posterior, _Parts, fitted
 from nas.strategies._surrogate.warp import warp_of
@@ -266,6 +267,17 @@ def test_the_first_points_are_the_best_of_earlier_studies_and_random_ones(toy):
     assert Earlier.of("old", earlier.as_dict()) == earlier
 
 
+@pytest.mark.parametrize("kind, after", [("the same", 6), ("shuffled", 10)])
+def test_fewer_random_trials_come_first_if_an_earlier_study_is_confirmed(kind, after, toy):
+    strategy = make("model", toy.BitSpace(16), 0, 2, None, None, [known_results(toy, 1.0, kind == "shuffled")])
+    results = toy.search(strategy, toy.leading_and_trailing, after)
+    assert len(results) == after and strategy.ask(after)[0].operator == "model"
+    again = make("model", toy.BitSpace(16), 0, 2, None, None, [known_results(toy, 1.0, kind == "shuffled")])
+    for result in results[:-1]:
+        again.tell(result)
+    assert again.ask(after - 1)[0].operator in ("random", "earlier")
+
+
 def test_holes_and_values_that_only_one_space_has_are_left_out(toy):
     earlier = known_results(toy)
     codes = Codes(toy.BitSpace(12))
@@ -288,3 +300,20 @@ def test_computed_costs_are_features_of_a_small_space(toy):
     features = Features(codes, 1)
     model = Posterior(Kernel(features, Kernel.default(features)), features(rows, 1.0, costs(rows)), ones**2.0)
     assert model.predict(features(rows, 1.0, costs(rows)))[0] == pytest.approx(ones**2.0, abs=1.0)
+
+
+def test_the_work_does_not_grow_with_a_hundred_thousand_results(toy):
+    space, rng = toy.BitSpace(24), np.random.default_rng(0)
+    strategy = make("model", space, 0, 2)
+    bits = rng.integers(0, 2, (100_000, 24))
+    values = np.column_stack([bits[:, :12].sum(1) + 0.1 * bits[:, 12:].sum(1), 24.0 - bits.sum(1)])
+    for place, (row, value) in enumerate(zip(bits.astype(np.float32), values.tolist())):
+        strategy.knowledge.add(place, row, 1, tuple(value))
+    knowledge = strategy.knowledge
+    proposals = strategy.ask(100_000, 2)
+    assert [each.operator for each in proposals] == ["model", "model"]
+    proposed = np.array([[float(bit) for bit in each.point.choices.values()] for each in proposals])
+    assert not any(knowledge.has(proposed)) and (proposed[0] != proposed[1]).any(), "they are new"
+    base = knowledge._base
+    assert len(base.models[0].rows) <= MOST and len(knowledge.fresh(base)) <= 2 * FRESH
+    assert base.count > 98_000, "almost all results were considered"
