@@ -24,6 +24,7 @@ import torch
 
 from tuner.outcome import Kind, Outcome, of_exception, poisons
 
+KILLED = "signal 9"  # which the system sends if memory is short
 Work = Callable[[Any], Any]
 
 
@@ -113,7 +114,8 @@ class Attempts:
                 self.answers[item] = Answer(ended=ended)
         except (EOFError, OSError):
             how, self.child = self.child.end(), None
-            self.answers[item] = Answer(ended=Outcome(Kind.CRASHED, message=f"its process ended: {how}"))
+            kind = Kind.OUT_OF_MEMORY if how == KILLED else Kind.CRASHED
+            self.answers[item] = Answer(ended=Outcome(kind, message=f"its process ended: {how}"))
         self.waiting.pop(0)
         if self.answers[item].ended is not None:
             self.close()

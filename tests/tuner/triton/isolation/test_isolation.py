@@ -69,7 +69,12 @@ def test_a_crash_and_a_lost_device_end_another_process(tmp_path):
         assert os.getpid() != ours
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
-    configs = [triton.Config({"BLOCK": block}, pre_hook=hook) for block, hook in ((64, None), (32, dies), (16, loses))]
+    def is_killed(arguments):
+        assert os.getpid() != ours
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    hooks = {64: None, 32: dies, 16: loses, 128: is_killed}
+    configs = [triton.Config({"BLOCK": block}, pre_hook=hook) for block, hook in hooks.items()]
     kernel = tuned(tmp_path, configs=configs)
 
     call(kernel)
@@ -78,6 +83,7 @@ def test_a_crash_and_a_lost_device_end_another_process(tmp_path):
     found = [row.message for row in Folder(tmp_path / "kernels").rows(kernel.name) if row.failure == "crashed"]
     assert found == [f"its process ended: signal {signal.SIGSEGV.value}", found[1]]
     assert "illegal memory access" in found[1]
+    assert failures(tmp_path, kernel)["out_of_memory"] == "its process ended: signal 9", "the system does that"
 
 
 def test_what_a_child_writes_stays_there(tmp_path):
