@@ -1,5 +1,6 @@
 # ruff: noqa: E501 (each row of a table is one description and what is said of it)
 from dataclasses import replace
+from functools import cache
 from unittest import mock
 
 import pytest
@@ -356,27 +357,39 @@ constraints:
 ODD_NAMES = ["no", "on", "1:30", "null", "a b", "5", "é", "", " x", "y", "a: b", "#", "{", "\u2028", "'", "tab\t", "-"]
 
 
+# Strategies are made and validated once for each place of the language, which otherwise takes most of the time.
+RARELY = st.integers(0, 3).map(lambda number: number == 0)
+SOMETIMES = st.booleans()
+
+
+@cache
 @st.composite
 def values(draw, accepted: schema.Accepts, depth: int, holes: bool):
-    if accepted.optional and draw(st.integers(0, 3)) == 0:
+    if accepted.optional and draw(RARELY):
         return None
     if accepted.shape == "branches":
         return tuple(draw(st.lists(lists_of_blocks(accepted, depth - 1, holes), max_size=2)))
     if accepted.shape == "blocks":
         return draw(lists_of_blocks(accepted, depth - 1, holes))
-    if holes and depth > 0 and draw(st.integers(0, 3)) == 0:
+    if holes and depth > 0 and draw(RARELY):
         return draw(hole(accepted, values(accepted, depth - 1, holes)))
     if accepted.role:
         return draw(blocks(accepted.role, depth - 1, holes))
+    return draw(scalars(accepted))
+
+
+@cache
+def scalars(accepted: schema.Accepts):
     options = [st.just(literal) for literal in accepted.literals]
     options += [{bool: st.booleans(), int: st.integers(), float: finite(), str: st.text()}[s] for s in accepted.scalars]
-    return draw(st.one_of(options))
+    return st.one_of(options)
 
 
 def finite():
     return st.floats(-1e300, 1e300).map(lambda number: number + 0.0)
 
 
+@cache
 @st.composite
 def hole(draw, accepted: schema.Accepts, option):
     names = {"name": draw(st.none() | st.sampled_from(ODD_NAMES)), "each": draw(st.booleans())}
@@ -393,6 +406,7 @@ def hole(draw, accepted: schema.Accepts, option):
     return Same(draw(st.sampled_from(ODD_NAMES)))
 
 
+@cache
 @st.composite
 def lists_of_blocks(draw, accepted: schema.Accepts, depth: int, holes: bool):
     item = blocks(accepted.role, depth, holes)
@@ -403,6 +417,7 @@ def lists_of_blocks(draw, accepted: schema.Accepts, depth: int, holes: bool):
     return tuple(draw(st.lists(item, max_size=3 if depth > 0 else 1)))
 
 
+@cache
 @st.composite
 def blocks(draw, role: str, depth: int, holes: bool = True):
     known = registry.block_types(role)
@@ -411,14 +426,14 @@ def blocks(draw, role: str, depth: int, holes: bool = True):
     fields = {}
     for name, field in kind.fields.items():
         default = schema.default(field)
-        if field.default is default or draw(st.booleans()):
+        if field.default is default or draw(SOMETIMES):
             fields[name] = draw(values(schema.accepts(field.type), depth, holes))
         else:
             fields[name] = default
     return schema.complete(Block(kind.name, fields))
 
 
-@given(blocks("model", 3))
+@given(blocks("model", 4))
 @settings(max_examples=120, deadline=None)
 def test_whatever_is_printed_is_read_as_the_same_tree_and_checked_without_an_accident(root):
     text = render(root)
