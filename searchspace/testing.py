@@ -18,7 +18,7 @@ from torch._ops import OpOverload
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
+from torch.utils.flop_counter import conv_flop_count, flop_registry, shape_wrapper
 
 from searchspace.contract import Given
 from searchspace.registry import BlockType, Configured, Role, block_types
@@ -96,9 +96,6 @@ class _Flops(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.total = 0
-        self.formulas = FlopCounterMode(
-            display=False, custom_mapping={torch.ops.aten.convolution_backward: _convolution}
-        ).flop_registry
 
     def __torch_dispatch__(self, function: OpOverload, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -109,7 +106,8 @@ class _Flops(TorchDispatchMode):
                 return result
             self.whole.add(function)
         result = function(*args, **kwargs)
-        if formula := self.formulas.get(function.overloadpacket):
+        operator = function.overloadpacket
+        if formula := OWN.get(operator) or flop_registry.get(operator):  # a call may import operators with formulas
             self.total += _counted(formula, args, kwargs, result)
         return result
 
@@ -142,6 +140,9 @@ def _convolution(
     groups, only channels of one group are multiplied, so torch counts a depthwise convolution once per channel.
     """
     return sum(wanted[:2]) * conv_flop_count(x, weight, grad, transposed)
+
+
+OWN = {torch.ops.aten.convolution_backward: shape_wrapper(_convolution)}  # instead of the formula of torch
 
 
 def kept_bytes(call: Callable[[], Any], parameters: Iterable[nn.Parameter] = ()) -> int:
