@@ -25,6 +25,16 @@ def add(x_ptr, y_ptr, out_ptr, size, BLOCK: tl.constexpr):
     tl.store(out_ptr + places, total, mask=inside)
 
 
+@triton.jit
+def wait(x_ptr, out_ptr, size, BLOCK: tl.constexpr, FOREVER: tl.constexpr):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    if FOREVER:
+        found = tl.load(x_ptr, volatile=True)
+        while found == 0.0:
+            found = tl.load(x_ptr, volatile=True)
+    tl.store(out_ptr + places, tl.load(x_ptr + places, mask=places < size) + 1.0, mask=places < size)
+
+
 def grid(meta):
     return (triton.cdiv(meta["size"], meta["BLOCK"]),)
 
@@ -66,6 +76,19 @@ def test_nothing_is_tuned_inside_the_capture_of_a_graph(tmp_path, monkeypatch):
 
     torch.testing.assert_close(out, x + y)
     assert not kernel.decisions and not list(tmp_path.iterdir())
+
+
+def test_a_kernel_that_never_ends_does_so_in_another_process(tmp_path, monkeypatch):
+    monkeypatch.setenv(SWITCH, "on")
+    configs = [{"BLOCK": 128, "FOREVER": False}, {"BLOCK": 256, "FOREVER": True}, {"BLOCK": 512, "FOREVER": False}]
+    kernel = tuner.tune(configs=configs, key=["size"], store=tmp_path, limit=20.0)(wait)
+    x, out = torch.zeros(1024, device="cuda"), torch.empty(1024, device="cuda")
+
+    kernel[grid](x, out, 1024)
+
+    assert bool((out == 1).all()), "the device of this process still works"
+    (decision,) = kernel.decisions.values()
+    assert decision.failures == {"timed_out": 1}
 
 
 def test_runs_inside_torch_compile(tmp_path, monkeypatch):

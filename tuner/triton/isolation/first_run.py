@@ -32,6 +32,7 @@ from tuner.triton.jit_source import function_of
 
 SHORTEST = 10.0  # seconds that a first run may take at least, however fast the others were
 START = 120.0  # seconds that a new process may take to import the kernel's module
+GONE = 5.0  # seconds to wait for the end of a process that was killed
 CONTEXT = 2**30  # bytes of a GPU that another process needs for itself
 LARGEST = 4 * 2**30  # bytes of arguments that are sent to another process
 FIRST, LAST = 1e-5, 1e-2  # seconds between two looks at a GPU
@@ -137,7 +138,7 @@ class NewProcess:
         code = self.process.exitcode
         if code is None:
             self.process.kill()
-            self.process.join()
+            self.process.join(GONE)  # the driver may need long to stop its kernel; nothing waits for that
         return f"exit code {code}" if code is None or code >= 0 else f"signal {-code}"
 
 
