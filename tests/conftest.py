@@ -36,8 +36,13 @@ settings.register_profile(
 settings.load_profile("house")
 
 
+# Files with one test that takes as long as hundreds of others: they start first, so that none runs alone at the end.
+LONGEST = ("test_tutorial.py", "test_ahead_of_time.py", "test_huggingface.py")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests marked `cuda` need a GPU, and say so where there is none."""
+    """The longest tests come first. Tests marked `cuda` need a GPU, and say so where there is none."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)
     marked = [item for item in items if item.get_closest_marker("cuda")]
     if marked:
         import torch
