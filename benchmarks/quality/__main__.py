@@ -97,7 +97,7 @@ def jobs(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     names = arguments.tables or [name for name in tables() if name != "macro-words"]
     chosen = list(arguments.arms or arms.OURS) + (list(arms.PEERS) if arguments.peers else [])
     if "smac" in chosen and find_spec("smac") is None:
-        print("Skipped: SMAC3 is not installed (pip install smac).", file=sys.stderr)
+        print("Skipped: SMAC3 is not installed (pip install smac; 2.4.1 was used).", file=sys.stderr)
         chosen.remove("smac")
     options, code = json.loads(arguments.options), arguments.code or source_hash()
     return [

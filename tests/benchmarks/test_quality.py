@@ -5,6 +5,7 @@ import random
 import pytest
 
 from benchmarks.quality import __main__ as quality
+from benchmarks.quality import choose
 from benchmarks.quality.table import Missing, found, relative_hypervolume, scaled, share_of_front
 
 
@@ -45,3 +46,18 @@ def test_points_of_a_table_have_values(name):
     assert 0 <= table.score(values) < 1
     if table.evaluate:
         assert table.evaluate(points[0]) == (values[0][0], None)
+
+
+def test_a_setting_is_chosen_without_the_table_that_is_held_out():
+    means = {"one": {"a": 0.9, "b": 0.8}, "two": {"a": 0.7, "b": 0.5}, "odd": {"a": 0.1, "b": 0.6}}
+    runs = [
+        {"table": table, "arm": "model", "options": {"x": setting}, "scores": {"10": 0.0, "30": mean + 0.01 * seed}}
+        for table, by in means.items()
+        for setting, mean in by.items()
+        for seed in range(3)
+    ]
+    found = choose.scores(runs, "model", None)
+    lines = {line["held out"]: line for line in choose.rows(found)}
+    assert lines["odd"]["chosen on the others"] == '{"x": "a"}'
+    assert lines["odd"]["score on it"].startswith("0.11") and lines["odd"]["best there"].startswith('{"x": "b"}: 0.61')
+    assert lines["none"]["seeds"] == ""
