@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from nas.config.schema import Named, SearchConfig
 from nas.errors import UsageError
 from nas.objectives.contract import Objective
 from nas.options import names
+from nas.registry import nearest
 from nas.store import Reader, Study, Trial, TrialState, open_reader
 from nas.store.database.engine import file_of, parse
 from nas.strategies._surrogate.codes import Codes
@@ -99,28 +101,26 @@ def _check(config: SearchConfig, earlier: Earlier, name: str) -> None:
 @contextmanager
 def _opened(config: SearchConfig, store: Reader | None, name: str) -> Iterator[tuple[Reader, Study]]:
     """The database that holds the study `name`, and the study."""
-    known = {each.name: each for each in store.studies()} if store is not None else {}
-    beside = _beside(config, name)
-    if store is not None and (name in known or beside is None):
-        try:
-            study = store.study(name)
-        except UsageError as error:
-            raise UsageError(f"{OPTION}: {error}") from None
-        yield store, study
+    if store is not None and name in {each.name for each in store.studies()}:
+        yield store, store.study(name)
         return
-    if beside is None:
-        raise UsageError(f"{OPTION}: there is no study {name!r}: {location.shown(config.storage)} does not exist yet.")
-    with open_reader(beside) as other:
+    beside = _beside(config)
+    if name not in beside:
+        own = [] if store is None else [each.name for each in store.studies()]
+        known = sorted({*own, *beside} - {config.study})
+        where = location.shown(config.storage) + (" or in a file beside it" if beside else "")
+        listed = f" Known: {', '.join(known)}." if known else ""
+        raise UsageError(f"{OPTION}: no study is called {name!r} in {where}.{nearest(name, known)}{listed}")
+    with open_reader(f"sqlite:///{beside[name]}") as other:
         yield other, other.study(name)
 
 
-def _beside(config: SearchConfig, name: str) -> str | None:
-    """The URL of the file called as the study `name` in the folder of this search's own file, if both are so called."""
+def _beside(config: SearchConfig) -> dict[str, Path]:
+    """The files in the folder of this search's own file, by name; none if that is not called as the study."""
     own = file_of(parse(config.storage))
     if own is None or own.stem != config.study:
-        return None
-    file = own.with_name(f"{name}{own.suffix}")
-    return f"sqlite:///{file}" if file.exists() else None
+        return {}
+    return {each.stem: each for each in sorted(own.parent.glob(f"*{own.suffix}")) if each != own}
 
 
 def _objectives(study: Study) -> list[str]:

@@ -72,7 +72,10 @@ def test_auto_learns_as_model_does(describe, earlier):
 
 def test_says_why_it_cannot_learn(describe, earlier):
     for changes, message in [
-        ({"strategy": "{model: {learn_from: [odl]}}"}, r"learn_from: .*'odl'.* Did you mean 'old'"),
+        (
+            {"strategy": "{model: {learn_from: [odl]}}"},
+            r"learn_from: no study .* 'odl' in .* Did you mean 'old'\? Known: mine, old\.",
+        ),
         ({"strategy": "{model: {learn_from: [tried]}}"}, "cannot learn from itself"),
         ({"objectives": "[bits_per_byte]"}, "no objective in common .* It has loss, parameters; .* has bits_per_byte"),
         ({"space": FIXED}, "no hole in common .* Its first is 'width'; this space has 'body"),
