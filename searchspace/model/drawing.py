@@ -25,7 +25,7 @@ Scale = Callable[[Cost], Cost]
 class Row:
     """One line of the tree.
 
-    depth: its indentation. family: the folder of its block, such as attention; empty if the line is not a block.
+    depth: its indentation. family: the kind of its block, such as attention; empty if the line is not a block.
     output: batch, length and width. count: how many copies follow one another, or how many calls if `shared`.
     """
 
@@ -68,6 +68,11 @@ def draw(architecture: Architecture, shape: Shape | None = None, *, defaults: bo
         "  ".join([line[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:]))])
         for line in lines
     )
+
+
+def _family(part: Part) -> str:
+    """The folder of its block; linear and sparse attention are attention."""
+    return part.block.type.family.rpartition("_")[2] if part.block else ""
 
 
 def human(number: int) -> str:
@@ -121,7 +126,7 @@ class _Drawing:
         return Row(
             depth=depth,
             label=label,
-            family="combinators" if label == "repeat" else part.block.type.family if part.block else "",
+            family="combinators" if label == "repeat" else _family(part),
             output=output,
             cost=cost,
             flops_share=cost.expected_flops / self.flops if self.flops else 0.0,

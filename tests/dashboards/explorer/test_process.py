@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 
 import pytest
@@ -73,6 +74,7 @@ def test_a_text_that_takes_too_long_is_ended_and_the_next_one_is_answered(worker
     slow = Worker(seconds=0.0)
     slow._process, slow._ready = worker._process, True
     worker._process = None
+    slow._process.send_signal(signal.SIGSTOP)  # else it could answer before anybody looks
     with pytest.raises(Unavailable, match="too large"):
         slow.ask(action="show", text=TEXT, length=65)
     assert slow._process is None

@@ -143,7 +143,11 @@ def test_an_option_may_be_written_without_its_name():
 @pytest.mark.parametrize(
     "name, options, message",
     [
-        ("halvin", {}, r"No scheduler is called 'halvin'\. Did you mean 'halving'\? Known: full, halving"),
+        (
+            "halvin",
+            {},
+            r"No scheduler is called 'halvin'\. Did you mean 'halving'\? Known: extrapolation, full, halving",
+        ),
         ("full", {}, "scheduler 'full' needs the option 'steps'"),
         ("full", {"steps": 0}, r"option 'steps': must be greater than or equal to 1, but got 0"),
         ("full", {"step": 3}, r"has no option 'step'\. Did you mean 'steps'\? Its options: steps"),

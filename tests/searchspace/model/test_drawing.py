@@ -70,3 +70,11 @@ def test_numbers_are_short() -> None:
         "0", "999", "1k", "999k", "1M", "1.23M", "1P",
     ]  # fmt: skip
     assert [human_bytes(n) for n in (0, 1023, 1024, 1536, 5 << 20)] == ["0B", "1023B", "1KiB", "1.5KiB", "5MiB"]
+
+
+def test_all_kinds_of_attention_have_one_family() -> None:
+    body = "[attention, linear_attention, sparse_attention: {pattern: fixed}, gru]"
+    found = rows(Architecture.parse(f"{{kind: decoder, width: 16, vocabulary: 8, body: {body}}}"), SHAPE)
+    families = {row.label.partition(" ")[0]: row.family for row in found}
+    assert {families[name] for name in families if "attention" in name} == {"attention"}
+    assert families["gru"] == "recurrence" and families["logits"] == ""
