@@ -44,7 +44,7 @@ def examples(kind: BlockType, given: Given) -> Iterator[tuple[str, Configured]]:
         values = [value for value in _alternatives(field.type, kind.role) if value != field.default]
         accepted = [config for value in values if (config := _accepted(kind, {**surroundings, field.name: value}))]
         assert accepted or not values, f"{kind.name}.{field.name} takes none of {values}."
-        if get_origin(field.type) is Literal:  # each named value is another algorithm, whichever field names it
+        if get_origin(field.type) is Literal:  # each named value is another algorithm, in every field
             new = [each for each in accepted if (field.type, getattr(each, field.name)) not in seen]
             seen |= {(field.type, value) for value in (field.default, *(getattr(each, field.name) for each in new))}
             accepted = new or accepted[:1]

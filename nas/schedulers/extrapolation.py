@@ -27,7 +27,7 @@ FEWEST = 6  # complete curves before a trial is stopped
 NEAREST = 48  # complete curves of one regression
 RIDGE = 1e-3  # of the standardised slopes
 SMOOTH = 0.9  # of the bandwidth (Silverman 1986, "Density Estimation", eq. 3.31)
-EXPECTED = 3  # one trial in so many is expected to continue
+EXPECTED = 3  # one trial in this number is expected to continue
 
 
 @scheduler("extrapolation")

@@ -95,7 +95,7 @@ def import_(store: Store, path: Path, kernels: Folder | None = None) -> int:
 
 @dataclass(frozen=True)
 class _Described:
-    """A device of which only the description is known."""
+    """A device that is known by its description only."""
 
     key: str
     about: dict[str, Any]
