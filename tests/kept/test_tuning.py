@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from kernels.dispatch.device import fingerprint
 from tuner.search.folder import Folder
 
 TUNING = Path(__file__).parent / "tuning"
@@ -63,6 +64,8 @@ def test_tables_and_lock_files_serve(folder):
         ({"NAS_KERNEL_LOCK": "error.lock.json"}, [show]),
         ({"NAS_KERNEL_LOCK": "changed.lock.json"}, [show]),
     ]
+    table = json.loads(Path("table.json").read_text())
+    Path("table.json").write_text(json.dumps(table | {"device": fingerprint("cpu").to_dict()}))  # as if measured here
     text = Path("default.lock.json").read_text()
     Path("changed.lock.json").write_text(text.replace('"whole"', '"parts"'))
     python = [sys.executable, "-c", FORKED, json.dumps(cases)]
