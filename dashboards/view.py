@@ -25,7 +25,10 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """Rows as they are shown. links: where the first column of each row leads. `total` counts the rows of all pages."""
+    """Rows as they are shown. links: where the first column of each row leads. `total` counts the rows of all pages.
+
+    suffix: of its parameters `sort` and `page`, where a page has several tables that are sorted.
+    """
 
     columns: Sequence[Column]
     rows: Sequence[Mapping[str, Any]]
@@ -37,6 +40,7 @@ class Table:
     links: Sequence[str] = ()
     empty: str = "Nothing yet."
     choosable: bool = False
+    suffix: str = ""
 
     @property
     def pages(self) -> int:
@@ -91,10 +95,11 @@ def paged(
     link: Callable[[Mapping[str, Any]], str] | None = None,
     empty: str = "Nothing yet.",
     sort: str = "",
+    suffix: str = "",
 ) -> Table:
     """A table of `rows` with the page and the order that the address asks for. sort: a column, or -column."""
     sorts = {each.key for each in columns if each.sorts}
-    asked = parameters.choice("sort", sorted(sorts | {f"-{key}" for key in sorts} | {sort}), sort)
+    asked = parameters.choice(f"sort{suffix}", sorted(sorts | {f"-{key}" for key in sorts} | {sort}), sort)
     key, descending = asked.removeprefix("-"), asked.startswith("-")
     ordered = list(rows)
     if key:
@@ -105,7 +110,7 @@ def paged(
         except TypeError:  # values of several types
             ordered = sorted(known, key=lambda row: str(row[key]), reverse=descending) + unknown
     per_page = parameters.whole("per", PER_PAGE, 1, MOST_PER_PAGE)
-    page = parameters.whole("page", 1, 1, 10**9)
+    page = parameters.whole(f"page{suffix}", 1, 1, 10**9)
     shown = ordered[(page - 1) * per_page : page * per_page]
     return Table(
         columns=columns,
@@ -117,4 +122,5 @@ def paged(
         descending=descending,
         links=[link(row) for row in shown] if link else (),
         empty=empty,
+        suffix=suffix,
     )

@@ -50,6 +50,22 @@ def _costs(architecture: Architecture, length: int) -> dict[str, Any]:
     return {"lines": lines}
 
 
+def pieces(asked: dict[str, Any]) -> dict[str, Any]:
+    """For each line, how often it calls which timed pieces, by their places in `keys`. empty: the place of no piece."""
+    from nas.latency.lines import per_line  # imports what measures: a second of the start of this process
+    from nas.latency.pieces import CannotCompose
+    from nas.latency.runs import Setting
+
+    try:
+        found, empty = per_line(Architecture.parse(asked["text"], "text"), Setting(**asked["conditions"]))
+    except CannotCompose:
+        return {}
+    keys = list(dict.fromkeys([*found[0], *(key for each in found for key in each), empty]))
+    places = {key: place for place, key in enumerate(keys)}
+    lines = [{places[key]: count for key, count in each.items()} for each in found[:MOST_LINES]]
+    return {"keys": keys, "lines": lines, "empty": places[empty]}
+
+
 def sample(asked: dict[str, Any]) -> dict[str, Any]:
     """A random architecture of the space in `text`."""
     return {"text": _drawn(Space.parse(asked["text"], "text"), asked).architecture.text()}
@@ -92,6 +108,7 @@ def _problem(problem: Problem) -> dict[str, Any]:
 
 ACTIONS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "show": show,
+    "pieces": pieces,
     "sample": sample,
     "mutate": mutate,
     "crossover": crossover,

@@ -10,11 +10,12 @@ from markupsafe import Markup
 
 from dashboards.analysis.lineage import Lineage, changed, distance, lineage
 from dashboards.explorer.process import Unavailable
-from dashboards.figures.architecture import QUANTITIES, architecture_svg
+from dashboards.figures.architecture import architecture_svg
 from dashboards.figures.labels import labelled
 from dashboards.figures.outline import Line, outline
 from dashboards.figures.progress import curves_figure
 from dashboards.pages.asked import Ask, crumbs
+from dashboards.pages.shading import Shaded, shaded
 from dashboards.server.parameters import NotFound
 from dashboards.server.sources import StudyCache, open_or_none
 from dashboards.view import Column, Table, View
@@ -52,8 +53,8 @@ def view(ask: Ask) -> View:
     trial = study.reader.trial(study.study.id, number)
     told = trials.story(study.reader, study.study, number)
     family = study.remember("lineage", lambda: lineage(study.reader, study.study))
-    shade = ask.parameters.choice("shade", QUANTITIES, "flops")
     lines, problem = _lines(ask, trial)
+    picture = shaded(ask, trial, lines)
     curve = study.reader.curve(study.study.id, number)
     name = quote(f"{study.study.name}:{number}")
     title = f"Trial {number}"
@@ -72,16 +73,17 @@ def view(ask: Ask) -> View:
         },
         shown={
             "facts": _facts(study, trial),
-            "picture": Markup(architecture_svg(lines or [Line(depth=0, label=problem or "?")], shade, title=title)),
+            "picture": Markup(_drawn(picture, problem, title)),
             "commands": [f"nas show {name}", f"nas export {name} -o model.py", f"nas profile {name}"],
-            "quantities": list(QUANTITIES.items())[:3],
-            "shade": shade,
-            "problem": problem if lines else "",
+            "quantities": picture.offered.items(),
+            "shade": picture.chosen,
+            "remarks": [each for each in (problem if lines else "", picture.note) if each],
             "address": study.address,
             "before": _neighbour(study, number, -1),
             "after": _neighbour(study, number, 1),
         },
         tables={
+            "blocks": picture.table(),
             "rungs": _rungs(study, number),
             "family": family_table(study, trial, family),
             "neighbours": _neighbours(study, trial),
@@ -90,7 +92,7 @@ def view(ask: Ask) -> View:
         figures={"curve": curves_figure({"": curve} if curve else {}, "Training loss")},
         crumbs=crumbs(study),
         live=f"{study.address}/events",
-        is_settled=not problem,
+        is_settled=not problem and picture.is_settled,
     )
 
 
@@ -110,6 +112,10 @@ def _lines(ask: Ask, trial: Trial) -> tuple[list[Line], str]:
         problem = str(error)
     lines, unreadable = open_or_none(lambda: outline(trial.architecture))
     return lines or [], unreadable or problem
+
+
+def _drawn(picture: Shaded, problem: str, title: str) -> str:
+    return architecture_svg(picture.lines or [Line(depth=0, label=problem or "?")], picture.quantity, title=title)
 
 
 def _number(ask: Ask) -> int:

@@ -12,6 +12,7 @@ from dashboards.pages.asked import Ask
 from dashboards.server.parameters import NotFound
 from dashboards.server.sources import Source, open_or_none
 from dashboards.view import Column, Table, View, paged
+from nas.latency import stored
 from nas.store.measurements import Measured, Measurement
 
 MOST = 2000  # problems in the list
@@ -66,7 +67,7 @@ def view(ask: Ask) -> View:
 
 def _listed(source: Source) -> list[dict[str, Any]]:
     names = {key: _device(found) for key, found in source.reader.devices().items()}
-    return [_row(source, each, names) for each in source.reader.measured(MOST)]
+    return [_row(source, each, names) for each in source.reader.measured(MOST, without=stored.OPERATIONS)]
 
 
 def _row(source: Source, each: Measured, names: Mapping[str, str]) -> dict[str, Any]:
@@ -122,7 +123,7 @@ def _configurations(ask: Ask, measured: Sequence[Measurement], names: Mapping[st
         }
         for each in newest
     ]
-    return paged(ask.parameters, CONFIGURATIONS, rows, sort="milliseconds")
+    return paged(ask.parameters, CONFIGURATIONS, rows, sort="milliseconds", suffix="_configurations")
 
 
 def _progress(measured: Sequence[Measurement], names: Mapping[str, str]) -> Figure:

@@ -106,6 +106,17 @@ def calls(model: Configured, length: int, *, streaming: bool = False, depth: int
     return found
 
 
+def within(
+    part: Part, config: Any, *, again: bool = False, streaming: bool = False, depth: int | None = None
+) -> list[Call]:
+    """The calls of pieces in one call of a block of a model with this configuration, in order.
+
+    again: the backward pass calls the block once more. Raises CannotCompose if the block is not a sum of pieces.
+    """
+    below = _below(part, again, True, streaming, {})
+    return [Call(_piece(made, config, depth), twice, first) for made, twice, first in below]
+
+
 def _piece(made: Part, config: Any, depth: int | None) -> Piece:
     """The piece of a skeleton or leaf in a model with this configuration."""
     block = made.block

@@ -24,7 +24,7 @@ from nas.latency.measured import PREDICTED, CannotRun, PhaseLatency, clock, gaug
 from nas.latency.optimiser import Optimiser
 from nas.latency.pieces import NOTHING, NOWHERE, Call, CannotCompose, Piece, calls, in_evaluation
 from nas.latency.runs import Setting
-from nas.latency.table import Entry, Table, problem
+from nas.latency.table import Entry, Table, piece_problem
 from searchspace.model.architecture import Architecture
 from tuner.device import resolve
 from tuner.measure import garbage
@@ -57,13 +57,16 @@ class Predictor:
         self.optimiser = Optimiser(table, setting)
 
     def check(self, architectures: Iterable[Architecture]) -> CrossCheck:
-        """Measure each architecture as a whole and as a sum; skip those that are no sum of pieces or do not run."""
-        ratios = []
+        """Measure each architecture as a whole and as a sum and store both; skip one without a sum."""
+        ratios, sums = [], {}
         for each in architectures:
             try:
-                ratios.append(self.measured(each).milliseconds / self.sum(each).milliseconds)
+                whole, parts = self.measured(each), self.sum(each)
             except (CannotCompose, CannotRun):
                 continue
+            ratios.append(whole.milliseconds / parts.milliseconds)
+            sums[each.hash] = parts.milliseconds, parts.served
+        self.table.keep_sums(self.setting, sums)
         return CrossCheck(tuple(ratios))
 
     def predicted(self, architecture: Architecture, check: CrossCheck) -> PhaseLatency:
@@ -191,7 +194,7 @@ class Predictor:
 
     def _key(self, action: Action) -> str:
         piece, done = action
-        return problem(replace(self.setting, length=piece.length, depth=None), action=done, piece=piece.text())
+        return piece_problem(self.setting, piece, done)
 
 
 def around(actions: Sequence[Action], missing: Collection[Action]) -> list[Action]:

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from nas.latency import served
 from nas.latency.code import code
 from nas.latency.measured import PhaseLatency, quiet_gauge
+from nas.latency.pieces import Piece
 from nas.latency.runs import Setting
+from nas.latency.stored import GAUGE, MODEL, PIECE, SUM
 from nas.store import Measurement, Reader, Store
 from tuner.device import fingerprint
-
-# Pieces of earlier versions were timed alone and are called "latency of a piece".
-PIECE, MODEL, GAUGE = "latency of a piece in sequence", "latency of a model", "latency of the gauge"
 
 
 @dataclass(frozen=True)
@@ -80,6 +79,15 @@ class Table:
         entry = Entry(found.milliseconds, found.low, found.high, found.served, details)
         self._keep(MODEL, {problem(setting, architecture=architecture): entry})
 
+    def keep_sums(self, setting: Setting, found: Mapping[str, tuple[float, served.Rows]]) -> None:
+        """Store the sums of the pieces of architectures, by their hashes, next to what was measured."""
+        entries = {
+            problem(setting, architecture=architecture): Entry(time, time, time, rows)
+            for architecture, (time, rows) in found.items()
+        }
+        known = self._read(SUM)
+        self._keep(SUM, {key: each for key, each in entries.items() if known.get(key) != each})
+
     @cached_property
     def quiet(self) -> float:
         """The lowest known milliseconds of the gauge on this device; measured once per process."""
@@ -120,6 +128,11 @@ def problem(setting: Setting, **what: Any) -> str:
     if setting.phase == "generate":
         known["new_tokens"] = setting.new_tokens
     return json.dumps({**known, **what}, sort_keys=True, separators=(",", ":"))
+
+
+def piece_problem(setting: Setting, piece: Piece, action: str) -> str:
+    """The problem of a piece, by what is done with it: an action of `nas.latency.bench`."""
+    return problem(replace(setting, length=piece.length, depth=None), action=action, piece=piece.text())
 
 
 def _row(kind: str, key: str, entry: Entry) -> Measurement:

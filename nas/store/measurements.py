@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,9 +96,15 @@ class Measured:
     milliseconds: float | None
 
 
-def summary(connection: Connection, most: int) -> list[Measured]:
-    """What was measured, by operation, problem and device; at most `most` rows."""
+def summary(connection: Connection, most: int, only: Collection[str], without: Collection[str]) -> list[Measured]:
+    """What was measured, by operation, problem and device; at most `most` rows.
+
+    only: of these operations, if there are any; without: not of these.
+    """
     columns = measurement.c.operation, func.coalesce(measurement.c.dtype, ""), measurement.c.problem, device.c.hash
     found = func.count(), func.count(measurement.c.failure), func.min(measurement.c.milliseconds)
     query = select(*columns, *found).join(device, device.c.id == measurement.c.device_id)
+    query = query.where(measurement.c.operation.not_in(without))
+    if only:
+        query = query.where(measurement.c.operation.in_(only))
     return [Measured(*row) for row in connection.execute(query.group_by(*columns).order_by(*columns).limit(most))]

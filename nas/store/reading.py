@@ -254,9 +254,12 @@ class Reader:
         """What was measured, oldest first: of an operation, on the device with this key, on this problem or these."""
         return self._read(measurements.known, operation, device, problem)
 
-    def measured(self, most: int) -> list[Measured]:
-        """What was measured, by operation, problem and device; at most `most` rows."""
-        return self._read(measurements.summary, most)
+    def measured(self, most: int, *, only: Collection[str] = (), without: Collection[str] = ()) -> list[Measured]:
+        """What was measured, by operation, problem and device; at most `most` rows.
+
+        only: of these operations, if there are any; without: not of these.
+        """
+        return self._read(measurements.summary, most, only, without)
 
     def devices(self) -> dict[str, dict[str, Any]]:
         """The fingerprint of every device that something was measured on, by its key."""

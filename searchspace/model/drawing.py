@@ -25,10 +25,12 @@ Scale = Callable[[Cost], Cost]
 class Row:
     """One line of the tree.
 
-    depth: its indentation. family: the kind of its block, such as attention; empty if the line is not a block.
-    output: batch, length and width. count: how many copies follow one another, or how many calls if `shared`.
+    part: its block and its place; for several blocks that repeat, the last of them. depth: its indentation. family: the
+    kind of its block, such as attention; empty if the line is not a block. output: batch, length and width. count: how
+    many copies follow one another, or how many calls if `shared`.
     """
 
+    part: Part
     depth: int
     label: str
     family: str
@@ -124,6 +126,7 @@ class _Drawing:
         shape = part.shape if part.block is None else part.block.after(part.shape)
         output = (shape.batch, shape.length, part.width or self.width * _widening(part))
         return Row(
+            part=part,
             depth=depth,
             label=label,
             family="combinators" if label == "repeat" else _family(part),

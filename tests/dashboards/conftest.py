@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from urllib.parse import unquote
 
 import pytest
 
+from nas.latency import stored
 from nas.store import Measurement, Store, open_store
 
 for _needed in ("starlette", "uvicorn", "jinja2", "plotly"):
@@ -140,6 +142,29 @@ def measure(path: Path) -> None:
     with open_store(path) as store:
         for key in ("one", "two"):
             store.add_measurements({"key": key, "name": f"{key} {EVIL}"}, rows)
+        store.add_measurements({"key": "one"}, latencies())
+
+
+def latencies() -> list[Measurement]:
+    """Three architectures that were measured as a whole and by their pieces, and one piece."""
+    conditions = {"phase": "decode", "batch": 1, "length": 8, "threads": 1}
+    piece = json.dumps({"block": {"attention": {"heads": 2}}, "length": 8})
+    timed = [(stored.PIECE, {"piece": piece, "action": "step"}, 0.5)]
+    for place, ratio in enumerate((1.1, 1.2, 2.0), 1):
+        what = {"architecture": f"{place:064x}"}
+        timed += [(stored.MODEL, what, 10.0 * place * ratio), (stored.SUM, what, 10.0 * place)]
+    return [
+        Measurement(
+            operation=operation,
+            problem=json.dumps(conditions | what),
+            dtype="float32",
+            implementation="",
+            configuration='{"served":[],"told":{"repeated":0.25}}',
+            source="x",
+            milliseconds=milliseconds,
+        )
+        for operation, what, milliseconds in timed
+    ]
 
 
 @pytest.fixture(scope="session")

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
+from dataclasses import replace
 
 import pytest
 
 from dashboards.explorer.process import Unavailable, Worker
+from dashboards.pages import trial
+from dashboards.pages.asked import Ask
+from dashboards.server.parameters import Parameters
+from dashboards.server.sources import Sources
+from nas.latency import stored
+from nas.store import Measurement, open_store
 
 TEXT = "kind: decoder\nwidth: 32\nvocabulary: 256\nbody:\n  - residual: {norm: rms_norm, of: {attention: {heads: 2}}}\n"
 SPACE = TEXT.replace("width: 32", "width: !choice [32, 64]").replace("heads: 2", "heads: !choice [2, 4]")
@@ -63,6 +71,43 @@ def test_an_architecture_of_another_space_is_explained(worker):
     found = worker.ask(action="mutate", text=TEXT.replace("32", "48"), space=SPACE, seed=1)
 
     assert "no point of the space" in found["problems"][0]["message"]
+
+
+def test_measured_pieces_shade_the_picture_of_a_trial(worker, tmp_path):
+    conditions = {"phase": "decode", "batch": 1, "length": 8, "threads": 1}
+    found = worker.ask(action="pieces", text=TEXT, conditions=conditions)
+    with open_store(tmp_path / "a.db") as store:
+        study = store.create_study("a", {}, TEXT, 0, [{"name": "loss", "direction": "minimize"}], "d")
+        store.add_trial(
+            study.id, 0, architecture=("00", TEXT), seed=0, purpose="search", operator="random", choices={},
+            known_results=0, steps=10,
+        )  # fmt: skip
+        sources = Sources([str(tmp_path / "a.db")])
+        ask = Ask(
+            sources=sources, parameters=Parameters({}), study=sources.study("a", "a"), path="/a/trials/0", worker=worker
+        )
+        assert len(trial.view(ask).shown["quantities"]) == 3, "nothing was measured"
+        store.add_measurements({"key": "one", "name": "One"}, [row(stored.MODEL, json.dumps(conditions), 9.0)])
+        rows = [
+            row(stored.PIECE, key, 1.0 if place == found["empty"] else 3.0) for place, key in enumerate(found["keys"])
+        ]
+        store.add_measurements({"key": "one"}, rows)
+    word = next(name for name, text in trial.view(ask).shown["quantities"] if text.startswith("Time"))
+    shaded = trial.view(replace(ask, parameters=Parameters({"shade": word})))
+    sources.close()
+    times = {each["block"].strip("· ").split()[0]: each.get("milliseconds") for each in shaded.tables["blocks"].rows}
+
+    assert times["attention"] == 2.0
+    assert times["residual"] == 4.0, "itself and the attention"
+    assert times["decoder"] == 6.0
+    assert times["norm:"] is None
+
+
+def row(operation, problem, milliseconds):
+    return Measurement(
+        operation=operation, problem=problem, dtype="float32", implementation="", configuration="{}", source="x",
+        milliseconds=milliseconds,
+    )  # fmt: skip
 
 
 def test_a_text_that_takes_too_long_is_ended_and_the_next_one_is_answered(worker):

@@ -101,6 +101,24 @@ def test_the_view_is_part_of_the_address(client):
     assert {row["state"] for row in rows} == {"complete"}
 
 
+def test_latencies_that_were_predicted_are_shown_next_to_the_measured_ones(client):
+    found = json.loads(client.get("/tuning/latency.json?sort=-measured&sort_pieces=later").body)
+    slowest = found["tables"]["predictions"]["rows"][0]
+    problems = json.loads(client.get("/tuning.json").body)["tables"]["problems"]["rows"]
+
+    assert (slowest["measured"], slowest["predicted"]) == (60.0, pytest.approx(34.5))
+    assert found["tables"]["pieces"]["rows"][0]["later"] == 0.25
+    assert {row["operation"] for row in problems} == {"softmax"}, "the tuner has other problems"
+
+
+def test_two_tables_of_a_page_are_sorted_on_their_own(client):
+    (link,) = {row["address"] for row in json.loads(client.get("/tuning.json").body)["tables"]["problems"]["rows"]}
+    answer = json.loads(client.get(f"{link.replace('?', '.json?')}&sort=-best&sort_configurations=-milliseconds").body)
+    times = [row["milliseconds"] for row in answer["tables"]["configurations"]["rows"] if row["milliseconds"]]
+
+    assert times == sorted(times, reverse=True)
+
+
 @pytest.mark.parametrize(
     ("query", "word"),
     [

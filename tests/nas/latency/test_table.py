@@ -8,7 +8,7 @@ from kernels.dispatch import tuned
 from kernels.dispatch.registry import Choice, operation
 from kernels.dispatch.table import Entry as Tuned
 from kernels.dispatch.table import Table as TunedTable
-from nas.latency import evidence, served, table
+from nas.latency import evidence, served, stored, table
 from nas.latency.measured import latency
 from nas.latency.predicted import Predictor
 from nas.latency.runs import Setting
@@ -46,6 +46,16 @@ def known(store):
 
 def unmeasured(*_, **__):
     raise AssertionError("measured again")
+
+
+def test_a_check_stores_its_sums_once_next_to_what_was_measured(store):
+    for _ in range(2):
+        Predictor(Table(store), SETTING).check([MODEL])
+    (both,) = stored.compared(store.measurements(stored.MODEL), store.measurements(stored.SUM))
+
+    assert len(store.measurements(stored.SUM)) == 1
+    assert both.architecture == MODEL.hash
+    assert both.sum == Predictor(Table(store), SETTING).sum(MODEL).milliseconds
 
 
 def test_a_new_process_measures_nothing_again(known, store, monkeypatch):

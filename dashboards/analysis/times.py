@@ -1,0 +1,86 @@
+"""How long the lines of an architecture take, from measured pieces that the database shares between its studies."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dashboards.explorer.process import Worker
+from dashboards.figures.outline import Line
+from nas.latency import stored
+from nas.store import Reader
+
+MOST = 8  # conditions that a page offers
+LOOKED_AT = 500  # measured architectures
+SPLIT = ("prefill", "decode", "train")  # phases in which pieces are timed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conditions:
+    """Where and how latencies were measured. device: its key."""
+
+    device: str
+    name: str
+    values: Mapping[str, Any]
+
+    @property
+    def key(self) -> str:
+        """A word for addresses: decode-batch1-length128-threads2-0123456789ab."""
+        phase, *others = (f"{'' if name == 'phase' else name}{value}" for name, value in self.values.items())
+        return "-".join([phase, *others, self.device])
+
+    @property
+    def text(self) -> str:
+        """As people read it: decode, length 128, on Intel Xeon."""
+        shown = [f"{name} {value}" for name, value in self.values.items() if name != "phase"]
+        return f"{self.values['phase']}, {', '.join(shown)}, on {self.name}"
+
+
+def conditions_of(reader: Reader, evidence: Mapping[str, Mapping[str, Any]]) -> list[Conditions]:
+    """Those of the latencies that a trial keeps as evidence, else those in which architectures were measured."""
+    names = {key: str(found.get("name") or key) for key, found in reader.devices().items()}
+    found = [(each["device"]["key"], stored.conditions(each)) for each in evidence.values() if "device" in each]
+    if not found:
+        found = [
+            (each.device, stored.conditions(json.loads(each.problem)))
+            for each in reader.measured(LOOKED_AT, only=[stored.MODEL])
+        ]
+    kept = [Conditions(device=key, name=names[key], values=each) for key, each in found if key in names]
+    return list({each.key: each for each in kept if each.values.get("phase") in SPLIT}.values())[:MOST]
+
+
+def timed(
+    reader: Reader, worker: Worker, text: str, lines: Sequence[Line], conditions: Conditions
+) -> tuple[list[Line], str]:
+    """The lines with the milliseconds of their pieces, and what is missing, in words; no line has any if none is known.
+
+    A line whose time is part of that of the line around it, such as a norm, has none. Raises Unavailable without torch.
+    """
+    asked = worker.ask(action="pieces", text=text, conditions=dict(conditions.values))
+    if "lines" not in asked or len(asked["lines"]) < len(lines):
+        return list(lines), "This architecture is no sum of pieces, so its time is known as a whole only."
+    keys: list[str] = asked["keys"]
+    rows = reader.measurements(stored.PIECE, device=conditions.device, problem=keys)
+    known = {row.problem: stored.milliseconds(row) for row in rows if row.milliseconds}  # the newest one counts
+    calls = Counter({int(place): count for place, count in asked["lines"][0].items()})
+    empty = known.get(keys[asked["empty"]], (0.0, 0.0))[1]
+    each = {
+        place: max(0.0, (known[keys[place]][0] + (count - 1) * known[keys[place]][1]) / count - empty)
+        for place, count in calls.items()
+        if keys[place] in known
+    }
+    missing = len(calls) - len(each)
+    if not each:
+        return list(lines), "No piece of this architecture was timed alone, so its time is known as a whole only."
+    made = [_with_time(line, pieces, each) for line, pieces in zip(lines, asked["lines"])]
+    return made, f"{missing} of {len(calls)} pieces were not timed." if missing else ""
+
+
+def _with_time(line: Line, pieces: Mapping[str, int], each: Mapping[int, float]) -> Line:
+    if not pieces or any(int(place) not in each for place in pieces):
+        return line
+    time = sum(count * each[int(place)] for place, count in pieces.items())
+    return replace(line, cost=line.cost | {"milliseconds": time})
