@@ -169,7 +169,7 @@ class Study:
     def _checked(self, metrics: Mapping[str, float], kind: str) -> dict[str, float]:
         """`metrics` as numbers. Raises UsageError for one that the caller cannot tell."""
         stages = {each.name: each.stage for each in self._proposer.scores.objectives}
-        reserved = {"cost", "probe"} if kind == "train" else {"cost"}
+        reserved = {"cost", "probe", "later"} if kind == "train" else {"cost", "later"}
         for name in metrics:
             if str(name).startswith(RUN):
                 raise UsageError(

@@ -76,6 +76,8 @@ def check_finals(config: SearchConfig, objectives: Sequence[Objective], *, known
     known: the study exists. Studies of older versions may have a cost there, which has a value in the finals too.
     """
     first = objectives[0]
+    if first.stage == "later":
+        raise ValueError(f"the first objective must be known when a trial ends, but {first.name} is found later (`on`)")
     stages = ("metric", "cost") if known else ("metric",)
     if not config.finals.top or first.stage in stages:
         return

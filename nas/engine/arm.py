@@ -11,16 +11,18 @@ from dataclasses import replace
 
 from nas.engine.allowance import Allowance
 from nas.engine.audit import Audit
-from nas.engine.scores import Scores
+from nas.engine.scores import Later, Scores
 from nas.engine.source import Exhausted, Source, chosen_point, point_of
 from nas.schedulers.contract import WAIT, Promotion, Scheduler
 from nas.store import Trial, Unit, UnitKind
 from nas.strategies.contract import Proposal, Result, Started, Strategy
+from nas.work import FailureKind
 from searchspace.model.architecture import Architecture
 from searchspace.space.point import Point
 from searchspace.space.space import Space
 
 ROUNDING = 1e-9  # of a share times a number of trials
+NO_VALUE = FailureKind.NO_VALUE.value
 
 
 class Arm:
@@ -56,7 +58,10 @@ class Arm:
         self._parts, self._baselines, self._only_baselines = parts, baselines, only_baselines
         judged = [(each.name, "cost" if each.settled else each.stage) for each in scores.objectives]  # no latency
         self.audit = Audit.of(judged, audited) if audited else None
-        self._calls: list[Callable[[], None]] = []  # everything that was told, if there is an audit
+        self.later = Later(scores.objectives)
+        self._keeps = self.audit is not None or bool(self.later.objectives)
+        self._calls: list[Callable[[], None]] = []  # everything that was told, if it may have to be told again
+        self._outdated = False  # whether it has to be, because values changed
         self._equip()
         self.told = 0  # results that the strategy knows
         self.trials = 0  # started trials
@@ -69,20 +74,41 @@ class Arm:
         self._open: set[int] = set()  # trials with a unit that has not ended, as far as this process knows
 
     def _equip(self) -> None:
-        self.strategy, self.scheduler = self._parts()
-        self.source = Source(self.space, self.strategy, self._baselines, only_baselines=self._only_baselines)
+        self._strategy, self._scheduler = self._parts()
+        self._source = Source(self.space, self._strategy, self._baselines, only_baselines=self._only_baselines)
 
     def _call(self, call: Callable[[], None]) -> None:
         """Tell the strategy and the scheduler something, and remember it for those that replace them."""
-        if self.audit is not None:
+        if self._keeps:
             self._calls.append(call)
-        call()
-
-    def _begin_again(self) -> None:
-        """Replace the strategy and the scheduler: they learn everything again, with other probes demoted."""
-        self._equip()
-        for call in self._calls:
+        if not self._outdated:
             call()
+
+    def _update(self) -> None:
+        """Replace the strategy and the scheduler if values changed: they learn everything again, with the new ones."""
+        if self._outdated:
+            self._outdated = False
+            self._equip()
+            for call in self._calls:
+                call()
+
+    @property
+    def strategy(self) -> Strategy:
+        """The strategy, which knows everything that the arm was told."""
+        self._update()
+        return self._strategy
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """The scheduler, which knows everything that the arm was told."""
+        self._update()
+        return self._scheduler
+
+    @property
+    def source(self) -> Source:
+        """Where the proposals of this arm come from."""
+        self._update()
+        return self._source
 
     def propose(self, number: int, count: int) -> list[Proposal]:
         """One to `count` proposals for the trials from `number` on. Raises Exhausted if nothing is left."""
@@ -108,7 +134,15 @@ class Arm:
         self._call(call)
 
     def tell(self, unit: Unit) -> None:
-        """A unit of this arm ended. A probe that succeeded says nothing yet: its trial is still to be trained."""
+        """A unit of this arm ended. A probe that succeeded says nothing yet: its trial is still to be trained.
+
+        A value that a machine found later changes what the arm was told before.
+        """
+        if unit.later:
+            self.later.tell(unit)
+            self._outdated = True
+            self.told += 1
+            return
         self.allowance.add(unit)
         if not counts(unit):
             return
@@ -120,15 +154,21 @@ class Arm:
         self._open.discard(number)
 
         def call() -> None:
-            seen = values if self.audit is None else self.audit.masked(values)
-            self.strategy.tell(Result(number, rung, steps, point, seen, failure))
+            seen = self._seen(number, values)
+            why = failure or (NO_VALUE if seen is None else None)
+            self.strategy.tell(Result(number, rung, steps, point, seen, why))
             self.scheduler.started(place, rung, steps)
             self.scheduler.tell(place, rung, seen, steps)
 
         self._call(call)
         self.told += 1
         if self.audit is not None and self.audit.tell(number, steps, values):
-            self._begin_again()
+            self._outdated = True
+
+    def _seen(self, number: int, values: tuple[float, ...] | None) -> tuple[float, ...] | None:
+        """The values of a trial as the strategy and the scheduler see them now."""
+        filled = self.later.filled(number, values) if self.later.objectives else values
+        return filled if self.audit is None else self.audit.masked(filled)
 
     def promotion(self) -> tuple[int, Promotion] | None:
         """(id of the trial, promotion) of the trial that should continue now, which then counts as promoted."""
@@ -194,8 +234,8 @@ class Arm:
 
 
 def counts(unit: Unit) -> bool:
-    """Whether a unit that ended is a result: the end of a rung, or a failure."""
-    return unit.kind is UnitKind.TRAIN or unit.values is None
+    """Whether a unit that ended is a result: the end of a rung, a failure, or a value that was found later."""
+    return unit.kind is UnitKind.TRAIN or unit.values is None or unit.later
 
 
 def next_arm(arms: Sequence[Arm], trials: int | None, most: int = 1) -> tuple[Arm, int] | None:

@@ -209,11 +209,11 @@ def enter(store: Store, config: SearchConfig) -> Study:
 
 def _described(objectives: Sequence[Objective]) -> list[dict[str, str]]:
     """What the study keeps of its objectives; their stages only if one is a probe, which reports audit."""
-    stages = ["cost" if each.settled else each.stage for each in objectives]  # a measured latency is no guess
+    known = [each for each in objectives if each.stage != "later"]  # with its first value the study lists it too
+    stages = ["cost" if each.settled else each.stage for each in known]  # a measured latency is no guess
     told = [{"stage": stage} if "probe" in stages else {} for stage in stages]
     return [
-        {"name": each.name, "direction": str(each.direction), **stage}
-        for each, stage in zip(objectives, told, strict=True)
+        {"name": each.name, "direction": str(each.direction), **stage} for each, stage in zip(known, told, strict=True)
     ]
 
 

@@ -1,9 +1,13 @@
-"""Gives the trials of a study the values of a further objective, without training them again."""
+"""Finds values of the trials of a study that its search does not find: of a further objective, or for a machine.
+
+A machine outside the cluster finds the values of the objectives that the search file leaves to it (`on: {machine:
+NAME}`), while the search runs or after it. They are part of the study's log, so strategies learn from them.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,10 +19,14 @@ from nas.objectives import make
 from nas.objectives.contract import NoValue, Objective, Search
 from nas.objectives.registry import Spec
 from nas.report.trials import SEARCHED, TRAINED
-from nas.store import Store, Study
+from nas.store import Store, Study, Trial, TrialState
+from nas.work import FailureKind
+from searchspace.errors import SpaceError, nearest
+from searchspace.language import documents
 from searchspace.model.architecture import Architecture
 
 SECONDS = 5.0  # between two looks for further trials
+PROMISING = tuple(state for state in TrialState if state is not TrialState.FAILED)
 
 
 @dataclass(frozen=True)
@@ -29,6 +37,19 @@ class Rescored:
     value: float | None
     reason: str = ""
     old: bool = False
+    objective: str = ""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """An objective to find. rung: of its probes in the study's log; None: the search knows nothing of it."""
+
+    objective: Objective
+    rung: int | None = None
+
+    def of(self, trial: Trial) -> bool:
+        """Whether a trial gets the value: at once if the search waits for it, else once it is trained."""
+        return self.rung is not None or (trial.state in TRAINED and bool(trial.values))
 
 
 def wanted(study: Study, spec: Spec) -> Objective:
@@ -48,43 +69,91 @@ def wanted(study: Study, spec: Spec) -> Objective:
     return objective
 
 
+def written(study: Study, text: str) -> Objective:
+    """As `wanted`, for an objective as it is written in a search file. Raises UsageError."""
+    try:
+        return wanted(study, documents.parse(text, "--objective").data)
+    except SpaceError as error:
+        raise UsageError(f"--objective: {error}") from None
+
+
+def left_to(study: Study, machine: str) -> list[Wanted]:
+    """The objectives that the search file of a study leaves to a machine.
+
+    Raises UsageError if there are none, with the nearest name.
+    """
+    config = SearchConfig.stored(study.config)
+    listed = list(enumerate(zip(config.objectives, factory.objectives(config), strict=True), 1))
+    machines = sorted({each.machine for _, (_, each) in listed if each.machine})
+    if machine not in machines:
+        known = f" Known: {', '.join(machines)}." if machines else " It leaves none to any machine."
+        raise UsageError(
+            f"The study {study.name!r} leaves no objective to the machine {machine!r}.{nearest(machine, machines)}"
+            f"{known} A search file does so with `on: {{machine: NAME}}`."
+        )
+    found = []
+    for rung, (written, each) in listed:
+        if each.machine == machine:
+            here = {name: value for name, value in written.options.items() if name != "on"}
+            found.append(Wanted(make({written.name: here}, factory.shape(config)), rung))
+    return found
+
+
 def rescore(
     store: Store,
     study: Study,
     objective: Objective,
     say: Callable[[str], None] = lambda text: None,
-    *,
-    follow: bool = False,
 ) -> Iterator[Rescored]:
     """Find the value of every trained trial of the search, store it, and yield it.
 
-    Trials that have it are left as they are, so an interrupted run goes on where it stopped. follow: wait for further
-    trials until the search ends.
+    Trials that have it are left as they are, so an interrupted run goes on where it stopped.
+    """
+    return find(store, study, [Wanted(objective)], say)
+
+
+def find(
+    store: Store,
+    study: Study,
+    some: Sequence[Wanted],
+    say: Callable[[str], None] = lambda text: None,
+    *,
+    follow: bool = False,
+) -> Iterator[Rescored]:
+    """As `rescore`, for several objectives; those of the search file do not wait for a trial's training.
+
+    follow: wait for further trials until the search ends.
     """
     config = SearchConfig.stored(study.config)
-    objective.begin(Search(factory.space(config), store, say, partial(evidence, store, study)))
-    seen: set[int] = set()
+    for each in some:
+        each.objective.begin(Search(factory.space(config), store, say, partial(evidence, store, study)))
+    seen: set[tuple[int, int | None]]
+    seen = {(unit.number, unit.rung) for unit in store.results_since(study.id, light=True) if unit.later}
     while True:
         ended = store.study(study.name).ending is not None  # before the reading: a trial may end in between
-        for trial in store.trials(study.id, states=TRAINED, purposes=SEARCHED, light=True):
-            if trial.number not in seen and trial.values:
-                seen.add(trial.number)
-                yield _rescored(store, study, objective, trial.number)
+        for trial in store.trials(study.id, states=PROMISING, purposes=SEARCHED, light=True):
+            for each in some:
+                if (trial.number, each.rung) not in seen and each.of(trial):
+                    seen.add((trial.number, each.rung))
+                    yield _found(store, study, each, trial.number)
         if ended or not follow:
             return
         time.sleep(SECONDS)
 
 
-def _rescored(store: Store, study: Study, objective: Objective, number: int) -> Rescored:
-    trial = store.trial(study.id, number)
+def _found(store: Store, study: Study, wanted: Wanted, number: int) -> Rescored:
+    objective, trial = wanted.objective, store.trial(study.id, number)
+    result = partial(Rescored, number, objective=objective.name)
     if objective.name in trial.cheap_values:
-        return Rescored(number, trial.cheap_values[objective.name], old=True)
+        return result(trial.cheap_values[objective.name], old=True)
     architecture = Architecture.parse(trial.architecture)
     try:
-        value, found = objective.evaluate(architecture), objective.evidence(architecture)
+        value, evidence = objective.evaluate(architecture), objective.evidence(architecture)
     except NoValue as error:
-        return Rescored(number, None, str(error))
+        if wanted.rung is not None:
+            store.add_no_value(trial.id, wanted.rung, (FailureKind.NO_VALUE.value, str(error)))
+        return result(None, str(error))
     described = {"name": objective.name, "direction": str(objective.direction)}
-    if not store.add_value(trial.id, described, value, found):  # another process was faster
-        return Rescored(number, store.trial(study.id, number).cheap_values[objective.name], old=True)
-    return Rescored(number, value)
+    if not store.add_value(trial.id, described, value, evidence, rung=wanted.rung):  # another process was faster
+        return result(store.trial(study.id, number).cheap_values[objective.name], old=True)
+    return result(value)

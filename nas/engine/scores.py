@@ -1,8 +1,9 @@
-"""The values of a study's objectives, at each stage of a trial: before training, after a probe, after training."""
+"""The values of a study's objectives: before a trial is trained, after a probe, after training, and later."""
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -54,6 +55,8 @@ class Scores:
             return {each.name: each.evaluate(architecture, metrics) for each in self.probes}
         values: dict[str, float] = {}
         for each in self.objectives:
+            if each.stage == "later":
+                continue  # the store has it, as soon as the machine has found it
             if (each.settled or each.stage == "probe") and each.name in unit.cheap_values:
                 values[each.name] = unit.cheap_values[each.name]  # a second look would give another value
             elif each.stage != "probe":  # the finals are not probed
@@ -76,5 +79,41 @@ class Scores:
             return None
 
     def minimised(self, values: Mapping[str, float] | None) -> tuple[float, ...] | None:
-        """The objectives in order, all minimised; None for a unit that failed."""
-        return None if values is None else tuple(each.minimised(values[each.name]) for each in self.objectives)
+        """The objectives in order, all minimised; None for a unit that failed. NaN for those that come later."""
+        return None if values is None else tuple(_minimised(each, values) for each in self.objectives)
+
+
+def _minimised(objective: Objective, values: Mapping[str, float]) -> float:
+    return math.nan if objective.stage == "later" else objective.minimised(values[objective.name])
+
+
+class Later:
+    """The values that machines outside the cluster found for the trials of one arm, in the order of the log.
+
+    A trial may have its result before such a value. Until then it counts with the median of the known ones, so that the
+    value says nothing about it; if there are none, with 0 like all others. objectives: all of the study.
+    """
+
+    def __init__(self, objectives: Sequence[Objective]) -> None:
+        self.objectives = {place: each for place, each in enumerate(objectives) if each.stage == "later"}
+        self.found: dict[int, dict[int, float]] = {place: {} for place in self.objectives}  # place -> trial -> value
+        self.none: set[int] = set()  # trials that do not run on one of the machines
+
+    def tell(self, unit: Unit) -> None:
+        """A machine found a value, or that there is none."""
+        place = unit.rung - 1
+        if unit.values is None:
+            self.none.add(unit.number)
+        elif place in self.objectives:
+            objective = self.objectives[place]
+            self.found[place][unit.number] = objective.minimised(unit.values[objective.name])
+
+    def filled(self, number: int, values: tuple[float, ...] | None) -> tuple[float, ...] | None:
+        """`values` of a trial with what is known by now; None if the trial has none on a machine."""
+        if values is None or number in self.none:
+            return None
+        return tuple(self._value(place, number) if place in self.found else each for place, each in enumerate(values))
+
+    def _value(self, place: int, number: int) -> float:
+        known = self.found[place]
+        return known[number] if number in known else statistics.median(known.values()) if known else 0.0

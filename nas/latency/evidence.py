@@ -35,6 +35,17 @@ def never_quiet(trials: Iterable[tuple[int, Mapping[str, Mapping[str, Any]]]]) -
     ]
 
 
+def left_to_machines(config: Mapping[str, Any]) -> list[tuple[int, str, str]]:
+    """(rung of its probes, name, machine) of each objective of a stored search file that a machine finds later."""
+    found = []
+    for rung, each in enumerate(config.get("objectives", ()), 1):
+        options = each["options"]
+        if machine := (options.get("on") or {}).get("machine"):
+            unit = "ms" if each["name"] == "latency" else "tokens_per_second"
+            found.append((rung, options.get("name") or f"{options.get('phase', 'prefill')}_{unit}", machine))
+    return found
+
+
 def served(evidence: Mapping[str, Mapping[str, Any]]) -> list[dict[str, str]]:
     """Which implementations and configurations served these latencies, one row a problem."""
     rows = rows_of(row for found in evidence.values() for row in found["served"])

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from searchspace.space.space import Space
 
 
-Stage = Literal["cost", "probe", "metric"]
+Stage = Literal["cost", "probe", "metric", "later"]
 
 
 class Direction(StrEnum):
@@ -58,6 +58,7 @@ class Objective(ABC):
       cost: from the architecture, before anything runs.
       probe: from a built, untrained model and one batch, by a unit that runs on a worker before training.
       metric: from the metrics of a trained model.
+      later: by `nas latency serve` on another machine, before or after the trial has ended (`machine`).
     settled: whether a trial keeps its first value, because a second measurement would give another.
     """
 
@@ -65,6 +66,7 @@ class Objective(ABC):
     direction: Direction = Direction.MINIMISE
     stage: Stage = "cost"
     settled: ClassVar[bool] = False
+    machine: str | None = None  # the name of the machine that finds its values, if its stage is `later`
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape

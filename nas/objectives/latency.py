@@ -7,7 +7,7 @@ not run in this setting has no value. Values, pieces and the cross-check are sto
 search has them.
 
 Without `on` the process that runs the search measures, between the units of an inline runner. The device is one of that
-machine, and all latencies of a study are of one device. The load of Ray's workers on the same machine is measured and
+machine, and all values of an objective are of one device. The load of Ray's workers on the same machine is measured and
 reported as `load`; see `nas.latency.measured`.
 """
 
@@ -48,7 +48,8 @@ class Latency(Objective):
     cross-check. bound: the largest error in the cross-check, a fraction, with which `auto` predicts. load: of the
     machine, times that of quiet moments; a measurement above it is repeated, up to three times with pauses, and the
     quietest one counts. depth: the steps of halting blocks; by default those of untrained ones. on: {resources: {NAME:
-    AMOUNT}} measures on a worker of Ray that holds these resources, by a probe of its own before the trial's training.
+    AMOUNT}} measures on a worker of Ray that holds these resources, by a probe of its own before the trial's training;
+    {machine: NAME} leaves it to `nas latency serve STUDY --machine NAME`, and the search does not wait for it.
     """
 
     settled = True
@@ -68,7 +69,7 @@ class Latency(Objective):
         load: Annotated[float, Field(gt=1)] = 1.5,
         depth: int | None = None,
         new_tokens: int = NEW_TOKENS,
-        on: dict[str, dict[str, float]] | None = None,
+        on: dict[str, dict[str, float] | str] | None = None,
         name: str | None = None,
     ) -> None:
         super().__init__(shape)
@@ -85,7 +86,10 @@ class Latency(Objective):
         self.name, self.count, self.bound, self.load = name or f"{phase}_{self.unit}", check, bound, load
         if on is not None:
             _check_place(on)
-            self.stage, self.method = "probe", "measured"
+            if "machine" in on:
+                self.stage, self.machine = "later", str(on["machine"])
+            else:
+                self.stage, self.method = "probe", "measured"
         # torch's own number of threads may differ between processes; one that was asked for may not
         asked = ["new_tokens"] * (phase == "generate") + ["threads"] * (threads is not None)
         self._compared = ("phase", "length", "batch", "depth", *asked)
@@ -100,7 +104,7 @@ class Latency(Objective):
         self._search, self._predictor, self._check = search, None, None
         self._found.clear()
         self._reasons.clear()
-        if self.stage == "probe":  # the device is that of a worker
+        if self.stage != "cost":  # the device is that of a worker, or of another machine
             return
         here = self.predictor.table.device
         for then in search.evidence(self.name):
@@ -137,12 +141,12 @@ class Latency(Objective):
     def evaluate(self, architecture: Architecture, metrics: Mapping[str, float] | None = None) -> float:
         """Milliseconds, from `metrics` if a worker measures. Raises NoValue if the model does not run so.
 
-        Raises UsageError if a worker should have measured it and did not.
+        Raises UsageError if a worker or a machine should have measured it and did not.
         """
-        if self.stage != "probe":
+        if self.stage == "cost":
             return self._value(self.latency(architecture))
         if metrics is None or self.name not in metrics:
-            raise UsageError(f"objective {self.name}: it is measured by a probe, but there is no value from one.")
+            raise UsageError(f"objective {self.name}: it is measured elsewhere, but there is no value from there.")
         return metrics[self.name]
 
     def on_worker(self, architecture: Architecture) -> dict[str, float]:
@@ -220,7 +224,12 @@ class Latency(Objective):
         )
 
 
-def _check_place(on: Mapping[str, Mapping[str, float]]) -> None:
-    """Raises ValueError unless it names resources with amounts above zero."""
-    if set(on) != {"resources"} or not on["resources"] or min(on["resources"].values()) <= 0:
-        raise ValueError(f"on must be {{resources: {{NAME: AMOUNT}}}} with amounts above 0, but got {on}.")
+def _check_place(on: Mapping[str, Mapping[str, float] | str]) -> None:
+    """Raises ValueError unless it names a machine, or resources with amounts above zero."""
+    machine, resources = on.get("machine"), on.get("resources")
+    named = isinstance(machine, str) and machine
+    amounts = isinstance(resources, Mapping) and resources and min(resources.values()) > 0
+    if len(on) != 1 or not (named or amounts):
+        raise ValueError(
+            f"on must be {{resources: {{NAME: AMOUNT}}}} with amounts above 0, or {{machine: NAME}}, but got {on}."
+        )

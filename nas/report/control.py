@@ -98,7 +98,7 @@ def _start(store: Reader, study: Study) -> frozenset[int]:
 
 def counts(unit: Unit) -> bool:
     """Whether a unit is the end of a rung, or a failure, of the search."""
-    return unit.purpose == SEARCH and (unit.kind is UnitKind.TRAIN or unit.values is None)
+    return unit.purpose == SEARCH and not unit.later and (unit.kind is UnitKind.TRAIN or unit.values is None)
 
 
 def name_of(arm: Mapping[str, Any]) -> str:

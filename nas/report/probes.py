@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +54,8 @@ def probes(store: Reader, study: Study) -> list[Probe]:
     signs = [-1 if each["direction"].startswith("max") else 1 for each in study.objectives]
     for unit in store.results_since(study.id, limit=MOST, light=True):
         if unit.purpose == SEARCH and unit.arm == MAIN and unit.kind is UnitKind.TRAIN and unit.values:
-            audit.tell(unit.number, unit.steps, [sign * unit.values[name] for sign, name in zip(signs, names)])
+            values = [sign * unit.values.get(name, math.nan) for sign, name in zip(signs, names)]
+            audit.tell(unit.number, unit.steps, values)
     if not audit.steps:
         return []
     return [

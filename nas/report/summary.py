@@ -24,6 +24,7 @@ def to_dict(store: Reader, study: Study, finals: FinalsResult | None) -> dict[st
         "header": header(store, study).to_dict(),
         "pareto": trials.rows(store, study, trials.front(store, study)),
         "never_quiet": never_quiet(store, study),
+        "pending": pending(store, study),
         "ranking": ranking(store, study).to_dict(),
         "probes": probes.to_dict(probes.probes(store, study)),
         "controls": [each.to_dict() for each in control.controls(store, study)],
@@ -40,6 +41,8 @@ def to_text(store: Reader, study: Study, finals: FinalsResult | None, draw: Call
     parts = [begins, "\nPareto front of the search (validation data)", rendered(trials.shown(front))]
     if loaded := never_quiet(store, study):
         parts += ["", *loaded]
+    if waiting := pending(store, study):
+        parts += ["", *waiting]
     if told := ranking(store, study).sentences():
         parts += ["", *told]
     if audited := probes.probes(store, study):
@@ -59,6 +62,22 @@ def never_quiet(store: Reader, study: Study) -> list[str]:
     """Which latencies on the front were measured on a loaded machine only, one sentence an objective."""
     found = (store.trial(study.id, each.number) for each in trials.front(store, study))
     return evidence.never_quiet((each.number, each.evidence or {}) for each in found)
+
+
+def pending(store: Reader, study: Study) -> list[str]:
+    """How many trained trials wait for a value from a machine outside the cluster, one sentence an objective."""
+    if not (some := evidence.left_to_machines(study.config)):
+        return []
+    trained = [each for each in trials.results(store, study) if each.values and each.state in trials.TRAINED]
+    known = {(unit.number, unit.rung) for unit in store.results_since(study.id, light=True) if unit.later}
+    found = []
+    for rung, name, machine in some:
+        if missing := sum((each.number, rung) not in known for each in trained):
+            found.append(
+                f"{name}: {plural(missing, 'trial')} wait{'s' if missing == 1 else ''} for the machine {machine}: "
+                f"nas latency serve {study.name} --machine {machine}"
+            )
+    return found
 
 
 def without_result(store: Reader, study: Study) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from sqlalchemy import ColumnElement, Connection, FromClause, Select, and_, case, func, select, type_coerce, union
+from sqlalchemy import ColumnElement, Connection, FromClause, Select, and_, case, func, or_, select, type_coerce, union
 
 from nas.store.models import study, trial, unit, unit_is_open
 from nas.store.records import (
@@ -69,7 +69,8 @@ def trained(connection: Connection, study_id: int) -> Trained:
     finished = select(*_amounts(trial.c.steps, trial.c.rung.is_not(None))).where(*of_search)
     beyond = unit.c.steps - func.coalesce(trial.c.steps, 0)
     failed = select(*_amounts(beyond, trial.c.rung.is_(None))).join(unit, unit.c.trial_id == trial.c.id)
-    failed = failed.where(*of_search, trial.c.state == TrialState.FAILED, unit.c.state == UnitState.FAILED)
+    its_own = or_(unit.c.kind == UnitKind.TRAIN, unit.c.rung == 0)  # not a value that a machine looked for later
+    failed = failed.where(*of_search, trial.c.state == TrialState.FAILED, unit.c.state == UnitState.FAILED, its_own)
     steps, flops, unknown = (sum(each) for each in zip(*(connection.execute(one).one() for one in (finished, failed))))
     others = trial.c.study_id == study_id, trial.c.purpose == FINAL
     spent = connection.execute(select(_SPENT).where(unit.c.study_id == study_id)).scalar_one()

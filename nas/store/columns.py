@@ -96,7 +96,9 @@ def rungs(connection: Connection, study_id: int, objective: str, most: int) -> l
 def probes(connection: Connection, study_id: int, most: int) -> dict[int, dict[str, float]]:
     """What the probe of each trial found, by its number, for at most `most` trials in the order in which they ended."""
     asked = select(unit.c.id, trial.c.number).join(trial, trial.c.id == unit.c.trial_id)
-    asked = asked.where(unit.c.study_id == study_id, unit.c.kind == UnitKind.PROBE, unit.c.sequence > 0)
+    asked = asked.where(
+        unit.c.study_id == study_id, unit.c.kind == UnitKind.PROBE, unit.c.rung == 0, unit.c.sequence > 0
+    )
     asked = asked.order_by(unit.c.sequence).limit(most)
     numbers = {row[0]: row[1] for row in connection.execute(asked)}
     found = values_of(connection, asked.with_only_columns(unit.c.id))

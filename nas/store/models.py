@@ -156,7 +156,8 @@ _OPEN = "state IN ('queued', 'running')"
 # commits. `attempts` only grows: together with the owner it identifies the one valid holder of the lease. The progress
 # is that of the running attempt: it is written when the lease is renewed and cleared when the attempt ends.
 #
-# A probe has rung 0 and steps 0. Once it is done, the trial has its first training unit.
+# A probe has rung 0 and steps 0. Once it is done, the trial has its first training unit. What a machine outside the
+# cluster found is a probe too: it is inserted when it has ended, and its rung is 1 + the place of the objective.
 unit = Table(
     "unit",
     metadata,

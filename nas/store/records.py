@@ -179,6 +179,11 @@ class Unit:
         """The number of its trial among the trials of the finals, from 1; None for a trial of the search."""
         return final_number(self.purpose, self.place)
 
+    @property
+    def later(self) -> bool:
+        """Whether a machine outside the cluster found a value of the trial, however far its training was."""
+        return self.kind is UnitKind.PROBE and self.rung > 0
+
 
 @dataclass(frozen=True)
 class TrialAdded:

@@ -125,15 +125,31 @@ class Store(Reader):
         return self.database.write(lambda connection: trials.add(connection, new))
 
     def add_value(
-        self, trial_id: int, objective: Mapping[str, str], value: float, evidence: Mapping[str, Any] | None = None
+        self,
+        trial_id: int,
+        objective: Mapping[str, str],
+        value: float,
+        evidence: Mapping[str, Any] | None = None,
+        *,
+        rung: int | None = None,
     ) -> bool:
         """Give a trial a value of an objective that needs no training -> whether it had none.
 
         objective: {"name": ..., "direction": "minimize" | "maximize"}; the study lists it from then on. evidence: how
-        it was measured. Raises ValueError for a value that is not finite.
+        it was measured. rung: 1 + the place of an objective that the search waits for: the value is then in the study's
+        sequence, as a probe that is done. Raises ValueError for a value that is not finite.
         """
         endings.check_finite({objective["name"]: value})
-        return self.database.write(lambda connection: rescoring.add(connection, trial_id, objective, value, evidence))
+        return self.database.write(
+            lambda connection: rescoring.add(connection, trial_id, objective, value, evidence, rung)
+        )
+
+    def add_no_value(self, trial_id: int, rung: int, failure: tuple[str, str]) -> bool:
+        """Record that a trial has no value of an objective that the search waits for -> whether that was unknown.
+
+        rung: as in `add_value`. failure: (kind, text).
+        """
+        return self.database.write(lambda connection: rescoring.add_none(connection, trial_id, rung, failure))
 
     def promote(
         self, trial_id: int, rung: int, steps: int, *, owner: str | None = None, lease_seconds: float = 60.0

@@ -1,4 +1,4 @@
-"""Adds a value to a trial that has ended: for an objective that the study did not have when it was trained."""
+"""Adds a value to a trial after it was proposed: of a new objective, or of one that a machine finds later."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from sqlalchemy import Connection, insert, select, update
 
 from nas.store.models import objective_value, study, trial, unit
 from nas.store.records import UnitKind, UnitState
-from nas.store.studies import change, lock
+from nas.store.studies import change, lock, next_in_sequence
+from nas.store.types import storable
 from nas.store.upkeep import checksums
 from nas.store.upkeep.filling import checksum_of
 
@@ -20,10 +21,12 @@ def add(
     objective: Mapping[str, str],
     value: float,
     evidence: Mapping[str, Any] | None,
+    rung: int | None,
 ) -> bool:
     """Give the trial, and each of its finished rungs, the value -> whether it had none.
 
-    objective: {"name": ..., "direction": "minimize" | "maximize"}; the study's list gets it if it is not there.
+    objective: {"name": ..., "direction": "minimize" | "maximize"}; the study's list gets it if it is not there. rung:
+    of the probe that is added to the study's sequence; None adds none.
     """
     name, own = objective["name"], trial.c.id == trial_id
     covered = select(*(trial.c[column] for column in checksums.TRIAL)).where(own)
@@ -40,11 +43,33 @@ def add(
     done = select(unit.c.id).where(
         unit.c.trial_id == trial_id, unit.c.kind == UnitKind.TRAIN, unit.c.state == UnitState.DONE
     )
-    for unit_id in list(connection.execute(done).scalars()):
+    found = list(connection.execute(done).scalars())
+    if rung is not None:
+        found.append(_probe(connection, row["study_id"], trial_id, rung, {"state": UnitState.DONE}))
+    for unit_id in found:
         connection.execute(insert(objective_value).values(unit_id=unit_id, name=name, value=value))
         checksum = checksum_of(connection, unit_id)
         connection.execute(update(unit).where(unit.c.id == unit_id).values(checksum=checksum))
     return True
+
+
+def add_none(connection: Connection, trial_id: int, rung: int, failure: tuple[str, str]) -> bool:
+    """Add a failed probe of the trial to the study's sequence -> whether it has none of this rung."""
+    study_id = connection.execute(select(trial.c.study_id).where(trial.c.id == trial_id)).scalar_one()
+    lock(connection, study_id)
+    same = select(unit.c.id).where(unit.c.trial_id == trial_id, unit.c.kind == UnitKind.PROBE, unit.c.rung == rung)
+    if connection.execute(same).first() is not None:
+        return False
+    why = {"error_kind": failure[0], "error_text": storable(failure[1])}
+    _probe(connection, study_id, trial_id, rung, {"state": UnitState.FAILED, **why})
+    return True
+
+
+def _probe(connection: Connection, study_id: int, trial_id: int, rung: int, ended: Mapping[str, Any]) -> int:
+    """Insert a probe that has ended -> its id."""
+    row = {"study_id": study_id, "trial_id": trial_id, "kind": UnitKind.PROBE, "rung": rung, "steps": 0, "token": ""}
+    row |= {"attempts": 0, "released": 0, "sequence": next_in_sequence(connection, study_id), **ended}
+    return connection.execute(insert(unit).values(row).returning(unit.c.id)).scalar_one()
 
 
 def _declare(connection: Connection, study_id: int, objective: Mapping[str, str]) -> None:

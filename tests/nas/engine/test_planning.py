@@ -103,6 +103,7 @@ def test_a_search_without_a_result_is_summed_up_in_words(describe, search):
         "probes": [],
         "controls": [],
         "never_quiet": [],
+        "pending": [],
         "finals": None,
     }
     store.close()

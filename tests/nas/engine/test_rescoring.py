@@ -60,7 +60,10 @@ def test_the_value_of_a_faster_process_counts(ended, monkeypatch):
 
     monkeypatch.setattr(Flops, "evaluate", measured)
     first = next(rescoring.rescore(store, study, rescoring.wanted(study, "flops")))
-    assert first == rescoring.Rescored(0, 7.0, old=True) and store.trial(study.id, 0).values["flops"] == 7.0
+    assert (
+        first == rescoring.Rescored(0, 7.0, old=True, objective="flops")
+        and store.trial(study.id, 0).values["flops"] == 7.0
+    )
 
 
 def test_a_trial_without_a_value_says_why_and_is_not_on_the_front(ended, monkeypatch):
@@ -93,7 +96,7 @@ def test_follows_a_search_until_it_ends(ended, describe, search, monkeypatch):
     store.update_study(study.id, ending=None)
     waits = iter([lambda: search(describe(budget="{trials: 8}")).close()])
     monkeypatch.setattr(rescoring.time, "sleep", lambda seconds: next(waits)())
-    found = list(rescoring.rescore(store, study, rescoring.wanted(study, "flops"), follow=True))
+    found = list(rescoring.find(store, study, [rescoring.Wanted(rescoring.wanted(study, "flops"))], follow=True))
     assert sorted(each.trial for each in found) == list(range(8))
     assert not any(each.old for each in found)
 
