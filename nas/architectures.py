@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from nas.store import Reader, Study
     from searchspace.tree import Scalar
 
-HASH_DIGITS = 6  # the fewest that identify an architecture
 HEXADECIMAL = set("0123456789abcdef")
 FILE_ENDINGS = (".yaml", ".yml")
 
@@ -49,6 +48,8 @@ def find(reference: str, storage: str | None = None, given: Callable[[], Mapping
     name, colon, size = reference.partition(":")
     if name in zoo.names() and (not colon or set(size) - HEXADECIMAL):  # else `name` is a study
         return zoo.load(name, size or zoo.BASE)
+    from nas.location import HASH_DIGITS, trial_reference  # a file or a name of the zoo needs no database
+
     trial = trial_reference(reference)
     if trial:
         return of_trial(trial[0], trial[1], storage)
@@ -85,13 +86,6 @@ def _is_search_file(path: str) -> bool:
 
     found = documents.load(path, tags=language.TAGS).data
     return isinstance(found, dict) and {"study", "space"} <= found.keys()
-
-
-def trial_reference(reference: str) -> tuple[str, int] | None:
-    """(study, number) if `reference` is STUDY:NUMBER; None if it is a file or something else."""
-    study, colon, number = reference.rpartition(":")
-    looks_so = colon and study and number.isascii() and number.isdigit() and len(number) < HASH_DIGITS * 2
-    return (study, int(number)) if looks_so and not Path(reference).exists() else None
 
 
 def of_trial(study: str, number: int, storage: str | None = None) -> Architecture:

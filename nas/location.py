@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 VARIABLE = "NAS_STORAGE"
 FOLDER = Path("runs")
+HASH_DIGITS = 6  # the fewest that identify an architecture
 Opened = TypeVar("Opened", bound=Reader)
 
 
@@ -41,6 +42,13 @@ def url(storage: str | Path) -> str:
 def shown(storage: str | Path) -> str:
     """The URL without its password, for messages."""
     return secrets.shown(parse(storage))
+
+
+def trial_reference(reference: str) -> tuple[str, int] | None:
+    """(study, number) if `reference` is STUDY:NUMBER; None if it is a file or something else."""
+    study, colon, number = reference.rpartition(":")
+    looks_so = colon and study and number.isascii() and number.isdigit() and len(number) < HASH_DIGITS * 2
+    return (study, int(number)) if looks_so and not Path(reference).exists() else None
 
 
 def open_existing(study: str, storage: str | None = None) -> tuple[Reader, Study]:

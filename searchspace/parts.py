@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Any
 
 from searchspace.cost import Cost, Shape, total
@@ -57,23 +58,33 @@ class Part:
 
     def below(self) -> list[Part]:
         """The parts of this part's block; empty for a leaf."""
-        if self.block is None or not issubclass(self.block.type.module, Composite):
-            return []
-        return self.block.type.module.parts(self.block.config, self.shape)
+        return [] if self.block is None else _below(self.block, self.shape)
 
     def leaves(self) -> Iterator[tuple[str, Cost]]:
         """(path, cost of all calls) of every leaf at or below this part."""
-        path = self.name if self.block is None else f"{self.name}.{self.block.type.name}"
-        below = self.below()
-        for part in below:
-            for name, cost in part.leaves():
-                yield f"{path}.{name}", self.scaled(cost)
-        if not below:
-            yield path, self.scaled(self.own if self.block is None else self.block.cost(self.shape))
+        if self.block is None:
+            yield self.name, self.scaled(self.own)
+            return
+        for path, cost in _leaves(self.block, self.shape):
+            yield f"{self.name}.{path}", self.scaled(cost)
 
     def cost(self) -> Cost:
         """The cost of all calls of this part."""
         return total(cost for _, cost in self.leaves())
+
+
+def _below(block: Configured, shape: Shape) -> list[Part]:
+    module = block.type.module
+    return module.parts(block.config, shape) if issubclass(module, Composite) else []
+
+
+@lru_cache(maxsize=4096)  # the architectures of a search have most of their layers in common
+def _leaves(block: Configured, shape: Shape) -> tuple[tuple[str, Cost], ...]:
+    """(path, cost) of every leaf of one call of `block`, which is one itself if it has no parts."""
+    below = _below(block, shape)
+    if not below:
+        return ((block.type.name, block.cost(shape)),)
+    return tuple((f"{block.type.name}.{path}", cost) for part in below for path, cost in part.leaves())
 
 
 def too_long(part: Part, seen: set[tuple[Configured | None, Shape]] | None = None) -> Iterator[str]:

@@ -21,7 +21,7 @@ from searchspace.contract import Given
 from searchspace.cost import Shape
 from searchspace.language import schema
 from searchspace.language.holes import plain
-from searchspace.model.drawing import human, human_bytes
+from searchspace.lines import human, human_bytes
 from searchspace.registry import BlockType, Role
 from searchspace.tree import Block
 

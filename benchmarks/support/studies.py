@@ -19,7 +19,7 @@ from sqlalchemy import Connection, Table, insert, update
 from nas.config import factory, searchfile
 from nas.config.schema import SearchConfig
 from nas.engine import launch
-from nas.store import models
+from nas.store import drawings, models
 from nas.store.database.engine import Database, parse
 from nas.store.endings import CURVE
 from nas.store.upkeep.checksums import of_unit
@@ -43,7 +43,8 @@ budget: {{trials: 10000000}}
 storage: {storage}
 checkpoints: null
 """
-TABLES = ("architecture", "trial", "unit", "objective_value", "metric")  # a table comes after those that it refers to
+TABLES = ("architecture", "drawing", "trial", "unit", "objective_value", "metric")  # each after those it refers to
+DRAWN = 500  # every so many trials a drawing is computed; the trials after it get the same one
 STEPS = (100, 300)  # of the rungs
 AT_ONCE = 5000  # trials
 FAILED = 0.01
@@ -101,11 +102,13 @@ def _count(connection: Connection, study_id: int, sequence: int) -> None:
         connection.exec_driver_sql("ANALYZE")
 
 
+OF_COPY = "md5(architecture_hash || '{copy}') || md5('{copy}' || architecture_hash)"
 CHANGED = {  # what differs in a copy; `trials` and `units` are how many there are in the original
     "architecture": {"hash": "md5(hash || '{copy}') || md5('{copy}' || hash)"},
+    "drawing": {"architecture_hash": OF_COPY},
     "trial": {
         **dict.fromkeys(("id", "number", "place", "known_results", "known_trials"), "{name} + {copy} * {trials}"),
-        "architecture_hash": "md5(architecture_hash || '{copy}') || md5('{copy}' || architecture_hash)",
+        "architecture_hash": OF_COPY,
     },
     "unit": {
         **dict.fromkeys(("id", "sequence"), "{name} + {copy} * {units}"),
@@ -132,6 +135,7 @@ def multiply(storage: str, name: str, copies: int) -> None:
             values = [CHANGED[table].get(each, "{name}").format(name=each, **known) for each in columns]
             of_original = {
                 "architecture": f"hash IN (SELECT architecture_hash FROM trial WHERE id <= {count['trial']})",
+                "drawing": f"architecture_hash IN (SELECT architecture_hash FROM trial WHERE id <= {count['trial']})",
                 "trial": f"id <= {count['trial']}",
                 "unit": f"id <= {count['unit']}",
             }.get(table, f"unit_id <= {count['unit']}")
@@ -186,7 +190,8 @@ class _Made:
 
     def __init__(self, config: SearchConfig, study_id: int, metrics: int, seed: int) -> None:
         self.sequence = 0
-        self._study, self._metrics = study_id, metrics
+        self._config, self._study, self._metrics = config, study_id, metrics
+        self._drawing: Any = None
         self._draw = random.Random(seed)
         self._points = _Points(config, self._draw)
         self._known: set[str] = set()
@@ -221,6 +226,9 @@ class _Made:
         trial |= dict.fromkeys(("created_at", "started_at", "finished_at"), time)
         trial["finished_at"] = None if state == "running" else time
         rows["architecture"].append({"hash": hash, "text": text})
+        if number % DRAWN == 0:
+            self._drawing = factory.drawing(self._config, Architecture.parse(text))
+        rows["drawing"].append(drawings.row(self._study, hash, self._drawing))
         rows["trial"].append(trial)
         for rung in range(max(1, rungs)):
             values = None if failed else {"bits_per_byte": 3 - 0.3 * rung + quality, "flops": flops}

@@ -16,7 +16,7 @@ from nas.store.records import MAIN, SEARCH
 
 if TYPE_CHECKING:
     from nas.store import Mark, Reader, Study
-    from nas.store.columns import Columns
+    from nas.store.summaries.columns import Columns
 
 Numbers = NDArray[np.float64]
 Mask = NDArray[np.bool_]

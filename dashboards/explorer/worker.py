@@ -10,8 +10,10 @@ import json
 import random
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
+from dashboards.figures.outline import MOST_LINES, line_of
 from searchspace import zoo
 from searchspace.cost import Shape
 from searchspace.errors import Problem, SpaceError
@@ -19,8 +21,6 @@ from searchspace.model.architecture import Architecture
 from searchspace.model.drawing import rows
 from searchspace.space.point import Point
 from searchspace.space.space import Space
-
-MOST_LINES = 400
 
 
 def answer(asked: dict[str, Any]) -> dict[str, Any]:
@@ -41,13 +41,8 @@ def show(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _costs(architecture: Architecture, length: int) -> dict[str, Any]:
-    lines = []
-    for row in list(rows(architecture, Shape(length=length)))[:MOST_LINES]:
-        cost = row.cost
-        known = {"flops": cost.expected_flops, "parameters": cost.parameters, "state_bytes": cost.state_bytes}
-        family = row.family if row.family not in ("combinators", "models", "backbones") else ""
-        lines.append({"depth": row.depth, "label": row.label, "family": family, "count": row.count, "cost": known})
-    return {"lines": lines}
+    some = rows(architecture, Shape(length=length))[:MOST_LINES]
+    return {"lines": [asdict(line_of(row)) for row in some]}
 
 
 def pieces(asked: dict[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from searchspace.language import documents
 from searchspace.language.documents import Tagged
+from searchspace.lines import Row
 
 MOST_LINES = 400
 FAMILIES = {  # by a part of the block's name
@@ -36,6 +37,14 @@ class Line:
     family: str = ""
     count: int = 1
     cost: dict[str, float] = field(default_factory=dict)
+
+
+def line_of(row: Row) -> Line:
+    """A line with its costs."""
+    cost: dict[str, float] = {"flops": row.cost.expected_flops, "parameters": row.cost.parameters}
+    cost["state_bytes"] = row.cost.state_bytes
+    family = row.family if row.family not in ("combinators", "models", "backbones") else ""
+    return Line(depth=row.depth, label=row.label, family=family, count=row.count, cost=cost)
 
 
 def outline(text: str) -> list[Line]:

@@ -12,7 +12,7 @@ from dashboards.analysis.lineage import Lineage, changed, distance, lineage
 from dashboards.explorer.process import Unavailable
 from dashboards.figures.architecture import architecture_svg
 from dashboards.figures.labels import labelled
-from dashboards.figures.outline import Line, outline
+from dashboards.figures.outline import MOST_LINES, Line, line_of, outline
 from dashboards.figures.progress import curves_figure
 from dashboards.pages.asked import Ask, crumbs
 from dashboards.pages.shading import Shaded, shaded
@@ -24,6 +24,7 @@ from nas.report import trials
 from nas.report.tables import duration, short
 from nas.store import Trial
 from nas.store.records import SEARCH
+from searchspace.lines import kept
 from searchspace.wording import plural
 
 NEIGHBOURS, COMPARED = 8, 1000
@@ -97,7 +98,10 @@ def view(ask: Ask) -> View:
 
 
 def _lines(ask: Ask, trial: Trial) -> tuple[list[Line], str]:
-    """The lines of the picture, with costs if they can be computed, and what was in the way."""
+    """The lines of the picture, with costs if they are known or can be computed, and what was in the way."""
+    drawing = kept(ask.of.reader.drawing(ask.of.study.id, trial.architecture_hash))
+    if drawing is not None:
+        return [line_of(row) for row in drawing.rows[:MOST_LINES]], ""
     shape = ask.of.study.config.get("task", {}) if isinstance(ask.of.study.config, dict) else {}
     options = shape.get("options") if isinstance(shape, dict) else None
     length = options.get("length") if isinstance(options, dict) else None

@@ -99,12 +99,12 @@ def cost_shape(reference: str, storage: str | None, *, length: int | None = None
     exported file keeps both in its header. `length` replaces the length. Raises UsageError or StoreError if `reference`
     is written as a trial that does not exist.
     """
-    from nas import architectures, location
+    from nas import location
     from nas.exports.header import at_exported_depth
     from searchspace.cost import Shape
 
     shape = Shape(batch=batch, length=length or LENGTH)
-    trial = architectures.trial_reference(reference)
+    trial = location.trial_reference(reference)
     if trial is None:
         return at_exported_depth(reference, shape, length=length)
     from nas.config import factory

@@ -32,7 +32,10 @@ from nas.tasks.vocabulary import Vocabulary
 from nas.training.recipe import replaced
 from nas.work import Checkpoint, Work
 from searchspace.cost import Shape
+from searchspace.lines import Drawing
 from searchspace.model.architecture import Architecture
+from searchspace.model.drawing import rows
+from searchspace.model.halting import halting_note
 from searchspace.space.space import Space
 
 CACHE = Path.home() / ".cache" / "tessera-nas"  # data prepared once a node
@@ -159,6 +162,14 @@ def costs(config: SearchConfig, architecture: Architecture) -> tuple[int, float]
     """(parameters, FLOPs of one training step) of an architecture. Raises SpaceError if it is not valid."""
     found = cost_of(architecture, shape(config))
     return found.parameters, float(found.training_flops * task(config).shape.batch)
+
+
+def drawing(config: SearchConfig, architecture: Architecture) -> dict[str, Any] | None:
+    """What `searchspace.lines.kept` reads; None if the architecture halts, as its costs change with what it learns."""
+    shape_of_task = Shape(length=shape(config).length)
+    if halting_note(architecture, shape_of_task):
+        return None
+    return Drawing(length=shape_of_task.length, rows=rows(architecture, shape_of_task)).to_plain()
 
 
 def step_tokens(config: SearchConfig) -> int:

@@ -33,7 +33,8 @@ EVIDENCE = 50  # trials with their architectures, read at once
 class Proposer:
     """Proposes trials and promotions for one study.
 
-    costs: (parameters, FLOPs of one training step) of an architecture, which are stored with its trial.
+    costs: (parameters, FLOPs of one training step) of an architecture, which are stored with its trial. drawing: its
+    lines, stored too.
     space_version: the number of `space` within the study. make_arms: builds the arms, `main` first, without any
     knowledge. They are built again if another process has added a trial that knew fewer results: the order of starts
     and results is then that of the log, in every process.
@@ -47,12 +48,13 @@ class Proposer:
         scores: Scores,
         make_arms: Callable[[], Sequence[Arm]],
         costs: Callable[[Architecture], tuple[int, float]],
+        drawing: Callable[[Architecture], dict[str, Any] | None],
         say: Callable[[str], None] = lambda text: None,
         *,
         space_version: int,
     ):
         self.store, self.study, self.space, self.scores = store, study, space, scores
-        self._make_arms, self._costs = make_arms, costs
+        self._make_arms, self._costs, self._drawing = make_arms, costs, drawing
         for each in scores.objectives:
             each.begin(Search(space, store, say, partial(evidence, store, study)))
         self._space_version = space_version
@@ -274,6 +276,7 @@ class Proposer:
             lease_seconds=seconds,
             limit=None if left is None else arm.trials + left,
             costs=self._costs(architecture),
+            drawing=self._drawing(architecture),
             space_version=self._space_version,
             variant=variant,
         )

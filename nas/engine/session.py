@@ -28,7 +28,7 @@ def proposer(
 ) -> Proposer:
     """The proposer of a study, which has read nothing yet. Raises NasError if an objective cannot be evaluated here."""
     space, scores, baselines = factory.space(config), Scores(objectives), factory.baselines(config)
-    costs = partial(factory.costs, config)
+    costs, drawing = partial(factory.costs, config), partial(factory.drawing, config)
     version = store.space_versions(study.id)[-1].number
 
     read = partial(store.trial, study.id)
@@ -36,7 +36,7 @@ def proposer(
     def make_arms() -> list[Arm]:
         return arms(config, space, scores, baselines, space_version=version, read=read)
 
-    return Proposer(store, study, space, scores, make_arms, costs, say, space_version=version)
+    return Proposer(store, study, space, scores, make_arms, costs, drawing, say, space_version=version)
 
 
 def arms(

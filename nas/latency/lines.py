@@ -13,7 +13,7 @@ from nas.latency.runs import Setting
 from nas.latency.table import piece_problem
 from searchspace.cost import Shape
 from searchspace.model.architecture import Architecture
-from searchspace.model.drawing import Row, rows
+from searchspace.model.drawing import Placed, rows
 from searchspace.registry import Configured
 
 
@@ -36,7 +36,7 @@ def per_line(architecture: Architecture, setting: Setting) -> tuple[list[Counter
     return found, piece_problem(setting, empty, ACTIONS[setting.phase])
 
 
-def _below(drawn: Sequence[Row], place: int, model: Configured, setting: Setting) -> Counter[str]:
+def _below(drawn: Sequence[Placed], place: int, model: Configured, setting: Setting) -> Counter[str]:
     """The pieces of all calls of the block of one line."""
     row, streaming = drawn[place], setting.phase == "decode"
     part, above = row.part, [drawn[each] for each in _ancestors(drawn, place)]
@@ -57,7 +57,7 @@ def _below(drawn: Sequence[Row], place: int, model: Configured, setting: Setting
     return Counter({key: times * count for key, count in _counted(once, setting).items()})
 
 
-def _times(row: Row, streaming: bool) -> int:
+def _times(row: Placed, streaming: bool) -> int:
     """How often the block of a line is called in one call of the line above; expected numbers while not streaming."""
     expected = row.part.expected
     if expected is None or streaming or row.label == "repeat":
@@ -72,7 +72,7 @@ def _counted(made: Sequence[Call], setting: Setting) -> Counter[str]:
     return found
 
 
-def _ancestors(drawn: Sequence[Row], place: int) -> list[int]:
+def _ancestors(drawn: Sequence[Placed], place: int) -> list[int]:
     """The lines around a line, without the model itself, the innermost first."""
     found, depth = [], drawn[place].depth
     for above in range(place - 1, 0, -1):
@@ -82,7 +82,7 @@ def _ancestors(drawn: Sequence[Row], place: int) -> list[int]:
     return found
 
 
-def _children(drawn: Sequence[Row], place: int) -> list[int]:
+def _children(drawn: Sequence[Placed], place: int) -> list[int]:
     found = []
     for below in range(place + 1, len(drawn)):
         if drawn[below].depth <= drawn[place].depth:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from nas import architectures, location
+from nas import location
 from nas.latency import measured, memory, runs
 from nas.latency.measured import PhaseLatency
 from nas.latency.runs import PHASES, Setting
@@ -98,7 +98,7 @@ class Recorded:
 
 def recorded(reference: str, storage: str | None, device: str, threads: int | None) -> Recorded:
     """The records of the trial that `reference` names; empty if it names none."""
-    trial = architectures.trial_reference(reference)
+    trial = location.trial_reference(reference)
     if trial is None:
         return Recorded()
     threads = torch.get_num_threads() if threads is None else threads

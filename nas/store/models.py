@@ -95,6 +95,17 @@ space_version = Table(
 # An architecture by its content hash, shared by all studies. The row never changes.
 architecture = Table("architecture", metadata, key("hash", Text), required("text", Text), optional("checksum", Text))
 
+# The lines of a drawn architecture with their costs, for the length of the study's task, see `nas.store.drawings`: so
+# that it can be shown without torch. They follow from the architecture, and the first ones are kept.
+drawing = Table(
+    "drawing",
+    metadata,
+    key("study_id", Integer, ForeignKey("study.id")),
+    key("architecture_hash", Text, ForeignKey("architecture.hash")),
+    required("packed", Text),
+    optional("checksum", Text),
+)
+
 # One architecture trained with one seed for one purpose in one variant, at most once in an arm of a study.
 #
 # `state` goes waiting -> running -> complete | stopped | failed and never back. The last three have `finished_at`.

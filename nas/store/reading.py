@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from sqlalchemy import Connection
 
-from nas.store import changes, columns, finals, leases, log, measurements, queries, ranking
-from nas.store.columns import Columns
+from nas.store import drawings, finals, leases, log, measurements, queries
 from nas.store.database.engine import Database
 from nas.store.measurements import Measured, Measurement
 from nas.store.records import (
@@ -30,6 +29,8 @@ from nas.store.records import (
     Unit,
     UnitState,
 )
+from nas.store.summaries import changes, columns, ranking
+from nas.store.summaries.columns import Columns
 
 if TYPE_CHECKING:
     from nas.documents import Documents
@@ -149,6 +150,10 @@ class Reader:
 
     def trial(self, study_id: int, number: int) -> Trial:
         return self._read(queries.trial_by_number, study_id, number)
+
+    def drawing(self, study_id: int, architecture_hash: str) -> Any:
+        """The plain data of `searchspace.lines.kept` for an architecture; None if there is none, or it is damaged."""
+        return self._read(drawings.read, study_id, architecture_hash)
 
     def units(self, study_id: int, number: int) -> list[Unit]:
         """The rungs of a trial, lowest first."""

@@ -327,4 +327,5 @@ class NewTrial:
     space_version: int | None
     parameters: int | None
     step_flops: float | None
+    drawing: Mapping[str, Any] | None
     token: str

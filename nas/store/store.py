@@ -81,6 +81,7 @@ class Store(Reader):
         failure: tuple[str, str] | None = None,
         space_version: int | None = None,
         costs: tuple[int, float] | None = None,
+        drawing: Mapping[str, Any] | None = None,
         variant: str = "",
         recipe: Mapping[str, Any] | None = None,
     ) -> TrialAdded | TrialRefused:
@@ -89,7 +90,8 @@ class Store(Reader):
         steps, kind: of that unit. limit: the largest number of trials of this arm and purpose. known_results,
         known_trials: what the strategy knew, see `Trial`. failure: (kind, text) of a proposal that cannot be trained,
         which is recorded as failed. evidence: how values that were measured were found, by objective, plain data.
-        space_version: None is the newest. costs: parameters, and FLOPs of one training step. variant: what tells it
+        space_version: None is the newest. costs: parameters, and FLOPs of one training step. drawing:
+        what `searchspace.lines.kept` reads, plain data. variant: what tells it
         apart from a trial of the same architecture, seed and purpose. recipe: options that replace those of the study's
         recipe. Raises ValueError for a seed or a value that cannot be stored.
         """
@@ -120,6 +122,7 @@ class Store(Reader):
             space_version=space_version,
             parameters=costs and costs[0],
             step_flops=costs and costs[1],
+            drawing=drawing,
             token=_token(),
         )
         return self.database.write(lambda connection: trials.add(connection, new))

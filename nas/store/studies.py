@@ -11,6 +11,7 @@ from nas.errors import UsageError
 from nas.store.models import (
     architecture,
     document_score,
+    drawing,
     metric,
     objective_value,
     space_version,
@@ -76,7 +77,7 @@ def delete(connection: Connection, study_id: int) -> None:
     for table in (objective_value, metric, document_score):
         connection.execute(sql_delete(table).where(table.c.unit_id.in_(units)))
     hashes = list(connection.execute(select(trial.c.architecture_hash).where(trial.c.study_id == study_id)).scalars())
-    for table in (unit, trial, space_version, verdict):
+    for table in (unit, trial, drawing, space_version, verdict):
         connection.execute(sql_delete(table).where(table.c.study_id == study_id))
     connection.execute(sql_delete(study).where(study.c.id == study_id))
     used = select(trial.c.architecture_hash)

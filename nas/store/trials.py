@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Insert, Select, bindparam, exists, func, insert, select, type_coerce, update
 from sqlalchemy import text as sql
 
+from nas.store import drawings
 from nas.store.leases import units
 from nas.store.models import space_version, trial, unit
 from nas.store.records import NewTrial, Refusal, TrialAdded, TrialRefused, TrialState, Unit, UnitKind, UnitState
@@ -73,6 +74,8 @@ def add(connection: Connection, new: NewTrial) -> TrialAdded | TrialRefused:
         return TrialRefused(Refusal.LIMIT_REACHED)
     text = {"hash": new.architecture_hash, "text": new.architecture}
     connection.execute(_KEEP_ARCHITECTURE, text | {"checksum": checksums.of_row(text, checksums.ARCHITECTURE)})
+    if new.drawing is not None:
+        drawings.add(connection, new.study_id, new.architecture_hash, new.drawing)
     trial_id = _insert_trial(connection, new, before)
     unit_id = _insert_unit(connection, new, trial_id, before.time)
     return TrialAdded(trial_id, new.number, None if new.failure else _first_unit(new, trial_id, unit_id, before.place))

@@ -14,6 +14,7 @@ from nas import architectures
 from nas.errors import UsageError
 from nas.exports import header
 from nas.exports.paths import ARCHITECTURE, TRAINING
+from nas.location import trial_reference
 from nas.own import blocks
 from nas.work import Checkpoint
 from searchspace.model.architecture import Architecture
@@ -63,7 +64,7 @@ def find(reference: str, storage: str | None = None, given: Callable[[], Mapping
     if path.is_dir() and (path / ARCHITECTURE).is_file():
         own_blocks(path / ARCHITECTURE)
         return _of_file(path / ARCHITECTURE, Architecture.load(path / ARCHITECTURE), reference)
-    trial = architectures.trial_reference(reference)
+    trial = trial_reference(reference)
     if trial is not None and not _in_zoo(reference):
         return of_trial(*trial, storage=storage)
     own_blocks(path)

@@ -6,12 +6,13 @@ Equal blocks in a row are drawn once, with `x N`. A block that is called N times
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from operator import attrgetter
 
-from searchspace.cost import LABELS, Cost, Shape, total
+from searchspace.cost import Cost, Shape, total
 from searchspace.language.holes import plain
+from searchspace.lines import Row, text
 from searchspace.model.architecture import Architecture
 from searchspace.parts import Part
 from searchspace.registry import Configured
@@ -19,35 +20,17 @@ from searchspace.registry import Configured
 ALWAYS = ("heads",)  # options that are shown at their default too
 
 Scale = Callable[[Cost], Cost]
+_but_for_its_name = attrgetter(*(field.name for field in fields(Part) if field.name != "name"))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
-    """One line of the tree.
-
-    part: its block and its place; for several blocks that repeat, the last of them. depth: its indentation. family: the
-    kind of its block, such as attention; empty if the line is not a block. output: batch, length and width. count: how
-    many copies follow one another, or how many calls if `shared`.
-    """
+class Placed(Row):
+    """A line with its block and its place; for several blocks that repeat, `part` is the last of them."""
 
     part: Part
-    depth: int
-    label: str
-    family: str
-    output: tuple[int, int, int]
-    cost: Cost
-    flops_share: float
-    count: int = 1
-    shared: bool = False
-
-    @property
-    def text(self) -> str:
-        """The label with its indentation and count."""
-        times = f" {'shared ' if self.shared else ''}x {self.count}" if self.count > 1 else ""
-        return "  " * self.depth + self.label + times
 
 
-def rows(architecture: Architecture, shape: Shape | None = None, *, defaults: bool = False) -> list[Row]:
+def rows(architecture: Architecture, shape: Shape | None = None, *, defaults: bool = False) -> list[Placed]:
     """The lines of `architecture` for an input of `shape`, the model itself first.
 
     `defaults` also shows the options that are at their default. Raises SpaceError if values do not fit together.
@@ -60,39 +43,12 @@ def rows(architecture: Architecture, shape: Shape | None = None, *, defaults: bo
 
 def draw(architecture: Architecture, shape: Shape | None = None, *, defaults: bool = False) -> str:
     """`rows` as text in columns; the first line names the columns. Raises SpaceError if values do not fit together."""
-    lines = [("block", "output", LABELS["parameters"], LABELS["flops"], LABELS["state_bytes"])]
-    for row in rows(architecture, shape, defaults=defaults):
-        flops = f"{row.flops_share:.1%}" if row.depth else human(row.cost.expected_flops)
-        output = " x ".join(map(str, row.output))
-        lines.append((row.text, output, human(row.cost.parameters), flops, human_bytes(row.cost.state_bytes)))
-    widths = [max(len(line[i]) for line in lines) for i in range(5)]
-    return "\n".join(
-        "  ".join([line[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:]))])
-        for line in lines
-    )
+    return text(rows(architecture, shape, defaults=defaults))
 
 
 def _family(part: Part) -> str:
     """The folder of its block; linear and sparse attention are attention."""
     return part.block.type.family.rpartition("_")[2] if part.block else ""
-
-
-def human(number: int) -> str:
-    """A number with three digits and a unit: 1234567 -> '1.23M'."""
-    units = ("", "k", "M", "G", "T", "P")
-    value, unit = float(number), 0
-    while value >= 999.5 and unit < len(units) - 1:
-        value, unit = value / 1000, unit + 1
-    return f"{value:.3g}{units[unit]}"
-
-
-def human_bytes(number: int) -> str:
-    """Bytes with four digits and a unit: 2048 -> '2KiB'."""
-    units = ("B", "KiB", "MiB", "GiB", "TiB")
-    value, unit = float(number), 0
-    while value >= 1024 and unit < len(units) - 1:
-        value, unit = value / 1024, unit + 1
-    return f"{value:.4g}{units[unit]}"
 
 
 @dataclass(frozen=True)
@@ -101,14 +57,14 @@ class _Drawing:
     flops: int
     defaults: bool = False
 
-    def one(self, part: Part, depth: int, count: int, scale: Scale) -> Iterator[Row]:
+    def one(self, part: Part, depth: int, count: int, scale: Scale) -> Iterator[Placed]:
         """The lines of a part that follows itself `count` times, and of the parts in it."""
         calls = part.count * count
         yield self._row(depth, self._label(part), part, scale(part.cost().times(count)), calls, part.shared)
         below = [below for below in part.below() if _visible(below)]
         yield from self._several(below, depth + 1, lambda cost: scale(part.scaled(cost).times(count)))
 
-    def _several(self, parts: list[Part], depth: int, scale: Scale) -> Iterator[Row]:
+    def _several(self, parts: list[Part], depth: int, scale: Scale) -> Iterator[Placed]:
         start = 0
         while start < len(parts):
             period, count = _repetition(parts[start:])
@@ -122,10 +78,10 @@ class _Drawing:
                 for part in group:
                     yield from self.one(part, depth + 1, 1, _times(count, scale))
 
-    def _row(self, depth: int, label: str, part: Part, cost: Cost, count: int, shared: bool = False) -> Row:
+    def _row(self, depth: int, label: str, part: Part, cost: Cost, count: int, shared: bool = False) -> Placed:
         shape = part.shape if part.block is None else part.block.after(part.shape)
         output = (shape.batch, shape.length, part.width or self.width * _widening(part))
-        return Row(
+        return Placed(
             part=part,
             depth=depth,
             label=label,
@@ -162,8 +118,8 @@ def _visible(part: Part) -> bool:
 
 def _repetition(parts: list[Part]) -> tuple[int, int]:
     """(period, count) of the repetition at the start of `parts` that covers most of them; the shortest period wins."""
-    alike = [dataclasses.replace(part, name="") for part in parts]
     best = (1, 1)
+    alike = [_but_for_its_name(part) for part in parts] if len(parts) > 1 else []
     for period in range(1, len(alike) // 2 + 1):
         count = 1
         while alike[count * period : (count + 1) * period] == alike[:period]:

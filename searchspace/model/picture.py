@@ -9,13 +9,14 @@ spaces at the start of a `tspan` without it. So labels use both.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
 from searchspace.cost import LABELS, Shape
+from searchspace.lines import Row, human, human_bytes
 from searchspace.model.architecture import Architecture
-from searchspace.model.drawing import Row, human, human_bytes, rows
+from searchspace.model.drawing import rows
 
 # Colours of boxes by the family of the block; readable on white and on black.
 COLOURS = {
@@ -90,7 +91,7 @@ def _label(row: Row) -> str:
     return row.text.strip()
 
 
-def _placed(lines: list[Row]) -> list[_Placed]:
+def _placed(lines: Sequence[Row]) -> list[_Placed]:
     """Places the rows below one another. A box ends one gap below the last box in it."""
     tops: list[float] = []
     bottoms = [0.0] * len(lines)
@@ -107,7 +108,7 @@ def _placed(lines: list[Row]) -> list[_Placed]:
     return [_Placed(row, top, bottom) for row, top, bottom in zip(lines, tops, bottoms, strict=True)]
 
 
-def _columns(lines: list[Row], left: float) -> list[float]:
+def _columns(lines: Sequence[Row], left: float) -> list[float]:
     """The right ends of the columns in pixels: output, parameters, FLOPs (bar and number), state."""
     texts = [_cells(row) for row in lines]
     widths = [LETTER * max(len(name), *(len(text[i]) for text in texts)) for i, name in enumerate(HEADER)]

@@ -97,7 +97,7 @@ def _costs(found: Sequence[Architecture], shapes: Sequence[Shape]) -> Rows:
 def _cost_lines(costs: Rows) -> Rows:
     """`costs` as people read them; the FLOPs of every step are shown only if some model halts before."""
     from searchspace.cost import LABELS
-    from searchspace.model.drawing import human, human_bytes
+    from searchspace.lines import human, human_bytes
 
     by_name = dict(costs)
     shown = [name for name in by_name if name != "maximum_flops" or by_name[name] != by_name["flops"]]
@@ -115,8 +115,7 @@ def _scores(names: Sequence[str], storage: str | None) -> Rows:
 
 
 def _trial_scores(name: str, storage: str | None) -> dict[str, Any]:
-    from nas.architectures import trial_reference
-    from nas.location import open_existing
+    from nas.location import open_existing, trial_reference
 
     reference = trial_reference(name)
     if reference is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,11 @@ from nas.cli.app import app
 from nas.cli.options import ArchitectureName, AsJson, Batch, Length, Storage, cost_shape
 from nas.cli.output import note, print_json, say
 from nas.report.tables import rendered
+
+if TYPE_CHECKING:
+    from searchspace.lines import Drawing
+
+SHORT = 12  # digits of a hash that people are shown
 
 
 @app.command()
@@ -29,31 +34,33 @@ def show(
 
     Example: nas show transformer_decoder:small --length 512 --svg transformer.svg
     """
-    from nas import architectures
-    from nas.files import write_whole
     from nas.latency import evidence
+    from nas.location import open_existing, trial_reference
     from nas.report import trials
-    from searchspace.model import picture
-    from searchspace.model.build import cost
-    from searchspace.model.drawing import draw
-    from searchspace.model.halting import halting_note
+    from searchspace.lines import kept
 
-    found = architectures.find(architecture, storage)
-    shape = cost_shape(architecture, storage, length=length, batch=batch)
     if svg is not None:
-        write_whole(svg, picture.svg(found, shape, title=architecture).encode())
-        note(f"Wrote {svg}.")
+        _write_picture(architecture, svg, storage, length, batch)
         return
-    history = _history(architecture, storage)
+    history, drawing, found = None, None, None
+    if trial := trial_reference(architecture):
+        store, study = open_existing(trial[0], storage)
+        with store:
+            history, stored = trials.story(store, study, trial[1]), store.trial(study.id, trial[1])
+            if length is None and batch == 1 and not defaults:
+                drawing = kept(store.drawing(study.id, stored.architecture_hash))
+                found = stored.architecture_hash, stored.architecture
+    if drawing is None or found is None:
+        drawing, found = _drawn(architecture, storage, length, batch, defaults)
+    hash, text = found
     if as_json:
-        text, costs = found.text(defaults=defaults), cost(found, shape).numbers()
-        halting = halting_note(found, shape)
+        costs = drawing.cost.numbers()
         costs["expected_flops"] = costs["flops"]  # the name that scripts may still read
-        print_json({"hash": found.hash, "architecture": text, "cost": costs, "halting": halting, "trial": history})
+        print_json({"hash": hash, "architecture": text, "cost": costs, "halting": drawing.halting, "trial": history})
         return
-    say(f"{found.short}\n{draw(found, shape, defaults=defaults)}")
-    if halting := halting_note(found, shape):
-        say(halting)
+    say(f"{hash[:SHORT]}\n{drawing.text()}")
+    if drawing.halting:
+        say(drawing.halting)
     if history:
         note("\n" + trials.story_text(history))
         if history["rungs"]:
@@ -62,15 +69,28 @@ def show(
             note("\nTuned kernels used for the latency:\n" + rendered(served))
 
 
-def _history(architecture: str, storage: str | None) -> dict[str, Any] | None:
-    """The history of the trial; None if `architecture` is not a trial."""
-    from nas.architectures import trial_reference
-    from nas.location import open_existing
-    from nas.report import trials
+def _drawn(
+    name: str, storage: str | None, length: int | None, batch: int, defaults: bool
+) -> tuple[Drawing, tuple[str, str]]:
+    """The drawing of any architecture with its (hash, text), computed with torch."""
+    from nas import architectures
+    from searchspace.lines import Drawing
+    from searchspace.model.drawing import rows
+    from searchspace.model.halting import halting_note
 
-    reference = trial_reference(architecture)
-    if reference is None:
-        return None
-    store, study = open_existing(reference[0], storage)
-    with store:
-        return trials.story(store, study, reference[1])
+    found = architectures.find(name, storage)
+    shape = cost_shape(name, storage, length=length, batch=batch)
+    lines = rows(found, shape, defaults=defaults)
+    drawing = Drawing(length=shape.length, rows=lines, halting=halting_note(found, shape))
+    return drawing, (found.hash, found.text(defaults=defaults))
+
+
+def _write_picture(name: str, path: Path, storage: str | None, length: int | None, batch: int) -> None:
+    from nas import architectures
+    from nas.files import write_whole
+    from searchspace.model import picture
+
+    found = architectures.find(name, storage)
+    shape = cost_shape(name, storage, length=length, batch=batch)
+    write_whole(path, picture.svg(found, shape, title=name).encode())
+    note(f"Wrote {path}.")

@@ -78,7 +78,7 @@ def _config(name: str, like: str | None, storage: str | None) -> SearchConfig:
     from nas.finals import again
     from searchspace.errors import nearest
 
-    trial = architectures.trial_reference(name)
+    trial = location.trial_reference(name)
     if like is None and trial is None and not Path(name).is_file() and name in location.known_studies():
         return find_search(name, storage)
     if like is None and trial is not None:

@@ -108,10 +108,10 @@ def _is_folder(out: Path, formats: list[str]) -> bool:
 @contextmanager
 def _chosen(study: str, best: bool, trial: int | None, storage: str | None) -> Iterator[Winner]:
     """The architecture to export, while its store is open."""
-    from nas import architectures, location
+    from nas import location
     from nas.exports import winner
 
-    named = architectures.trial_reference(study)
+    named = location.trial_reference(study)
     if named is not None and not best and trial is None:
         study, trial = named
     elif Path(study).exists() and not best and trial is None:

@@ -18,6 +18,7 @@ SCORES = ("split", "metric", "names", "totals", "weights")
 STUDY = ("name", "config", "seed", "objectives", "data_hash", "version")
 SPACE = ("study_id", "number", "text")
 ARCHITECTURE = ("hash", "text")
+DRAWING = ("study_id", "architecture_hash", "packed")
 TRIAL = (
     *("study_id", "number", "place", "arm", "purpose", "architecture_hash", "seed", "operator", "parents", "choices"),
     *("space_version", "known_results", "known_trials", "variant", "recipe"),

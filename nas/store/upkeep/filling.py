@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from sqlalchemy import Connection, text
@@ -23,6 +23,7 @@ ROWS = {
     "space_version": (("study_id", "number"), checksums.SPACE),
     "architecture": (("hash",), checksums.ARCHITECTURE),
     "trial": (("id",), checksums.TRIAL),
+    "drawing": (("study_id", "architecture_hash"), checksums.DRAWING),
 }
 _JSON = {"names", "totals", "weights"}
 
@@ -100,9 +101,10 @@ def fill(connection: Connection) -> None:
         connection.execute(text("UPDATE verdict SET checksum = :checksum WHERE id = :id"), values)
 
 
-def fill_rows(connection: Connection) -> None:
-    """Give every row of the tables of `ROWS` its checksum."""
-    for table, (keys, _) in ROWS.items():
+def fill_rows(connection: Connection, tables: Iterable[str] = ROWS) -> None:
+    """Give every row of these tables of `ROWS` its checksum."""
+    for table in tables:
+        keys = ROWS[table][0]
         where = " AND ".join(f"{name} = :{name}" for name in keys)
         found = [key | {"checksum": checksum} for key, _, checksum in rows(connection, table, stored=False)]
         for first in range(0, len(found), BATCH):

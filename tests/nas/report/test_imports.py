@@ -32,12 +32,13 @@ def test_the_reports_import_no_heavy_library():
     assert not modules_of("-c", IMPORT_ALL) & HEAVY
 
 
-def test_a_command_that_reads_a_study_imports_no_heavy_library(study):
+@pytest.mark.parametrize("command", [["status", "tried"], ["show", "tried:1"]])
+def test_a_command_that_reads_a_study_imports_no_heavy_library(study, command):
     code = (
         "import atexit, sys; from nas.cli import main; atexit.register(lambda: print(*sorted(sys.modules)));"
-        "sys.argv = ['nas', 'status', 'tried', '--storage', sys.argv[1], '--json']; main()"
+        "sys.argv = ['nas', *sys.argv[1:], '--json']; main()"
     )
-    found = modules_of("-c", code, study)
+    found = modules_of("-c", code, *command, "--storage", study)
 
     assert "sqlalchemy" in found
     assert not found & (HEAVY - {"sqlalchemy", "pydantic"} | {"sqlalchemy.orm", "alembic", "rich", "scipy"})

@@ -2,9 +2,10 @@ import re
 
 from searchspace import zoo
 from searchspace.cost import Shape
+from searchspace.lines import human, human_bytes
 from searchspace.model.architecture import Architecture
 from searchspace.model.build import cost
-from searchspace.model.drawing import draw, human, human_bytes, rows
+from searchspace.model.drawing import draw, rows
 
 SHAPE = Shape(length=32)
 MIXED = """

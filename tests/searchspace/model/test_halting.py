@@ -3,9 +3,10 @@
 import pytest
 
 from searchspace.cost import Shape
+from searchspace.lines import human
 from searchspace.model.architecture import Architecture
 from searchspace.model.build import cost
-from searchspace.model.drawing import human, rows
+from searchspace.model.drawing import rows
 from searchspace.model.halting import halting_note
 
 HALTING = Architecture.parse(

@@ -23,7 +23,7 @@ def searched(store, study, add):
             curve=[(1, 0.1), (2, 0.2)], last=True, seconds=3,
             by_document={"validation": Documents("bits", ("a", "b"), [0.1, 2.0], [1.0, 3.0])},
         )  # fmt: skip
-    add(store, study, 2)
+    add(store, study, 2, drawing={"length": 8})
     store.add_verdict(study.id, {"winner": 0, "lead": 0.1})
     return store
 
@@ -47,6 +47,7 @@ CHANGES = {
     "UPDATE study SET objectives = replace(objectives, 'minimize', 'maximize')": ("study", "id 1", "checksum"),
     "UPDATE space_version SET text = text || ' '": ("space_version", "study_id 1, number 0", "checksum"),
     "UPDATE architecture SET text = text || ' ' WHERE hash = '0000'": ("architecture", "hash '0000'", "checksum"),
+    "UPDATE drawing SET packed = packed || '0'": ("drawing", "study_id 1, architecture_hash '0002'", "checksum"),
     "UPDATE study SET sequence = 3": ("study", "id 1", "sequence"),
     "UPDATE trial SET number = 7 WHERE number = 2": ("trial", "id 3", "gap"),
     "UPDATE trial SET rung = 1 WHERE id = 1": ("trial", "id 1", "no unit of its highest"),
@@ -91,7 +92,8 @@ def test_an_upgrade_gives_older_rows_the_checksums_that_new_rows_get(searched, u
 
     before = checksums(searched)
     connection = sqlite3.connect(url.removeprefix("sqlite:///"))
-    for table in ("unit", "verdict", *ROWS):
+    connection.execute("DROP TABLE drawing")  # it is newer than the checksums
+    for table in ("unit", "verdict", *(set(ROWS) - {"drawing"})):
         connection.execute(f"ALTER TABLE {table} DROP COLUMN checksum")
     connection.execute("UPDATE tessera_version SET version_num = '0006'")
     connection.commit()

@@ -1,0 +1,1 @@
+"""What summaries of a study read: many trials at once, without long texts."""
