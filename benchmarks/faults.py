@@ -2,7 +2,7 @@
 
 Sessions tune an operation with many implementations. Some of them crash their process, hang, raise errors, run out of
 memory or give wrong numbers, everywhere or in places; a few are correct. In addition, children are killed while they
-measure and sessions while they run; a killed session is started again. At the end the database must hold every
+measure and sessions while they run; a killed session is started again. At the end the store must hold every
 measurement that a session reported, none of them twice, and the choices that serve must be correct.
 
 `--mutants` checks mutants of our own Triton kernels (`benchmarks/support/mutants.py`) as the tuner checks a
@@ -81,10 +81,10 @@ register(Operation("injected", reference, {{each.name: each for each in several}
 def session(folder: Path, problems: int, seed: int) -> None:
     """One session in its own process: prints each measurement that is written, then the choices that serve."""
     from kernels.dispatch.registry import Problem
-    from nas.store import open_store
     from tuner.measure.children import Children, Patience
     from tuner.search.cache import Cache
     from tuner.search.effort import EFFORTS, Effort
+    from tuner.search.folder import Folder
     from tuner.search.session import tune
 
     EFFORTS["quick"] = Effort("quick", 10**6, 10**6, 5, 0.002, 2, 7, 0.01, None, 1.0)
@@ -107,14 +107,13 @@ def session(folder: Path, problems: int, seed: int) -> None:
 
     Cache.write, Children.run = written, killed  # type: ignore[method-assign]
     wanted = [Problem("injected", "cpu", "float32", (("rows", ROWS + number),)) for number in range(problems)]
-    with open_store(folder / "tuning.db") as store:
-        found = tune(
-            {"injected": wanted},
-            store=store,
-            threads=1,
-            load=[str(folder / "injected.py")],
-            patience=Patience(shortest=0.3, longest=0.6),
-        )
+    found = tune(
+        {"injected": wanted},
+        store=Folder(folder / "kernels"),
+        threads=1,
+        load=[str(folder / "injected.py")],
+        patience=Patience(shortest=0.3, longest=0.6),
+    )
     served = [str(each.choice) for each in found.decisions]
     print(json.dumps({"served": served, "undecided": len(found.undecided)}), flush=True)
 
@@ -158,10 +157,9 @@ def measure(count: int, seed: int) -> list[dict[str, Any]]:
 
 
 def _rows(folder: Path, reported: list[list[Any]], deaths: Counter[str], final: dict[str, Any]) -> list[dict[str, Any]]:
-    from nas.store import open_store
+    from tuner.search.folder import Folder
 
-    with open_store(folder / "tuning.db") as store:
-        rows = store.measurements()
+    rows = Folder(folder / "kernels").every_row()
     said = Counter((kind, turns) for _, _, kind, turns in reported)
     stored = Counter((row.failure or "timed", row.turns is not None) for row in rows)
     lost = sum((said - stored).values())
@@ -175,7 +173,7 @@ def _rows(folder: Path, reported: list[list[Any]], deaths: Counter[str], final: 
         *({"what": f"... {kind}", "count": number, "bar": ""} for kind, number in sorted(kinds.items())),
         {"what": "... children killed from outside", "count": deaths["child"], "bar": ""},
         {"what": "... sessions killed and started again", "count": deaths["session"], "bar": ""},
-        {"what": "rows reported and not in the database", "count": lost, "bar": "0"},
+        {"what": "rows reported and not in the store", "count": lost, "bar": "0"},
         {"what": "measured twice", "count": twice, "bar": "0"},
         {"what": "problems served wrong", "count": wrong, "bar": "0"},
         {"what": "problems undecided", "count": final["undecided"], "bar": "0"},

@@ -1,6 +1,6 @@
 """Compares every operation, tuned on this CPU, with eager PyTorch and `torch.compile`: `python -m benchmarks.tune_cpu`.
 
-First all operations are tuned, with a new database and table, unless `--table` names an existing table. Then the tuned
+First all operations are tuned, with a new store and table, unless `--table` names an existing table. Then the tuned
 choice of every named shape is timed in turns with two rivals: `eager`, the usual PyTorch code (PyTorch's own function
 if there is one, else products of matrices), and the same under `torch.compile`. The figures are ratios of samples from
 the same round, with their interval. A shape counts as slower if the whole interval lies below 1 after subtracting the 5
@@ -229,15 +229,15 @@ def _within(seconds: float) -> Iterator[None]:
 
 def tuned_first(folder: Path, names: list[str], effort: str, budget: float | None, threads: int) -> str:
     """Tune everything into a table in `folder` -> the report of the session."""
-    from nas.store import open_store
     from tuner import problems
     from tuner.search import tables
+    from tuner.search.folder import Folder
     from tuner.search.session import tune
 
     os.environ[tuned.TABLES] = str(folder)
     wanted = problems.named([registry.operation(name) for name in names], "cpu")
-    with open_store(folder / "tuning.db") as store:
-        found = tune(wanted, store=store, effort=effort, budget_seconds=budget, threads=threads)
+    store = Folder(folder / "kernels")
+    found = tune(wanted, store=store, effort=effort, budget_seconds=budget, threads=threads)
     tables.update("cpu", found.decisions, threads, found.buckets)
     regret = "unknown" if found.regret is None else f"{found.regret - 1:.2%}"
     return (

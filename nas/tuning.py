@@ -12,14 +12,14 @@ from kernels.dispatch import tuned
 from kernels.dispatch.registry import Problem, operation
 from kernels.dispatch.table import Bucket, LockedMiss
 from nas.latency.profile import calls
-from nas.store import Reader, Store, Study
+from nas.store import Reader, Study
 from searchspace.model.architecture import Architecture
 from searchspace.wording import plural
 from tuner import problems
 from tuner.device import fingerprint
 from tuner.replay.recorded import load
 from tuner.replay.replay import fraction_of_optimum, replay, score
-from tuner.search.backends import Database
+from tuner.search.backends import Backend
 from tuner.search.cache import fastest, valid
 from tuner.search.decision import Decision
 from tuner.search.session import Report, cache_of
@@ -126,14 +126,14 @@ def sweeps(buckets: Iterable[Bucket]) -> list[str]:
     return lines
 
 
-def explained(store: Store, some: Iterable[Problem], device: str, threads: int | None) -> list[dict[str, Any]]:
+def explained(store: Backend, some: Iterable[Problem], device: str, threads: int | None) -> list[dict[str, Any]]:
     """For each problem the choice that serves it and why, then its measurements, fastest first, failures last."""
     here, threads = fingerprint(device), threads or torch.get_num_threads()
     rows = []
     for problem in some:
         row = served_row(problem)
         rows.append({**row, "serves": True})
-        known = cache_of(Database(store), operation(problem.operation), here, threads).known(problem)
+        known = cache_of(store, operation(problem.operation), here, threads).known(problem)
         times = valid(known)
         for choice in [*fastest(times, len(times)), *(choice for choice in known if choice not in times)]:
             each = known[choice]

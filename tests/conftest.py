@@ -1,8 +1,11 @@
 """What every test stands on: few threads, Triton without a GPU, and repeatable property tests."""
 
+import atexit
 import gc
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +23,9 @@ if not Path("/dev/nvidiactl").exists():
 # What somebody tuned on this machine must not decide which code is tested: no table is at that place.
 os.environ["NAS_KERNEL_TABLES"] = str(Path(__file__).parent / "no-tables")
 os.environ.pop("NAS_KERNEL_LOCK", None)
+# Nor must a test read or write what somebody measured on this machine.
+os.environ["XDG_DATA_HOME"] = tempfile.mkdtemp(prefix="tessera-tests-")
+atexit.register(shutil.rmtree, os.environ["XDG_DATA_HOME"], ignore_errors=True)
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -51,7 +51,7 @@ def view(ask: Ask) -> View:
         figures = {"progress": _progress(measured, names), **_heats(measured)}
         devices = [(names[key], json.dumps(found)) for key, found in source.reader.devices().items()]
     shown = [row for row in rows if not operation or row["operation"] == operation]
-    empty = "Nothing was measured yet. `nas tune run all` measures the operations of this device."
+    empty = "No measurements. `nas tune run all --storage sqlite:///runs/tuning.db` keeps those of this device here."
     tables["problems"] = paged(ask.parameters, PROBLEMS, shown, link=lambda row: row["address"], empty=empty)
     if sides := _side_by_side(rows, operation):
         figures["devices"] = sides

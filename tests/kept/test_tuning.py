@@ -110,6 +110,26 @@ def test_the_measurements_of_a_database_are_kept(folder, nas):
     assert all(old in again for old in lines_of(folder / "kept_scaled.jsonl")[1:])
 
 
+def test_the_measurements_of_both_earlier_places_are_found_without_naming_them(folder, nas, monkeypatch):
+    """`nas tune` wrote to runs/tuning.db, and `tuner.tune` to a folder in the user's data directory."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(folder / "data"))
+    monkeypatch.delenv("NAS_STORAGE", raising=False)
+    for place in ("runs", "data/tessera/kernels"):
+        (folder / place).mkdir(parents=True)
+    (folder / "tuning.db").rename(folder / "runs" / "tuning.db")
+    own = "own_kernel.scale_kernel"
+    text = (folder / f"kernels-{own}.jsonl").read_text()
+    (folder / "data/tessera/kernels" / f"{own}.jsonl").write_text(text)
+
+    nas("tune", "export", "again.jsonl")
+
+    again = lines_of(folder / "again.jsonl")
+    of_folder = [row for row in lines_of_kernel(folder / f"kernels-{own}.jsonl") if row]
+    in_database = lines_of(folder / "kept_scaled.jsonl")[1:]
+    assert all(old in again for old in in_database)
+    assert all(any({**row, "device": 0}.items() <= {**new, "device": 0}.items() for new in again) for row in of_folder)
+
+
 def test_a_recorded_space_is_replayed(folder, nas):
     record = ("kept_scaled.record.json.gz", "--strategy", "random", "--evaluations", "2", "--seeds", "2")
 

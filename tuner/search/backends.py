@@ -1,5 +1,6 @@
 """Where results are kept: nowhere, in a folder (`tuner.search.folder`), or in the study database.
 
+`nas tune`, `tuner.tune` and `tuner.listen` use the same place if none is chosen: a folder in the user's data directory.
 A result is a row with the columns of the database table `measurement`. Rows are only ever added, each as soon as it is
 measured: a killed process loses no row, and several processes may write at once.
 """
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tuner.device import Device
 from tuner.search.folder import Folder
-from tuner.search.row import EVERY, Row
+from tuner.search.row import EVERY, Described, Row
 
 if TYPE_CHECKING:  # the tuner also runs without a database, and must not load its libraries then
     from nas.store import Store
@@ -30,7 +31,10 @@ class Backend(Protocol):
         """The rows of an operation on all devices, oldest first. With `problem`, its text: only the rows of that
         problem, and those of EVERY problem."""
 
-    def add(self, device: Device, rows: Sequence[Row]) -> None:
+    def every_row(self) -> list[Row]:
+        """The rows of all operations on all devices."""
+
+    def add(self, device: Described, rows: Sequence[Row]) -> None:
         """Keep new rows of `device`, all of them or none."""
 
     def pack(self, operation: str, problem: str, device: Device) -> None:
@@ -46,7 +50,10 @@ class Nowhere:
     def rows(self, operation: str, problem: str | None = None) -> list[Row]:
         return []
 
-    def add(self, device: Device, rows: Sequence[Row]) -> None: ...
+    def every_row(self) -> list[Row]:
+        return []
+
+    def add(self, device: Described, rows: Sequence[Row]) -> None: ...
 
     def pack(self, operation: str, problem: str, device: Device) -> None: ...
 
@@ -68,7 +75,10 @@ class Database:
         wanted = None if problem is None else (problem, EVERY)
         return self.store.measurements(operation, problem=wanted)  # type: ignore[return-value]  # the same fields
 
-    def add(self, device: Device, rows: Sequence[Row]) -> None:
+    def every_row(self) -> list[Row]:
+        return self.store.measurements()  # type: ignore[return-value]  # the same fields
+
+    def add(self, device: Described, rows: Sequence[Row]) -> None:
         from nas.store import Measurement
 
         self.store.add_measurements(device.to_dict(), [Measurement(**vars(row)) for row in rows])
@@ -77,6 +87,28 @@ class Database:
 
     def devices(self) -> Mapping[str, Mapping[str, Any]]:
         return self.store.devices()
+
+
+class Joined:
+    """Writes to one back end, and also reads what an older one holds. devices: of both."""
+
+    def __init__(self, newer: Backend, older: Backend) -> None:
+        self.newer, self.older = newer, older
+
+    def rows(self, operation: str, problem: str | None = None) -> list[Row]:
+        return [*self.older.rows(operation, problem), *self.newer.rows(operation, problem)]
+
+    def every_row(self) -> list[Row]:
+        return [*self.older.every_row(), *self.newer.every_row()]
+
+    def add(self, device: Described, rows: Sequence[Row]) -> None:
+        self.newer.add(device, rows)
+
+    def pack(self, operation: str, problem: str, device: Device) -> None:
+        self.newer.pack(operation, problem, device)
+
+    def devices(self) -> Mapping[str, Mapping[str, Any]]:
+        return {**self.older.devices(), **self.newer.devices()}
 
 
 class StoreFailed(Exception):
@@ -93,7 +125,11 @@ class Guarded:
         with _guarding("read"):
             return self.backend.rows(operation, problem)
 
-    def add(self, device: Device, rows: Sequence[Row]) -> None:
+    def every_row(self) -> list[Row]:
+        with _guarding("read"):
+            return self.backend.every_row()
+
+    def add(self, device: Described, rows: Sequence[Row]) -> None:
         with _guarding("written"):
             self.backend.add(device, rows)
 

@@ -1,8 +1,6 @@
 """Exports and imports measurements, to carry them between machines: JSON lines, gzipped if the name ends in .gz.
 
-The first line is a header, the next lines are devices with their keys, the rest are measurements. Those of our
-operations are in the study database; those of users' Triton kernels (`tuner.tune`, `tuner.listen`) are in a folder, if
-no database was chosen.
+The first line is a header, the next lines are devices with their keys, the rest are measurements.
 """
 
 from __future__ import annotations
@@ -12,30 +10,26 @@ import json
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from kernels.dispatch import limits
 from nas.files import writing
-from tuner.search.folder import Folder
-from tuner.search.row import SCHEMA, USERS, Row
-
-if TYPE_CHECKING:
-    from nas.store import Measurement, Store
+from tuner.search.backends import Backend
+from tuner.search.folder import DIGITS
+from tuner.search.row import SCHEMA, Row
 
 FORMAT = "tessera measurements 1"
 _SCHEMA = SCHEMA | {"device": limits.text}
 
 
-def export(store: Store, path: Path, operation: str | None = None, kernels: Folder | None = None) -> int:
+def export(store: Backend, path: Path, operation: str | None = None) -> int:
     """Write the measurements of one operation to a file, or those of all operations. Returns how many there are.
 
-    kernels: the folder with those of users' kernels. Raises what `nas.files.writing` raises.
+    Raises what `nas.files.writing` raises.
     """
-    rows: list[Any] = list(store.measurements(operation))
-    if kernels is not None:
-        rows += kernels.every_row() if operation is None else kernels.rows(operation)
+    rows = store.every_row() if operation is None else store.rows(operation)
     used = {row.device for row in rows}
-    devices = {**(kernels.devices() if kernels is not None else {}), **store.devices()}
+    devices = store.devices()
     with writing(path) as file, _packed(path, file) as packed:
         for line in (
             {"format": FORMAT},
@@ -46,18 +40,14 @@ def export(store: Store, path: Path, operation: str | None = None, kernels: Fold
     return len(rows)
 
 
-def import_(store: Store, path: Path, kernels: Folder | None = None) -> int:
-    """Add the measurements of a file that are new, those of one device in one transaction -> their number.
+def import_(store: Backend, path: Path) -> int:
+    """Add the measurements of a file that are new, those of one device at once -> their number.
 
-    kernels: the folder for those of users' kernels. Raises ValueError that names the file, the line, and what is wrong.
+    Raises ValueError that names the file, the line, and what is wrong.
     """
-    from nas.store import Measurement
-
     devices: dict[str, dict[str, Any]] = {}
-    new: dict[str, list[Measurement]] = {}
-    known = set(store.measurements())
-    if kernels is not None:
-        known |= {Measurement(**{**vars(row), "samples": tuple(row.samples)}) for row in kernels.every_row()}
+    new: dict[str, list[Row]] = {}
+    known = set(map(_identity, store.every_row()))
     number = 0
     try:
         for number, line in enumerate(limits.lines(path), 1):
@@ -70,7 +60,7 @@ def import_(store: Store, path: Path, kernels: Folder | None = None) -> int:
                 devices[row["device"]["key"]] = row["device"]
             else:
                 limits.check(row, _SCHEMA, "a measurement")
-                measured = Measurement(**{**row, "samples": tuple(row["samples"])})
+                measured = Row(**row)
                 if (measured.milliseconds is None) == (measured.failure is None):
                     raise ValueError("needs either milliseconds or a failure")
                 for written in (measured.problem, measured.configuration):
@@ -78,18 +68,14 @@ def import_(store: Store, path: Path, kernels: Folder | None = None) -> int:
                         raise ValueError(f"{limits.short(written)} is no JSON of a problem or a configuration")
                 if measured.device not in devices:
                     raise ValueError(f"names the device {measured.device!r}, which the file does not describe")
-                if measured not in known:
+                if _identity(measured) not in known:
                     new.setdefault(measured.device, []).append(measured)
         if not number:
             raise ValueError("is empty")
     except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path}, line {number}: {str(error)[:500]}") from error
     for key, rows in new.items():
-        own = [row for row in rows if kernels is not None and _is_of_a_users_kernel(row)]
-        if own and kernels is not None:
-            described: Any = _Described(key, devices[key])
-            kernels.add(described, [Row(**vars(row)) for row in own])
-        store.add_measurements(devices[key], [row for row in rows if row not in own])
+        store.add(_Described(key, devices[key]), rows)
     return sum(map(len, new.values()))
 
 
@@ -104,9 +90,10 @@ class _Described:
         return self.about
 
 
-def _is_of_a_users_kernel(row: Measurement) -> bool:
-    """Its operation is a function with its module, as `package.module.scale`."""
-    return row.implementation == USERS and "." in row.operation
+def _identity(row: Row) -> tuple:
+    """What tells a measurement from others. A folder keeps only some digits of a time."""
+    names = "operation", "problem", "dtype", "implementation", "configuration", "source", "failure", "turns", "device"
+    return *(getattr(row, name) for name in names), row.milliseconds and f"{row.milliseconds:.{DIGITS}g}"
 
 
 def _packed(path: Path, file: BinaryIO) -> AbstractContextManager[BinaryIO]:

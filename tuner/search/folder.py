@@ -23,7 +23,7 @@ from nas.files import write_whole
 from tuner.device import Device
 from tuner.locks import holding
 from tuner.measure.measure import timing
-from tuner.search.row import EVERY, SCHEMA, Row
+from tuner.search.row import EVERY, SCHEMA, Described, Row
 
 LINES, PACKED, PACKING = ".jsonl", ".packed", ".packing.jsonl"
 PATIENCE = 2.0  # seconds to wait for another process that packs
@@ -44,8 +44,7 @@ class Folder:
         """The rows of an operation on all devices; of one problem if it is given. Those of a key are in order."""
         found = list(self._of_lines(self._whole(operation), problem))
         for file in self._files(operation, problem):
-            some = self._of_packed(file) if file.suffix == PACKED else self._of_lines(file)
-            found += (row for row in some if problem is None or row.problem in (problem, EVERY))
+            found += (row for row in self._of_key(file) if problem is None or row.problem in (problem, EVERY))
         return found
 
     def every_row(self) -> list[Row]:
@@ -54,10 +53,10 @@ class Folder:
         found = [row for file in wholes for row in self._of_lines(file)]
         for folder in sorted(each for each in self.path.glob("*") if each.is_dir()):
             for file in self._in(folder):
-                found += self._of_packed(file) if file.suffix == PACKED else self._of_lines(file)
+                found += self._of_key(file)
         return found
 
-    def add(self, device: Device, rows: Sequence[Row]) -> None:
+    def add(self, device: Described, rows: Sequence[Row]) -> None:
         """Append rows. A row for every problem is appended to the files of all keys of the device."""
         self.path.mkdir(parents=True, exist_ok=True)
         by_file: dict[Path, list[str]] = {}
@@ -90,7 +89,7 @@ class Folder:
         """The fingerprint of every device that rows were read of, by its key."""
         return self._devices
 
-    def _files_of(self, row: Row, device: Device) -> list[Path]:
+    def _files_of(self, row: Row, device: Described) -> list[Path]:
         """The files that a new row is appended to."""
         if row.problem != EVERY:
             folder = self._key_folder(row.operation)
@@ -114,6 +113,14 @@ class Folder:
             known = [(name.partition(".")[0], order.get(f".{name.partition('.')[2]}"), name) for name in names]
             return [folder / name for _, rank, name in sorted(known, key=str) if rank is not None]
         return []
+
+    def _of_key(self, file: Path) -> list[Row]:
+        """The rows of a file of one key. A row for every problem is there for this key, and says so."""
+        rows = list(self._of_packed(file) if file.suffix == PACKED else self._of_lines(file))
+        own = next((row for row in rows if row.problem != EVERY), None)
+        if own is None:
+            return rows
+        return [replace(row, problem=own.problem, dtype=own.dtype) if row.problem == EVERY else row for row in rows]
 
     def _of_lines(self, file: Path, problem: str | None = None) -> Iterator[Row]:
         for written in _parsed(file):
@@ -151,7 +158,7 @@ def _hash(problem: str) -> str:
     return hashlib.sha256(problem.encode()).hexdigest()[:16]
 
 
-def _stem(problem: str, device: Device) -> str:
+def _stem(problem: str, device: Described) -> str:
     return f"{_hash(problem)}-{device.key}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from kernels.dispatch import limits
 
@@ -33,3 +34,12 @@ class Row:
     message: str | None = None
     turns: str | None = None
     device: str = ""
+
+
+class Described(Protocol):
+    """A device, or what is known of one: its key and its fingerprint."""
+
+    @property
+    def key(self) -> str: ...
+
+    def to_dict(self) -> dict[str, Any]: ...

@@ -16,7 +16,6 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -28,7 +27,7 @@ from tuner.measure.precompile import Precompiler
 from tuner.measure.worker import Settings
 from tuner.measure.worker import load as load_file
 from tuner.search import candidates, other_devices, plan
-from tuner.search.backends import Backend, Database, Nowhere
+from tuner.search.backends import Backend, Nowhere
 from tuner.search.buckets import buckets
 from tuner.search.cache import Cache, Known, Sources, valid
 from tuner.search.candidates import OperationCandidates
@@ -38,9 +37,6 @@ from tuner.search.operation_bench import OperationBench
 from tuner.search.progress import Progress, Report
 from tuner.search.search import Search
 
-if TYPE_CHECKING:
-    from nas.store import Store
-
 SEARCH = 0.7  # of a problem's share of the budget; the rest is for the comparison of the finalists
 BUILDS = 0.3  # of the budget, and whatever else is left, for implementations that need seconds of compilation
 
@@ -48,7 +44,7 @@ BUILDS = 0.3  # of the budget, and whatever else is left, for implementations th
 def tune(
     problems: Mapping[str, Sequence[Problem]],
     *,
-    store: Store | None = None,
+    store: Backend | None = None,
     device: str = "cpu",
     effort: str = "quick",
     budget_seconds: float | None = None,
@@ -61,7 +57,7 @@ def tune(
 ) -> Report:
     """Tune the problems of each operation, by its name, on `device`.
 
-    store: the study database to read measurements from and write them to; without it they are forgotten at the end.
+    store: where measurements are read from and written to; without it they are forgotten at the end.
     budget_seconds: for all problems; by default the budget of the effort. threads: of torch on a CPU; by default
     torch's own number. load: files that register operations. again: measure again what is known. An interrupt ends the
     session early and keeps what was measured. Raises ValueError for an unknown operation, effort or device.
@@ -81,7 +77,7 @@ class Session:
 
     def __init__(
         self,
-        store: Store | None,
+        store: Backend | None,
         device: str,
         effort_name: str,
         budget_seconds: float | None,
@@ -98,7 +94,7 @@ class Session:
         threads = threads or torch.get_num_threads()
         self.listener = listener or (lambda progress: None)
         self.report = Report(fingerprint(device), threads)
-        self.backend: Backend = Nowhere() if store is None else Database(store)
+        self.backend: Backend = Nowhere() if store is None else store
         self.caches: dict[str, Cache] = {}
         own = self.effort.budget
         self.hurried = budget_seconds is not None and (own is None or budget_seconds < own)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,14 +14,14 @@ import typer
 import typer.core
 
 from nas.cli.app import app
-from nas.cli.options import AsJson, Device, Storage
+from nas.cli.options import AsJson, Device
 from nas.cli.output import note, print_json, print_rows
 from nas.errors import NasError, UsageError
 from searchspace.wording import plural
 
 if TYPE_CHECKING:
     from kernels.dispatch.registry import Problem
-    from nas.store import Store
+    from tuner.search.backends import Backend
     from tuner.search.session import Progress, Report
 
 
@@ -57,6 +59,17 @@ Load = Annotated[
     typer.Option(help="A Python file that registers operations of your own; may be repeated.", show_default=False),
 ]
 
+Measurements = Annotated[
+    str | None,
+    typer.Option(
+        "--storage",
+        metavar="URL",
+        help="The database with measurements, and with --study: postgresql://... or a SQLite file. "
+        "Default: $NAS_STORAGE, else a folder in your data directory.",
+        show_default=False,
+    ),
+]
+
 
 @tune_app.command()
 def run(
@@ -84,7 +97,7 @@ def run(
         bool, typer.Option("--again", help="Measure again what is known, also what failed before.")
     ] = False,
     load: Load = None,
-    storage: Storage = None,
+    storage: Measurements = None,
     as_json: AsJson = False,
 ) -> None:
     """Tune OPERATION, and write the winners into the table that serves this device.
@@ -158,7 +171,7 @@ def explain(
     ] = None,
     threads: Threads = None,
     load: Load = None,
-    storage: Storage = None,
+    storage: Measurements = None,
     as_json: AsJson = False,
 ) -> None:
     """Show which configuration serves each problem of OPERATION, why, and the measurements of the others.
@@ -191,16 +204,27 @@ class ValueErrors:
             raise NasError(str(error)) from None
 
 
-def opened(storage: str | None) -> Store:
-    from nas.location import storage_of
+@contextmanager
+def opened(storage: str | None) -> Iterator[Backend]:
+    """Where measurements are kept: the database `storage` or $NAS_STORAGE, else the folder that `tuner.tune` uses.
+
+    Earlier versions wrote to runs/tuning.db; what that holds is read too.
+    """
+    from nas.location import VARIABLE, storage_of
     from nas.store import open_store
     from nas.store.database.engine import file_of, parse
+    from tuner.search.backends import Database, Joined, users_folder
 
+    is_chosen = bool(storage or os.environ.get(VARIABLE))
     where = storage_of("tuning", storage)
     file = file_of(parse(where))
+    if not is_chosen and not (file and file.exists()):
+        yield users_folder()
+        return
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
-    return open_store(where)
+    with open_store(where) as store:
+        yield Database(store) if is_chosen else Joined(users_folder(), Database(store))
 
 
 def problems_of(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from nas.cli.machine.tune import (
     Load,
+    Measurements,
     Name,
     Threads,
     ValueErrors,
@@ -20,12 +20,9 @@ from nas.cli.machine.tune import (
     seconds,
     tune_app,
 )
-from nas.cli.options import AsJson, Device, Storage
+from nas.cli.options import AsJson, Device
 from nas.cli.output import note, print_json, print_rows
 from searchspace.wording import plural
-
-if TYPE_CHECKING:
-    from tuner.search.folder import Folder
 
 
 def _file(help_: str) -> typer.models.ArgumentInfo:
@@ -107,19 +104,11 @@ def lock(
     print_json({"file": str(file), "problems": count}) if as_json else print(f"{file}: {plural(count, 'problem')}")
 
 
-def kernels_without(storage: str | None) -> Folder | None:
-    """The folder with the measurements of the user's own kernels; None if they are in the database that was chosen."""
-    from nas.location import VARIABLE
-    from tuner.search.backends import users_folder
-
-    return None if storage or os.environ.get(VARIABLE) else users_folder()
-
-
 @tune_app.command("export")
 def export_(
     file: Annotated[Path, _file("JSON lines; gzipped if the name ends in .gz.")],
     operation: Name = "all",
-    storage: Storage = None,
+    storage: Measurements = None,
     as_json: AsJson = False,
 ) -> None:
     """Write all measurements of OPERATION to FILE, to carry them to another machine.
@@ -131,14 +120,14 @@ def export_(
     from tuner.search import exchange
 
     with opened(storage) as store:
-        count = exchange.export(store, file, None if operation == "all" else operation, kernels_without(storage))
+        count = exchange.export(store, file, None if operation == "all" else operation)
     print_json({"file": str(file), "measurements": count}) if as_json else print(f"{file}: {count} measurements")
 
 
 @tune_app.command("import")
 def import_(
     file: Annotated[Path, _file("A file that `nas tune export` wrote.")],
-    storage: Storage = None,
+    storage: Measurements = None,
     as_json: AsJson = False,
 ) -> None:
     """Add the measurements in FILE that are new; those of other devices guide a search on this one.
@@ -148,7 +137,7 @@ def import_(
     from tuner.search import exchange
 
     with opened(storage) as store, ValueErrors():
-        count = exchange.import_(store, file, kernels_without(storage))
+        count = exchange.import_(store, file)
     print_json({"file": str(file), "new": count}) if as_json else print(f"{file}: {count} new measurements")
 
 

@@ -15,10 +15,11 @@ PROBLEMS = "- {operation: faulty, dtype: float32, sizes: {rows: 16}, flags: {gra
 
 @pytest.fixture
 def tuner(tmp_path, monkeypatch):
-    """An empty folder, tables of its own, and nothing left registered."""
+    """An empty folder, tables and measurements of its own, and nothing left registered."""
     registry.operations()
     monkeypatch.setattr(registry, "_operations", dict(registry._operations))
     monkeypatch.setenv(tuned.TABLES, str(tmp_path / "tables"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.chdir(tmp_path)
     tmp_path.joinpath("problems.yaml").write_text(PROBLEMS)
     tuned.use("cpu", None)
@@ -179,6 +180,25 @@ def test_measurements_are_exported_and_imported_once(nas, tuner, quick):
     assert count > 10
     assert nas("tune", "import", "all.jsonl.gz", "--storage", "other.db", "--json").json()["new"] == count
     assert nas("tune", "import", "all.jsonl.gz", "--storage", "other.db", "--json").json()["new"] == 0
+
+
+def test_what_tuning_measures_is_where_kernels_of_the_users_own_keep_theirs(nas, tuner, quick, monkeypatch):
+    from tuner.device import fingerprint
+    from tuner.search.backends import backend
+    from tuner.search.row import Row
+
+    tune(nas)
+    store = backend()  # of `tuner.tune` and `tuner.listen`
+    measured = store.rows("faulty")
+    assert measured
+    about = {"problem": "{}", "dtype": "float32", "implementation": "triton", "configuration": "{}", "source": "8ce8"}
+    store.add(fingerprint("cpu"), [Row(operation="package.scale", milliseconds=0.5, samples=(0.5,), **about)])
+
+    (tuner / "elsewhere").mkdir()
+    monkeypatch.chdir(tuner / "elsewhere")
+    assert nas("tune", "export", "all.jsonl", "--json").json()["measurements"] == len(measured) + 1
+    assert nas("tune", "export", "own.jsonl", "package.scale", "--json").json()["measurements"] == 1
+    assert nas("tune", "import", "all.jsonl", "--json").json()["new"] == 0
 
 
 def test_strategies_are_replayed_on_a_recorded_space(nas, tuner, shared_data):

@@ -4,22 +4,28 @@ import pytest
 
 from tuner.device import fingerprint
 from tuner.search import exchange
+from tuner.search.backends import Database, Joined
 from tuner.search.folder import Folder
-from tuner.search.row import Row
+from tuner.search.row import EVERY, FORGOTTEN, Row
 
 
 def test_measurements_travel_as_a_file_and_arrive_once(pretended, store, faulty, tmp_path, run):
     run(store, faulty)
     path = tmp_path / "measurements.jsonl.gz"
     count = exchange.export(store, path)
+
+    for other in (Folder(tmp_path / "other"), database(tmp_path / "other.db")):
+        assert [exchange.import_(other, path) for _ in range(2)] == [count, 0]
+        exchange.export(other, tmp_path / "again.jsonl.gz")
+        assert exchange.import_(store, tmp_path / "again.jsonl.gz") == 0
+        assert run(other, faulty).measured == 0
+
+
+def database(path):
     pytest.importorskip("sqlalchemy")
     from nas.store import open_store
 
-    with open_store(tmp_path / "other.db") as other:
-        assert exchange.import_(other, path) == count
-        assert exchange.import_(other, path) == 0
-        assert other.measurements() == store.measurements()
-        assert run(other, faulty).measured == 0
+    return Database(open_store(path))
 
 
 @pytest.mark.parametrize(
@@ -38,24 +44,50 @@ def test_a_file_that_holds_no_measurements_is_refused_with_its_line(text, says, 
         exchange.import_(store, path)
 
 
-def test_the_measurements_of_users_kernels_travel_too_and_arrive_where_they_are_looked_for(store, tmp_path):
-    pytest.importorskip("sqlalchemy")
-    from nas.store import open_store
-
+def row(size, **changes):
     about = {"operation": "package.scale", "dtype": "float32", "implementation": "triton", "source": "8ce8"}
-    rows = [
-        Row(**about, problem=f'{{"sizes":[["size",{size}]]}}', configuration="{}", milliseconds=0.5, samples=(0.5,))
-        for size in (1, 2)
-    ]
-    here, there = Folder(tmp_path / "here"), Folder(tmp_path / "there")
-    here.add(fingerprint("cpu"), rows)
-    here.pack("package.scale", rows[0].problem, fingerprint("cpu"))
-    path = tmp_path / "measurements.jsonl"
+    times = {"milliseconds": 0.5, "samples": (0.5,)}
+    return Row(**(about | times | {"problem": f'{{"sizes":[["size",{size}]]}}', "configuration": "{}"} | changes))
 
-    assert exchange.export(store, path, kernels=here) == 2
-    assert exchange.export(store, path, "package.scale", here) == 2
-    with open_store(tmp_path / "other.db") as other:
-        assert [exchange.import_(other, path, there) for _ in range(2)] == [2, 0]
-        assert other.measurements() == []
-    assert there.every_row() == here.every_row() and len(there.every_row()) == 2
-    assert there.devices() == here.devices()
+
+def test_measurements_that_a_folder_has_packed_are_known(tmp_path):
+    store, device, path = Folder(tmp_path / "here"), fingerprint("cpu"), tmp_path / "measurements.jsonl"
+    samples = (0.123456, 0.223456, 0.323456, 0.423456, 0.523456)
+    store.add(device, [row(1, samples=samples, milliseconds=0.323456), row(2)])
+    exchange.export(store, path)
+    store.pack("package.scale", row(1).problem, device)
+
+    assert exchange.export(store, tmp_path / "one.jsonl", "package.scale") == 2
+    assert exchange.import_(store, path) == 0
+    there = Folder(tmp_path / "there")
+    assert exchange.import_(there, path) == 2
+    assert [each.problem for each in there.every_row()] == [each.problem for each in store.every_row()]
+    assert there.devices() == store.devices()
+
+
+@pytest.mark.parametrize("kind", [Folder, database])
+def test_what_was_measured_after_all_was_forgotten_is_valid_elsewhere_too(kind, tmp_path):
+    store, device, path = Folder(tmp_path / "here"), fingerprint("cpu"), tmp_path / "measurements.jsonl"
+    every = row(1, problem=EVERY, dtype="", failure=FORGOTTEN, milliseconds=None, samples=())
+    for each in (row(1), row(2), every, row(1, source="new"), row(2, source="new")):
+        store.add(device, [each])
+    exchange.export(store, path)
+
+    there = kind(tmp_path / "there.db")
+    exchange.import_(there, path)
+
+    for size in (1, 2):
+        rows = [each for each in there.rows("package.scale", row(size).problem) if each.problem != EVERY]
+        assert [each.failure or each.source for each in rows] == ["8ce8", FORGOTTEN, "new"]
+
+
+def test_what_an_older_place_holds_is_read_and_what_is_new_is_kept_in_the_newer_one(tmp_path):
+    older, newer, device = database(tmp_path / "tuning.db"), Folder(tmp_path / "kernels"), fingerprint("cpu")
+    older.add(device, [row(1)])
+    store = Joined(newer, older)
+    store.add(device, [row(1, source="new")])
+
+    assert [each.source for each in store.rows("package.scale", row(1).problem)] == ["8ce8", "new"]
+    assert [each.source for each in store.every_row()] == ["8ce8", "new"]
+    assert [each.source for each in newer.every_row()] == ["new"]
+    assert list(store.devices()) == [device.key]

@@ -19,7 +19,7 @@ def test_an_interrupted_session_goes_on_where_it_was(pretended, store, faulty, m
     session = Session(store, "cpu", "quick", None, 0, 1, (), None, None)
     session.children.interrupt_at = 4
     report = session.run({"faulty": [faulty.problem(32)]})
-    assert (report.interrupted, len(store.measurements("faulty"))) == (True, 4)
+    assert (report.interrupted, len(store.rows("faulty"))) == (True, 4)
     assert report.undecided == [faulty.problem(32)]
 
     rest = run(store, faulty)
@@ -79,7 +79,7 @@ def test_what_may_have_been_temporary_is_tried_again_by_a_later_session(
     tried = []
     for effort in ("quick", "quick", "quick", "quick"):
         report = run(store, faulty, effort=effort, again=False)
-        tried.append([row.failure for row in store.measurements() if row.implementation == "small"])
+        tried.append([row.failure for row in store.every_row() if row.implementation == "small"])
         for found in report.decisions:
             assert found.choice.implementation == "right"
     assert tried == [["timed_out"] * each for each in (1, 2, 3, 3)], "by two later sessions"
@@ -139,14 +139,14 @@ def test_no_session_outlives_its_budget(pretended, store, faulty, monkeypatch, p
     report = run(store, faulty, 16, 32)
 
     assert (report.interrupted, len(report.undecided), report.measured) == (True, 2, 3)
-    assert len(store.measurements()) == 3  # what the end cut short is no measurement
+    assert len(store.every_row()) == 3  # what the end cut short is no measurement
 
 
 def test_a_session_runs_with_real_children(tmp_path, store, faulty, patience, root, run):
     """Crashes, hangs and wrong answers among the candidates: each is a row, and what serves is right."""
     report = run(store, faulty, patience=patience, load=[str(root / "tests/tuner/faulty_operation.py")])
     (decision,) = report.decisions
-    failures = {row.implementation: row.failure for row in store.measurements() if row.failure}
+    failures = {row.implementation: row.failure for row in store.every_row() if row.failure}
 
     assert decision.choice.implementation in ("right", "small")
     assert failures["crashes"] == failures["raises"] == "crashed"

@@ -20,7 +20,7 @@ def test_the_fastest_right_choice_wins_and_what_failed_is_counted(pretended, sto
     assert decision.why == "faster than the default, 2.00 times [2.00, 2.00]"
     assert decision.regret == pytest.approx(1.0)
     assert decision.failures == {"wrong": 2, "crashed": 8}
-    assert report.measured == len(store.measurements("faulty"))
+    assert report.measured == len(store.rows("faulty"))
 
 
 def test_a_default_is_kept_when_the_gain_is_within_the_noise(pretended, store, faulty, monkeypatch, pretending, run):
