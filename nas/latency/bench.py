@@ -1,7 +1,7 @@
 """Runs a single piece in a state similar to that inside a model: with an input, warm caches and other pieces between.
 
 forward   the piece on a whole prompt        step     on one more position, from the state after the prompt
-learn     forward and backward pass          replay   forward in training, which keeps nothing for a backward pass
+learn     forward and backward pass          again    forward, which keeps nothing; later forward and backward pass
 """
 
 from __future__ import annotations
@@ -13,13 +13,19 @@ import torch
 from torch import Tensor, nn
 
 from nas.latency import runs
-from nas.latency.pieces import Piece
+from nas.latency.pieces import Call, Piece
 from nas.latency.runs import Run, Setting
+from searchspace.combinators.replay import keeping_nothing
 from searchspace.combinators.sequence import Stack
 from searchspace.contract import Context, Streams
 from searchspace.sharing import one_model
 
 ACTIONS = {"prefill": "forward", "decode": "step", "train": "learn"}
+
+
+def action(call: Call, phase: str) -> str:
+    """What a call of a piece does in a phase."""
+    return "again" if call.again and phase == "train" else ACTIONS[phase]
 
 
 def run(piece: Piece, action: str, setting: Setting, device: torch.device) -> Run:
@@ -80,12 +86,20 @@ def _forward(fixture: _Fixture) -> Run:
     return Run(prepare=fixture.module.eval, call=call)
 
 
-def _replay(fixture: _Fixture) -> Run:
-    return Run(prepare=fixture.module.train, call=_nothing, back=_forward(fixture).call)
+def _again(fixture: _Fixture) -> Run:
+    learning, module = _learn(fixture), fixture.module
+    buffers: list[Tensor] = []
 
+    def call() -> None:
+        buffers[:] = [each.clone() for each in module.buffers()]  # kept, so that the second pass has the same
+        with keeping_nothing():
+            module(fixture.x.view_as(fixture.x), fixture.context())
 
-def _nothing() -> None:
-    """A replay does its work in the backward pass."""
+    def back() -> None:
+        buffers[:] = [each.clone() for each in buffers]
+        learning.all()
+
+    return Run(learning.prepare, call, back)
 
 
 def _step(fixture: _Fixture) -> Run:
@@ -124,7 +138,8 @@ def _learn(fixture: _Fixture) -> Run:
 
     def call() -> None:
         context = fixture.context()
-        y = fixture.module(x, context)
+        # A view, as inside a model: the gradient of a leaf is copied if no block computes it anew.
+        y = fixture.module(x.view_as(x), context)
         given = gradient if y.shape == x.shape else gradient[:, : y.shape[1], :].expand_as(y)
         outs[:], gradients[:] = [y], [given]
         if context.losses:
@@ -140,7 +155,7 @@ def _learn(fixture: _Fixture) -> Run:
 
 _ACTIONS: dict[str, Callable[[_Fixture], Run]] = {
     "forward": _forward,
-    "replay": _replay,
+    "again": _again,
     "step": _step,
     "learn": _learn,
 }

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from nas.latency.bench import ACTIONS
+from nas.latency.bench import ACTIONS, action
 from nas.latency.pieces import Call, CannotCompose, calls, in_evaluation, within
-from nas.latency.predicted import EMPTY, REPLAY
+from nas.latency.predicted import EMPTY
 from nas.latency.runs import Setting
 from nas.latency.table import piece_problem
 from searchspace.cost import Shape
@@ -66,10 +66,7 @@ def _times(row: Placed, streaming: bool) -> int:
 
 
 def _counted(made: Sequence[Call], setting: Setting) -> Counter[str]:
-    found = Counter(piece_problem(setting, call.piece, ACTIONS[setting.phase]) for call in made)
-    if setting.phase == "train":
-        found += Counter(piece_problem(setting, call.piece, REPLAY) for call in made if call.again)
-    return found
+    return Counter(piece_problem(setting, call.piece, action(call, setting.phase)) for call in made)
 
 
 def _ancestors(drawn: Sequence[Placed], place: int) -> list[int]:

@@ -32,7 +32,6 @@ from tuner.outcome import poisons
 
 REPEATS, WARMUP, SECONDS = 15, 2, 20.0
 ATTEMPTS, PAUSE = 3, 1.0  # measurements of an architecture while the machine is loaded; seconds before the second
-REPLAY = "replay"
 EMPTY = Piece(NOTHING, 1, 1, NOWHERE)
 
 Action = tuple[Piece, str]  # a piece and an action of `bench`
@@ -120,12 +119,15 @@ class Predictor:
         model = architecture.configured if self._trains else in_evaluation(architecture.configured)
         setting = self.setting
         made = calls(model, setting.length, streaming=setting.phase == "decode", depth=setting.depth)
-        empty = replace(EMPTY, length=setting.length, width=model.config.width), self._action
-        found = self._pieces([*self._actions(made), empty])
+        empty = replace(EMPTY, length=setting.length, width=model.config.width), bench.ACTIONS[setting.phase]
+        found = self._pieces([empty, empty, *self._actions(made)])  # the second one follows another, as pieces do
         total = self._together(made, found, found[empty].repeated)
         if self._trains:
             total += self.optimiser.milliseconds(
-                size for call in made if call.fresh for size in found[call.piece, self._action].elements
+                size
+                for call, action in zip(made, self._actions(made), strict=True)
+                if call.fresh
+                for size in found[action].elements
             )
         if total <= 0:  # pieces as short as the cost of timing them
             raise CannotCompose("its pieces are too short to be timed.")
@@ -135,18 +137,9 @@ class Predictor:
     def _trains(self) -> bool:
         return self.setting.phase == "train"
 
-    @property
-    def _action(self) -> str:
-        return bench.ACTIONS[self.setting.phase]
-
     def _actions(self, made: Iterable[Call]) -> list[Action]:
         """The actions of all calls, in order."""
-        found = []
-        for call in made:
-            found.append((call.piece, self._action))
-            if call.again and self._trains:
-                found.append((call.piece, REPLAY))
-        return found
+        return [(call.piece, bench.action(call, self.setting.phase)) for call in made]
 
     def _together(self, made: Sequence[Call], found: Mapping[Action, Entry], empty: float) -> float:
         """Milliseconds of all calls. The whole model is timed once, so one empty time belongs to it."""
@@ -172,10 +165,12 @@ class Predictor:
         alone = turned_into(CannotCompose, "a piece does not run alone")
         with alone, runs.on_threads(self.setting.threads), runs.seeded(where), garbage.little_garbage():
             links = [Link(each, bench.run(*each, self.setting, where)) for each in actions]
+            # The first backward pass after all forwards takes longer. In a model only one is the first.
+            last = Link(None, bench.run(EMPTY, bench.ACTIONS[self.setting.phase], self.setting, where))
             first = {link.key: link.run for link in reversed(links)}
             rows = {each: served.by(first[each]) for each in dict.fromkeys(actions)}
             times, same = timed(
-                links,
+                [*links, last],
                 clock(self.setting),
                 gauge=gauge(where),
                 warmup=WARMUP,
@@ -187,7 +182,7 @@ class Predictor:
 
     def _entry(self, action: Action, found: Times, factor: float, rows: served.Rows) -> Entry:
         details: dict[str, Any] = {"repeated": found.later.median / factor}
-        if action[1] == "learn":
+        if self._trains:
             details["elements"] = list(bench.elements(action[0]))
         first = found.first
         return Entry(first.median / factor, first.low / factor, first.high, rows, details)

@@ -175,8 +175,9 @@ class _Run:
         self.inputs = parameters + outside(context)
         self.replays: list[Replay] = []
         self.side_results: list[SideResults] = []
+        self.places = {id(parameter): k for k, parameter in enumerate(parameters)}
         inside = {id(parameter) for parameter in branches.parameters()}
-        self.shared = {id(parameter) for parameter in parameters} - inside  # parameters of the position encoding
+        self.shared = [k for each, k in self.places.items() if each not in inside]  # of the position encoding
 
     def forward(self, x: Tensor) -> list[Tensor]:
         """x: [B, T, C] -> both streams, [B, T, C] each."""
@@ -223,8 +224,8 @@ class _Run:
             context, leaves = cut_off(replay.context)
             x, entering = _entering(streams[read], self.dtype)
             y, side = call(branch, entering, context)
-        mine = self.shared | {id(parameter) for parameter in branch.parameters()}
-        places = [k for k, parameter in enumerate(self.parameters) if id(parameter) in mine]
+        own = {self.places[id(parameter)] for parameter in branch.parameters() if id(parameter) in self.places}
+        places = sorted({*self.shared, *own})
         outs = [(y, gradients[write].to(y.dtype)), *zip(side.tensors(), side_gradients, strict=True)]
         outs = [(out, gradient) for out, gradient in outs if out.requires_grad]
         wanted = [x, *(self.parameters[k] for k in places), *leaves]

@@ -1,0 +1,63 @@
+"""Pieces run the operators that they run inside a model, however long those take."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from nas.latency import bench, runs
+from nas.latency.pieces import calls, in_evaluation
+from nas.latency.predicted import EMPTY
+from nas.latency.runs import Setting
+from searchspace.model.architecture import Architecture
+
+CPU, LENGTH = torch.device("cpu"), 6
+BODIES = {
+    "residual": "[repeat: {times: 3, of: [residual: {norm: rms_norm, of: [gru, feed_forward]}]}]",
+    "shared": "[repeat: {times: 3, share_weights: true, of: [residual: {of: {attention: {heads: 2}}}]}]",
+    "reversible": "[reversible: {times: 2, of: [random_feature_attention: {heads: 2}, feed_forward: {dropout: 0.1}]}]",
+    "halting": "[halting: {times: 3, of: [feed_forward, convolution]}]",
+}
+# They move no data, or add up gradients that several calls have in common.
+LIGHT = {"detach", "add", "copy_", "slice", "new_empty_strided", "select", "view", "alias", "expand", "empty_like"}
+
+
+class Counting(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.found = Counter()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.found[function.overloadpacket.__name__] += 1
+        return function(*args, **(kwargs or {}))
+
+
+def operators(run):
+    run.prepare()
+    run.all()
+    run.prepare()
+    with Counting() as counting:
+        run.all()
+    return Counter({name: count for name, count in counting.found.items() if name not in LIGHT})
+
+
+@pytest.mark.parametrize("phase", runs.PHASES)
+@pytest.mark.parametrize("body", BODIES)
+def test_the_operators_of_all_pieces_are_those_of_the_model(body, phase):
+    setting = Setting(phase=phase, length=LENGTH)
+    configured = Architecture.parse(f"{{kind: decoder, width: 8, vocabulary: 16, body: {BODIES[body]}}}").configured
+    model = configured if phase == "train" else in_evaluation(configured)
+    job = runs.job(configured, CPU, 1, LENGTH)
+    whole = operators({"prefill": runs.prefill, "decode": runs.decode, "train": runs.learn}[phase](job))
+
+    empty = operators(bench.run(replace(EMPTY, length=LENGTH, width=8), bench.ACTIONS[phase], setting, CPU))
+    found, known = Counter(empty), {}
+    for call in calls(model, LENGTH, streaming=phase == "decode"):
+        action = call.piece, bench.action(call, phase)
+        known[action] = known.get(action) or operators(bench.run(*action, setting, CPU))
+        found.update(known[action])
+        found.subtract(empty)
+    other = (+found - whole) + (whole - +found)
+    assert sum(other.values()) <= (3 if body == "halting" else 0), other  # it looks once who still runs
