@@ -1,11 +1,16 @@
 """The dashboard on a large study, next to optuna-dashboard on the same trials.
 
 python -m benchmarks.dashboard [--trials 100000] [--storage FILE] [--browsers 50] [--json]
+python -m benchmarks.dashboard --search [--browsers 50] [--json]
 
 For each server: seconds until it answers, until the first page is there and until its numbers are complete, seconds for
 the same page again and its bytes, the resident memory, and seconds for another page of the table and for a zoom. For
 ours also the CPU time that open pages cost while nothing happens. A large study is read once; until then its page says
 so. optuna-dashboard is measured if it is installed; it gets the same trials, objectives and parameters.
+
+--search: a real search writes trials while browsers follow its page. Each holds a stream of events and fetches the page
+again whenever it is told to, as the script of the page does. The figures are CPU seconds of the server and of the
+search, in the same minutes.
 """
 
 from __future__ import annotations
@@ -20,6 +25,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -32,6 +38,21 @@ from benchmarks.support.report import report
 STUDY = "large"
 PATIENCE = 600.0  # seconds for one answer
 QUIET = 10.0  # seconds for which the cost of open pages is measured
+SEARCH = """
+study: watched
+space:
+  kind: decoder
+  width: !choice [32, 48, 64]
+  vocabulary: 256
+  body:
+    repeat: {{times: !int [1, 3], of: [residual: {{of: !choice [attention: {{heads: 2}}, gru, feed_forward]}}]}}
+task: {{language_model: {{length: 64, batch: 8, evaluation: 4096}}}}
+objectives: [bits_per_byte, flops]
+scheduler: {{halving: {{rungs: [60, 180], factor: 3}}}}
+control: {{random: 0.25}}
+budget: {{trials: {trials}}}
+storage: sqlite:///{storage}
+"""
 
 
 @contextlib.contextmanager
@@ -106,6 +127,66 @@ def watched(process: psutil.Process, port: int, path: str, browsers: int) -> flo
     return (after.user + after.system - before.user - before.system) / QUIET
 
 
+def following(search: subprocess.Popen, storage: Path, browsers: int) -> dict:
+    """What the server costs while browsers follow a running search, until the search ends."""
+    port, place = free_port(), "/studies/watched/watched"
+    while not (storage.exists() and _has_study(storage)):
+        if search.poll() is not None:
+            raise RuntimeError(f"The search ended with {search.returncode} before it had a study.")
+        time.sleep(0.5)
+    updates: list[int] = []
+    with serving(["-m", "nas", "dashboard", "--storage", str(storage), "--port", str(port)], port) as (server, _):
+        get(port, place)
+        time.sleep(10)  # until the process that computes costs has started
+        before, searched, began = cpu(server), cpu(psutil.Process(search.pid)), time.perf_counter()
+        for _ in range(browsers):
+            threading.Thread(target=follow, args=(port, place, updates), daemon=True).start()
+        own = searched
+        while search.poll() is None:
+            with contextlib.suppress(psutil.Error):
+                own = max(own, cpu(psutil.Process(search.pid)))
+            time.sleep(0.5)
+        spent, seconds = cpu(server) - before, time.perf_counter() - began
+    return {
+        "browsers": browsers,
+        "seconds": seconds,
+        "search CPU s": own - searched,
+        "server CPU s": spent,
+        "share %": 100 * spent / (own - searched),
+        "pages fetched": len(updates),
+        "of a core %": 100 * spent / seconds,
+    }
+
+
+def follow(port: int, place: str, updates: list[int]) -> None:
+    """One browser: it is told of changes, and fetches the page again. It ends with the server."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
+        connection.request("GET", f"{place}/events")
+        answer, first = connection.getresponse(), True
+        while line := answer.readline():
+            if line.startswith(b"event: changed"):
+                if not first:
+                    updates.append(get(port, place)[1])
+                first = False
+
+
+def cpu(process: psutil.Process) -> float:
+    """Seconds of CPU time of a process and of those that it started."""
+    with_children = [process, *process.children(recursive=True)]
+    times = []
+    for each in with_children:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            times.append(each.cpu_times())
+    return sum(each.user + each.system for each in times)
+
+
+def _has_study(storage: Path) -> bool:
+    with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(storage)) as made:
+        return bool(made.execute("SELECT count(*) FROM trial").fetchone()[0])
+    return False
+
+
 def optunas(storage: str, port: int) -> dict:
     """The figures of optuna-dashboard."""
     code = f"from optuna_dashboard import run_server; run_server({storage!r}, host='127.0.0.1', port={port})"
@@ -152,6 +233,21 @@ def _distribution(value: object) -> str:
     return json.dumps({"name": "CategoricalDistribution", "attributes": {"choices": [value]}})
 
 
+def searching(arguments: argparse.Namespace) -> None:
+    """Print what following a running search costs."""
+    with tempfile.TemporaryDirectory() as folder:
+        storage, file = Path(folder) / "watched.db", Path(folder) / "watched.yaml"
+        file.write_text(SEARCH.format(trials=arguments.search_trials, storage=storage), encoding="utf-8")
+        with (Path(folder) / "log").open("w") as log:
+            search = subprocess.Popen([sys.executable, "-m", "nas", "search", str(file)], stdout=log, stderr=log)
+            try:
+                row = following(search, storage, arguments.browsers)
+            finally:
+                search.kill()
+                search.wait()
+    report("dashboard, a running search", [row], as_json=arguments.json)
+
+
 def free_port() -> int:
     """A port that is free now."""
     with socket.socket() as made:
@@ -163,10 +259,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trials", type=int, default=100_000)
     parser.add_argument("--storage", help="a SQLite file with such a study, from benchmarks.scale; default: make one")
+    parser.add_argument("--search", action="store_true", help="only measure what following a running search costs")
+    parser.add_argument("--search-trials", type=int, default=100, help="how many trials that search has")
     parser.add_argument("--browsers", type=int, default=50, help="pages that are open at once")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     notes = []
+    if arguments.search:
+        searching(arguments)
+        return
     with tempfile.TemporaryDirectory() as folder:
         storage = f"sqlite:///{Path(arguments.storage or Path(folder) / 'study.db').absolute()}"
         if not arguments.storage:

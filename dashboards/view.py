@@ -75,6 +75,7 @@ class View:
     figures: Mapping[str, Figure | Heat] = field(default_factory=dict)
     crumbs: Sequence[tuple[str, str]] = ()
     live: str = ""  # the address of the events that tell of changes
+    version: int = 0  # of the study that the page is of
     is_settled: bool = True  # False: the same request may soon have a better answer
 
     def to_dict(self) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from dashboards.server.app import application
 from nas import location
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "pictures"
-WIDTHS = (360, 900, 1600)
+WIDTHS = (360, 800, 1600)
 ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 
@@ -35,6 +35,7 @@ def pages(study: str, trial: int, others: list[int]) -> dict[str, str]:
         "trial": f"{study}/trials/{trial}",
         **{name: f"{study}/{path}" for name, path in parts.items()},
         "tuning": "/tuning",
+        "latency": "/tuning/latency",
         "explorer": "/explorer",
     }
 

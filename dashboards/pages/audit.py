@@ -37,7 +37,7 @@ def view(ask: Ask) -> View:
     figures: dict[str, Figure] = {}
     predictors: list[dict[str, Any]] = []
     if names:
-        known = study.remember("predictors", lambda: _predictors(study, names[0]))
+        known = study.of_results("predictors", lambda: _predictors(study, names[0]))
         figures["predictors"], predictors = _audit(table, known, names[0])
         figures["history"] = history_figure(table, names[0])
     arms = arms_of(table)

@@ -28,15 +28,15 @@ OPERATORS = (
 def view(ask: Ask) -> View:
     """The page of the family."""
     study, table = ask.of, ask.of.table
-    family = study.remember("lineage", lambda: lineage(study.reader, study.study))
+    family = study.of_results("lineage", lambda: lineage(study.reader, study.study))
     names = [each["name"] for each in study.study.objectives]
     objective = ask.parameters.choice("objective", names, names[0]) if names else ""
     figures = {}
     if names:
-        figures["family"] = study.remember(
+        figures["family"] = study.of_results(
             ("family", objective), lambda: _figure(table, family, objective, study.address)
         )
-    operators = study.remember(("operators", objective), lambda: _operators(table, family, objective))
+    operators = study.of_results(("operators", objective), lambda: _operators(table, family, objective))
     best = _best(table, objective) if names else None
     tables: dict[str, Table] = {"operators": paged(ask.parameters, OPERATORS, operators)}
     if best is not None:

@@ -63,7 +63,9 @@ def view(ask: Ask) -> View:
             "sentences": status.ranking.sentences(),
             "verdict": status.verdict.sentence if status.verdict else None,
             "notes": status.verdict.notes() if status.verdict else [],
-            "search_file": study.remember("search file", lambda: search_file(study.study.config)),
+            "search_file": study.remember(
+                "search file", lambda: search_file(study.study.config), of=study.study.config
+            ),
         },
         shown={
             "facts": facts(study, status),
@@ -103,20 +105,22 @@ def _figures(ask: Ask, status: Status, names: list[str]) -> dict[str, Any]:
         "winner": finals.winner.trial if finals else None,
     }
     found: dict[str, Any] = {
-        "front": study.remember(
+        "front": study.of_results(
             ("front", x, y, *wanted.values()),
             lambda: front_figure(table, x, y, address=study.address, **wanted),  # type: ignore[arg-type]
         ),
-        "history": study.remember(("history", y, axis), lambda: history_figure(table, y, axis)),
+        "history": study.of_results(("history", y, axis), lambda: history_figure(table, y, axis)),
     }
     if len(names) > 1:
-        found["hypervolume"] = study.remember(("hypervolume", axis), lambda: hypervolume_figure(table, names, axis))
-    rungs = study.remember(("rungs", y), lambda: study.reader.rungs(study.study.id, y, MOST_RUNGS))
+        found["hypervolume"] = study.of_results(("hypervolume", axis), lambda: hypervolume_figure(table, names, axis))
+    rungs = study.of_results(("rungs", y), lambda: study.reader.rungs(study.study.id, y, MOST_RUNGS))
     if len({steps for _, _, steps, _, _ in rungs}) > 1:
-        found["rungs"] = study.remember(("rung figure", y), lambda: rungs_figure(rungs, y, study.address))
-    found["importance"] = study.remember(("importance", y), lambda: importance_figure(holes_of(study, y).important, y))
-    found["parallel"] = study.remember(("parallel", y), lambda: parallel_of(study, y))
-    found["curves"] = study.remember(("curves", y), lambda: _curves(study, y))
+        found["rungs"] = study.of_results(("rung figure", y), lambda: rungs_figure(rungs, y, study.address))
+    found["importance"] = study.of_results(
+        ("importance", y), lambda: importance_figure(holes_of(study, y).important, y)
+    )
+    found["parallel"] = study.of_results(("parallel", y), lambda: parallel_of(study, y))
+    found["curves"] = study.of_results(("curves", y), lambda: _curves(study, y))
     if finals and finals.verdicts:
         found["verdict"] = verdict_figure(finals)
     return found

@@ -53,7 +53,7 @@ def view(ask: Ask) -> View:
     study, number = ask.of, _number(ask)
     trial = study.reader.trial(study.study.id, number)
     told = trials.story(study.reader, study.study, number)
-    family = study.remember("lineage", lambda: lineage(study.reader, study.study))
+    family = study.of_results("lineage", lambda: lineage(study.reader, study.study))
     lines, problem = _lines(ask, trial)
     picture = shaded(ask, trial, lines)
     curve = study.reader.curve(study.study.id, number)
@@ -240,7 +240,7 @@ def _neighbours(study: StudyCache, trial: Trial) -> Table:
     rows = np.flatnonzero(table.longest & (table.number != trial.number))
     own = table.steps[rows] if len(rows) else rows
     rows = rows[np.argsort(-own, kind="stable")][:COMPARED] if len(rows) > COMPARED else rows
-    points = study.remember(
+    points = study.of_results(
         ("points", len(rows)), lambda: study.reader.choices(study.study.id, table.number[rows].tolist())
     )
     apart = sorted((distance(trial.choices or {}, point), number) for number, point in points.items())

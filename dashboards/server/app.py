@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,7 +23,7 @@ from dashboards.server import answers
 from dashboards.server.events import Events, Stream
 from dashboards.server.parameters import BadRequest, NotFound, Parameters
 from dashboards.server.security import Guard, known_names
-from dashboards.server.sources import SUFFIXES, Sources
+from dashboards.server.sources import SUFFIXES, Sources, StudyCache
 from nas.errors import NasError
 
 STATIC = Path(__file__).resolve().parent.parent / "static"
@@ -48,7 +49,7 @@ def application(
         await run_in_threadpool(worker.start)
         yield
         worker.close()
-        events.closing.set()
+        events.close()
         sources.close()
 
     async def page(request: Request) -> Response:
@@ -80,7 +81,7 @@ def application(
         if request.method == "HEAD":  # a stream has no end, and no client would read this one
             events.leave()
             return Response(headers={"cache-control": "no-store"}, media_type="text/event-stream")
-        return Stream(events, request, study)
+        return Stream(events, study)
 
     made = Starlette(
         routes=[
@@ -117,19 +118,25 @@ def _content(sources: Sources, worker: Worker, path: str, ending: str, parameter
     """What a page says. That of a study is kept until the study changes, for all browsers."""
     work, study = registry.find(sources, path)
     ask = asked.Ask(sources=sources, parameters=parameters, study=study, path=path, worker=worker)
+    if study is None:
+        return answers.packed(*answers.written(work(ask), ending, parameters, path))
+    with study.spending():
+        if not ending and not study.is_prepared(partial(_prepare, sources, worker, study.address)):
+            return answers.packed(*answers.written(reading.view(ask), ending, parameters, path))
+        return _kept(work, ask, study, ending)
+
+
+def _kept(work: registry.Page, ask: asked.Ask, study: StudyCache, ending: str) -> answers.Packed:
     settled = True
 
     def made() -> answers.Packed:
         nonlocal settled
-        view = work(ask)
+        version = study.version  # if the study grows meanwhile, the page is told and asks again
+        view = replace(work(ask), version=version)
         settled = view.is_settled
-        return answers.packed(*answers.written(view, ending, parameters, path))
+        return answers.packed(*answers.written(view, ending, ask.parameters, ask.path))
 
-    if study is None:
-        return made()
-    if not ending and not study.is_prepared(partial(_prepare, sources, worker, study.address)):
-        return answers.packed(*answers.written(reading.view(ask), ending, parameters, path))
-    key = (path, parameters.key, ending)
+    key = (ask.path, ask.parameters.key, ending)
     content = study.remember(key, made)
     if not settled:
         study.forget(key)

@@ -100,7 +100,7 @@ def _server(config: Config, made: Any) -> Server:
 
     class Ending(uvicorn.Server):
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            made.state.events.closing.set()
+            made.state.events.close()
             await super().shutdown(sockets)
 
     return Ending(config)

@@ -1,17 +1,18 @@
 """The databases that are shown, each only read, with one cached table of trials for each study.
 
 All browsers share the table. It is read again only if the study changed, and at most one hundredth of the time is spent
-on reading, so a running search does not notice how many people watch it.
+on reading, and as much on the pages that follow a change, so a running search does not notice how many people watch it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,6 +31,7 @@ LONGEST = 60.0
 LARGE = 20_000  # trials: reading more takes seconds
 KEPT = 64  # results that are kept for a study
 WAIT = 5.0  # seconds for a lock on SQLite
+ANSWER = 0.001  # seconds of CPU that an answer costs besides the thread that makes it
 CACHE_KIB = 4096  # of each of up to 15 connections
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
 SUFFIXES = (".json", ".csv")
@@ -95,11 +97,15 @@ class Source:
 
 
 class StudyCache:
-    """What pages know about one study. `version` grows whenever something changed."""
+    """What pages know about one study.
+
+    version: grows whenever something changed, such as the step of a running unit. results: grows when a unit ended or a
+    trial was added, which is all that most figures depend on.
+    """
 
     def __init__(self, source: Source, study: Study):
         self.source, self.study = source, study
-        self.version = 0
+        self.version = self.results = 0
         self.slug = slug_of(study)
         self.address = f"/studies/{source.key}/{self.slug}"
         self.units: list[UnitProgress] = []
@@ -107,8 +113,9 @@ class StudyCache:
         self._mark: Mark | None = None
         self._seen: Any = None
         self._next_look = 0.0
+        self._spent = self._told = 0.0
         self._lock = threading.RLock()
-        self._memo: OrderedDict[Any, tuple[int, Any]] = OrderedDict()
+        self._memo: OrderedDict[Any, tuple[Any, Any]] = OrderedDict()
         self._slow = threading.Lock()
         self._slow_start = threading.Lock()
         self._prepared = False
@@ -132,6 +139,24 @@ class StudyCache:
         """Whether it is too early to look again."""
         return time.monotonic() < self._next_look
 
+    @contextlib.contextmanager
+    def spending(self) -> Iterator[None]:
+        """Count the CPU time of an answer about this study."""
+        began = time.thread_time()
+        try:
+            yield
+        finally:
+            self._spent += time.thread_time() - began + ANSWER
+
+    @property
+    def can_announce(self) -> bool:
+        """Whether the answers since the last announcement took at most a hundredth of the time."""
+        return time.monotonic() >= self._told + min(LONGEST, SHARE * self._spent)
+
+    def announced(self) -> None:
+        """All browsers are told of a change, and will ask again."""
+        self._told, self._spent = time.monotonic(), 0.0
+
     def look(self) -> int:
         """Read what changed, if it is time, and return the version. Raises StoreError."""
         with self._lock:
@@ -148,22 +173,29 @@ class StudyCache:
             if seen != self._seen or self._table is None:
                 self.study = found[0]
                 self._table = tabulated(reader, self.study, self._table, self._mark)
+                self.results += self._seen is None or seen[:2] != self._seen[:2]
                 self._mark, self._seen, self.units = mark, seen, units
                 self.version += 1
             spent = time.monotonic() - began
             self._next_look = time.monotonic() + min(LONGEST, max(LEAST_SECONDS, SHARE * spent))
             return self.version
 
-    def remember(self, key: Any, compute: Callable[[], T]) -> T:
-        """The result of `compute()`, computed once for each version of the study."""
+    def of_results(self, key: Any, compute: Callable[[], T]) -> T:
+        """The result of `compute()`, computed once for the results that are known."""
+        self.look()
+        return self.remember(key, compute, of=self.results)
+
+    def remember(self, key: Any, compute: Callable[[], T], *, of: Any = None) -> T:
+        """The result of `compute()`, computed again when `of` changes; None: for each version of the study."""
         version = self.look()
+        depends = version if of is None else of
         with self._lock:
             found = self._memo.get(key)
-            if found is not None and found[0] == version:
+            if found is not None and found[0] == depends:
                 self._memo.move_to_end(key)
                 return found[1]
             made = compute()
-            self._memo[key] = (version, made)
+            self._memo[key] = (depends, made)
             while len(self._memo) > KEPT:
                 self._memo.popitem(last=False)
             return made

@@ -188,7 +188,7 @@ async function update() {
   if (again) { again = false; setTimeout(update, 500); }
 }
 
-let events = null, seen = null;
+let events = null, seen = Number(body.dataset.version);
 function watch() {
   const badge = document.getElementById("live");
   if (document.hidden) { events?.close(); events = null; badge.hidden = true; return; }
@@ -197,7 +197,7 @@ function watch() {
   events.addEventListener("changed", event => {
     badge.hidden = false;
     const version = JSON.parse(event.data).version;
-    if (seen !== null && version !== seen) update();
+    if (version !== seen) update();
     seen = version;
   });
   events.onerror = () => { badge.hidden = true; };
