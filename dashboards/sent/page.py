@@ -7,7 +7,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from dashboards.sent.content import Content
-from dashboards.server.answers import CONTROLS, environment
+from dashboards.server.answers import clean, environment
 from dashboards.server.parameters import Parameters
 
 STYLE = Path(__file__).resolve().parent.parent / "static" / "style.css"
@@ -28,4 +28,4 @@ def page(content: Content) -> str:
         style=Markup(STYLE.read_text(encoding="utf-8")),
         markup=Markup,
     )
-    return text.translate(CONTROLS)
+    return clean(text)

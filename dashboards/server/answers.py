@@ -8,10 +8,11 @@ import gzip
 import io
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache, partial
+from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -35,24 +36,23 @@ PAGES = (
 )  # of a study, in the navigation
 
 
-CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n\r"}
+CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 
-_pictures: WeakKeyDictionary[Figure | Heat, Markup] = WeakKeyDictionary()
-_traces: WeakKeyDictionary[Figure | Heat, Markup] = WeakKeyDictionary()
+_drawn: WeakKeyDictionary[Figure | Heat, Markup] = WeakKeyDictionary()
 
 
-def _once(known: Any, draw: Callable[[Figure | Heat], str], figure: Figure | Heat) -> Markup:
-    """The markup of a figure, made once: a figure of many trials stays while the reader turns the pages of a table."""
-    if figure not in known:
-        known[figure] = Markup(draw(figure))
-    return known[figure]
+def _once(figure: Figure | Heat, name: str, draw: Callable[[Figure | Heat, str], Markup]) -> Markup:
+    """The markup of a figure, made once: a figure of many trials stays while units make steps or tables are turned."""
+    if figure not in _drawn:
+        _drawn[figure] = draw(figure, name)
+    return _drawn[figure]
 
 
-def _traces_of(figure: Figure | Heat) -> str:
+def _traces(figure: Figure | Heat) -> Markup:
     """JSON for a script element of type application/json: nothing in it can end the element."""
     text = as_json(plotly(figure))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
 @cache
@@ -66,7 +66,7 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     made.filters |= {"short": short, "duration": duration, "size": size, "cell": cell}
-    made.globals |= {"svg": partial(_once, _pictures, svg), "plotly": partial(_once, _traces, _traces_of)}
+    made.globals |= {"once": _once, "svg": lambda figure: Markup(svg(figure)), "plotly": _traces}
     return made
 
 
@@ -90,12 +90,16 @@ def cell(value: Any, column: Column) -> str:
 
 
 def html(view: View, parameters: Parameters, path: str) -> str:
-    """The page. HTML has no control characters, so a sign for an unknown character takes their place."""
+    """The page."""
     template = environment().get_template(view.template)
     own: dict[str, Any] = {"view": view, "parameters": parameters, "path": path, "pages": PAGES}
-    return template.render(
-        own | dict(view.shown) | dict(view.values), tables=view.tables, figures=view.figures
-    ).translate(CONTROLS)
+    text = template.render(own | dict(view.shown) | dict(view.values), tables=view.tables, figures=view.figures)
+    return clean(text)
+
+
+def clean(text: str) -> str:
+    """HTML has no control characters, so a sign for an unknown character takes their place."""
+    return CONTROLS.sub("\ufffd", text)
 
 
 @dataclass(frozen=True)

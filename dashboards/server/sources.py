@@ -1,7 +1,7 @@
 """The databases that are shown, each only read, with one cached table of trials for each study.
 
 All browsers share the table. It is read again only if the study changed, and at most one hundredth of the time is spent
-on reading, and as much on the pages that follow a change, so a running search does not notice how many people watch it.
+on reading, and half of that on the pages that follow a change, so a running search does not notice how many people watch it.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ LONGEST = 60.0
 LARGE = 20_000  # trials: reading more takes seconds
 KEPT = 64  # results that are kept for a study
 WAIT = 5.0  # seconds for a lock on SQLite
+FOLLOWING = 200  # the answers after a change take at most 1/200 of the time
 ANSWER = 0.001  # seconds of CPU that an answer costs besides the thread that makes it
 CACHE_KIB = 4096  # of each of up to 15 connections
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
@@ -54,7 +55,7 @@ class Source:
     def reader(self) -> Reader:
         """The open database. A file that was replaced is opened again. Raises StoreError if it cannot be opened."""
         with self._lock:
-            if self._reader is not None and self._opened != self._identity(self._reader.is_copy):
+            if self._reader is not None and not self.is_same:
                 self._reader.close()
                 self._reader = None
                 self._studies.clear()
@@ -62,6 +63,11 @@ class Source:
                 self._reader = open_reader(self.where, wait=WAIT, retry=WAIT, cache_kib=CACHE_KIB)
                 self._opened = self._identity(self._reader.is_copy)
             return self._reader
+
+    @property
+    def is_same(self) -> bool:
+        """Whether the file is still the one that was opened."""
+        return self._reader is not None and self._opened == self._identity(self._reader.is_copy)
 
     def _identity(self, is_copy: bool) -> Any:
         """What tells the file from another one at the same path; for a copy, what tells that the original changed."""
@@ -82,6 +88,10 @@ class Source:
                 return self._cache(study)
         names = [slug_of(study) for study in found]
         raise NotFound(f"The database {self.key} has no study named {slug[:100]!r}.{nearest(slug[:100], names)}")
+
+    def known(self, slug: str) -> StudyCache | None:
+        """The study with this name in addresses, if it was asked for before."""
+        return next((each for each in list(self._studies.values()) if each.slug == slug), None)
 
     def close(self) -> None:
         """Close the database if it is open."""
@@ -150,8 +160,8 @@ class StudyCache:
 
     @property
     def can_announce(self) -> bool:
-        """Whether the answers since the last announcement took at most a hundredth of the time."""
-        return time.monotonic() >= self._told + min(LONGEST, SHARE * self._spent)
+        """Whether the answers since the last announcement took little of the time since then."""
+        return time.monotonic() >= self._told + min(LONGEST, FOLLOWING * self._spent)
 
     def announced(self) -> None:
         """All browsers are told of a change, and will ask again."""
@@ -199,6 +209,14 @@ class StudyCache:
             while len(self._memo) > KEPT:
                 self._memo.popitem(last=False)
             return made
+
+    def recall(self, key: Any) -> Any:
+        """What is remembered, if the study was looked at a moment ago; else None."""
+        found = self._memo.get(key)
+        if found is None or not self.is_fresh or found[0] != self.version or not self.source.is_same:
+            return None
+        self._spent += ANSWER
+        return found[1]
 
     def is_prepared(self, prepare: Callable[[], Any]) -> bool:
         """Whether a page needs no long reading first. If it does, `prepare` is called in a thread, once."""
@@ -262,6 +280,11 @@ class Sources:
     def study(self, key: str, slug: str) -> StudyCache:
         """A study of a database. Raises NotFound or StoreError."""
         return self.source(key).study(slug)
+
+    def known(self, key: str, slug: str) -> StudyCache | None:
+        """A study that was asked for before."""
+        source = self._found.get(key)
+        return None if source is None else source.known(slug)
 
     def close(self) -> None:
         """Close all databases."""
