@@ -79,14 +79,20 @@ def serving(arguments: list[str], port: int) -> Iterator[tuple[psutil.Process, f
 def get(port: int, path: str) -> tuple[float, int]:
     """(seconds, bytes on the wire) of an answer. Raises RuntimeError if it is an error."""
     began = time.perf_counter()
+    size = len(content(port, path, "gzip"))
+    return time.perf_counter() - began, size
+
+
+def content(port: int, path: str, encoding: str = "identity") -> bytes:
+    """An answer as it is sent. Raises RuntimeError if it is an error."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
-    connection.request("GET", path, headers={"Accept-Encoding": "gzip"})
+    connection.request("GET", path, headers={"Accept-Encoding": encoding})
     answer = connection.getresponse()
-    content = answer.read()
+    found = answer.read()
     connection.close()
     if answer.status >= 400:
         raise RuntimeError(f"{path} answered {answer.status}.")
-    return time.perf_counter() - began, len(content)
+    return found
 
 
 def ours(storage: str, port: int, browsers: int) -> dict:
@@ -137,7 +143,8 @@ def following(search: subprocess.Popen, storage: Path, browsers: int) -> dict:
     updates: list[int] = []
     with serving(["-m", "nas", "dashboard", "--storage", str(storage), "--port", str(port)], port) as (server, _):
         get(port, place)
-        time.sleep(10)  # until the process that computes costs has started
+        while not json.loads(content(port, "/explorer.json"))["costs"]:
+            time.sleep(0.5)  # until the process that computes costs has imported torch
         before, searched, began = cpu(server), cpu(psutil.Process(search.pid)), time.perf_counter()
         for _ in range(browsers):
             threading.Thread(target=follow, args=(port, place, updates), daemon=True).start()

@@ -14,12 +14,11 @@ PER_PAGE, MOST_PER_PAGE = 50, 1000
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table. kind: text, number, bytes, seconds, code or state; unit: after the label."""
+    """A column of a table. kind: text, long, word, number, bytes, seconds, code, state or picture."""
 
     key: str
     label: str
     kind: str = "text"
-    unit: str = ""
     sorts: bool = False
 
 

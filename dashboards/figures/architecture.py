@@ -9,6 +9,7 @@ from dashboards.figures.outline import Line
 from nas.report.tables import short, size
 
 LINE, GAP, INDENT, MARGIN, LETTER, BAR = 24, 5, 14, 8, 7.6, 90
+HEAD, COLUMN = 20, 88  # pixels: of the names above the numbers, and of a column of numbers
 QUANTITIES = {"flops": "FLOPs", "parameters": "Parameters", "state_bytes": "State", "milliseconds": "Time"}
 STYLE = (
     "svg.boxes{font:12.5px ui-monospace,Menlo,Consolas,monospace;background:#fff;color:#1c2128}"
@@ -22,15 +23,15 @@ STYLE = (
 
 def architecture_svg(lines: Sequence[Line], shade: str = "flops", *, alone: bool = False, title: str = "") -> str:
     """The boxes as an SVG element. shade: the cost whose share is a bar and colours the box; lines may have none."""
-    places = list(_places(lines))
+    known = [name for name in QUANTITIES if any(name in line.cost for line in lines)]
+    places = list(_places(lines, HEAD if known else 0))
     labels = max((INDENT * line.depth + LETTER * (len(_label(line)) + 2) for line in lines), default=100)
     right = MARGIN + labels + INDENT * (max((line.depth for line in lines), default=0) + 1)
-    known = [name for name in QUANTITIES if any(name in line.cost for line in lines)]
     shade = shade if shade in known else (known[0] if known else "")
-    width = right + (BAR + 2 * 92 if known else MARGIN)
+    width = right + (BAR + 2 * COLUMN + MARGIN + 6 if known else MARGIN)
     height = (max(bottom for _, bottom in places) if places else LINE) + MARGIN
     whole = max((line.cost.get(shade, 0.0) for line in lines), default=0.0) or 1.0
-    parts: list[str] = []
+    parts = list(_heads(shade, right)) if known else []
     for line, (top, bottom) in zip(lines, places):
         is_leaf = bottom - top <= LINE  # boxes lie on one another: the shade of all would add up
         parts += _box(line, top, bottom, right, line.cost.get(shade, 0.0) / whole if shade and is_leaf else 0.0)
@@ -43,9 +44,9 @@ def architecture_svg(lines: Sequence[Line], shade: str = "flops", *, alone: bool
     return element("svg", *parts, kind="boxes", aria_label=title or "The architecture as nested blocks", **size, **box)
 
 
-def _places(lines: Sequence[Line]) -> Iterator[tuple[float, float]]:
+def _places(lines: Sequence[Line], head: int) -> Iterator[tuple[float, float]]:
     """The top and the bottom of the box of each line: a box contains the boxes of the deeper lines below it."""
-    tops, at = [], float(MARGIN)
+    tops, at = [], float(MARGIN + head)
     open_: list[int] = []
     bottoms = [0.0] * len(lines)
     for i, line in enumerate(lines):
@@ -76,23 +77,30 @@ def _numbers(line: Line, top: float, right: float, shade: str, share: float) -> 
     yield element("rect", kind="track", width=BAR, **place)
     if share > 0.004:
         yield element("rect", kind=f"bar f-{line.family or 'none'}", width=BAR * min(share, 1), **place)
+    for name, at in _columns(shade, right):
+        yield label(_cost_text(name, line.cost), at, top + 16, "end", kind="faint")
+
+
+def _heads(shade: str, right: float) -> Iterator[str]:
+    """What the columns of numbers are."""
+    for name, at in _columns(shade, right):
+        yield label(QUANTITIES[name], at, MARGIN + 11, "end", kind="faint")
+
+
+def _columns(shade: str, right: float) -> list[tuple[str, float]]:
+    """The costs that are written, and where their numbers end."""
     other = "parameters" if shade != "parameters" else "flops"
-    for column, name in enumerate((shade, other)):
-        yield label(cost_text(name, line.cost), left + BAR + 82 + 84 * column, top + 16, "end", kind="faint")
+    return [(name, right + 6 + BAR + COLUMN * place) for place, name in enumerate((shade, other), 1)]
 
 
-def cost_text(name: str, cost: Mapping[str, float]) -> str:
+def _cost_text(name: str, cost: Mapping[str, float]) -> str:
     """A cost as people read it; empty if it is not known or nothing."""
     value = cost.get(name)
     if not value:
         return ""
     if name == "state_bytes":
         return size(value)
-    return (
-        f"{short(value)} ms"
-        if name == "milliseconds"
-        else f"{short(value)} {'par.' if name == 'parameters' else ''}".strip()
-    )
+    return f"{value:.3g} ms" if name == "milliseconds" else short(value)
 
 
 def _label(line: Line) -> str:

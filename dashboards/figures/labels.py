@@ -15,11 +15,15 @@ KNOWN = {
     "error": "Error",
     "gradient_norm": "Gradient norm",
 }
+UNITS = {"_tokens_per_second": "tokens/s", "_ms": "ms", "_bytes": "bytes"}  # of a name with this ending
 
 
 def labelled(name: str) -> str:
     """The name of an objective or a metric on an axis: bits_per_byte becomes Bits per byte."""
     if name in KNOWN:
         return KNOWN[name]
+    for ending, unit in UNITS.items():
+        if name.endswith(ending) and name != ending:
+            return f"{labelled(name.removesuffix(ending))} ({unit})"
     words = name.replace("_", " ").strip()
     return words[:1].upper() + words[1:] if words else name

@@ -17,6 +17,10 @@ def plotly(figure: Figure | Heat) -> dict[str, Any]:
         return {"data": [_heat(figure)], "layout": _layout(figure.x, figure.y, 120 + 28 * len(figure.y.categories))}
     data = [trace for series in figure.series for trace in _traces(series)]
     layout = _layout(figure.x, figure.y, figure.height)
+    for name, axis, values in (("xaxis", figure.x, "x"), ("yaxis", figure.y, "y")):
+        if axis.log:  # else most ticks are one digit, far from the number that it belongs to
+            largest = max((value for each in figure.series for value in getattr(each, values) if value), default=1)
+            layout[name]["tickformat"] = "~s" if largest >= 1e4 else "~g"
     named = sum(bool(each.name and len(each.x)) for each in figure.series)
     layout["showlegend"] = named > (
         0 if figure.thinned else 1
@@ -25,10 +29,15 @@ def plotly(figure: Figure | Heat) -> dict[str, Any]:
 
 
 def _layout(x: Axis, y: Axis, height: int) -> dict[str, Any]:
-    across = _axis(y)
+    across, down = _axis(x), _axis(y)
+    if x.categories:  # room for the first and the last name
+        across |= {
+            "range": [-0.5, len(x.categories) - 0.5],
+            "ticktext": [_plain(cut(each, 26)) for each in x.categories],
+        }
     if y.categories:
-        across |= {"autorange": "reversed", "automargin": True}
-    return {"xaxis": _axis(x), "yaxis": across, "height": height}
+        down |= {"autorange": "reversed", "automargin": True}
+    return {"xaxis": across, "yaxis": down, "height": height}
 
 
 def _axis(axis: Axis) -> dict[str, Any]:

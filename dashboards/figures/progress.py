@@ -44,6 +44,11 @@ def arms_of(table: Tabulated) -> list[str]:
     return sorted(found, key=lambda arm: (arm != MAIN, arm))
 
 
+def shown_arm(arm: str) -> str:
+    """The name of a control arm without what `control` in the search file put before it."""
+    return arm.removeprefix("control-")
+
+
 def history_figure(table: Tabulated, objective: str, axis: str = "trials") -> Figure:
     """The best value so far of each arm, with what the first control promises for as many trials as a band."""
     at = amounts(table, axis)
@@ -51,15 +56,15 @@ def history_figure(table: Tabulated, objective: str, axis: str = "trials") -> Fi
     series = []
     for place, arm in enumerate(arms):
         own = arm if len(arms) > 1 else None
-        name = "The search" if arm == MAIN else f"Control: {arm}"
+        name = "The search" if arm == MAIN else f"Control: {shown_arm(arm)}"
         series.append(_grown(name, best_so_far(table, objective, own), at, place, dashed=arm != MAIN))
     controls = [arm for arm in arms if arm != MAIN]
     note = ""
     if controls and arms[0] == MAIN:
         series.insert(0, _chance(table, objective, controls[0], at))
         note = (
-            f"The band shows where the best of as many trials of {controls[0]} would be in {CONFIDENCE:.0%} of "
-            "searches, by the results of that arm."
+            f"The band shows where the best of as many trials of {shown_arm(controls[0])} would be in "
+            f"{CONFIDENCE:.0%} of searches, by the results of that arm."
         )
     return Figure(
         title=f"Best {labelled(objective).lower()} so far",
@@ -77,7 +82,7 @@ def _chance(table: Tabulated, objective: str, control: str, at: Numbers) -> Seri
     values = table.values[objective][in_order(table, control)]
     middle, a, b = by_chance(values, ends, table.signs[objective])
     return Series(
-        name=f"Chance, by {control}",
+        name=f"Chance, by {shown_arm(control)}",
         x=at[rows[ends - 1]].tolist(),
         y=middle.tolist(),
         low=np.minimum(a, b).tolist(),
@@ -105,7 +110,7 @@ def hypervolume_figure(table: Tabulated, objectives: Sequence[str], axis: str = 
     arms = arms_of(table)
     series = [
         _grown(
-            "The search" if arm == MAIN else f"Control: {arm}",
+            "The search" if arm == MAIN else f"Control: {shown_arm(arm)}",
             hypervolume(table, objectives, arm if len(arms) > 1 else None),
             at,
             place,
@@ -116,7 +121,7 @@ def hypervolume_figure(table: Tabulated, objectives: Sequence[str], axis: str = 
     return Figure(
         title="Hypervolume so far",
         x=Axis(label=AXES[axis]),
-        y=Axis(label="Share of the hypervolume of all trials"),
+        y=Axis(label="Share of the final hypervolume"),
         series=tuple(each for each in series if len(each.x)),
         note="The volume that the Pareto front dominates, measured from the worst value of each objective.",
         empty="The hypervolume needs two objectives and a trial with a result.",

@@ -25,7 +25,11 @@ PREDICTORS = (
     *(Column("high", "High", "number"), Column("trials", "Trials", "number"), Column("verdict", "What it means")),
 )
 ARMS = (
-    *(Column("arm", "Arm"), Column("trials", "Trials", "number"), Column("scored", "Trained longest", "number")),
+    *(
+        Column("arm", "Arm", "word"),
+        Column("trials", "Trials", "number"),
+        Column("scored", "Trained longest", "number"),
+    ),
     *(Column("best", "Best", "number"), Column("median", "Median", "number"), Column("seconds", "Time", "seconds")),
 )
 

@@ -19,14 +19,14 @@ from nas.store import Measurement
 
 MOST = 5000  # pieces of a database
 PREDICTIONS = (
-    *(Column("architecture", "Architecture", "code"), Column("conditions", "Conditions")),
+    *(Column("architecture", "Architecture", "code"), Column("conditions", "Conditions", "long")),
     *(Column("measured", "Measured (ms)", "number", sorts=True), Column("low", "Low (ms)", "number")),
     *(Column("high", "High (ms)", "number"), Column("predicted", "Predicted (ms)", "number", sorts=True)),
     *(Column("error", "Error (%)", "number", sorts=True), Column("sum", "Sum of pieces (ms)", "number")),
     Column("database", "Database"),
 )
 PIECES = (
-    *(Column("piece", "Piece", sorts=True), Column("options", "Options", "code"), Column("phase", "Phase", sorts=True)),
+    *(Column("piece", "Piece", sorts=True), Column("options", "Options", "long"), Column("phase", "Phase", sorts=True)),
     *(Column("length", "Length", "number", sorts=True), Column("batch", "Batch", "number")),
     *(Column("threads", "Threads", "number"), Column("first", "First call (ms)", "number", sorts=True)),
     *(Column("low", "Low (ms)", "number"), Column("high", "High (ms)", "number")),

@@ -155,7 +155,9 @@ def facts(study: StudyCache, status: Status) -> list[tuple[str, str, str]]:
     found.append(("Failures", f"{failed:,}", ", ".join(status.failures) or "none"))
     found.append(("Trained", duration(status.trained_seconds), "over all workers"))
     if status.eta:
-        found.append(("Time left", eta_text(status.eta).removeprefix("about "), "by the pace so far"))
+        found.append(
+            ("Time left", eta_text(status.eta).removeprefix("about ").removesuffix(" left"), "by the pace so far")
+        )
     return found
 
 

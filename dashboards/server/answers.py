@@ -24,9 +24,10 @@ from starlette.responses import Response
 from dashboards.figures.figure import Figure, Heat
 from dashboards.figures.plotly import plotly
 from dashboards.figures.svg import svg
+from dashboards.server.cells import cell, decimals, marked
 from dashboards.server.parameters import BadRequest, NotFound, Parameters
 from dashboards.view import Column, Table, View
-from nas.report.tables import duration, short, size
+from nas.report.tables import short, size
 
 PAGES = (
     ("space", "Space"),
@@ -65,28 +66,9 @@ def environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"short": short, "duration": duration, "size": size, "cell": cell}
+    made.filters |= {"short": short, "size": size, "cell": cell, "decimals": decimals, "marked": marked}
     made.globals |= {"once": _once, "svg": lambda figure: Markup(svg(figure)), "plotly": _traces}
     return made
-
-
-def cell(value: Any, column: Column) -> str:
-    """A value as people read it in a table."""
-    if value is None or value == "":
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else ""
-    if isinstance(value, list | tuple):
-        return ", ".join(map(str, value))
-    if not isinstance(value, int | float) or (isinstance(value, float) and not math.isfinite(value)):
-        return str(value)
-    if column.kind == "seconds":
-        return duration(value)
-    if column.kind == "bytes":
-        return size(value)
-    if isinstance(value, int) or (value.is_integer() and abs(value) < 1e6):
-        return f"{int(value):,}"
-    return short(value)
 
 
 def html(view: View, parameters: Parameters, path: str) -> str:

@@ -1,7 +1,8 @@
 """The databases that are shown, each only read, with one cached table of trials for each study.
 
 All browsers share the table. It is read again only if the study changed, and at most one hundredth of the time is spent
-on reading, and half of that on the pages that follow a change, so a running search does not notice how many people watch it.
+on reading, and half of that on the pages that follow a change, so a running search does not notice how many people
+watch it.
 """
 
 from __future__ import annotations
