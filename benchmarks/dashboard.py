@@ -85,11 +85,15 @@ def get(port: int, path: str) -> tuple[float, int]:
 
 def content(port: int, path: str, encoding: str = "identity") -> bytes:
     """An answer as it is sent. Raises RuntimeError if it is an error."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)) as connection:
+        return asked(connection, path, encoding)
+
+
+def asked(connection: http.client.HTTPConnection, path: str, encoding: str) -> bytes:
+    """An answer over a connection that stays open, as that of a browser does."""
     connection.request("GET", path, headers={"Accept-Encoding": encoding})
     answer = connection.getresponse()
     found = answer.read()
-    connection.close()
     if answer.status >= 400:
         raise RuntimeError(f"{path} answered {answer.status}.")
     return found
@@ -158,6 +162,7 @@ def following(search: subprocess.Popen, storage: Path, browsers: int) -> dict:
         "browsers": browsers,
         "seconds": seconds,
         "search CPU s": own - searched,
+        "its share of a core %": 100 * (own - searched) / seconds,
         "server CPU s": spent,
         "share %": 100 * spent / (own - searched),
         "pages fetched": len(updates),
@@ -167,14 +172,14 @@ def following(search: subprocess.Popen, storage: Path, browsers: int) -> dict:
 
 def follow(port: int, place: str, updates: list[int]) -> None:
     """One browser: it is told of changes, and fetches the page again. It ends with the server."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    connection, pages = (http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE) for _ in range(2))
     with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
         connection.request("GET", f"{place}/events")
         answer, first = connection.getresponse(), True
         while line := answer.readline():
             if line.startswith(b"event: changed"):
                 if not first:
-                    updates.append(get(port, place)[1])
+                    updates.append(len(asked(pages, place, "gzip")))
                 first = False
 
 

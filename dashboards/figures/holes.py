@@ -102,9 +102,10 @@ def parallel_figure(
     return Figure(
         title="Trials across holes and objectives",
         x=Axis(label="", categories=tuple(labelled(name) if name in values else name for name in names)),
-        y=Axis(label="Lowest value at 0, highest at 1"),
+        y=Axis(label="Scaled value"),
         series=tuple(series),
-        note="Each line is one trial. Values that are not numbers are in alphabetical order.",
+        note="Each line is one trial; each quantity goes from its lowest value at 0 to its highest at 1. Values that "
+        "are not numbers are in alphabetical order.",
         empty="No trial with a result yet.",
     )
 

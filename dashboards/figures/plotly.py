@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from dashboards.figures.figure import QUIET, Axis, Figure, Heat, Series
@@ -19,8 +20,7 @@ def plotly(figure: Figure | Heat) -> dict[str, Any]:
     layout = _layout(figure.x, figure.y, figure.height)
     for name, axis, values in (("xaxis", figure.x, "x"), ("yaxis", figure.y, "y")):
         if axis.log:  # else most ticks are one digit, far from the number that it belongs to
-            largest = max((value for each in figure.series for value in getattr(each, values) if value), default=1)
-            layout[name]["tickformat"] = "~s" if largest >= 1e4 else "~g"
+            layout[name] |= _decades([each for some in figure.series for each in getattr(some, values)], axis.bounds)
     named = sum(bool(each.name and len(each.x)) for each in figure.series)
     layout["showlegend"] = named > (
         0 if figure.thinned else 1
@@ -51,6 +51,14 @@ def _axis(axis: Axis) -> dict[str, Any]:
         }
         made["title"] = {"text": ""} if len(axis.categories) > 1 else made["title"]
     return made
+
+
+def _decades(values: Sequence[float | None], bounds: tuple[float, float] | None) -> dict[str, Any]:
+    """The ticks of a logarithmic axis: whole numbers, at 1, 2 and 5 of each decade if there are one to three."""
+    known = bounds or [each for each in values if each and each > 0] or (1.0,)
+    low, high = min(known), max(known)
+    form = {"tickformat": "~s" if high >= 1e4 else "~g"}
+    return form | ({"dtick": "D2"} if low > 0 and 5 <= high / low <= 1000 else {})
 
 
 def _traces(series: Series) -> list[dict[str, Any]]:

@@ -25,7 +25,7 @@ COLUMNS = (
     Column("left", "Time left", "seconds"),
     Column("best", "Best", "number"),
     Column("objective", "Objective"),
-    Column("history", "Best so far", "picture"),
+    Column("history", "Best so far", "sparkline"),
     Column("front", "On the front", "number", sorts=True),
     Column("workers", "Workers", "number", sorts=True),
     Column("failures", "Failures", "number", sorts=True),

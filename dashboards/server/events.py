@@ -1,7 +1,7 @@
 """Server-sent events: a page is told when its study changed, and then fetches what it shows.
 
 One task looks at each study that somebody watches, however many browsers there are. What an announcement costs is known
-from the answers that follow it, and the next one waits until that is at most half a percent of the time.
+from the answers that follow it, and the next one waits until that is less than one hundredth of the time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The databases that are shown, each only read, with one cached table of trials for each study.
 
 All browsers share the table. It is read again only if the study changed, and at most one hundredth of the time is spent
-on reading, and half of that on the pages that follow a change, so a running search does not notice how many people
-watch it.
+on reading, and less on the pages that follow a change, so a running search does not notice how many people watch it.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ LONGEST = 60.0
 LARGE = 20_000  # trials: reading more takes seconds
 KEPT = 64  # results that are kept for a study
 WAIT = 5.0  # seconds for a lock on SQLite
-FOLLOWING = 200  # the answers after a change take at most 1/200 of the time
-ANSWER = 0.001  # seconds of CPU that an answer costs besides the thread that makes it
+FOLLOWING = 150  # the answers after a change take at most 1/150 of the time of a core
+ANSWER = 0.002  # seconds of CPU that an answer costs besides the thread that makes it
 CACHE_KIB = 4096  # of each of up to 15 connections
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
 SUFFIXES = (".json", ".csv")
@@ -161,8 +160,12 @@ class StudyCache:
 
     @property
     def can_announce(self) -> bool:
-        """Whether the answers since the last announcement took little of the time since then."""
-        return time.monotonic() >= self._told + min(LONGEST, FOLLOWING * self._spent)
+        """Whether the answers since the last announcement took little of the time since then.
+
+        On a busy machine a search gets less of the processor, and so do the answers.
+        """
+        busy = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+        return time.monotonic() >= self._told + min(LONGEST, FOLLOWING * busy * self._spent)
 
     def announced(self) -> None:
         """All browsers are told of a change, and will ask again."""

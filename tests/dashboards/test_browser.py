@@ -32,6 +32,7 @@ PAGES = {
     "lineage": f"{FINISHED}/lineage",
     "audit": f"{FINISHED}/audit",
     "tuning": "/tuning",
+    "latencies": "/tuning/latency",
     "explorer": "/explorer",
     "failing": "/studies/failing/failing",
     "hostile": "/studies/hostile/~1",
@@ -141,7 +142,7 @@ def test_axe_finds_nothing_serious(page):
     page.locator("#plot-front[data-ready]").wait_for(timeout=WAIT)
     check("with plots")
     page.add_init_script(NO_PLOTS)
-    for name in ("studies", "trial", "explorer", "tuning", "compare", "hostile"):
+    for name in ("studies", "trial", "explorer", "tuning", "latencies", "compare", "hostile"):
         page.goto(PAGES[name])
         if name == "explorer":
             page.locator(".cm-editor").wait_for(timeout=WAIT)
