@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dashboards.figures.figure import Axis
 
@@ -39,7 +39,7 @@ class Scale:
                 if len(inside) <= most:
                     break
             every = math.ceil(len(inside) / most)
-            return inside[::every] if len(inside) >= 2 else [self.low, self.high]
+            return inside[::every] if len(inside) >= 2 else replace(self, log=False).ticks(most)
         span = self.high - self.low
         if not span > 0:
             return [self.low]

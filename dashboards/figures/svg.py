@@ -12,6 +12,7 @@ from dashboards.figures.markup import element, escaped, label
 from dashboards.figures.scale import Scale, scale_of
 
 WIDTH, LEFT, BOTTOM = 720, 64, 48
+SLOPE, LONGEST = 28, 26  # degrees, and letters, of names below an axis that are too long to be beside one another
 
 
 def svg(figure: Figure | Heat, *, alone: bool = False, width: int = WIDTH) -> str:
@@ -46,7 +47,8 @@ def _figure(figure: Figure, width: int, height: int) -> Iterator[str]:
     top = TOP + (_legend_height(legend, width) if len(legend) > 1 else 0)
     left = max(LEFT, 20 + min(LETTER * max((len(cut(name)) for name in figure.y.categories), default=0), width * 0.42))
     x = scale_of(figure.x, xs, left, width - RIGHT)
-    y = scale_of(figure.y, ys, *((top, height - BOTTOM) if figure.y.categories else (height - BOTTOM, top)))
+    bottom = height - BOTTOM - _slope(figure.x, x)
+    y = scale_of(figure.y, ys, *((top, bottom) if figure.y.categories else (bottom, top)))
     yield from _axes(figure, x, y, width, height)
     if len(legend) > 1:
         yield from _legend(legend, width)
@@ -58,15 +60,27 @@ def _axes(figure: Figure, x: Scale, y: Scale, width: int, height: int) -> Iterat
     down, up = max(y.start, y.end), min(y.start, y.end)
     for tick, text in _ticks(figure.x, x, 8):
         yield element("path", kind="grid", d=f"M{x(tick):.1f} {up:.1f}V{down:.1f}")
-        yield label(text, x(tick), down + 17)
+        if _slope(figure.x, x):
+            turned = f"translate({x(tick):.1f} {down + 12:.1f}) rotate(-{SLOPE})"
+            yield element("text", escaped(cut(text, LONGEST)), transform=turned, text_anchor="end")
+        else:
+            yield label(text, x(tick), down + 17)
     for tick, text in _ticks(figure.y, y, 7):
         yield element("path", kind="grid", d=f"M{x.start:.1f} {y(tick):.1f}H{x.end:.1f}")
         yield label(text, x.start - 7, y(tick) + 4, "end")
     yield element("path", kind="axis", fill="none", d=f"M{x.start:.1f} {up:.1f}V{down:.1f}H{x.end:.1f}")
-    yield label(figure.x.label, (x.start + x.end) / 2, height - 8)
+    half = LETTER * len(figure.x.label) / 2  # a long name stays inside the picture
+    yield label(figure.x.label, max(half, min((x.start + x.end) / 2, width - half)), height - 8)
     if not figure.y.categories:
         turned = f"translate(14 {(up + down) / 2:.1f}) rotate(-90)"
         yield element("text", escaped(figure.y.label), transform=turned, text_anchor="middle")
+
+
+def _slope(axis: Axis, scale: Scale) -> float:
+    """The height in pixels that names below the axis need besides their line: they are turned if they are too long."""
+    longest = LETTER * max((len(cut(name, LONGEST)) for name in axis.categories), default=0)
+    room = abs(scale(1) - scale(0)) if len(axis.categories) > 1 else longest
+    return longest * math.sin(math.radians(SLOPE)) if longest > room else 0.0
 
 
 def _ticks(axis: Axis, scale: Scale, most: int) -> list[tuple[float, str]]:
