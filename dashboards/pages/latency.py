@@ -30,7 +30,7 @@ PIECES = (
     *(Column("length", "Length", "number", sorts=True), Column("batch", "Batch", "number")),
     *(Column("threads", "Threads", "number"), Column("first", "First call (ms)", "number", sorts=True)),
     *(Column("low", "Low (ms)", "number"), Column("high", "High (ms)", "number")),
-    *(Column("later", "Later calls (ms)", "number", sorts=True), Column("device", "Device")),
+    *(Column("later", "Later calls (ms)", "number", sorts=True), Column("device", "Device", "word")),
     Column("database", "Database"),
 )
 SYMBOLS = ("circle", "square", "diamond", "triangle", "star")

@@ -35,7 +35,7 @@ RUNGS = (
         Column("attempts", "Attempts", "number"),
         Column("seconds", "Time", "seconds"),
     ),
-    *(Column("device", "Device"), Column("host", "Host"), Column("failure", "Failure")),
+    *(Column("device", "Device", "word"), Column("host", "Host"), Column("failure", "Failure")),
 )
 FAMILY = (
     *(Column("trial", "Trial", "number"), Column("relation", "Relation"), Column("value", "Value", "number")),

@@ -17,14 +17,14 @@ from nas.store.measurements import Measured, Measurement
 
 MOST = 2000  # problems in the list
 PROBLEMS = (
-    *(Column("operation", "Operation", sorts=True), Column("problem", "Problem"), Column("dtype", "Type")),
-    *(Column("device", "Device"), Column("database", "Database"), Column("count", "Measured", "number", sorts=True)),
+    *(Column("operation", "Operation", sorts=True), Column("problem", "Problem", "long"), Column("dtype", "Type")),
+    *(Column("device", "Device", "word"), Column("database", "Database"), Column("count", "Measured", "number", sorts=True)),
     *(Column("failures", "Failed", "number", sorts=True), Column("best", "Best (ms)", "number", sorts=True)),
 )
 CONFIGURATIONS = (
-    *(Column("implementation", "Implementation", sorts=True), Column("configuration", "Configuration", "code")),
-    *(Column("milliseconds", "Milliseconds", "number", sorts=True), Column("low", "Low", "number")),
-    *(Column("high", "High", "number"), Column("slower", "Times the best", "number"), Column("device", "Device")),
+    *(Column("implementation", "Implementation", sorts=True), Column("settings", "Configuration", "long")),
+    *(Column("milliseconds", "Milliseconds", "number", sorts=True), Column("low", "Low (ms)", "number")),
+    *(Column("high", "High (ms)", "number"), Column("slower", "Times the best", "number"), Column("device", "Device", "word")),
     Column("failure", "Failure"),
 )
 
@@ -114,6 +114,7 @@ def _configurations(ask: Ask, measured: Sequence[Measurement], names: Mapping[st
         {
             "implementation": each.implementation,
             "configuration": each.configuration,
+            "settings": " ".join(f"{name}={value}" for name, value in _settings(each.configuration).items()),
             "milliseconds": each.milliseconds,
             "low": each.low,
             "high": each.high,
@@ -191,14 +192,27 @@ def _settings(configuration: str) -> dict[str, Any]:
     return {name: value for name, value in found.items() if isinstance(value, int | float | str)}
 
 
+def _telling(problems: Sequence[tuple[str, str]]) -> list[str]:
+    """The operations with those sizes and flags in which its problems differ."""
+    shared: dict[str, set[str]] = {}
+    for operation, problem in problems:
+        words = set(problem.split())
+        shared[operation] = words & shared.get(operation, words)
+    return [
+        " ".join([operation, *(word for word in problem.split() if word not in shared[operation])])
+        for operation, problem in problems
+    ]
+
+
 def _side_by_side(rows: Sequence[Mapping[str, Any]], operation: str) -> Heat | None:
     """The best time of each problem on each device, if there are several devices."""
     own = [row for row in rows if (not operation or row["operation"] == operation) and row["best"] is not None]
     devices = sorted({row["device"] for row in own})
     if len(devices) < 2:
         return None
-    problems = list(dict.fromkeys(f"{row['operation']} {row['problem']}" for row in own))[:40]
-    best = {(f"{row['operation']} {row['problem']}", row["device"]): row["best"] for row in own}
+    names = _telling([(row["operation"], row["problem"]) for row in own])
+    problems = list(dict.fromkeys(names))[:40]
+    best = {(name, row["device"]): row["best"] for name, row in zip(names, own)}
     return Heat(
         title="Devices side by side",
         x=Axis(label="Device", categories=tuple(devices)),

@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 from dashboards.view import Column, Table
 from nas.report.tables import duration, short, size
 
-DIGITS = 4  # of the largest value of a column; the smallest has at least two
+DIGITS = 4  # of the largest value of a column; the smallest has at least three
 MOST_DECIMALS = 6
 CODE = re.compile("`([^`]+)`")
 
@@ -51,7 +51,7 @@ def _shared(values: Sequence[Any]) -> int | None:
     sizes = [abs(each) for each in known if each]
     if all(each.is_integer() for each in known) or not 1e-4 <= min(sizes) <= max(sizes) < 1e4:
         return None
-    wanted = max(DIGITS - 1 - math.floor(math.log10(max(sizes))), 1 - math.floor(math.log10(min(sizes))))
+    wanted = max(DIGITS - 1 - math.floor(math.log10(max(sizes))), 2 - math.floor(math.log10(min(sizes))))
     return wanted if wanted <= MOST_DECIMALS else None
 
 

@@ -83,10 +83,9 @@ function zoomed(element, name, thinned, event) {
   refine(element, name);
 }
 
-// A long title in two lines, for phones.
+// A long title in lines of about 26 letters, for phones.
 function broken(text) {
-  const place = text.length > 36 ? text.indexOf(" ", text.length / 2 - 4) : -1;
-  return place < 0 ? text : `${text.slice(0, place)}<br>${text.slice(place + 1)}`;
+  return text.length < 36 ? text : text.replace(/(.{18,26}) /g, "$1<br>");
 }
 
 async function draw(element, spec = specOf(element.dataset.name)) {
@@ -94,7 +93,7 @@ async function draw(element, spec = specOf(element.dataset.name)) {
   const Plotly = await loadPlotly();
   const styles = getComputedStyle(body), width = element.clientWidth;
   const layout = laidOut(spec.layout, styles, width);
-  if (width < 500) for (const axis of [layout.xaxis, layout.yaxis]) axis.title = { text: broken(axis.title.text) };
+  if (width < 500) for (const axis of [layout.xaxis, layout.yaxis]) axis.title = { text: broken(axis.title.text), font: { size: 12 } };
   if (width < 500 && layout.yaxis.ticktext) {
     const short = text => text.length > 16 ? `…${text.slice(-15)}` : text;
     layout.yaxis = { ...layout.yaxis, ticktext: layout.yaxis.ticktext.map(short) };
