@@ -61,6 +61,20 @@ def pieces(asked: dict[str, Any]) -> dict[str, Any]:
     return {"keys": keys, "lines": lines, "empty": places[empty]}
 
 
+def serves(asked: dict[str, Any]) -> dict[str, Any]:
+    """What serves a problem of an operation on this machine, and why; nothing for what is not known here."""
+    from kernels.dispatch import tuned  # imports the kernels
+    from kernels.dispatch.registry import operation
+    from tuner import problems
+
+    problem = problems.of_text(asked["operation"], asked["dtype"], asked["problem"])
+    try:
+        found = tuned.explain(operation(asked["operation"]), problem) if problem else None
+    except (ValueError, LookupError):
+        found = None
+    return {"choice": str(found.choice), "why": found.why} if found else {}
+
+
 def sample(asked: dict[str, Any]) -> dict[str, Any]:
     """A random architecture of the space in `text`."""
     return {"text": _drawn(Space.parse(asked["text"], "text"), asked).architecture.text()}
@@ -104,6 +118,7 @@ def _problem(problem: Problem) -> dict[str, Any]:
 ACTIONS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "show": show,
     "pieces": pieces,
+    "serves": serves,
     "sample": sample,
     "mutate": mutate,
     "crossover": crossover,

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
+from dashboards.explorer.process import Unavailable
 from dashboards.figures.figure import Axis, Figure, Heat, Series
 from dashboards.pages.asked import Ask
 from dashboards.server.parameters import NotFound
@@ -16,15 +17,30 @@ from nas.latency import stored
 from nas.store.measurements import Measured, Measurement
 
 MOST = 2000  # problems in the list
+WHY = {
+    "exact": "it was tuned here",
+    "locked": "it was tuned, and the table is locked",
+    "bucket": "it is the best choice for problems of this size",
+    "near": "it was tuned for the nearest problem",
+    "default": "it is the default, and nothing faster was found here",
+}
 PROBLEMS = (
     *(Column("operation", "Operation", sorts=True), Column("problem", "Problem", "long"), Column("dtype", "Type")),
-    *(Column("device", "Device", "word"), Column("database", "Database"), Column("count", "Measured", "number", sorts=True)),
+    *(
+        Column("device", "Device", "word"),
+        Column("database", "Database"),
+        Column("count", "Measured", "number", sorts=True),
+    ),
     *(Column("failures", "Failed", "number", sorts=True), Column("best", "Best (ms)", "number", sorts=True)),
 )
 CONFIGURATIONS = (
     *(Column("implementation", "Implementation", sorts=True), Column("settings", "Configuration", "long")),
     *(Column("milliseconds", "Milliseconds", "number", sorts=True), Column("low", "Low (ms)", "number")),
-    *(Column("high", "High (ms)", "number"), Column("slower", "Times the best", "number"), Column("device", "Device", "word")),
+    *(
+        Column("high", "High (ms)", "number"),
+        Column("slower", "Times the best", "number"),
+        Column("device", "Device", "word"),
+    ),
     Column("failure", "Failure"),
 )
 
@@ -41,11 +57,13 @@ def view(ask: Ask) -> View:
     tables: dict[str, Table] = {}
     figures: dict[str, Figure | Heat] = {}
     devices: list[tuple[str, str]] = []
+    serves = ""
     if operation:
         source = ask.sources.source(ask.parameters.choice("database", keys, keys[0] if keys else ""))
         measured = source.reader.measurements(operation, problem=wanted)
         if not measured:
             raise NotFound(f"{source.key} has no measurement of {operation!r} on this problem.")
+        serves = _serves(ask, operation, measured[0].dtype, wanted)
         names = {key: _device(found) for key, found in source.reader.devices().items()}
         tables["configurations"] = _configurations(ask, measured, names)
         figures = {"progress": _progress(measured, names), **_heats(measured)}
@@ -58,11 +76,27 @@ def view(ask: Ask) -> View:
     return View(
         template="tuning.html",
         title="Tuning",
-        values={"operation": operation, "problem": readable(wanted) if wanted else "", "problems": problems},
+        values={
+            "serves": serves,
+            "operation": operation,
+            "problem": readable(wanted) if wanted else "",
+            "problems": problems,
+        },
         shown={"devices": devices},
         tables=tables,
         figures=figures,
     )
+
+
+def _serves(ask: Ask, operation: str, dtype: str, problem: str) -> str:
+    """What serves a problem on the machine of the server, as a sentence; nothing if that is not known."""
+    try:
+        found = ask.worker.ask(action="serves", operation=operation, dtype=dtype, problem=problem)
+    except Unavailable:
+        return ""
+    if not found:
+        return ""
+    return f"On this machine, {found['choice']} serves this problem: {WHY.get(found['why'], found['why'])}."
 
 
 def _listed(source: Source) -> list[dict[str, Any]]:

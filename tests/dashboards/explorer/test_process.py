@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from dashboards.explorer.process import Unavailable, Worker
-from dashboards.pages import trial
+from dashboards.pages import trial, tuning
 from dashboards.pages.asked import Ask
 from dashboards.server.parameters import Parameters
 from dashboards.server.sources import Sources
@@ -65,6 +65,15 @@ def test_a_space_is_sampled_and_a_point_is_changed(worker):
     assert second != first
     assert crossed
     assert worker.ask(action="show", text=SPACE, length=64)["holes"] == 2
+
+
+def test_what_serves_a_problem_is_told_with_its_reason(worker):
+    problem = '{"device":"cpu","flags":[["gradients",false]],"sizes":[["rows",8],["columns",16]],"threads":1}'
+    found = worker.ask(action="serves", operation="rms_norm", dtype="float32", problem=problem)
+
+    assert found["choice"]
+    assert found["why"] in tuning.WHY
+    assert worker.ask(action="serves", operation="nothing", dtype="float32", problem=problem) == {}
 
 
 def test_an_architecture_of_another_space_is_explained(worker):

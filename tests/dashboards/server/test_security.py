@@ -146,7 +146,13 @@ WORDS = [
 WORDS += ["9" * 30, "lineage", "audit", "a.json", "é", "grown", "failing", "latency"]
 STUDIES = ["finished/finished", "hostile/~1", "failing/failing", "grown/grown", "latency/latency", "new/new"]
 PARTS = ["", "/trials/0", "/trials/1", "/compare", "/space", "/lineage", "/audit"]
-REAL = ["/", "/tuning", "/tuning/latency", "/explorer", *(f"/studies/{study}{part}" for study in STUDIES for part in PARTS)]
+REAL = [
+    "/",
+    "/tuning",
+    "/tuning/latency",
+    "/explorer",
+    *(f"/studies/{study}{part}" for study in STUDIES for part in PARTS),
+]
 NAMES = [
     "sort",
     "page",
