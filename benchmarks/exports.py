@@ -94,19 +94,21 @@ def _python(winner: Winner, model: Any) -> str:
 
 
 def _compared(winner: Winner, model: Any, call: Callable[..., Any], made: Any) -> str:
-    """The largest difference at all lengths; a model with a largest length is asked for no more."""
-    worst, most = 0.0, 0
+    """The largest difference at all lengths, and which lengths it takes if not all."""
+    worst, taken = 0.0, []
     for length in LENGTHS:
         inputs = example_inputs(winner.architecture, length)
         try:
             with torch.no_grad():
                 expected, found = model(*inputs), call(*inputs)
         except (AssertionError, RuntimeError, ValueError, IndexError):
-            break
+            continue
         found = found[0] if isinstance(found, tuple | list) else found
-        worst, most = max(worst, float((found - expected).abs().max())), length
+        worst, taken = max(worst, float((found - expected).abs().max())), [*taken, length]
+    if not taken:
+        return "no: it runs at none of the lengths"
     step = "" if getattr(made, "decode", None) is None else ", with a decode step"
-    return _said(worst) + step + ("" if most == LENGTHS[-1] else f", up to {most} positions")
+    return _said(worst) + step + ("" if len(taken) == len(LENGTHS) else f", {taken[0]} to {taken[-1]} positions")
 
 
 def _onnx(winner: Winner, model: Any, made: graphs.Programs) -> str:

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from kernels.dispatch.flops import flops_of
 from kernels.dispatch.mode import is_plain
+from kernels.recurrence.steps import over
 
 
 def attending_gru_reference(
@@ -41,26 +42,27 @@ def attending_gru_reference(
         weights = scores.masked_fill(~real, -1e9).softmax(1) * real
         return torch.einsum("bs,bsm->bm", weights, memory)
 
-    def step(h: Tensor, a: Tensor) -> Tensor:
+    def unit(h: Tensor, a: Tensor) -> Tensor:
         H = h.shape[1]
         r, z = (a[:, : 2 * H] + h @ weight[: 2 * H].mT).sigmoid().chunk(2, dim=1)
         U = weight[2 * H :].mT
         past = (r * h) @ U if bias is None else r * (h @ U + bias)
         return (1 - z) * (a[:, 2 * H :] + past).tanh() + z * h
 
-    hs, contexts, fedback = [], [], []
-    for t in range(inputs.shape[0]):
-        seen = torch.ones_like(h[:, :1], dtype=torch.bool) if mask is None else mask[t]
-        c = read(h) if output is None else fed
-        h = torch.where(seen, step(h, inputs[t] + c @ into.mT), h)
-        if output is not None:
-            c = read(h)
-            o = torch.cat([h, c], dim=1) @ output.mT
-            fed = torch.where(seen, (o if output_bias is None else o + output_bias).tanh(), fed)
-        hs.append(h)
-        contexts.append(c)
-        fedback.append(fed)
-    return torch.stack(hs), torch.stack(contexts), torch.stack(fedback)
+    def step(states: tuple[Tensor, Tensor, Tensor], a: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        before, _, fed = states
+        c = read(before) if output is None else fed
+        h = unit(before, a + c @ into.mT)
+        h = h if seen is None else torch.where(seen, h, before)
+        if output is None:
+            return h, c, fed
+        c = read(h)
+        o = torch.cat([h, c], dim=1) @ output.mT
+        o = (o if output_bias is None else o + output_bias).tanh()
+        return h, c, o if seen is None else torch.where(seen, o, fed)
+
+    hs, contexts, fedback = over(step, (h, memory.new_zeros(h.shape[0], memory.shape[2]), fed), (inputs, mask))
+    return hs, contexts, fedback
 
 
 def attending_gru(

@@ -20,19 +20,23 @@ from torch.nn import functional as F
 
 from kernels.dispatch.flops import flops_of
 from kernels.dispatch.mode import is_plain
+from kernels.recurrence.steps import over
 
 
 def gru_reference(inputs: Tensor, weight: Tensor, bias: Tensor | None, h: Tensor, mask: Tensor | None = None) -> Tensor:
     """The definition, one position after the other; arguments as for `gru`."""
-    H, hs = h.shape[2], []
-    U_rz, U_n = weight[:, : 2 * H].mT, weight[:, 2 * H :].mT
-    for t in range(inputs.shape[0]):
-        r, z = (inputs[t, ..., : 2 * H] + h @ U_rz).sigmoid().chunk(2, dim=2)
+    H = h.shape[2]
+
+    def step(states: tuple[Tensor], a: Tensor, seen: Tensor | None) -> tuple[Tensor]:
+        (h,) = states
+        U_rz, U_n = weight[:, : 2 * H].mT, weight[:, 2 * H :].mT
+        r, z = (a[..., : 2 * H] + h @ U_rz).sigmoid().chunk(2, dim=2)
         past = (r * h) @ U_n if bias is None else r * (h @ U_n + bias[:, None])
-        new = (1 - z) * (inputs[t, ..., 2 * H :] + past).tanh() + z * h
-        h = new if mask is None else torch.where(mask[t], new, h)
-        hs.append(h)
-    return torch.stack(hs)
+        new = (1 - z) * (a[..., 2 * H :] + past).tanh() + z * h
+        return (new if seen is None else torch.where(seen, new, h),)
+
+    (hs,) = over(step, (h,), (inputs, mask))
+    return hs
 
 
 def gru(inputs: Tensor, weight: Tensor, bias: Tensor | None, h: Tensor, mask: Tensor | None = None) -> Tensor:

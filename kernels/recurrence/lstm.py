@@ -20,21 +20,23 @@ from torch.nn import functional as F
 
 from kernels.dispatch.flops import flops_of
 from kernels.dispatch.mode import is_plain
+from kernels.recurrence.steps import over
 
 
 def lstm_reference(
     gates: Tensor, weight: Tensor, h: Tensor, c: Tensor, mask: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """The definition, one position after the other; arguments as for `lstm`."""
-    hs, cs = [], []
-    for t in range(gates.shape[0]):
-        i, f, g, o = (gates[t] + h @ weight.mT).chunk(4, dim=2)  # each [N, B, H]
+
+    def step(states: tuple[Tensor, Tensor], a: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor]:
+        h, c = states
+        i, f, g, o = (a + h @ weight.mT).chunk(4, dim=2)  # each [N, B, H]
         new = f.sigmoid() * c + i.sigmoid() * g.tanh()
         out = o.sigmoid() * new.tanh()
-        c, h = (new, out) if mask is None else (torch.where(mask[t], new, c), torch.where(mask[t], out, h))
-        hs.append(h)
-        cs.append(c)
-    return torch.stack(hs), torch.stack(cs)
+        return (out, new) if seen is None else (torch.where(seen, out, h), torch.where(seen, new, c))
+
+    hs, cs = over(step, (h, c), (gates, mask))
+    return hs, cs
 
 
 def lstm(gates: Tensor, weight: Tensor, h: Tensor, c: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:

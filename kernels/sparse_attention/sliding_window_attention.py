@@ -143,7 +143,8 @@ def sliding_window_attention(
     left, right = reach(window, causal)
     distance = torch.arange(K, device=q.device) - tiles.left - torch.arange(R, device=q.device)[:, None]  # [R, K]
     real = torch.ones(1, Tk, dtype=torch.bool, device=q.device) if keys is None else keys
-    real = F.pad(real, ends).unfold(1, K, R)[:, None, :, None]  # [1 or B, 1, N, 1, K]
+    real = F.pad(real, ends)
+    real = (real[:, None] if N == 1 else real.unfold(1, K, R))[:, None, :, None]  # [1 or B, 1, N, 1, K]
     allowed = real & (distance >= -left) & (distance <= right)
     near = None if bias is None else bias[:, (distance + left).clamp(0, left + right)][None, :, None]  # [1, H, 1, R, K]
     if everywhere is not None:

@@ -108,7 +108,8 @@ def span_attention(
 
     def stretches(heads: Tensor) -> Tensor:
         """[B, H, Tk, D] -> [B, H, N, K, D], the keys of each tile."""
-        return F.pad(heads, (0, 0, before, after)).unfold(2, tiles.columns, R).transpose(3, 4)
+        padded = F.pad(heads, (0, 0, before, after))
+        return padded[:, :, None] if N == 1 else padded.unfold(2, tiles.columns, R).transpose(3, 4)
 
     def tiled(rows: Tensor) -> Tensor:
         """[B, H, Tq, X] -> [B, H, N, R, X]."""

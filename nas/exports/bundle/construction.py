@@ -75,14 +75,20 @@ def load_weights(model: nn.Module, path: str) -> nn.Module:
 '''
 
 
-def bundled(architecture: Architecture, head: str = "", *, always_streams: bool = False) -> str:
+def bundled(
+    architecture: Architecture,
+    head: str = "",
+    *,
+    always_streams: bool = False,
+    forms: Mapping[Key, str] | None = None,
+) -> str:
     """One Python file that needs torch only, with `model()` and `load_weights(model, path)`.
 
     head: further lines of its docstring, such as lineage. always_streams: `Streams` is in the file even if the
-    model cannot use it.
+    model cannot use it. forms: texts in place of definitions.
     """
     root = architecture.configured
-    modules = Modules(_own(root), _replaced(architecture))
+    modules = Modules(_own(root), {**_replaced(architecture), **(forms or {})})
     made = architecture_model(architecture)
     streams = not getattr(made, "cannot_stream", ["an encoder"])
     roots = {CONFIGURED, CONTEXT, *(key for each in _configured(root) for key in _keys(each))}

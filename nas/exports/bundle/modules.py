@@ -143,4 +143,9 @@ def _with(text: str, changed: Mapping[str, str]) -> str:
         for node in source.tree.body
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name in changed
     ]
+    edits += [
+        (*source.span(node), changed[node.targets[0].id])
+        for node in source.tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id in changed
+    ]
     return applied(text, edits)

@@ -57,7 +57,8 @@ def _graph(program: Any, inputs: list[str], outputs: list[str]) -> bytes:
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        # without gradients, because their trace of a loop would keep numbers that ONNX cannot hold
+        with torch.no_grad(), warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
             made = torch.onnx.export(
                 program,

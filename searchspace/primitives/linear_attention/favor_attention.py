@@ -193,7 +193,7 @@ class FavorAttention(Primitive):
         decay = None
         if self.config.causal:
             before = slot["maximum"] if slot else torch.full_like(largest[:, :, 0], NOTHING)
-            maxima = torch.cat([before[:, :, None], largest], dim=2).cummax(2).values
+            maxima = running_maximum(torch.cat([before[:, :, None], largest], dim=2))
             decay = (maxima[:, :, :-1] - maxima[:, :, 1:]).clamp(min=FORGOTTEN)
             largest = maxima[:, :, 1:]
             if slot is not None:
@@ -241,6 +241,11 @@ class FavorAttention(Primitive):
             + linear(shape, C, C, bias=config.bias)
             + Cost(state_bytes=held)
         )
+
+
+def running_maximum(x: Tensor) -> Tensor:
+    """x: [B, H, T] -> the largest of each position and those before it, [B, H, T]."""
+    return x.cummax(2).values
 
 
 def _half_square(x: Tensor, scale: float, wide: torch.dtype) -> Tensor:

@@ -149,7 +149,7 @@ class AttendingGRU(Primitive):
         if not paper:
             out = outs.transpose(0, 1).to(x.dtype)
             return out if self.output is None else self.output(out)
-        before = torch.cat([entered.s[None].to(wide), states[:-1]])
+        before = torch.cat([entered.s[None].to(wide), states])[:-1]  # a trace has special cases for T - 1 positions
         both = torch.cat([before, contexts], dim=2).transpose(0, 1).to(projected.dtype)
         pairs = projected[..., 3 * H :] + F.linear(both, self.combined)
         first, second = pairs.unflatten(2, (self.config.dim, 2)).unbind(3)
@@ -193,7 +193,7 @@ class AttendingGRU(Primitive):
         if memory is None:
             raise ValueError("attending_gru needs the encoder's output in the context, but context.memory is None.")
         if self.start is None:
-            s = memory.new_zeros(len(memory), self.config.width)
+            s = memory.new_zeros(memory.shape[0], self.config.width)
         else:
             half = self.config.dim // 2
             ends = [_at_end(memory, real, last=False)[:, half:]]
@@ -246,7 +246,7 @@ def _at_end(memory: Tensor, real: Tensor | None, *, last: bool) -> Tensor:
     """The first or last real position of memory: [B, S, C] -> [B, C]; zeros if there is none."""
     if real is None:
         return memory[:, -1 if last else 0]
-    rows = torch.arange(len(memory), device=memory.device)
+    rows = torch.arange(memory.shape[0], device=memory.device)
     found = real.shape[1] - 1 - real.flip(1).int().argmax(1) if last else real.int().argmax(1)
     return memory[rows, found] * real.any(1, keepdim=True)
 

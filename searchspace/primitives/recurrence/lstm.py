@@ -102,7 +102,7 @@ class LSTM(Primitive):
         """x: [B, T, C] -> [B, T, C]. Raises ValueError if it is not causal and the context is streaming."""
         N, H = self.config.layout
         slot = context.slot(causal=N == 1)
-        zeros = x.new_zeros(N, len(x), H, dtype=torch.promote_types(x.dtype, torch.float32))
+        zeros = x.new_zeros(N, x.shape[0], H, dtype=torch.promote_types(x.dtype, torch.float32))
         h, c = self.ends.first(("h", "c"), zeros, context, slot)
         if self._fuses(x, context):
             out, h, c = fused_lstm(x, self.input.weight, self.input.bias, self.recurrent, h, c)

@@ -208,7 +208,7 @@ class _Reading:
         """q, k, v: [B, heads, T, D] -> the same shape."""
         T, stride = q.shape[2], self.pattern.stride
         bias = None if self.table is None else self.table[self.heads.start : self.heads.stop]
-        if stride >= T:
+        if is_short(T, stride):
             steps = torch.arange(T, device=q.device)
             return self.dense(q, k, v, steps, steps[None], padding)
         if self.pattern.name == "fixed":
@@ -288,6 +288,11 @@ class _Reading:
 
     def _numbers(self, device: torch.device) -> Tensor:
         return torch.arange(self.heads.start, self.heads.stop, device=device)
+
+
+def is_short(length: int, stride: int) -> bool:
+    """Whether all positions are in one block."""
+    return stride >= length
 
 
 def _cuts(start: int, length: int, stride: int) -> list[slice]:

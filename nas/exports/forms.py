@@ -1,0 +1,93 @@
+"""Definitions that a graph of operators has in place of those of the blocks: without loops over positions, and
+without numbers of chunks or tiles that follow from the length.
+
+Each has the name, the arguments and the results of the definition that it replaces (`FORMS`); its text goes into that
+module, whose imports it uses. One chunk or one tile holds the whole sequence, and masks leave the same pairs of
+positions: the results are the same, but work and memory grow as the square of the length. T time.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernels.recurrence.steps import States
+from kernels.sparse_attention.long_short_attention import Segments
+from kernels.sparse_attention.sliding_window_attention import Tiling
+from kernels.sparse_attention.span_attention import SpanTiling
+
+
+def over(step: Callable[..., States], states: States, inputs: tuple[Tensor | None, ...]) -> tuple[Any, ...]:
+    """One operator that repeats `step`."""
+    batch = states[0].shape[-2]
+
+    def one(states: States, now: States) -> tuple[States, States]:
+        given = iter(now)
+        new = step(states, *(None if each is None else next(given) for each in inputs))
+        # The batch is named, because AOTInductor reads the sizes of the results from what a step uses. Copies, because
+        # a result may not share memory with a state.
+        first = new[0].view(*new[0].shape[:-2], batch, new[0].shape[-1])
+        return tuple(each.clone() for each in new), tuple(each.clone() for each in (first, *new[1:]))
+
+    given = tuple(each for each in inputs if each is not None)
+    first = tuple(each.clone(memory_format=torch.contiguous_format) for each in states)
+    return torch._higher_order_ops.scan(one, first, given)[1]
+
+
+def chunks(length: int, most: int = 0) -> tuple[int, int]:
+    """One chunk."""
+    return 1, length
+
+
+def tiling(queries: int, keys: int, window: int, causal: bool) -> Tiling:
+    """One tile, which reads all keys."""
+    return Tiling(count=1, rows=queries, columns=keys, left=keys - queries)
+
+
+def span_tiling(queries: int, keys: int, span: int, *, zeros: bool) -> SpanTiling:
+    """One tile, which reads all distances."""
+    return SpanTiling(count=1, rows=queries, columns=queries + span - 1, width=span)
+
+
+def running_maximum(x: Tensor) -> Tensor:
+    """The largest of each position and those before it, among all pairs."""
+    later = torch.ones(x.shape[2], x.shape[2], dtype=torch.bool, device=x.device).triu(1)
+    return x[:, :, None].masked_fill(later, torch.finfo(x.dtype).min).amax(3)
+
+
+def segments(length: int, window: int) -> Segments:
+    """Segments of `window` positions, at least two, because the last one is empty."""
+    return Segments(-(-length // window) + 1, window, 2 * window)
+
+
+def always(*_: Any) -> bool:
+    """One way for all lengths."""
+    return True
+
+
+FORMS: dict[tuple[str, str], Callable[..., Any]] = {
+    ("kernels.recurrence.steps", "over"): over,
+    ("kernels.linear_attention.linear_attention", "chunks"): chunks,
+    ("searchspace.primitives.linear_attention.favor_attention", "running_maximum"): running_maximum,
+    ("kernels.sparse_attention.sliding_window_attention", "tiling"): tiling,
+    ("kernels.sparse_attention.span_attention", "span_tiling"): span_tiling,
+    ("kernels.sparse_attention.long_short_attention", "segments"): segments,
+    ("searchspace.primitives.sparse_attention.sparse_attention", "is_short"): always,
+}
+
+
+NUMBERS = {  # the same for numbers
+    ("kernels.linear_attention.decayed_linear_attention", "SLAB"): f"SLAB = {2**62}",  # positions of one pass
+}
+
+
+def texts() -> dict[tuple[str, str], str]:
+    """The text of each form by the module and the name of the definition that it replaces."""
+    return NUMBERS | {
+        (module, name): inspect.getsource(form).replace(f"def {form.__name__}(", f"def {name}(")
+        for (module, name), form in FORMS.items()
+    }

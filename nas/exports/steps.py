@@ -1,0 +1,104 @@
+"""Modules that torch.export traces: the whole input, a prompt that also gives the state, and one more symbol.
+
+A state is a flat list of tensors: what the blocks keep, in the order of their calls, and the number of positions that
+were read unless the keys of all positions tell it. B batch, T time, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+PAIR = {"k": "k_new", "v": "v_new"}  # new keys and values wait next to the others until there are many
+OPEN = {"k": 2, "v": 2, "keys": 1, "memory": 1}  # the dimension of a state whose size follows from a length
+POSITIONS = "state_positions"
+Layout = list[tuple[str, ...]]
+
+
+class Whole(nn.Module):
+    """The whole input at once."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return self.net(*inputs)
+
+
+class Prompt(nn.Module):
+    """tokens: [B, T], or a source and a target, -> logits [B, T, V] and the state after them."""
+
+    def __init__(self, net: Any, module: Any) -> None:
+        super().__init__()
+        self.net, self.module = net, module
+        self.layout: Layout = []
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        streams, tokens = self.module.Streams(), inputs[-1]
+        if len(inputs) == 2:
+            context = self.module.Context()
+            context.memory = self.net.encode(inputs[0], context)
+            context.streams = streams
+            logits = self.net.decode(tokens, context)
+        else:
+            logits = self.net(tokens, self.module.Context(streams=streams))
+        slots = [_joined(slot) for slot in streams.slots]
+        self.layout = [tuple(slot) for slot in slots]
+        states = tuple(state for slot in slots for state in slot.values())
+        if POSITIONS not in names(self.layout, pair=len(inputs) == 2):
+            return logits, *states
+        return logits, *states, torch.full((1,), tokens.shape[1], dtype=torch.int64, device=tokens.device)
+
+
+class Step(nn.Module):
+    """token: [B, 1] and the state -> logits [B, 1, V] and the next state. pair: whether there is an encoder."""
+
+    def __init__(self, net: Any, module: Any, layout: Layout, *, pair: bool) -> None:
+        super().__init__()
+        self.net, self.module, self.layout, self.pair = net, module, layout, pair
+        self.counts = POSITIONS in names(layout, pair=pair)
+
+    def forward(self, token: Tensor, *states: Tensor) -> tuple[Tensor, ...]:
+        streams, waiting = self.module.Streams(), list(states)
+        streams.slots = [{name: waiting.pop(0) for name in slot} for slot in self.layout]
+        if self.counts:
+            streams.length = waiting[0].item()
+            torch._check(streams.length >= 1)
+        else:
+            streams.length = next(slot["k"].shape[2] for slot in streams.slots if "k" in slot)
+        context = self.module.Context(streams=streams)
+        if self.pair:
+            context.memory = token.new_zeros(0)  # its keys and values are in the state
+        logits = (self.net.decode if self.pair else self.net)(token, context)
+        slots = [_joined(slot) for slot in streams.slots]
+        found = (logits, *(slot[name] for slot, kept in zip(slots, self.layout) for name in kept))
+        return (*found, waiting[0] + token.shape[1]) if self.counts else found
+
+
+def names(layout: Layout, *, pair: bool) -> list[str]:
+    """The names of the tensors of a state. pair: whether there is an encoder, whose keys do not tell the positions."""
+    found = [f"state_{number}_{name}" for number, slot in enumerate(layout) for name in slot]
+    grows = any("k" in slot for slot in layout) and not pair
+    return found if grows else [*found, POSITIONS]
+
+
+def sizes(name: str) -> dict[int, Any]:
+    """The dimensions of a state that are open."""
+    dynamic = torch.export.Dim.DYNAMIC
+    if name == POSITIONS:
+        return {}
+    place = OPEN.get(name.rpartition("_")[2])
+    return {0: dynamic} if place is None else {0: dynamic, place: dynamic}
+
+
+def _joined(slot: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A slot with its new keys and values behind the others."""
+    found = {name: state for name, state in slot.items() if name not in PAIR.values()}
+    for name, new in PAIR.items():
+        if new in slot:
+            found[name] = torch.cat([found[name], slot[new]], dim=2)
+    return found
