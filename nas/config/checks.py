@@ -47,11 +47,15 @@ def _written(found: Value) -> str:
 
 
 def check_objective(objective: Objective, task: Task, name: str) -> None:
-    """Raise ValueError if `objective` is a metric that `task`, called `name`, does not report, or turned around.
+    """Raise ValueError if `objective` has an option without effect, or is a metric that `task` does not report.
+
+    name: of the task. A metric must not be turned around either.
 
     The user decides the direction of a metric that the task does not declare. A user's own task that declares no
     metrics may have any.
     """
+    if objective.unused:
+        raise ValueError(f"objective {objective.name}: {objective.unused}")
     declared = reported(task)
     if declared is None or not isinstance(objective, MetricObjective):
         return

@@ -44,6 +44,13 @@ def joules(run: Run, device: torch.device, seconds: float = SECONDS) -> float | 
     return spent / calls
 
 
+def why_none(device: str) -> str:
+    """Why there may be no counter, and what helps, as a sentence."""
+    if device.startswith("cuda"):
+        return "the GPU reports no energy: it needs the package nvidia-ml-py and a GPU with a counter (Volta or later)."
+    return f"the CPU reports no energy: there is no counter {RAPL}/intel-rapl:*/energy_uj that this process may read."
+
+
 def _of_packages() -> Counter | None:
     files = sorted(RAPL.glob("intel-rapl:[0-9]/energy_uj"))
 

@@ -6,6 +6,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 OPTIONS = ("phase", "length", "batch", "threads", "new_tokens")  # of `nas profile`
+UNITS = {  # in the names of results, by objective
+    "latency": "ms",
+    "throughput": "tokens_per_second",
+    "energy": "joules",
+    "peak_memory": "peak_bytes",
+}
 LOADED = 1.05  # times the quietest run of a fixed computation: above this the load of the machine counts
 
 
@@ -14,10 +20,14 @@ def sentence(name: str, found: Mapping[str, Any], trial: str) -> str:
     checked = found["cross_check"]
     within = f", predictions within {checked['error']:.1%} of {checked['of']} measured" if checked else ""
     load = f", at {found['load']:.2f} times the load of quiet times" if (found["load"] or 1) > LOADED else ""
+    more = f", {found['joules']:.3g} joules a call" if found.get("joules") else ""
+    if found.get("peak_bytes"):
+        more += f", at most {found['peak_bytes']:,} bytes"
+        more += f" ({found['declared_bytes']:,} declared)" if found.get("declared_bytes") else ""
     setting = " ".join(f"--{name.replace('_', '-')} {found[name]}" for name in OPTIONS if name in found)
     return (
         f"{name} {found['milliseconds']:.4g} ms, {found['low']:.4g} to {found['high']:.4g}, {found['kind']} on "
-        f"{found['device']['name']}{within}{load}; again: nas profile {trial} {setting}"
+        f"{found['device']['name']}{within}{load}{more}; again: nas profile {trial} {setting}"
     )
 
 
@@ -41,8 +51,8 @@ def left_to_machines(config: Mapping[str, Any]) -> list[tuple[int, str, str]]:
     for rung, each in enumerate(config.get("objectives", ()), 1):
         options = each["options"]
         if machine := (options.get("on") or {}).get("machine"):
-            unit = "ms" if each["name"] == "latency" else "tokens_per_second"
-            found.append((rung, options.get("name") or f"{options.get('phase', 'prefill')}_{unit}", machine))
+            name = options.get("name") or f"{options.get('phase', 'prefill')}_{UNITS[each['name']]}"
+            found.append((rung, name, machine))
     return found
 
 

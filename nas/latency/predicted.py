@@ -85,13 +85,17 @@ class Predictor:
             served=found.served,
         )
 
-    def measured(self, architecture: Architecture) -> PhaseLatency:
+    def measured(self, architecture: Architecture, *, extras: bool = False) -> PhaseLatency:
         """The latency of the whole architecture, from the table or measured now and stored there.
+
+        extras: with memory, and with energy if the device reports it.
 
         A measurement above the load is repeated after a pause, and when it is needed again; the quietest one counts.
         Raises CannotRun if the architecture does not run in this setting.
         """
         known = self.table.model(architecture.hash, self.setting)
+        if extras and known is not None and known.peak_bytes is None:
+            known = None
         for attempt in range(ATTEMPTS if known is None else 1):
             if known is not None and (known.load or 1.0) <= self.load:
                 break
@@ -99,7 +103,9 @@ class Predictor:
                 time.sleep(PAUSE * attempt)
             quiet = self.table.quiet
             with turned_into(CannotRun, "it does not run"):
-                found = latency(architecture.configured, self.setting, quiet=quiet, budget_seconds=SECONDS)
+                found = latency(
+                    architecture.configured, self.setting, quiet=quiet, budget_seconds=SECONDS, extras=extras
+                )
             if known is None or (found.load or 1.0) < (known.load or 1.0):
                 known = found
                 self.table.keep_model(architecture.hash, self.setting, known)

@@ -75,7 +75,7 @@ class Table:
 
     def keep_model(self, architecture: str, setting: Setting, found: PhaseLatency) -> None:
         """Store the latency of an architecture."""
-        details = {name: getattr(found, name) for name in ("samples", "coverage", "peak_bytes", "load")}
+        details = {name: getattr(found, name) for name in ("samples", "coverage", "peak_bytes", "load", "joules")}
         entry = Entry(found.milliseconds, found.low, found.high, found.served, details)
         self._keep(MODEL, {problem(setting, architecture=architecture): entry})
 

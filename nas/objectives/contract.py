@@ -66,6 +66,7 @@ class Objective(ABC):
     direction: Direction = Direction.MINIMISE
     stage: Stage = "cost"
     settled: ClassVar[bool] = False
+    unused: str = ""  # an option that has no effect; a search file is refused for it, a study that exists goes on
     machine: str | None = None  # the name of the machine that finds its values, if its stage is `later`
 
     def __init__(self, shape: Shape) -> None:

@@ -22,6 +22,7 @@ import torch
 from pydantic import Field
 
 from nas.errors import NasError, UsageError
+from nas.latency import evidence, memory
 from nas.latency.calibration import CrossCheck
 from nas.latency.measured import CannotRun, PhaseLatency
 from nas.latency.pieces import CannotCompose
@@ -42,9 +43,9 @@ class Latency(Objective):
     """Its name in results is `prefill_ms`, `decode_ms`, and so on.
 
     phase: prefill, decode (one token after `length` tokens), train, first_token (read a prompt and choose a token) or
-    generate (choose `new_tokens`); the last two are always measured. device: "cpu", "cuda", "cuda:N". batch, length: of
-    the input; the default length is the task's. threads: of torch on a CPU; the default is torch's setting. method:
-    measured, predicted (whatever the cross-check says), or auto. check: the number of random architectures in the
+    generate (choose `new_tokens`, by default 32); the last two are always measured. device: "cpu", "cuda", "cuda:N".
+    batch, length: of the input; the default length is the task's. threads: of torch on a CPU; the default is torch's
+    setting. method: measured, predicted (whatever the cross-check says), or auto. check: the number of random architectures in the
     cross-check. bound: the largest error in the cross-check, a fraction, with which `auto` predicts. load: of the
     machine, times that of quiet moments; a measurement above it is repeated, up to three times with pauses, and the
     quietest one counts. depth: the steps of halting blocks; by default those of untrained ones. on: {resources: {NAME:
@@ -53,7 +54,8 @@ class Latency(Objective):
     """
 
     settled = True
-    unit: ClassVar[str] = "ms"
+    unit: ClassVar[str] = evidence.UNITS["latency"]
+    extras: ClassVar[bool] = False  # whether memory and energy are measured too
 
     def __init__(
         self,
@@ -68,7 +70,7 @@ class Latency(Objective):
         bound: Annotated[float, Field(gt=0, lt=1)] = 0.05,
         load: Annotated[float, Field(gt=1)] = 1.5,
         depth: int | None = None,
-        new_tokens: int = NEW_TOKENS,
+        new_tokens: int | None = None,
         on: dict[str, dict[str, float] | str] | None = None,
         name: str | None = None,
     ) -> None:
@@ -80,9 +82,11 @@ class Latency(Objective):
             length=shape.length if length is None else length,
             threads=torch.get_num_threads() if threads is None else threads,
             depth=depth,
-            new_tokens=new_tokens,
+            new_tokens=NEW_TOKENS if new_tokens is None else new_tokens,
         )
-        self.method: Method = "measured" if phase in WHOLE else method
+        if new_tokens is not None and phase != "generate":
+            self.unused = f"new_tokens has an effect in the phase generate only, and this is {phase}"
+        self.method: Method = "measured" if phase in WHOLE or self.extras else method
         self.name, self.count, self.bound, self.load = name or f"{phase}_{self.unit}", check, bound, load
         if on is not None:
             _check_place(on)
@@ -107,6 +111,7 @@ class Latency(Objective):
         if self.stage != "cost":  # the device is that of a worker, or of another machine
             return
         here = self.predictor.table.device
+        self._check_device()
         for then in search.evidence(self.name):
             if then["device"]["key"] != here.key:
                 raise UsageError(
@@ -123,6 +128,9 @@ class Latency(Objective):
                     "its own (name: ...)."
                 )
             return
+
+    def _check_device(self) -> None:
+        """Raises UsageError if the device here cannot tell the value."""
 
     @property
     def predictor(self) -> Predictor:
@@ -171,6 +179,8 @@ class Latency(Objective):
         found, table = self.latency(architecture), self.predictor.table
         known = {**found.to_dict(), "batch": self.setting.batch, "length": self.setting.length}
         known["quiet"] = (found.load or 1.0) <= self.load
+        if found.peak_bytes is not None:
+            known["declared_bytes"] = memory.declared(architecture.configured, self.setting)
         checked = {"error": self._check.error, "of": len(self._check.ratios)} if self._check else None
         device = {"key": table.device.key, "name": table.device.name}
         reason = {"not_predicted": why} if (why := self._reasons.get(architecture.hash)) else {}
@@ -197,7 +207,9 @@ class Latency(Objective):
                 return self.predictor.predicted(architecture, check)
             except CannotCompose as error:
                 self._reasons[architecture.hash] = str(error)
-        return self.predictor.measured(architecture)
+        if self.setting.phase in WHOLE:
+            self._reasons[architecture.hash] = f"the phase {self.setting.phase} is measured as a whole"
+        return self.predictor.measured(architecture, extras=self.extras)
 
     def _checked(self) -> CrossCheck | None:
         """The cross-check, made once in a process; None if latencies must be measured."""

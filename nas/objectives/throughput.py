@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nas.latency import evidence
 from nas.latency.measured import PhaseLatency
 from nas.objectives.contract import Direction
 from nas.objectives.latency import Latency
@@ -16,7 +17,7 @@ class Throughput(Latency):
     """
 
     direction = Direction.MAXIMISE
-    unit = "tokens_per_second"
+    unit = evidence.UNITS["throughput"]
 
     def _value(self, found: PhaseLatency) -> float:
         return 1e3 * self.setting.tokens / found.milliseconds

@@ -16,6 +16,7 @@ from nas.latency.table import Table
 from nas.store import open_store
 from searchspace.model.architecture import Architecture
 from tuner.search import exchange
+from tuner.search.backends import Database
 
 SETTING = Setting(phase="prefill", length=8)
 MODEL = Architecture.parse("kind: decoder\nwidth: 16\nvocabulary: 11\nbody: {residual: {of: {attention: {heads: 2}}}}")
@@ -125,13 +126,13 @@ def test_says_what_served_each_problem_once(known):
 
 def test_pieces_are_carried_to_another_database_like_tuning_measurements(store, tmp_path, monkeypatch):
     expected = Predictor(Table(store), SETTING).sum(MODEL).milliseconds
-    exchange.export(store, tmp_path / "pieces.jsonl.gz", None)
+    exchange.export(Database(store), tmp_path / "pieces.jsonl.gz", None)
 
     def unmeasured(*_, **__):
         raise AssertionError("a piece was measured again")
 
     monkeypatch.setattr("nas.latency.predicted.timed", unmeasured)
     with open_store(tmp_path / "other.db") as other:
-        assert exchange.import_(other, tmp_path / "pieces.jsonl.gz") > 0
-        assert exchange.import_(other, tmp_path / "pieces.jsonl.gz") == 0
+        assert exchange.import_(Database(other), tmp_path / "pieces.jsonl.gz") > 0
+        assert exchange.import_(Database(other), tmp_path / "pieces.jsonl.gz") == 0
         assert Predictor(Table(other), SETTING).sum(MODEL).milliseconds == expected

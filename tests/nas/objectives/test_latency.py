@@ -1,14 +1,17 @@
 """The objective latency: what it accepts, and a search that keeps how each value was found."""
 
 import contextlib
+import itertools
 import json
+import re
 
 import pytest
 
 from nas.cli.app import run
 from nas.config import factory
+from nas.engine import planning
 from nas.errors import UsageError
-from nas.latency import evidence
+from nas.latency import energy, evidence
 from nas.latency.calibration import CrossCheck
 from nas.latency.pieces import CannotCompose
 from nas.latency.predicted import Predictor
@@ -75,6 +78,54 @@ def test_throughput_is_tokens_over_the_latency():
     assert objective.evaluate(model) == pytest.approx(4e3 / objective.latency(model).milliseconds)
 
 
+def test_memory_is_measured_and_compared_with_what_is_declared():
+    model = Architecture.parse("kind: decoder\nwidth: 8\nvocabulary: 8\nbody: gru")
+    options = {"phase": "train", "length": 8, "threads": 1, "load": 99}
+    objective = make({"peak_memory": options}, Shape())
+    found = objective.evidence(model)
+    assert objective.name == "train_peak_bytes" and objective.direction == "minimize"
+    assert objective.evaluate(model) == found["peak_bytes"] > 0 < found["declared_bytes"]
+    said = evidence.sentence(objective.name, found, "s:0")
+    assert f"at most {found['peak_bytes']:,} bytes ({found['declared_bytes']:,} declared)" in said
+
+
+def test_energy_is_read_where_there_is_a_counter_and_refused_elsewhere(tmp_path, monkeypatch, describe):
+    (tmp_path / "intel-rapl:0").mkdir()
+    counter = tmp_path / "intel-rapl:0" / "energy_uj"
+    monkeypatch.setattr(energy, "RAPL", tmp_path)
+    objective = make({"energy": {"phase": "decode", "length": 4, "threads": 1, "load": 99}}, Shape())
+    with pytest.raises(UsageError, match="objective decode_joules: the CPU reports no energy: there is no counter"):
+        objective.begin(Search())
+    config = describe(objectives="[loss, {energy: {phase: decode, threads: 1}}]")
+    with pytest.raises(UsageError, match="objective decode_joules: the CPU reports no energy"):
+        planning.plan(config)
+    counter.write_text("5")
+    objective.begin(Search())
+    read = itertools.count(0.0, 2.0)
+    monkeypatch.setattr(energy, "counter", lambda device: lambda: next(read))
+    model = Architecture.parse("kind: decoder\nwidth: 8\nvocabulary: 8\nbody: gru")
+    assert objective.evaluate(model) == 2.0 == objective.evidence(model)["joules"]
+    assert "2 joules a call" in evidence.sentence("decode_joules", objective.evidence(model), "s:0")
+
+
+def test_an_option_of_another_phase_is_refused_in_a_file_and_kept_in_a_study(describe):
+    text = "[loss, {latency: {phase: prefill, new_tokens: 5, length: 8}}]"
+    message = "new_tokens has an effect in the phase generate only, and this is prefill"
+    with pytest.raises(UsageError, match=re.escape(f"objectives[1]: objective prefill_ms: {message}")):
+        describe(objectives=text)
+    config = describe(objectives="[loss, latency]")
+    changed = config.objectives[1].model_copy(update={"options": {"new_tokens": 5}})
+    kept = config.model_copy(update={"objectives": (config.objectives[0], changed)})
+    assert factory.objectives(kept)[1].name == "prefill_ms"
+
+
+def test_what_is_always_measured_says_so():
+    model = Architecture.parse("kind: decoder\nwidth: 8\nvocabulary: 8\nbody: gru")
+    options = {"phase": "generate", "method": "predicted", "length": 4, "new_tokens": 2, "threads": 1, "load": 99}
+    found = make({"latency": options}, Shape()).evidence(model)
+    assert (found["kind"], found["not_predicted"]) == ("measured", "the phase generate is measured as a whole")
+
+
 def test_two_latencies_of_one_phase_need_a_name(describe):
     twice = "{latency: {length: 8}}, {latency: {length: 16%s}}"
     with pytest.raises(UsageError, match="there is more than one prefill_ms"):
@@ -115,9 +166,9 @@ def test_a_search_that_goes_on_keeps_its_values_and_measures_none_again(tried, m
         before = {trial.architecture_hash: trial.cheap_values for trial in store.trials(first.study.id)}
     known = Predictor.measured
 
-    def watched(self, architecture):
+    def watched(self, architecture, **options):
         assert architecture.hash not in before
-        return known(self, architecture)
+        return known(self, architecture, **options)
 
     monkeypatch.setattr(Predictor, "measured", watched)
     second = tried(MEASURED, trials=3)
