@@ -48,11 +48,12 @@ class Sum:
 class Predictor:
     """Predicts latencies in a setting from a table of pieces, and measures the missing pieces.
 
-    load: measurements of whole architectures above this load are repeated.
+    load: measurements of whole architectures above this load are repeated. extras: they include memory, and energy if
+    the device reports it.
     """
 
-    def __init__(self, table: Table, setting: Setting, load: float = math.inf) -> None:
-        self.table, self.setting, self.load = table, setting, load
+    def __init__(self, table: Table, setting: Setting, load: float = math.inf, extras: bool = False) -> None:
+        self.table, self.setting, self.load, self.extras = table, setting, load, extras
         self.optimiser = Optimiser(table, setting)
 
     def check(self, architectures: Iterable[Architecture]) -> CrossCheck:
@@ -85,16 +86,14 @@ class Predictor:
             served=found.served,
         )
 
-    def measured(self, architecture: Architecture, *, extras: bool = False) -> PhaseLatency:
+    def measured(self, architecture: Architecture) -> PhaseLatency:
         """The latency of the whole architecture, from the table or measured now and stored there.
-
-        extras: with memory, and with energy if the device reports it.
 
         A measurement above the load is repeated after a pause, and when it is needed again; the quietest one counts.
         Raises CannotRun if the architecture does not run in this setting.
         """
         known = self.table.model(architecture.hash, self.setting)
-        if extras and known is not None and known.peak_bytes is None:
+        if self.extras and known is not None and known.peak_bytes is None:
             known = None
         for attempt in range(ATTEMPTS if known is None else 1):
             if known is not None and (known.load or 1.0) <= self.load:
@@ -104,7 +103,7 @@ class Predictor:
             quiet = self.table.quiet
             with turned_into(CannotRun, "it does not run"):
                 found = latency(
-                    architecture.configured, self.setting, quiet=quiet, budget_seconds=SECONDS, extras=extras
+                    architecture.configured, self.setting, quiet=quiet, budget_seconds=SECONDS, extras=self.extras
                 )
             if known is None or (found.load or 1.0) < (known.load or 1.0):
                 known = found

@@ -45,12 +45,13 @@ class Latency(Objective):
     phase: prefill, decode (one token after `length` tokens), train, first_token (read a prompt and choose a token) or
     generate (choose `new_tokens`, by default 32); the last two are always measured. device: "cpu", "cuda", "cuda:N".
     batch, length: of the input; the default length is the task's. threads: of torch on a CPU; the default is torch's
-    setting. method: measured, predicted (whatever the cross-check says), or auto. check: the number of random architectures in the
-    cross-check. bound: the largest error in the cross-check, a fraction, with which `auto` predicts. load: of the
-    machine, times that of quiet moments; a measurement above it is repeated, up to three times with pauses, and the
-    quietest one counts. depth: the steps of halting blocks; by default those of untrained ones. on: {resources: {NAME:
-    AMOUNT}} measures on a worker of Ray that holds these resources, by a probe of its own before the trial's training;
-    {machine: NAME} leaves it to `nas latency serve STUDY --machine NAME`, and the search does not wait for it.
+    setting. method: measured, predicted (whatever the cross-check says), or auto. check: the number of random
+    architectures in the cross-check. bound: the largest error in the cross-check, a fraction, with which `auto`
+    predicts. load: of the machine, times that of quiet moments; a measurement above it is repeated, up to three times
+    with pauses, and the quietest one counts. depth: the steps of halting blocks; by default those of untrained ones.
+    on: {resources: {NAME: AMOUNT}} measures on a worker of Ray that holds these resources, by a probe of its own before
+    the trial's training; {machine: NAME} leaves it to `nas latency serve STUDY --machine NAME`, and the search does not
+    wait for it.
     """
 
     settled = True
@@ -143,7 +144,7 @@ class Latency(Objective):
                 table = Table(self._search.store, self.setting.device, self.setting.threads)
             except ValueError as error:  # the device is not here
                 raise UsageError(f"objective {self.name}: {error}") from None
-            self._predictor = Predictor(table, self.setting, self.load)
+            self._predictor = Predictor(table, self.setting, self.load, self.extras)
         return self._predictor
 
     def evaluate(self, architecture: Architecture, metrics: Mapping[str, float] | None = None) -> float:
@@ -209,7 +210,7 @@ class Latency(Objective):
                 self._reasons[architecture.hash] = str(error)
         if self.setting.phase in WHOLE:
             self._reasons[architecture.hash] = f"the phase {self.setting.phase} is measured as a whole"
-        return self.predictor.measured(architecture, extras=self.extras)
+        return self.predictor.measured(architecture)
 
     def _checked(self) -> CrossCheck | None:
         """The cross-check, made once in a process; None if latencies must be measured."""

@@ -166,9 +166,9 @@ def test_a_search_that_goes_on_keeps_its_values_and_measures_none_again(tried, m
         before = {trial.architecture_hash: trial.cheap_values for trial in store.trials(first.study.id)}
     known = Predictor.measured
 
-    def watched(self, architecture, **options):
+    def watched(self, architecture):
         assert architecture.hash not in before
-        return known(self, architecture, **options)
+        return known(self, architecture)
 
     monkeypatch.setattr(Predictor, "measured", watched)
     second = tried(MEASURED, trials=3)
