@@ -54,7 +54,7 @@ def span_tiling(queries: int, keys: int, span: int, *, zeros: bool) -> SpanTilin
 
 
 def running_maximum(x: Tensor) -> Tensor:
-    """The largest of each position and those before it, among all pairs."""
+    """x: [B, H, T] -> the largest of each position and those before it, [B, H, T], among all pairs."""
     later = torch.ones(x.shape[2], x.shape[2], dtype=torch.bool, device=x.device).triu(1)
     return x[:, :, None].masked_fill(later, torch.finfo(x.dtype).min).amax(3)
 
