@@ -4,6 +4,7 @@
     result.best, result.front, result.report            # the best trial, the Pareto front, the finals
     model = nas.build("transformer_decoder:tiny")       # a PyTorch module: a file, YAML text, a name or STUDY:TRIAL
     model, vocabulary, task = nas.load("quickstart:17")   # a trained model: STUDY:TRIAL, an exported file or folder
+    nas.export("quickstart", "best", formats="python,huggingface,onnx")   # a folder for other tools
     study = nas.open_study("runs/quickstart.db", "quickstart")   # ask, tell, best, pareto
 
 Importing `nas` is cheap: torch, Ray and SQLAlchemy are imported when a function needs them.
@@ -12,7 +13,7 @@ Importing `nas` is cheap: torch, Ray and SQLAlchemy are imported when a function
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from nas.config.schema import SearchConfig
     from nas.engine.launch import Result
+    from nas.exports.files import Exported
     from nas.runners.contract import Runner
     from nas.study import Study
     from nas.trained.loading import Loaded
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
 
-__all__ = ["build", "load", "open_study", "search"]
+__all__ = ["build", "export", "load", "open_study", "search"]
 
 
 def __dir__() -> list[str]:
@@ -136,6 +138,53 @@ def load(reference: str | Path, *, weights: str | Path | None = None, storage: s
             f"{reference!r} ({type(reference).__name__})."
         )
     return loading.load(str(reference), weights, None if storage is None else location.url(storage))
+
+
+@_short_traceback
+def export(
+    reference: str | Path,
+    out: str | Path | None = None,
+    *,
+    formats: str | Sequence[str] = "yaml",
+    check: bool = True,
+    tolerance: float = 0.25,
+    licence: str | None = None,
+    storage: str | Path | None = None,
+) -> Exported:
+    """Write an architecture for other tools, and return its path, its files and the results of the check.
+
+    reference: a study, whose winner is exported, a trial such as "quickstart:17", an exported file or folder, or the
+    folder of `nas train --out`.
+    out: a file that ends in .yaml, or a folder; by default STUDY-TRIAL.yaml, or STUDY-TRIAL.
+    formats: names, or one text with commas: yaml, safetensors, python, huggingface, torch, aotinductor, onnx.
+    check: load a folder again with each tool, and compare it.
+    tolerance: of a measured latency in the check, a fraction.
+    licence: for the header and the model card.
+    storage: the study database, a path or a URL; by default the one of the study.
+
+    Raises `nas.errors.UsageError` for an invalid argument or a block that a format cannot hold; nothing is written
+    then. Raises `nas.errors.NasError` if a file cannot be written, or the export does not pass its check.
+    """
+    _check()
+    from dataclasses import replace
+
+    from nas import location
+    from nas.errors import NasError, UsageError
+    from nas.exports import exporting
+
+    if not isinstance(reference, str | Path) or not str(reference):
+        raise UsageError(f"Name a study, STUDY:TRIAL, a file or a folder to export, but got {reference!r}.")
+    names = formats.split(",") if isinstance(formats, str) else formats
+    given, url = str(reference), None if storage is None else location.url(storage)
+    winner = location.trial_reference(given) is None and not Path(given).exists()
+    with exporting.chosen(given, url, best=winner) as found:
+        if licence is not None:
+            found = replace(found, origin={**found.origin, "licence": licence})
+        path = None if out is None else Path(out)
+        exported = exporting.written(found, given, path, list(dict.fromkeys(names)), check=check, latency=tolerance)
+    if exported.wrong:
+        raise NasError(exported.failure)
+    return exported
 
 
 def _check() -> None:

@@ -82,8 +82,9 @@ def _is_card(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class Exported:
-    """The files of a folder, and the results of the check; None if it was left out."""
+    """The file or folder, all files of it, and the results of the check; None if nothing was checked."""
 
+    path: Path
     files: list[Path]
     checked: list[Checked] | None
 
@@ -91,6 +92,11 @@ class Exported:
     def wrong(self) -> list[str]:
         """What the check found, one sentence each."""
         return [f"{each.format}: {problem}" for each in self.checked or () for problem in each.wrong]
+
+    @property
+    def failure(self) -> str:
+        """The message of an export whose check found something."""
+        return "The export does not pass its check:\n  - " + "\n  - ".join(self.wrong)
 
 
 def write_folder(
@@ -127,7 +133,7 @@ def write_folder(
     checked = checking.check(winner, folder, chosen, latency=tolerance) if check else None
     for each in cards if check else ():
         write_whole(each, card(winner, names, checked, tolerance).encode())
-    return Exported([*contents, folder / CARD], checked)
+    return Exported(folder, [*contents, folder / CARD], checked)
 
 
 def _lock(winner: Winner) -> bytes | None:

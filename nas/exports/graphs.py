@@ -24,6 +24,7 @@ from nas.exports.checking import example_inputs
 from nas.exports.forms import texts
 from nas.exports.steps import Prompt, Step, Whole
 from searchspace.model.architecture import Architecture
+from searchspace.registry import Configured
 
 CHUNKS = "divides a sequence into chunks, and a graph has a fixed number of them"
 CONTENT = "selects positions by content, so that sizes depend on the data"
@@ -32,6 +33,7 @@ CANNOT = {  # blocks that no graph with a dynamic length can express
     "bigbird_attention": CHUNKS,
     "compressive_attention": CHUNKS,
     "causal_long_short_attention": CHUNKS,
+    "relative_attention": CHUNKS,
     "lsh_attention": CONTENT,
     "hourglass": POOLED,
 }
@@ -67,13 +69,19 @@ class Programs:
 
 def check(architecture: Architecture) -> None:
     """Raises UsageError that names the blocks which no graph can express."""
-    found = [name for name in dict.fromkeys(each.type.name for each in blocks_of(architecture)) if name in CANNOT]
+    found = list(dict.fromkeys(each.type.name for each in blocks_of(architecture) if _cannot_be_traced(each)))
     if found:
         reasons = "; ".join(f"{name} {CANNOT[name]}" for name in found)
         raise UsageError(
             f"The architecture cannot become a graph of operators: {reasons}. The formats python and huggingface can "
             "hold it."
         )
+
+
+def _cannot_be_traced(block: Configured) -> bool:
+    if block.type.name == "relative_attention":  # only a decoder reads segments, and not every one
+        return block.config.causal and block.config.segment is not None
+    return block.type.name in CANNOT
 
 
 def programs(architecture: Architecture, weights: Mapping[str, Tensor]) -> Programs:

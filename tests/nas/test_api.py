@@ -24,10 +24,10 @@ checkpoints: null
 
 
 def test_dir_lists_what_is_public():
-    assert dir(nas) == ["build", "load", "open_study", "search"]
+    assert dir(nas) == ["build", "export", "load", "open_study", "search"]
 
 
-@pytest.mark.parametrize("name", ["build", "open_study", "search"])
+@pytest.mark.parametrize("name", ["build", "export", "open_study", "search"])
 def test_every_option_is_named_typed_and_documented(name):
     function = getattr(nas, name)
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -14,11 +12,6 @@ from nas.cli.app import app
 from nas.cli.options import AsJson, Storage
 from nas.cli.output import note, print_json, say
 from nas.errors import NasError, UsageError
-
-if TYPE_CHECKING:
-    from nas.exports.winner import Winner
-
-FILES = {"yaml", "safetensors"}  # formats of one file each, which need no folder
 
 
 @app.command()
@@ -43,7 +36,7 @@ def export(
         ),
     ] = None,
     format: Annotated[
-        str, typer.Option(help="With commas: yaml, safetensors, python, huggingface, torch, onnx.")
+        str, typer.Option(help="With commas: yaml, safetensors, python, huggingface, torch, aotinductor, onnx.")
     ] = "yaml",
     weights: Annotated[
         bool, typer.Option("--weights", help="Also write the trained weights; the same as adding safetensors.")
@@ -59,69 +52,30 @@ def export(
 
     Example: nas export quickstart --best --format python,huggingface,onnx -o best
     """
-    from nas.exports import files
+    from nas.exports import exporting, files
     from nas.exports.formats.yaml import text
 
     formats = list(dict.fromkeys([*filter(None, format.split(",")), *(["safetensors"] if weights else [])]))
     printed = out is not None and str(out) == "-"
     if printed and formats != ["yaml"]:
         raise UsageError("Only YAML can be printed; for other formats and for weights give --out FILE.yaml, not -.")
-    with _chosen(study, best, trial, storage) as found:
+    exported = None
+    with exporting.chosen(study, storage, best=best, trial=trial) as found:
         if licence is not None:
             found = replace(found, origin={**found.origin, "licence": licence})
-        name = f"{found.origin.get('study', Path(study).stem)}-{found.trial}"
-        in_folder = not set(formats) <= FILES if out is None else _is_folder(out, formats)
-        exported = None
-        if printed:
-            written = []
-        elif in_folder:
-            path = out or Path(name)
-            exported = files.write_folder(found, path, formats, check=check, latency=tolerance)
-            written = exported.files
-        else:
-            path = out or Path(f"{name}.yaml")
-            written = files.write(found, path, formats)
-    if printed:
+        if not printed:
+            exported = exporting.written(found, study, out, formats, check=check, latency=tolerance)
+    if exported is None:
         print_json({"trial": found.trial, "text": text(found)}) if as_json else say(text(found), end="")
         return
+    is_folder = exported.path.is_dir()
     if as_json:
-        wrong = {} if exported is None else {"wrong": exported.wrong, "checked": exported.checked is not None}
-        print_json({"trial": found.trial, "files": [str(each) for each in written], **wrong})
+        wrong = {"wrong": exported.wrong, "checked": exported.checked is not None} if is_folder else {}
+        print_json({"trial": found.trial, "files": [str(each) for each in exported.files], **wrong})
     else:
-        for each in written:
+        for each in exported.files:
             say(str(each))
-        shown = path / files.ARCHITECTURE if exported is not None else path
-        note(f"Trial {found.trial}. Look at it with `nas show {shown}`, train it with `nas train {path}`.")
-    if exported is not None and exported.wrong:
-        raise NasError("The export does not pass its check:\n  - " + "\n  - ".join(exported.wrong))
-
-
-def _is_folder(out: Path, formats: list[str]) -> bool:
-    """Whether `out` names a folder: it is one, or it has no ending and the formats need one."""
-    from nas.exports.paths import ARCHITECTURE
-
-    if out.suffix in (".yaml", ".yml", ".safetensors"):
-        return False
-    return not set(formats) <= FILES or (out.suffix == "" and (not out.is_dir() or (out / ARCHITECTURE).is_file()))
-
-
-@contextmanager
-def _chosen(study: str, best: bool, trial: int | None, storage: str | None) -> Iterator[Winner]:
-    """The architecture to export, while its store is open."""
-    from nas import location
-    from nas.exports import winner
-
-    named = location.trial_reference(study)
-    if named is not None and not best and trial is None:
-        study, trial = named
-    elif Path(study).exists() and not best and trial is None:
-        from nas.trained import recorded
-
-        yield winner.of_record(recorded.find(study, storage))
-        return
-    if best == (trial is not None):
-        raise UsageError("Give either --best or --trial N.")
-    store, found = location.open_existing(study, storage)
-    with store:
-        number = winner.best_number(store, found) if trial is None else trial
-        yield winner.winner(store, found, number)
+        shown = exported.path / files.ARCHITECTURE if is_folder else exported.path
+        note(f"Trial {found.trial}. Look at it with `nas show {shown}`, train it with `nas train {exported.path}`.")
+    if exported.wrong:
+        raise NasError(exported.failure)

@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 import nas as package
+from nas.errors import UsageError
 
 
 def test_a_folder_has_a_card_and_passes_its_check(study, nas, tmp_path):
@@ -130,3 +131,17 @@ def test_the_card_of_a_training_has_the_metrics_of_its_best_step(study, nas, tmp
     assert ended.code == 0
     assert f"| loss, exported run | validation | {best['metrics']['loss']:.4g} |" in card
     assert f"steps: {found['best_step']}" in card
+
+
+def test_the_function_writes_what_the_command_writes(study, nas, tmp_path):
+    nas("export", "tiny:0", "-o", tmp_path / "a", "--format", "python", "--no-check", "--licence", "MIT")
+    made = package.export("tiny:0", tmp_path / "b", formats="python", check=False, licence="MIT")
+    assert made.path == tmp_path / "b"
+    assert made.checked is None
+    for file in made.files:
+        assert file.read_bytes() == (tmp_path / "a" / file.name).read_bytes()
+    assert package.export("tiny", tmp_path / "winner.yaml").files == [tmp_path / "winner.yaml"]
+    with pytest.raises(UsageError, match="export format"):
+        package.export(tmp_path / "a", tmp_path / "c", formats=["pyton"])
+    with pytest.raises(UsageError, match="Name a study"):
+        package.export(None)
