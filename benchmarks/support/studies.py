@@ -109,6 +109,7 @@ CHANGED = {  # what differs in a copy; `trials` and `units` are how many there a
     "trial": {
         **dict.fromkeys(("id", "number", "place", "known_results", "known_trials"), "{name} + {copy} * {trials}"),
         "architecture_hash": OF_COPY,
+        "last_unit": "last_unit + {copy} * {units}",
     },
     "unit": {
         **dict.fromkeys(("id", "sequence"), "{name} + {copy} * {units}"),
@@ -220,6 +221,7 @@ class _Made:
         trial = {"id": number + 1, "study_id": self._study, "number": number, "place": number, "seed": 0}
         trial |= {"architecture_hash": hash, "purpose": "search", "arm": "main", "state": state, "choices": choices}
         trial |= {"rung": rungs - 1 if rungs else None, "steps": STEPS[rungs - 1] if rungs else None}
+        trial |= {"last_unit": self.sequence + rungs if rungs else None}
         trial |= {"operator": "mutation", "parents": [number // 2], "space_version": 0, "variant": ""}
         trial |= {"known_results": self.sequence, "known_trials": number, "cheap_values": {"flops": flops}}
         trial |= {"parameters": size * 100, "step_flops": 16 * flops, "token": f"{number:x}", **error}

@@ -82,12 +82,15 @@ class Header:
         return f"search {self.seed}{finals}"
 
 
-def header(store: Reader, study: Study) -> Header:
-    """How the result of `study` begins. Read the study again after its search, so that it has its ending."""
+def header(store: Reader, study: Study, trials: int | None = None) -> Header:
+    """How the result of `study` begins. Read the study again after its search, so that it has its ending.
+
+    trials: of the search; None counts them.
+    """
     finals = store.trials(study.id, purposes=(FINAL,), light=True)
     failed = store.failures(study.id)
     return Header(
-        spending=spending(store, study),
+        spending=spending(store, study, trials),
         failures=_by_kind(each for each in failed if each.purpose == SEARCH),
         final_runs=len(finals),
         final_failures=_by_kind(each for each in failed if each.purpose == FINAL),

@@ -157,7 +157,7 @@ def status(store: Reader, study: Study) -> Status:
         owners=store.owners(study.id),
         failures=_failures(store, study),
         trained_seconds=store.trained_seconds(study.id),
-        header=header(store, study),
+        header=header(store, study, sum(states["search"].values())),
         eta=eta(store, study, units=units) if doing is Activity.RUNNING and study.config.get("scheduler") else None,
         front=len(trials.front(store, study)),
         best=best[0] if best else None,

@@ -45,18 +45,22 @@ def amount(name: str, value: float) -> str:
     return f"{_number(name, value)} {LABELS[name]}"
 
 
-def spending(store: Reader, study: Study) -> Spending:
-    """What the search of `study` has spent of its budget."""
+def spending(store: Reader, study: Study, trials: int | None = None) -> Spending:
+    """What the search of `study` has spent of its budget. trials: of the search; None counts them."""
     budget, step_tokens = study.config.get("budget", {}), study.config.get("step_tokens")
     trained = store.trained(study.id)
     spent = {
-        "trials": sum(count.trials for count in store.counts(study.id) if count.purpose == SEARCH),
+        "trials": _searched(store, study) if trials is None else trials,
         "tokens": None if step_tokens is None else trained.steps * step_tokens,
         "flops": trained.flops,
         "device_seconds": trained.device_seconds,
     }
     planned = {name: budget[name] for name in LABELS if budget.get(name) is not None}
     return Spending(spent=spent, planned=planned)
+
+
+def _searched(store: Reader, study: Study) -> int:
+    return sum(count.trials for count in store.counts(study.id) if count.purpose == SEARCH)
 
 
 def _part(name: str, spent: float | None, limit: float) -> str:

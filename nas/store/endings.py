@@ -101,7 +101,7 @@ def finish(
         _learn_before_training(connection, row, objectives, then)
         values = dict(objectives)
     else:
-        moved: dict[str, Any] = {"rung": row.rung, "steps": row.steps}
+        moved: dict[str, Any] = {"rung": row.rung, "steps": row.steps, "last_unit": unit_id}
         if last:
             moved |= {"state": TrialState.COMPLETE, "finished_at": row.time}
         values = connection.execute(_ADVANCE, moved | {"trial_id": row.trial_id}).scalar_one() | dict(objectives)

@@ -124,6 +124,7 @@ trial = Table(
     required("state", Text),
     optional("rung", Integer),  # the highest finished rung
     optional("steps", BigInteger),  # training steps at that rung
+    optional("last_unit", Integer),  # the unit that finished it
     required("operator", Text),
     required("parents", Document),  # numbers of trials
     required("choices", Document),
@@ -155,7 +156,7 @@ trial = Table(
     CheckConstraint("(state = 'failed') = (error_kind IS NOT NULL)", name="error_when_failed"),
     CheckConstraint("state <> 'complete' OR rung IS NOT NULL", name="complete_has_a_rung"),
     # With all that summaries of a study need of its trials: they need not read the rows, which are wide.
-    Index("ix_trial_summary", "study_id", "purpose", "state", "steps", "rung", "number", "step_flops"),
+    Index("ix_trial_summary", "study_id", "purpose", "state", "steps", "rung", "number", "step_flops", "last_unit"),
 )
 
 _OPEN = "state IN ('queued', 'running')"

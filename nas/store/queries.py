@@ -32,15 +32,12 @@ LIGHT = (  # the columns of a trial that are read for lists; the architecture, t
     *("created_at", "started_at", "finished_at", "error_kind", "parameters", "step_flops", "variant"),
 )
 _OWN_COLUMNS = [name for name in Trial.__dataclass_fields__ if name not in ("architecture", "values")]
-_WITH_UNIT = trial.outerjoin(  # the last finished training unit, if there is one
-    unit, and_(unit.c.trial_id == trial.c.id, unit.c.kind == UnitKind.TRAIN, unit.c.rung == trial.c.rung)
-)
-_LIGHT_COLUMNS = *trial.c[*LIGHT], unit.c.id.label("unit_id")
-_LIGHT_TRIAL = select(*_LIGHT_COLUMNS).select_from(_WITH_UNIT)
+_LIGHT_COLUMNS = *trial.c[*LIGHT], trial.c.last_unit.label("unit_id")
+_LIGHT_TRIAL = select(*_LIGHT_COLUMNS)
 _OF_UNIT = select(*_LIGHT_COLUMNS).select_from(unit.join(trial, trial.c.id == unit.c.trial_id))
 _TRIAL = select(
-    *trial.c[*_OWN_COLUMNS], architecture.c.text.label("architecture"), unit.c.id.label("unit_id")
-).select_from(_WITH_UNIT.join(architecture, architecture.c.hash == trial.c.architecture_hash))
+    *trial.c[*_OWN_COLUMNS], architecture.c.text.label("architecture"), trial.c.last_unit.label("unit_id")
+).join(architecture, architecture.c.hash == trial.c.architecture_hash)
 
 # The loop of a search asks this after every trial. It is built once: building it costs more than running it.
 _HIGHEST = select(func.max(trial.c.number)).where(trial.c.study_id == bindparam("study"))
@@ -221,7 +218,8 @@ def _units(study_id: int, number: int, *columns: Any) -> Select:
 
 def _read_trials(connection: Connection, statement: Select) -> list[Trial]:
     rows = connection.execute(statement).mappings().all()
-    values = values_of(connection, statement.with_only_columns(unit.c.id).order_by(None).order_by(trial.c.number))
+    last = statement.with_only_columns(trial.c.last_unit.label("id"))
+    values = values_of(connection, last.order_by(None).order_by(trial.c.number))
     return [_trial(dict(row), values) for row in rows]
 
 

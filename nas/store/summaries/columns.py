@@ -13,15 +13,14 @@ from nas.store.records import UnitKind
 _MOMENTS = ("created_at", "finished_at")
 _COLUMNS = ("number", "state", "arm", "purpose", "operator", "rung", "steps", "error_kind", "parameters", "step_flops")
 NAMES = (*_COLUMNS, *_MOMENTS, "hash", "sequence")
-_LAST = and_(unit.c.trial_id == trial.c.id, unit.c.kind == UnitKind.TRAIN, unit.c.rung == trial.c.rung)
 _ROWS = select(
     *trial.c[*_COLUMNS],
     *(type_coerce(trial.c[name], Double).label(name) for name in _MOMENTS),  # seconds: a datetime each takes longer
     func.substr(trial.c.architecture_hash, 1, 12).label("hash"),
     unit.c.sequence,
-).select_from(trial.outerjoin(unit, _LAST))
+).select_from(trial.outerjoin(unit, unit.c.id == trial.c.last_unit))
 _VALUES = select(trial.c.number, objective_value.c.name, objective_value.c.value).select_from(
-    trial.join(unit, _LAST).join(objective_value, objective_value.c.unit_id == unit.c.id)
+    trial.join(objective_value, objective_value.c.unit_id == trial.c.last_unit)
 )
 _SECONDS = select(trial.c.number, func.sum(unit.c.seconds)).select_from(trial.join(unit, unit.c.trial_id == trial.c.id))
 

@@ -29,7 +29,11 @@ def best(
     directions = _directions(connection, study_id, [objective] if objective else None)
     name, sign = next(iter(directions.items()))
     value = objective_value.c.value
-    statement = _ranked(study_id, states, purposes).add_columns(value).join(*_value_of(objective_value, name))
+    statement = (
+        _ranked(study_id, states, purposes)
+        .add_columns(value)
+        .join(*_value_of(objective_value, name, trial.c.last_unit))
+    )
     better = value if sign > 0 else value.desc()
     if longest and limit is not None:  # mostly there are enough trials with the most steps: the others are not read
         longest_first = statement.where(trial.c.steps == _most_steps(study_id, states, purposes))
@@ -61,7 +65,7 @@ def pareto(
     for position, (name, sign) in enumerate(directions.items()):
         table = objective_value.alias()
         value = (sign * table.c.value).label(f"value_{position}")  # to be minimised
-        statement = statement.add_columns(value).join(*_value_of(table, name))
+        statement = statement.add_columns(value).join(*_value_of(table, name, trial.c.last_unit))
     kept = _complete(connection, _front(connection, statement, len(directions)))
     names = list(directions)
     return sorted(kept, key=lambda each: (*(directions[name] * each.values[name] for name in names), each.number))
@@ -94,9 +98,7 @@ def rung_results(connection: Connection, study_id: int, objective: str, limit: i
 
 def _ranked(study_id: int, states: Collection[str], purposes: Collection[str]) -> Select:
     """The last finished unit of each trial in one of `states`, of one of `purposes` (of any, if empty)."""
-    statement = select(unit.c.id.label("unit_id")).join(
-        trial, and_(unit.c.trial_id == trial.c.id, unit.c.kind == UnitKind.TRAIN, unit.c.rung == trial.c.rung)
-    )
+    statement = select(trial.c.last_unit.label("unit_id"))
     statement = statement.where(trial.c.study_id == study_id, trial.c.state.in_(states))
     return statement.where(trial.c.purpose.in_(purposes)) if purposes else statement
 
@@ -154,8 +156,8 @@ def _lower_than_all_before(points: Subquery) -> Subquery:
     return select(seen.c.unit_id, seen.c.value_0, seen.c.value_1).where(seen.c.value_1 <= seen.c.least).subquery()
 
 
-def _value_of(table: Any, name: str) -> tuple[Any, Any]:
-    return table, and_(table.c.unit_id == unit.c.id, table.c.name == name)
+def _value_of(table: Any, name: str, unit_id: Any = unit.c.id) -> tuple[Any, Any]:
+    return table, and_(table.c.unit_id == unit_id, table.c.name == name)
 
 
 def _directions(connection: Connection, study_id: int, names: Sequence[str] | None) -> dict[str, int]:

@@ -147,8 +147,8 @@ _INVARIANTS = (
      SELECT t.id FROM trial t WHERE t.number > 0 AND NOT EXISTS (SELECT 1 FROM trial o WHERE o.study_id = t.study_id
      AND o.number = t.number - 1)"""),
     ("trial", "no unit of its highest finished rung is done", """
-     SELECT t.id FROM trial t WHERE t.rung IS NOT NULL AND NOT EXISTS (SELECT 1 FROM unit u WHERE u.trial_id = t.id
-     AND u.rung = t.rung AND u.kind = 'train' AND u.state = 'done' AND u.steps = t.steps)"""),
+     SELECT t.id FROM trial t WHERE t.rung IS NOT NULL AND NOT EXISTS (SELECT 1 FROM unit u WHERE u.id = t.last_unit
+     AND u.trial_id = t.id AND u.rung = t.rung AND u.kind = 'train' AND u.state = 'done' AND u.steps = t.steps)"""),
     ("unit", "it is done and has no result, as the other units of its study have", """
      SELECT u.id FROM unit u WHERE u.state = 'done' AND u.kind = 'train' AND NOT EXISTS (SELECT 1 FROM objective_value v
      WHERE v.unit_id = u.id) AND EXISTS (SELECT 1 FROM unit o JOIN objective_value v ON v.unit_id = o.id

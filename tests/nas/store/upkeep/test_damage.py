@@ -48,6 +48,7 @@ CHANGES = {
     "UPDATE space_version SET text = text || ' '": ("space_version", "study_id 1, number 0", "checksum"),
     "UPDATE architecture SET text = text || ' ' WHERE hash = '0000'": ("architecture", "hash '0000'", "checksum"),
     "UPDATE drawing SET packed = packed || '0'": ("drawing", "study_id 1, architecture_hash '0002'", "checksum"),
+    "UPDATE trial SET last_unit = 2 WHERE id = 1": ("trial", "id 1", "no unit of its highest finished rung"),
     "UPDATE study SET sequence = 3": ("study", "id 1", "sequence"),
     "UPDATE trial SET number = 7 WHERE number = 2": ("trial", "id 3", "gap"),
     "UPDATE trial SET rung = 1 WHERE id = 1": ("trial", "id 1", "no unit of its highest"),
@@ -92,7 +93,9 @@ def test_an_upgrade_gives_older_rows_the_checksums_that_new_rows_get(searched, u
 
     before = checksums(searched)
     connection = sqlite3.connect(url.removeprefix("sqlite:///"))
-    connection.execute("DROP TABLE drawing")  # it is newer than the checksums
+    for newer in ("TABLE drawing", "INDEX ix_trial_summary"):
+        connection.execute(f"DROP {newer}")
+    connection.execute("ALTER TABLE trial DROP COLUMN last_unit")
     for table in ("unit", "verdict", *(set(ROWS) - {"drawing"})):
         connection.execute(f"ALTER TABLE {table} DROP COLUMN checksum")
     connection.execute("UPDATE tessera_version SET version_num = '0006'")
