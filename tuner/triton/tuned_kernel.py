@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 EVALUATIONS = {"none": 0, "quick": 40, "full": 250}  # configurations measured for one key, by effort
 BUDGETS = {"none": 0.0, "quick": 120.0, "full": 3600.0}  # seconds for one key, if the user gives no other number
 LIMITS = {"none": 60.0, "quick": 60.0, "full": 180.0}  # seconds of a compilation, and of a first run
+SLOW = " If it is slow and does not hang, give it more time: limit=SECONDS."
 UNSEEN = 3  # calls of a key that change nothing, after which its first configuration serves without another check
 
 
@@ -370,8 +371,11 @@ class TunedKernel:
             error = bench.errors.get(case.default)
             if isinstance(error, CallFailed):
                 raise error.error
-            message = search.known[case.default].outcome.message
-            raise RuntimeError(f"{self.name}: no configuration of it runs. The first one: {message}") from error
+            first, tried = search.known[case.default].outcome, f"{len(search.known)} of {len(case.choices)}"
+            if first.kind is Kind.OUT_OF_MEMORY:  # the call alone may have room
+                raise CannotCheck(f"the first one ran out of memory: {first.message}") from error
+            message = f"{self.name}: no configuration of it runs. The first one: {first.message}. {tried} were tried."
+            raise RuntimeError(message + SLOW * (first.kind is Kind.TIMED_OUT)) from error
         config = case.choices[decision.choice]
         if options.pre_hook is not None:
             options.pre_hook({**launch.arguments, **config.all_kwargs()}, reset_only=True)

@@ -54,8 +54,23 @@ def test_an_endless_loop_hangs_nothing_and_is_recorded(tmp_path, check):
 def test_if_every_configuration_hangs_the_error_says_so(tmp_path):
     kernel = tuned(tmp_path, configs=[HANGS, {"BLOCK": 48}], limit=FAST)
 
-    with pytest.raises(RuntimeError, match=r"no configuration of it runs. The first one: it did not end within 2 s"):
+    said = r"no configuration of it runs. The first one: it did not end within 2 s. 2 of 2 were tried. If it is slow"
+    with pytest.raises(RuntimeError, match=said):
         call(kernel)
+
+
+def test_a_check_that_the_system_kills_for_memory_makes_no_call_fail(tmp_path):
+    """The call alone needs less memory than its check."""
+    ours = os.getpid()
+
+    def killed(arguments):
+        if os.getpid() != ours:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    kernel = tuned(tmp_path, configs=[triton.Config({"BLOCK": block}, pre_hook=killed) for block in (16, 32)])
+    with pytest.warns(RuntimeWarning, match="the first one ran out of memory: its process ended: signal 9"):
+        call(kernel)
+    assert kernel.best_config.kwargs == {"BLOCK": 16}
 
 
 def test_a_crash_and_a_lost_device_end_another_process(tmp_path):
