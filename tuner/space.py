@@ -120,6 +120,17 @@ class TuningSpace:
         weighted = [(1.0, columns + logarithms + divided), (PRODUCT_WEIGHT, products)]
         return np.stack([weight * _unit(f) for weight, kind in weighted for f in kind] or [np.zeros(len(self))], axis=1)
 
+    @cached_property
+    def uneven(self) -> np.ndarray:
+        """[N], from 0 to 1: the share of the sizes that are no powers of two, of those that may be one or not."""
+        columns = []
+        for column in self.varied:
+            values = self._sizes(column)
+            odd = np.zeros(0) if values is None else ~np.isclose(_twos(values), np.log2(values))
+            if odd.any() and not odd.all():
+                columns.append(odd[self.places[:, column]])
+        return _unit(np.mean(columns, axis=0)) if columns else np.zeros(len(self))
+
     def _sizes(self, column: int) -> np.ndarray | None:
         """The values of a parameter if it is a size: more than two numbers, all above zero."""
         values = list(self.parameters.values())[column]

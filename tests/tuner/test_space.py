@@ -48,6 +48,14 @@ def test_a_product_of_sizes_and_how_often_two_divides_one_are_features():
     assert any(np.allclose(2 * column, (product - product.min()) / np.ptp(product)) for column in columns)
 
 
+def test_uneven_sizes_are_counted_among_those_that_may_be_even():
+    space = TuningSpace.product({"a": [4, 6, 8], "b": [2, 3, 4], "c": [1, 2, 4], "d": [3, 5, 7], "e": [False, True]})
+    for number, share in zip(range(len(space)), space.uneven, strict=True):
+        here = space.configuration(number)
+        assert share == ((here["a"] == 6) + (here["b"] == 3)) / 2
+    assert not TuningSpace.product({"a": [1, 2, 4], "b": [3, 5, 7]}).uneven.any()
+
+
 @pytest.mark.parametrize(
     ("configuration", "said"),
     [

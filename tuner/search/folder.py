@@ -163,13 +163,20 @@ def _stem(problem: str, device: Described) -> str:
 
 
 def _append(file: Path, lines: Sequence[str]) -> None:
-    """One write, with a newline before each row: a row that another process left half-written spoils no other."""
+    """One write, with a newline before each row: a row that another process left half-written spoils no other.
+
+    If another process packs the file meanwhile, it may have missed the rows, and they are written again.
+    """
     text = "".join(f"\n{line}" for line in lines).encode()
-    handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    try:
-        os.write(handle, text)
-    finally:
-        os.close(handle)
+    is_there = False
+    while not is_there:
+        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            os.write(handle, text)
+            with suppress(FileNotFoundError):
+                is_there = os.path.samestat(os.fstat(handle), os.stat(file))
+        finally:
+            os.close(handle)
 
 
 def _parsed(file: Path) -> Iterator[dict[str, Any]]:

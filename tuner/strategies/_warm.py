@@ -32,6 +32,7 @@ class Warm(Surrogate):
     ) -> None:
         super().__init__(space, seed, first, hints)
         assert hints is not None
+        self.features = space.features  # the hints say which sizes are fast
         self.alone = Surrogate(space, seed)
         self.alone.results = self.results  # the same, not a copy
         self.basis = np.vstack([np.ones(len(space)), hints.times])  # [1 + D, N]

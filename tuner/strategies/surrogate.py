@@ -5,6 +5,10 @@ configurations lie far apart; after them the one with the greatest expected impr
 half the rank of a time plus half its logarithm: ranks separate fast configurations that very slow ones would compress.
 A configuration that is likely to fail is less promising (`tuner.strategies._feasibility`). `tuner.strategies._warm`
 adds measurements of other devices.
+
+On most devices sizes that are powers of two tend to be faster. So the first configurations have few other sizes, and
+the model sees how many there are: what one size shows holds for all. Where that is wrong it hides configurations; from
+some point on every other proposal is made without it.
 """
 
 from __future__ import annotations
@@ -25,6 +29,8 @@ if TYPE_CHECKING:
 
 TRIED = 200  # random configurations; at the start the one farthest from all known ones is proposed
 CANDIDATES = 20_000  # if the space is larger, this many are drawn at random at each fit
+EVEN = 2.0  # at the start a distance counts less by up to exp(-EVEN), if no size is a power of two
+WITHOUT = 50  # results from which on every other proposal ignores which sizes are powers of two
 MANY = 0.2  # share of failed configurations that calls for full caution
 
 
@@ -57,12 +63,17 @@ class Surrogate(Strategy):
         self.feasibility = import_module("tuner.strategies._feasibility").Feasibility
         self.process: GaussianProcess | None = None
         self.feasible: Feasibility | None = None
+        self.features = np.column_stack([space.features, space.uneven]) if space.uneven.any() else space.features
+        self.without: Surrogate | None = None
+        self.seed = seed
         self.candidates = np.arange(len(space))
         self.refit_at = 0
 
     def propose(self) -> int:
         if self._is_beginning():
             return self._apart()
+        if self._is_doubted():
+            return self._without().propose()
         values = modelled(np.array(list(self._valid().values())), self.settings.ranks)
         if self.process is None or len(self.results) >= self.refit_at or not self._covered():
             self._renew().fit(self._rows(), values, self.rng)
@@ -80,6 +91,20 @@ class Surrogate(Strategy):
         finally:
             self.results, self.rng.bit_generator.state = results, state
         return found
+
+    def _is_doubted(self) -> bool:
+        """Whether this proposal ignores which sizes are powers of two; in a large space none does, as each model draws
+        candidates of its own."""
+        has_it = self.features is not self.space.features and len(self.candidates) == len(self.space)
+        return has_it and len(self.results) >= WITHOUT and len(self.results) % 2 == 1
+
+    def _without(self) -> Surrogate:
+        """The same strategy, whose model does not see which sizes are powers of two."""
+        if self.without is None:
+            self.without = type(self)(self.space, self.seed)
+            self.without.features = self.space.features
+            self.without.results = self.results  # the same, not a copy
+        return self.without
 
     def _is_beginning(self) -> bool:
         known, valid, wanted = len(self.results), len(self._valid()), self.settings
@@ -120,7 +145,7 @@ class Surrogate(Strategy):
         self.refit_at = int(np.ceil(len(self.results) * self.settings.refit))
         if len(self.space) > CANDIDATES:
             self.candidates = self._drawn()
-        old, self.process = self.process, self.model(self.space.features[self.candidates], self.settings.length)
+        old, self.process = self.process, self.model(self.features[self.candidates], self.settings.length)
         if old is not None:
             self.process.lengths, self.process.noise = old.lengths, old.noise
         return self.process
@@ -148,11 +173,12 @@ class Surrogate(Strategy):
         return np.searchsorted(self.candidates, numbers).tolist()
 
     def _apart(self) -> int:
-        """Among some random configurations, the one that is farthest from all known ones and likely to run."""
+        """Among some random configurations, the one that is farthest from all known ones, likely to run, and even."""
         unknown = self.unknown()
         tried = self.rng.choice(unknown, min(TRIED, len(unknown)), replace=False)
+        even = np.exp(-EVEN * self.space.uneven[tried])
         if not self.results:
-            return int(tried[0])
+            return int(tried[int(np.argmax(even))])
         known = self.space.features[list(self.results)]
         apart = ((self.space.features[tried][:, None] - known[None]) ** 2).sum(2).min(1)
         failed = self._failed()
@@ -160,7 +186,7 @@ class Surrogate(Strategy):
             rows = np.concatenate([np.array(list(self.results)), tried])
             chances = self.feasibility(self.space.features[rows]).chances(list(range(len(failed))), failed)
             apart = np.sqrt(apart) * chances[len(failed) :]
-        return int(tried[int(np.argmax(apart))])
+        return int(tried[int(np.argmax(apart * even))])
 
 
 def modelled(times: np.ndarray, ranks: float) -> np.ndarray:

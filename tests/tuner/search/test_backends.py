@@ -1,6 +1,7 @@
 """Results in a folder: what is damaged is left out, and the rest is read."""
 
 import json
+import os
 import zlib
 from random import Random
 
@@ -76,6 +77,21 @@ def test_the_rows_of_a_key_are_packed_and_read_alone(tmp_path, monkeypatch):
 
     folder.pack("softmax", written[0].problem, device)
     assert [each.source for each in Folder(tmp_path).rows("softmax", written[0].problem)] == ["8ce8"] * 3 + ["newer"]
+
+
+def test_a_row_that_is_written_while_another_process_packs_is_not_lost(tmp_path, monkeypatch):
+    folder, device, write = Folder(tmp_path), fingerprint("cpu"), os.write
+    folder.add(device, [key(1)])
+
+    def late(handle, text):
+        monkeypatch.setattr(os, "write", write)
+        Folder(tmp_path).pack("softmax", key(1).problem, device)
+        return write(handle, text)
+
+    monkeypatch.setattr(os, "write", late)
+    folder.add(device, [key(1, source="late")])
+
+    assert [each.source for each in folder.rows("softmax")] == ["8ce8", "late"]
 
 
 def test_a_row_for_every_problem_is_read_after_the_rows_of_each_key(tmp_path):

@@ -91,6 +91,20 @@ def test_the_default_finds_far_better_configurations_than_random_search(seed):
     assert np.mean(found) > recorded.best / expected_random(recorded, 60) + 0.05
 
 
+def test_the_default_begins_with_powers_of_two_and_later_doubts_them():
+    space = RECORDED.space
+    best = int(np.argmax(space.uneven + space.features[:, 0]))  # an uneven one
+    strategy = strategies.make("surrogate", space, seed=1)
+    order = []
+    for _ in range(56):
+        order.append(strategy.ask())
+        strategy.tell(order[-1], 1.0 + float(((space.features[order[-1]] - space.features[best]) ** 2).sum()))
+
+    assert space.uneven[order[:10]].mean() < 0.5 * space.uneven.mean()
+    assert strategy.without is not None and strategy.without.results is strategy.results
+    assert best in order
+
+
 def test_the_default_learns_which_configurations_lack_a_resource():
     tried, random, failed = [], [], []
     for seed in range(6):
