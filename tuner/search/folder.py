@@ -74,7 +74,7 @@ class Folder:
         if not lines.exists():
             return
         with holding(stem.with_name(".lock"), PATIENCE) as waited:
-            if waited is None:
+            if waited is None or not lines.exists():  # another process holds it, or has just packed
                 return
             if packing.exists():  # of a process that was killed
                 _append(packing, [json.dumps(each) for each in _parsed(lines)])
@@ -174,7 +174,7 @@ def _append(file: Path, lines: Sequence[str]) -> None:
         try:
             os.write(handle, text)
             with suppress(FileNotFoundError):
-                is_there = os.path.samestat(os.fstat(handle), os.stat(file))
+                is_there = os.path.samestat(os.fstat(handle), file.stat())
         finally:
             os.close(handle)
 

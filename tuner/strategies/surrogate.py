@@ -96,7 +96,7 @@ class Surrogate(Strategy):
         """Whether this proposal ignores which sizes are powers of two; in a large space none does, as each model draws
         candidates of its own."""
         has_it = self.features is not self.space.features and len(self.candidates) == len(self.space)
-        return has_it and len(self.results) >= WITHOUT and len(self.results) % 2 == 1
+        return has_it and len(self.results) >= WITHOUT and len(self.results) // 2 % 2 == 1
 
     def _without(self) -> Surrogate:
         """The same strategy, whose model does not see which sizes are powers of two."""

@@ -1,7 +1,9 @@
 """Results in a folder: what is damaged is left out, and the rest is read."""
 
 import json
+import multiprocessing
 import os
+import sys
 import zlib
 from random import Random
 
@@ -92,6 +94,26 @@ def test_a_row_that_is_written_while_another_process_packs_is_not_lost(tmp_path,
     folder.add(device, [key(1, source="late")])
 
     assert [each.source for each in folder.rows("softmax")] == ["8ce8", "late"]
+
+
+def work(path, process):
+    folder, device = Folder(path), fingerprint("cpu")
+    for number in range(20):
+        folder.add(device, [key(1, source=f"{process} {number}")])
+        folder.pack("softmax", key(1).problem, device)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="this system has no forks")
+def test_processes_that_pack_the_same_key_lose_nothing(tmp_path):
+    ours = multiprocessing.get_context("fork")
+    some = [ours.Process(target=work, args=(tmp_path, number)) for number in range(4)]
+    for each in some:
+        each.start()
+    for each in some:
+        each.join()
+
+    assert [each.exitcode for each in some] == [0] * 4
+    assert len({each.source for each in Folder(tmp_path).rows("softmax")}) == 4 * 20
 
 
 def test_a_row_for_every_problem_is_read_after_the_rows_of_each_key(tmp_path):
