@@ -11,8 +11,11 @@ from nas.tasks.vocabulary import Bytes, Characters, Vocabulary, Words
 PRINTABLE = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
 
 
-def tokenizer(vocabulary: Vocabulary) -> dict[str, Mapping[str, Any]]:
-    """The content of each file by name. Raises UsageError for a kind of vocabulary that has no tokenizer."""
+def tokenizer(vocabulary: Vocabulary, side: str = "right") -> dict[str, Mapping[str, Any]]:
+    """The content of each file by name. side: where a batch is padded, left or right.
+
+    Raises UsageError for a kind of vocabulary that has no tokenizer.
+    """
     special = [
         {
             "id": vocabulary.special_symbol(name),
@@ -38,6 +41,7 @@ def tokenizer(vocabulary: Vocabulary) -> dict[str, Mapping[str, Any]]:
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": False,
+        "padding_side": side,
         "model_input_names": ["input_ids", "attention_mask"],
         **({"eos_token": named["end"], "pad_token": named["end"]} if "end" in named else {}),
         **({"bos_token": named["start"]} if "start" in named else {}),

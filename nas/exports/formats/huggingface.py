@@ -51,7 +51,8 @@ def folder(winner: Winner) -> dict[str, bytes]:
     else:
         files |= _remote(winner, state, special)
     if vocabulary is not None:
-        files |= {name: _json(content) for name, content in tokenizer(vocabulary).items()}
+        side = "left" if winner.architecture.root.name == "decoder" else "right"  # `generate` goes on at the right
+        files |= {name: _json(content) for name, content in tokenizer(vocabulary, side).items()}
     return files
 
 

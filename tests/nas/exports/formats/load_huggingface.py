@@ -65,7 +65,23 @@ def generated(model, inputs, symbols):
             tokens = tokens[1:] if model.config.is_encoder_decoder else tokens[6:]
             end = getattr(model.config, "eos_token_id", None)
             result[f"{name}{kind}"] = tokens[: tokens.index(end)] if end in tokens else tokens
+    if not model.config.is_encoder_decoder:
+        result |= padded(model, inputs[0], streams)
     return result
+
+
+def padded(model, tokens, streams):
+    """What follows two prompts of different lengths, each alone and both in one batch that is padded on the left."""
+    batch, mask = tokens[:2, :6].clone(), torch.ones(2, 6, dtype=torch.int64)
+    batch[1, :4], mask[1, :4] = 0, 0
+    options = {"max_new_tokens": 5, "do_sample": False}
+    apart = [tokens[:1, :6], tokens[1:2, 4:6]]
+    found = {}
+    for kind, use, beams in (("cached", streams, 1), ("uncached", False, 1), ("beams", streams, 2)):
+        more = {**options, "use_cache": use, "num_beams": beams, "pad_token_id": 0}
+        alone = [model.generate(each, attention_mask=torch.ones_like(each), **more)[0, -5:].tolist() for each in apart]
+        found[f"padded_{kind}"] = model.generate(batch, attention_mask=mask, **more)[:, -5:].tolist() == alone
+    return found
 
 
 def trained(model, tokens):

@@ -91,6 +91,12 @@ def test_generate_gives_our_tokens_with_its_cache_and_without(name, results):
     assert found["streams"] == (name != "reformer")
 
 
+@pytest.mark.parametrize("name", ["transformer_decoder", "transformer_modern", "transformer_xl", "reformer", "gru"])
+def test_prompts_of_unequal_lengths_give_the_tokens_of_each_alone(name, results):
+    found = results[name]
+    assert (found["padded_cached"], found["padded_uncached"], found["padded_beams"]) == (True, True, True)
+
+
 @pytest.mark.skipif(importlib.util.find_spec("accelerate") is None, reason="accelerate is not installed")
 def test_the_trainer_runs_a_step(results):
     assert results["transformer_decoder"]["trained"] > 0
