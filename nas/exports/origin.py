@@ -69,12 +69,13 @@ def origin(
 
 def _latency(config: SearchConfig, trial: Trial) -> dict[str, Any]:
     """How the latencies of `trial` were measured, by the name of the objective; empty if there are none."""
-    devices = [each.options.get("device", "cpu") for each in config.objectives if each.name == "latency"]
+    listed = zip(config.objectives, factory.objectives(config), strict=True)
+    devices = {made.name: written.options.get("device", "cpu") for written, made in listed}
     kept = ("phase", "milliseconds", "low", "high", "batch", "length", "threads", "kind", "device")
     return {
-        name: {"on": devices[0], **{key: found[key] for key in kept if key in found}}
+        name: {"on": devices.get(name, "cpu"), **{key: found[key] for key in kept if key in found}}
         for name, found in (trial.evidence or {}).items()
-        if devices and isinstance(found, dict) and "milliseconds" in found
+        if isinstance(found, dict) and "milliseconds" in found
     }
 
 

@@ -225,7 +225,8 @@ def with_places(needs: Mapping[str, Any], probes: Iterable[Any]) -> dict[str, An
     """
     found = dict(needs)
     options = [each for spec in probes if isinstance(spec, Mapping) for each in spec.values()]
-    places = [each["on"]["resources"] for each in options if isinstance(each, Mapping) and each.get("on")]
+    on = [each.get("on") or {} for each in options if isinstance(each, Mapping)]
+    places = [each["resources"] for each in on if "resources" in each]  # the others are on machines
     for name, amount in (item for place in places for item in place.items()):
         if name in OWN:
             found[OWN[name]] = max(amount, found.get(OWN[name]) or 0)

@@ -12,13 +12,18 @@ import torch
 
 def latency(then: dict, architecture: Any, shape: Any) -> dict:
     """What was measured then, and now; empty on another device."""
+    from nas.errors import UsageError
     from nas.objectives.latency import Latency
 
     found = {}
     for name, each in then.items():
         setting = {key: each[key] for key in ("phase", "batch", "length", "threads")}
         now = Latency(shape, device=each["on"], method="measured", **setting)
-        if now.predictor.table.device.key == each["device"]["key"]:
+        try:
+            here = now.predictor.table.device.key
+        except UsageError:  # such as that of a GPU that this machine does not have
+            continue
+        if here == each["device"]["key"]:
             measured = now.latency(architecture)
             found[name] = {"then": each["milliseconds"], "now": measured.milliseconds}
     return found
