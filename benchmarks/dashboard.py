@@ -86,14 +86,9 @@ def get(port: int, path: str) -> tuple[float, int]:
 def content(port: int, path: str, encoding: str = "identity") -> bytes:
     """An answer as it is sent. Raises RuntimeError if it is an error."""
     with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)) as connection:
-        return asked(connection, path, encoding)
-
-
-def asked(connection: http.client.HTTPConnection, path: str, encoding: str) -> bytes:
-    """An answer over a connection that stays open, as that of a browser does."""
-    connection.request("GET", path, headers={"Accept-Encoding": encoding})
-    answer = connection.getresponse()
-    found = answer.read()
+        connection.request("GET", path, headers={"Accept-Encoding": encoding})
+        answer = connection.getresponse()
+        found = answer.read()
     if answer.status >= 400:
         raise RuntimeError(f"{path} answered {answer.status}.")
     return found
@@ -172,14 +167,14 @@ def following(search: subprocess.Popen, storage: Path, browsers: int) -> dict:
 
 def follow(port: int, place: str, updates: list[int]) -> None:
     """One browser: it is told of changes, and fetches the page again. It ends with the server."""
-    connection, pages = (http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE) for _ in range(2))
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
         connection.request("GET", f"{place}/events")
         answer, first = connection.getresponse(), True
         while line := answer.readline():
             if line.startswith(b"event: changed"):
                 if not first:
-                    updates.append(len(asked(pages, place, "gzip")))
+                    updates.append(get(port, place)[1])
                 first = False
 
 

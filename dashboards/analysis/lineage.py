@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 MOST_ANCESTORS = 60
 MOST_CHILDREN = 40
+OVERLAP = 100  # trials that are read again: a trial may be stored after one with a higher number
 MISSING = object()
 
 
@@ -77,13 +78,16 @@ class Lineage:
         return list(found)
 
 
-def lineage(store: Reader, study: Study) -> Lineage:
-    """The family of the trials of `study`."""
+def lineage(store: Reader, study: Study, before: Lineage | None = None) -> Lineage:
+    """The family of the trials of `study`. before: an earlier result; only trials that are newer are read."""
+    known = dict(before.origins) if before else {}
+    first = max(0, max(known, default=0) - OVERLAP)
     shared: dict[str, str] = {}  # equal names of operators are one object
     return Lineage(
-        {
+        known
+        | {
             number: Origin(shared.setdefault(operator, operator), tuple(parents or ()))
-            for number, operator, parents in store.origins(study.id)
+            for number, operator, parents in store.origins(study.id, first)
         }
     )
 

@@ -28,7 +28,7 @@ OPERATORS = (
 def view(ask: Ask) -> View:
     """The page of the family."""
     study, table = ask.of, ask.of.table
-    family = study.of_results("lineage", lambda: lineage(study.reader, study.study))
+    family = study.grown("lineage", lambda before: lineage(study.reader, study.study, before))
     names = [each["name"] for each in study.study.objectives]
     objective = ask.parameters.choice("objective", names, names[0]) if names else ""
     figures = {}

@@ -53,7 +53,7 @@ def view(ask: Ask) -> View:
     study, number = ask.of, _number(ask)
     trial = study.reader.trial(study.study.id, number)
     told = trials.story(study.reader, study.study, number)
-    family = study.of_results("lineage", lambda: lineage(study.reader, study.study))
+    family = study.grown("lineage", lambda before: lineage(study.reader, study.study, before))
     lines, problem = _lines(ask, trial)
     picture = shaded(ask, trial, lines)
     curve = study.reader.curve(study.study.id, number)

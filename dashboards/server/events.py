@@ -20,7 +20,7 @@ from nas.errors import NasError
 
 MOST_LISTENERS = 200
 PAUSE = 1.5  # seconds between two looks
-BEAT = 15.0  # seconds without a change after which a comment keeps the connection open
+BEAT = 30.0  # seconds without a change after which a comment keeps the connection open
 
 
 class Watch:

@@ -31,6 +31,7 @@ LONGEST = 60.0
 LARGE = 20_000  # trials: reading more takes seconds
 KEPT = 64  # results that are kept for a study
 WAIT = 5.0  # seconds for a lock on SQLite
+MOST_SILENT = 300.0  # seconds until a change is told, whatever that costs
 FOLLOWING = 150  # the answers after a change take at most 1/150 of the time of a core
 ANSWER = 0.002  # seconds of CPU that an answer costs besides the thread that makes it
 CACHE_KIB = 4096  # of each of up to 15 connections
@@ -165,7 +166,7 @@ class StudyCache:
         On a busy machine a search gets less of the processor, and so do the answers.
         """
         busy = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
-        return time.monotonic() >= self._told + min(LONGEST, FOLLOWING * busy * self._spent)
+        return time.monotonic() >= self._told + min(MOST_SILENT, FOLLOWING * busy * self._spent)
 
     def announced(self) -> None:
         """All browsers are told of a change, and will ask again."""
@@ -198,6 +199,11 @@ class StudyCache:
         """The result of `compute()`, computed once for the results that are known."""
         self.look()
         return self.remember(key, compute, of=self.results)
+
+    def grown(self, key: Any, compute: Callable[[T | None], T]) -> T:
+        """As `of_results`; `compute` gets the earlier result, None the first time."""
+        before = self._memo.get(key)
+        return self.of_results(key, lambda: compute(before[1] if before else None))
 
     def remember(self, key: Any, compute: Callable[[], T], *, of: Any = None) -> T:
         """The result of `compute()`, computed again when `of` changes; None: for each version of the study."""

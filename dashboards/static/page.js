@@ -111,9 +111,8 @@ async function draw(element, spec = specOf(element.dataset.name)) {
   element.style.minHeight = `${layout.height}px`;
   const picture = element.querySelector("svg.figure");
   if (picture) picture.remove();
+  element.removeAttribute("tabindex");  // it scrolled on phones; the drawn figure fits
   await Plotly.react(element, data, layout, config);
-  element.setAttribute("role", "group");  // the numbers below say the same
-  element.setAttribute("aria-label", picture?.getAttribute("aria-label") ?? element.getAttribute("aria-label") ?? name);
   if (element.dataset.ready) return;
   element.dataset.ready = "yes";
   element.on("plotly_click", event => {

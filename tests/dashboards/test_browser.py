@@ -151,6 +151,8 @@ def test_axe_finds_nothing_serious(page):
     for name in ("study", "trial"):
         page.goto(PAGES[name])
         check(f"{name} in the dark", runOnly=["color-contrast"])
+    page.set_viewport_size({"width": 360, "height": 800})
+    check("on a phone", runOnly=["scrollable-region-focusable"])
     assert found == []
 
 

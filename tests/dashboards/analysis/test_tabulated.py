@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from dashboards.analysis import history
-from dashboards.analysis.lineage import changed, distance, lineage
+from dashboards.analysis import lineage as analysis_lineage
+from dashboards.analysis.lineage import Lineage, changed, distance, lineage
 from dashboards.analysis.tabulated import tabulated
 from nas import report
 from nas.store import open_reader, open_store
@@ -112,6 +113,16 @@ def test_ancestors_come_nearest_first(finished):
             assert number in family.children[parent]
             assert generations[parent] < generations[number]
         assert number not in family.ancestors(number)
+
+
+def test_a_family_that_grew_is_that_of_all_trials(finished, monkeypatch):
+    monkeypatch.setattr(analysis_lineage, "OVERLAP", 0)
+    store, study = finished
+    whole = lineage(store, study)
+    some = Lineage(dict(list(whole.origins.items())[:3]))
+
+    assert lineage(store, study, some).origins == whole.origins
+    assert lineage(store, study, some).children == whole.children
 
 
 def test_changes_name_the_holes():
