@@ -78,22 +78,31 @@ def _below(block: Configured, shape: Shape) -> list[Part]:
     return module.parts(block.config, shape) if issubclass(module, Composite) else []
 
 
-@lru_cache(maxsize=4096)  # the architectures of a search have most of their layers in common
 def _leaves(block: Configured, shape: Shape) -> tuple[tuple[str, Cost], ...]:
     """(path, cost) of every leaf of one call of `block`, which is one itself if it has no parts."""
+    return _kept_leaves(block, shape) if block.is_ours else _new_leaves(block, shape)
+
+
+@lru_cache(maxsize=4096)  # the architectures of a search have most of their layers in common
+def _kept_leaves(block: Configured, shape: Shape) -> tuple[tuple[str, Cost], ...]:
+    return _new_leaves(block, shape)
+
+
+def _new_leaves(block: Configured, shape: Shape) -> tuple[tuple[str, Cost], ...]:
     below = _below(block, shape)
     if not below:
         return ((block.type.name, block.cost(shape)),)
     return tuple((f"{block.type.name}.{path}", cost) for part in below for path, cost in part.leaves())
 
 
-def too_long(part: Part, seen: set[tuple[Configured | None, Shape]] | None = None) -> Iterator[str]:
+def too_long(part: Part, seen: set[tuple[Configured, Shape]] | None = None) -> Iterator[str]:
     """A message for each block at or below `part` that would read more than its configuration's `longest` positions, of
     its input or of the memory.
 
-    seen: blocks with the shapes of their inputs that are skipped; those below `part` are added. None skips none.
+    seen: blocks with the shapes of their inputs that are skipped; those below `part` are added, but for blocks of the
+    user's own. None skips none.
     """
-    if seen is not None:
+    if seen is not None and part.block is not None and part.block.is_ours:
         if (part.block, part.shape) in seen:
             return
         seen.add((part.block, part.shape))

@@ -34,6 +34,14 @@ class Configured:
     type: BlockType
     config: Any
 
+    @cached_property
+    def is_ours(self) -> bool:
+        """Whether it and all blocks in it are of this library. What these cost depends on nothing but their
+        configurations, which tell equal blocks apart; a block of the user's own may read a global, or a list.
+        """
+        values = (getattr(self.config, field.name) for field in dataclasses.fields(self.config))
+        return self.type.family != "own" and all(map(_is_ours, values))
+
     def build(self) -> nn.Module:
         """The module, with new weights."""
         if self.type.role != "model":
@@ -48,6 +56,10 @@ class Configured:
     def after(self, shape: Shape) -> Shape:
         """The shape of the output for an input of `shape`."""
         return self.type.module.after(self.config, shape) if self.type.role == "block" else shape
+
+
+def _is_ours(value: Any) -> bool:
+    return all(map(_is_ours, value)) if isinstance(value, tuple) else getattr(value, "is_ours", True)
 
 
 def named(name: str) -> Any:

@@ -58,6 +58,7 @@ class Proposer:
         for each in scores.objectives:
             each.begin(Search(space, store, say, partial(evidence, store, study)))
         self._space_version = space_version
+        self._parsed = lru_cache(maxsize=64)(Architecture.parse)  # the finals train few architectures many times
         self._forget()
 
     def _forget(self) -> None:
@@ -174,7 +175,7 @@ class Proposer:
     def architecture(self, unit: Unit) -> Architecture:
         """The unit's architecture, parsed only if it was not proposed here."""
         known = self.arms[unit.arm].architecture(unit.number) if unit.arm in self.arms else None
-        return known or _parsed(unit.architecture)
+        return known or self._parsed(unit.architecture)
 
     def _arm(self, unit: Unit) -> Arm:
         return self.arms[unit.arm]
@@ -280,11 +281,6 @@ class Proposer:
             space_version=self._space_version,
             variant=variant,
         )
-
-
-@lru_cache(maxsize=64)  # the finals train few architectures many times
-def _parsed(text: str) -> Architecture:
-    return Architecture.parse(text)
 
 
 def evidence(store: Reader, study: Study, name: str) -> Iterator[Mapping[str, Any]]:

@@ -98,9 +98,13 @@ class Objective(ABC):
         return value if self.direction is Direction.MINIMISE else -value
 
 
-@lru_cache(maxsize=32)  # several objectives ask for the cost of one architecture, one after the other
 def cost_of(architecture: Architecture, shape: Shape) -> Cost:
     """The cost of an architecture for an input of this shape. Raises SpaceError if the architecture is not valid."""
+    return (_kept_cost if architecture.configured.is_ours else cost)(architecture, shape)
+
+
+@lru_cache(maxsize=32)  # several objectives ask for the cost of one architecture, one after the other
+def _kept_cost(architecture: Architecture, shape: Shape) -> Cost:
     return cost(architecture, shape)
 
 
