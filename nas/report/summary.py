@@ -36,9 +36,10 @@ def to_text(store: Reader, study: Study, finals: FinalsResult | None, draw: Call
     """The result of a search for people. draw: draws the winner."""
     begins = header(store, study).to_text()
     front = trials.rows(store, study, trials.front(store, study))
-    if not front:
+    if not front and not trials.best(store, study, limit=1):
         return f"{begins}\n\nNo trial has finished, so there is nothing to show; `nas status` says why."
-    parts = [begins, "\nPareto front of the search (validation data)", rendered(trials.shown(front))]
+    shown = rendered(trials.shown(front)) if front else trials.why_no_front(store, study)
+    parts = [begins, "\nPareto front of the search (validation data)", shown]
     if loaded := never_quiet(store, study):
         parts += ["", *loaded]
     if waiting := pending(store, study):

@@ -65,6 +65,13 @@ def front(store: Reader, study: Study) -> list[Trial]:
     return store.pareto(study.id, states=TRAINED, purposes=SEARCHED, longest=True)
 
 
+def why_no_front(store: Reader, study: Study) -> str:
+    """Why there is no trial on the front, as a sentence."""
+    if not store.best(study.id, limit=1, states=TRAINED, purposes=SEARCHED):
+        return "No trial has finished yet."
+    return "None of the trials that were trained longest has a value of every objective."
+
+
 def curve(store: Reader, study: Study, number: int) -> list[tuple[int, float | None]]:
     """(step, training loss) of trial `number` over all its rungs; a loss that was not finite is None."""
     return store.curve(study.id, number)

@@ -19,4 +19,5 @@ def pareto(study: StudyName, storage: Storage = None, as_json: AsJson = False) -
     store, found = location.open_existing(study, storage)
     with store:
         rows = trials.rows(store, found, trials.front(store, found))
-    print_rows(rows if as_json else trials.shown(rows), as_json, empty="No trial has finished yet.")
+        why = "" if rows else trials.why_no_front(store, found)
+    print_rows(rows if as_json else trials.shown(rows), as_json, empty=why)

@@ -12,7 +12,7 @@ from nas.engine.replay import replay
 from nas.engine.scores import Later, Scores
 from nas.errors import UsageError
 from nas.objectives import make
-from nas.report import trials
+from nas.report import summary, trials
 from nas.store import Unit, UnitKind, UnitState, open_store
 from searchspace.cost import Shape
 
@@ -118,3 +118,17 @@ def test_nothing_is_measured_by_the_search_itself(describe):
     assert (objective.stage, objective.machine, objective.name) == ("later", "laptop", "laptop_ms")
     with pytest.raises(UsageError, match="there is no value from there"):
         objective.evaluate(None)
+
+
+def test_without_values_of_the_longest_trials_the_result_is_shown_all_the_same(describe, search):
+    scheduler = "{halving: {rungs: [10, 20], factor: 2}}"
+    config = describe(objectives=f"[loss, {ON}]", scheduler=scheduler, budget="{trials: 4}")
+    with search(config).store as store:
+        study = store.study("tried")
+        short = next(each for each in trials.results(store, study) if each.rung == 0)
+        store.add_value(short.id, {"name": "laptop_ms", "direction": "minimize"}, 1.0, rung=2)
+        study = store.study("tried")
+        assert trials.front(store, study) == []
+        text = summary.to_text(store, study, None, draw=lambda winner: "")
+    assert "None of the trials that were trained longest has a value of every objective." in text
+    assert "wait for the machine laptop" in text
