@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, bindparam, func, or_, select, update
+from sqlalchemy import Connection, Select, Text, and_, bindparam, case, func, or_, select, update
 
 from nas.store.models import architecture, trial, unit, unit_is_open
 from nas.store.records import Owner, TrialState, Unit, UnitKind, UnitState
@@ -50,8 +50,16 @@ _UNITS = (
 )
 
 
-NO_PROGRESS = dict.fromkeys(("progress_step", "progress_loss", "progress_rate", "progress_at"))
-_NOTE_PROGRESS = update(unit).where(unit.c.id == bindparam("unit_id")).values(progress_at=now())
+NO_PROGRESS = dict.fromkeys(("progress_step", "progress_loss", "progress_rate", "progress_at", "progress_curve"))
+_NOTED = (unit.c.progress_step == bindparam("at_step"), unit.c.progress_curve)  # by an earlier run of the call
+_NOTE_PROGRESS = (
+    update(unit)
+    .where(unit.c.id == bindparam("unit_id"))
+    .values(
+        progress_at=now(),
+        progress_curve=case(_NOTED, else_=func.coalesce(unit.c.progress_curve, "") + bindparam("point", type_=Text)),
+    )
+)
 
 
 def units(connection: Connection, ids: Collection[int]) -> list[Unit]:
@@ -110,10 +118,13 @@ def renew(
 
 
 def _progress_of(unit_id: int, progress: Progress) -> dict[str, Any]:
+    loss = progress.loss if math.isfinite(progress.loss) else None
     return {
         "unit_id": unit_id,
+        "at_step": progress.step,
+        "point": f"{progress.step} {'' if loss is None else repr(float(loss))}\n",
         "progress_step": progress.step,
-        "progress_loss": progress.loss if math.isfinite(progress.loss) else None,
+        "progress_loss": loss,
         "progress_rate": progress.tokens_per_second,
     }
 

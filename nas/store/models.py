@@ -189,10 +189,11 @@ unit = Table(
     optional("seconds", Double),
     optional("device", Text),
     optional("sequence", BigInteger),
-    optional("progress_step", BigInteger),  # all four: at the last renewal of its lease
+    optional("progress_step", BigInteger),  # this and the next three: at the last renewal of its lease
     optional("progress_loss", Double),
     optional("progress_rate", Double),  # tokens per second
     optional("progress_at", Moment),
+    optional("progress_curve", Text),  # "step loss" of every renewal, a line each; no loss if it was not finite
     optional("error_kind", Text),
     optional("error_text", Text),
     required("token", Text),

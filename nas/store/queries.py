@@ -174,12 +174,21 @@ def _unit(row: Any, values: Mapping[int, Mapping[str, float]]) -> Unit:
 
 
 def curve(connection: Connection, study_id: int, number: int) -> list[tuple[int, float | None]]:
-    """(step, training loss) of a trial over all its rungs; a loss that was not a number is None."""
+    """(step, training loss) of a trial over all its rungs; a loss that was not a number is None.
+
+    Of a rung that runs it has a point for every renewal of its lease.
+    """
     columns = metric.c.step, metric.c.value
     statement = select(*columns).where(
         metric.c.unit_id.in_(_units(study_id, number, unit.c.id)), metric.c.name == CURVE
     )
-    return [(step, value) for step, value in connection.execute(statement.order_by(metric.c.step))]
+    found = [(step, value) for step, value in connection.execute(statement.order_by(metric.c.step))]
+    running = _units(study_id, number, unit.c.progress_curve).where(unit.c.progress_curve.is_not(None))
+    for lines in connection.execute(running).scalars():
+        for step, loss in (line.split(" ") for line in lines.splitlines()):
+            if not found or int(step) > found[-1][0]:
+                found.append((int(step), float(loss) if loss else None))
+    return found
 
 
 def metrics(connection: Connection, study_id: int, number: int, rung: int) -> dict[str, float | None]:

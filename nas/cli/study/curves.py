@@ -59,7 +59,7 @@ def curves(
         else:
             numbers = [each.number for each in report.best(store, found, None, limit)]
             numbers += [each.number for each in store.trials(found.id) if each.state.value == "running"]
-        lines = {number: curve(store, found, number) for number in dict.fromkeys(numbers)}
+        lines = {number: report.curve(store, found, number) for number in dict.fromkeys(numbers)}
     if as_json:
         print_json([{"trial": number, "curve": points} for number, points in lines.items()])
     else:
@@ -81,19 +81,6 @@ def _tell(store: Any, study: Any, to: str, out: Path, follow: bool, trials: list
         print_json({"folder": str(out), "written": count})
     else:
         say(f"{plural(count, 'run')} written to {out}.")
-
-
-def curve(store: Any, study: Any, number: int) -> list[tuple[int, float | None]]:
-    """The stored points, and of a running unit its last reported loss."""
-    from nas import report
-    from nas.store import UnitState
-
-    points = list(report.curve(store, study, number))
-    for unit in store.units(study.id, number):
-        done = points[-1][0] if points else 0
-        if unit.state is UnitState.RUNNING and unit.progress_step and unit.progress_step > done:
-            points.append((unit.progress_step, unit.progress_loss))
-    return points
 
 
 def _row(number: int, points: list[tuple[int, float | None]]) -> dict[str, Any]:

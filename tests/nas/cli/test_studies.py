@@ -7,7 +7,6 @@ import io
 import pytest
 
 from nas import doctor
-from nas.store import open_store
 
 
 def test_studies_lists_every_database_of_the_default_folder(study, nas, tmp_path, monkeypatch):
@@ -28,26 +27,6 @@ def test_curves_shows_the_losses_of_the_training(study, nas):
     assert [step for step, _ in shown["curve"]] == [1, 2]
     assert {each["trial"] for each in every} >= {0, 1, 2, 3}
     assert "training loss" in nas("curves", "tiny", "--trial", best).out
-
-
-def test_a_running_trial_shows_its_steps_so_far(study):
-    from nas.cli.study.curves import curve
-    from nas.store import UnitState
-
-    class Unit:
-        state, progress_step, progress_loss = UnitState.RUNNING, 40, 3.5
-
-    with open_store(study.storage) as store:
-        found = store.study("tiny")
-        real = curve(store, found, 0)
-
-        class Running:
-            curve = store.curve
-
-            def units(self, study_id, number):
-                return [Unit()]
-
-        assert curve(Running(), found, 0) == [*real, (40, 3.5)]
 
 
 def test_a_table_has_a_row_for_every_trial(study, nas, tmp_path):

@@ -1,10 +1,13 @@
 """Leases: one holder at a time, by the clock of the database."""
 
+import math
+
 from sqlalchemy import update
 
 from nas.store import UnitState
 from nas.store.models import unit as unit_table
 from nas.store.types import now
+from nas.work import Progress
 
 
 def expire(store, unit_id):
@@ -40,6 +43,26 @@ def test_an_expired_lease_that_nobody_took_is_held_again(store, study, add):
     assert store.lease(study.id, "one") == []  # its own unit is not given to it twice
     assert store.renew([unit.id], "one") == [unit.id]
     assert store.lease(study.id, "two") == []
+
+
+def test_a_running_unit_has_a_curve_with_a_point_for_each_renewal(store, study, add):
+    unit = add(store, study, 0, owner="one").unit
+
+    def renew(step, loss, owner="one"):
+        return store.renew([unit.id], owner, 60, {unit.id: Progress(step, 50, loss, 100.0, 1.0)})
+
+    for step, loss in ((10, 4.5), (10, 4.5), (20, math.nan), (30, 3.25)):
+        assert renew(step, loss) == [unit.id]
+    assert store.curve(study.id, 0) == [(10, 4.5), (20, None), (30, 3.25)]
+
+    expire(store, unit.id)
+    store.lease(study.id, "two")
+    assert store.curve(study.id, 0) == [], "the next holder starts from the last checkpoint"
+    assert renew(40, 1.0) == []  # turned away
+    renew(15, 4.0, "two")
+    assert store.curve(study.id, 0) == [(15, 4.0)]
+    store.finish(unit.id, "two", 2, {"bits": 1.0}, curve=[(25, 3.5), (50, 3.0)], last=True)
+    assert store.curve(study.id, 0) == [(25, 3.5), (50, 3.0)]
 
 
 def test_the_database_sees_a_short_lease_end_by_itself(store, study, add):
