@@ -107,6 +107,7 @@ class Outcome:
     kind: Kind = "train"
     seconds: float
     metrics: Mapping[str, float] = field(default_factory=dict)  # at the end, on held-out data; of a probe its scores
+    evidence: Mapping[str, Any] = field(default_factory=dict)  # of a probe: how values were measured, by objective
     documents: Mapping[str, Documents] = field(default_factory=dict)  # of `validation` and `test`, at the horizon
     curve: tuple[tuple[int, float], ...] = ()  # (step, training loss)
     checkpoint: Checkpoint | None = None

@@ -107,6 +107,7 @@ class Units:
             last=self.proposer.is_last(unit),
             then=self.proposer.first_steps(unit) if probed else None,
             by_document=outcome.documents if unit.final is not None else None,
+            evidence=outcome.evidence,
         )
         return Ended(sequence is not None, values, None, queued=probed and sequence is not None)
 

@@ -82,6 +82,7 @@ def finish(
     last: bool,
     then: int | None,
     documents: Mapping[str, Documents],
+    evidence: Mapping[str, Any],
 ) -> int | None:
     """Record what the unit gave -> its place in the study's sequence, None if the lease was lost.
 
@@ -98,7 +99,7 @@ def finish(
     done: dict[str, Any] = {"state": UnitState.DONE, "lease_expires": None, "sequence": sequence, "seconds": seconds}
     done |= {"device": device, "checkpoint_uri": uri, "checkpoint_sha256": sha256}
     if row.kind == UnitKind.PROBE:
-        _learn_before_training(connection, row, objectives, then)
+        _learn_before_training(connection, row, objectives, then, evidence)
         values = dict(objectives)
     else:
         moved: dict[str, Any] = {"rung": row.rung, "steps": row.steps, "last_unit": unit_id}
@@ -115,14 +116,17 @@ def finish(
 
 
 def _learn_before_training(
-    connection: Connection, probe: Any, objectives: Mapping[str, float], steps: int | None
+    connection: Connection, probe: Any, objectives: Mapping[str, float], steps: int | None, evidence: Mapping[str, Any]
 ) -> None:
     """Keep what a probe found among the trial's values, and queue the trial's first training unit."""
     assert steps is not None  # a probe is always followed by training
     covered = select(*(trial.c[name] for name in checksums.TRIAL)).where(trial.c.id == probe.trial_id)
     known = dict(connection.execute(covered).mappings().one())
     known["cheap_values"] |= dict(objectives)
-    values = {"cheap_values": known["cheap_values"], "checksum": checksums.of_row(known, checksums.TRIAL)}
+    values: dict[str, Any] = {"cheap_values": known["cheap_values"]}
+    if evidence:
+        values["evidence"] = known["evidence"] = (known["evidence"] or {}) | dict(evidence)
+    values["checksum"] = checksums.of_row(known, checksums.TRIAL)
     connection.execute(update(trial).where(trial.c.id == probe.trial_id).values(values))
     row = {"study_id": probe.study_id, "trial_id": probe.trial_id, "kind": UnitKind.TRAIN, "rung": 0, "steps": steps}
     row |= {"state": UnitState.QUEUED, "owner": None, "lease_expires": None, "attempts": 0, "released": 0}

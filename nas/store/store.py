@@ -206,18 +206,20 @@ class Store(Reader):
         seconds: float = 0.0,
         device: str = "",
         by_document: Mapping[str, Documents] | None = None,
+        evidence: Mapping[str, Any] | None = None,
     ) -> int | None:
         """Record the result of a unit -> its place in the study's sequence, or None if the lease was lost.
 
         The same call again gives the same answer. curve: (step, training loss). checkpoint: (uri, SHA-256). last: no
         unit follows, so the trial is complete. then: after a probe, the steps of the training unit that follows.
-        by_document: the scores of single held-out documents, by split.
+        by_document: the scores of single held-out documents, by split. evidence: of a probe, how measured values were
+        found, by objective, plain data.
         Raises ValueError for an objective that is not finite.
         """
         endings.check_finite(objectives)
         outcome: dict[str, Any] = {"objectives": objectives, "metrics": metrics or {}, "curve": curve}
         outcome |= {"checkpoint": checkpoint, "seconds": seconds, "device": device, "last": last, "then": then}
-        outcome["documents"] = by_document or {}
+        outcome |= {"documents": by_document or {}, "evidence": evidence or {}}
         return self.database.write(lambda connection: endings.finish(connection, unit_id, owner, attempt, **outcome))
 
     def fail(

@@ -25,8 +25,10 @@ def scores(
     seed: int,
     device: torch.device,
     deadline: Deadline,
-) -> dict[str, float]:
-    """The value of every objective among `specs` that a probe finds, by name. They are as in the search file.
+) -> tuple[dict[str, float], dict[str, Any]]:
+    """The value of every objective among `specs` that a probe finds, and how measured ones were found, both by name.
+
+    specs: as in the search file.
 
     Some measure the architecture. The others score the same model on the first batch of training; each starts without
     gradients and from the same seed. Raises WrongReturn if the task breaks its contract, TooSlow past the deadline, and
@@ -39,6 +41,7 @@ def scores(
         raise WrongReturn("batches must not end, but it ended before the first batch.") from None
     model.train()
     found: dict[str, float] = {}
+    evidence: dict[str, Any] = {}
     for objective in made:
         if isinstance(objective, ProbeObjective):
             set_seed(seed, device)
@@ -46,4 +49,6 @@ def scores(
             found[objective.name] = float(objective.score(model, batch, task))
             deadline.check(f"while scoring {objective.name}")
         found |= objective.on_worker(architecture)
-    return found
+        if objective.stage == "probe" and (told := objective.evidence(architecture)) is not None:
+            evidence[objective.name] = told
+    return found, evidence

@@ -149,8 +149,8 @@ class Unit:
         deadline = Deadline(self.work.seconds)
         self.clock()
         architecture = Architecture.parse(self.work.architecture)
-        found = scores(self.work.probes, architecture, model, task, self.work.seed, self.device, deadline)
-        self.result = {"metrics": found}
+        found, evidence = scores(self.work.probes, architecture, model, task, self.work.seed, self.device, deadline)
+        self.result = {"metrics": found, "evidence": evidence}
 
     def _task(self) -> Task:
         self.task_file = next(iter(self.work.task))

@@ -16,6 +16,7 @@ from nas.latency.predicted import Predictor
 from nas.objectives import make
 from nas.runners.inline import InlineRunner
 from nas.store import TrialState, UnitKind
+from nas.store.upkeep.damage import damage
 from nas.study import Study
 from nas.training.unit import run as train
 from nas.work import Outcome
@@ -229,7 +230,10 @@ def test_a_worker_measures_a_latency_before_the_training(probed):
     assert trial.values["board_ms"] == trial.cheap_values["board_ms"] > 0
     metrics = found[0, "probe"]
     assert metrics["board_ms/low_ms"] <= trial.values["board_ms"] <= metrics["board_ms/high_ms"]
-    assert trial.evidence is None
+    told = trial.evidence["board_ms"]
+    assert told["milliseconds"] == trial.values["board_ms"] and told["device"]["key"] and "served" in told
+    with launch.open_for(probed(objective=LATENCY % "prefill")) as store:
+        assert damage(store.database) == []
 
 
 def test_a_worker_that_cannot_measure_fails_the_trial_and_the_search_goes_on(probed, monkeypatch):
