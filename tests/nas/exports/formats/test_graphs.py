@@ -197,3 +197,18 @@ def test_a_block_that_cannot_be_exported_is_named_and_nothing_is_written(name, b
         with pytest.raises(UsageError, match=block):
             files.write_folder(winner, tmp_path / "out", ["python", each])
     assert not Path(tmp_path / "out").exists()
+
+
+def test_the_page_has_a_row_for_every_model_and_names_what_is_rejected():
+    page = (Path(__file__).resolve().parents[4] / "docs/exports.md").read_text()
+    rows = {line.split("`")[1]: line for line in page.splitlines() if line.startswith("| `") and line.count("|") == 7}
+    assert sorted(rows) == sorted(zoo.names())
+    for name, row in rows.items():
+        try:
+            graphs.check(zoo.load(name, "tiny"))
+        except UsageError as error:
+            reason = str(error).partition("operators: ")[2].partition(",")[0]
+            assert row.endswith(f"| no: {reason} | no: {reason} |"), name
+        else:
+            assert "no: " not in row, name
+        assert "DIFFERS" not in row, name
