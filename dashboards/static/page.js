@@ -111,7 +111,6 @@ async function draw(element, spec = specOf(element.dataset.name)) {
   element.style.minHeight = `${layout.height}px`;
   const picture = element.querySelector("svg.figure");
   if (picture) picture.remove();
-  element.removeAttribute("tabindex");  // it scrolled on phones; the drawn figure fits
   await Plotly.react(element, data, layout, config);
   if (element.dataset.ready) return;
   element.dataset.ready = "yes";

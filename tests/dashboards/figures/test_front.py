@@ -43,8 +43,8 @@ def test_the_pareto_front_of_a_large_study_is_exact_and_small(table):
     exact = table.front(["flops", "bits_per_byte"])
 
     assert sorted(drawn.x) == sorted(table.values["flops"][exact].tolist())
-    assert len(as_json(plotly(figure))) < 600_000
-    assert len(svg(figure)) < 1_000_000
+    assert len(as_json(plotly(figure))) < 200_000
+    assert len(svg(figure)) < 350_000
 
 
 def test_a_zoom_into_a_large_study_draws_the_trials_in_it(table):
