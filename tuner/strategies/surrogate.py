@@ -31,7 +31,7 @@ TRIED = 200  # random configurations; at the start the one farthest from all kno
 CANDIDATES = 20_000  # if the space is larger, this many are drawn at random at each fit
 EVEN = 2.0  # at the start a distance counts less by up to exp(-EVEN), if no size is a power of two
 WITHOUT = 50  # results from which on every other proposal ignores which sizes are powers of two
-MANY = 0.2  # share of failed configurations that calls for full caution
+MANY = 0.2  # share of failed configurations that calls for full caution, and for no preference of powers of two
 
 
 @dataclass(frozen=True)
@@ -93,10 +93,12 @@ class Surrogate(Strategy):
         return found
 
     def _is_doubted(self) -> bool:
-        """Whether this proposal ignores which sizes are powers of two; in a large space none does, as each model draws
-        candidates of its own."""
-        has_it = self.features is not self.space.features and len(self.candidates) == len(self.space)
-        return has_it and len(self.results) >= WITHOUT and len(self.results) // 2 % 2 == 1
+        """Whether this proposal ignores which sizes are powers of two: each if many configurations fail, as that
+        depends on products of sizes; none in a large space, as each model draws candidates of its own."""
+        if self.features is self.space.features or len(self.candidates) < len(self.space):
+            return False
+        is_late = len(self.results) >= WITHOUT and len(self.results) // 2 % 2 == 1
+        return is_late or bool(self._failed().mean() > MANY)
 
     def _without(self) -> Surrogate:
         """The same strategy, whose model does not see which sizes are powers of two."""
