@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Select, Text, and_, bindparam, case, func, or
 
 from nas.store.models import architecture, trial, unit, unit_is_open
 from nas.store.records import Owner, TrialState, Unit, UnitKind, UnitState
-from nas.store.types import now
+from nas.store.types import MOST_TEXT, now
 from nas.work import Progress
 
 _below = unit.alias("below")
@@ -51,13 +51,15 @@ _UNITS = (
 
 
 NO_PROGRESS = dict.fromkeys(("progress_step", "progress_loss", "progress_rate", "progress_at", "progress_curve"))
-_NOTED = (unit.c.progress_step == bindparam("at_step"), unit.c.progress_curve)  # by an earlier run of the call
+_CURVE = unit.c.progress_curve
+_NOTED = (unit.c.progress_step == bindparam("at_step"), _CURVE)  # by an earlier run of the call
+_FULL = (func.length(_CURVE) > MOST_TEXT, _CURVE)  # thousands of points; each renewal writes all of them
 _NOTE_PROGRESS = (
     update(unit)
     .where(unit.c.id == bindparam("unit_id"))
     .values(
         progress_at=now(),
-        progress_curve=case(_NOTED, else_=func.coalesce(unit.c.progress_curve, "") + bindparam("point", type_=Text)),
+        progress_curve=case(_NOTED, _FULL, else_=func.coalesce(_CURVE, "") + bindparam("point", type_=Text)),
     )
 )
 

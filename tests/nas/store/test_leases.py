@@ -65,6 +65,18 @@ def test_a_running_unit_has_a_curve_with_a_point_for_each_renewal(store, study, 
     assert store.curve(study.id, 0) == [(25, 3.5), (50, 3.0)]
 
 
+def test_the_curve_of_a_running_unit_has_a_size_limit(store, study, add):
+    unit = add(store, study, 0, owner="one").unit
+    long = "".join(f"{step} 1.5\n" for step in range(1, 10_000))
+    with store.database.engine.begin() as connection:
+        connection.execute(update(unit_table).where(unit_table.c.id == unit.id).values(progress_curve=long))
+
+    store.renew([unit.id], "one", 60, {unit.id: Progress(20_000, 50_000, 1.0, 100.0, 1.0)})
+
+    assert len(store.curve(study.id, 0)) == 9_999
+    assert store.units(study.id, 0)[0].progress_step == 20_000
+
+
 def test_the_database_sees_a_short_lease_end_by_itself(store, study, add):
     add(store, study, 0, owner="one", lease_seconds=-0.001)
 
