@@ -7,8 +7,8 @@ from the answers that follow it, and the next one waits until that is less than 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
+import logging
 from collections.abc import AsyncIterator
 
 from starlette.concurrency import run_in_threadpool
@@ -21,6 +21,7 @@ from nas.errors import NasError
 MOST_LISTENERS = 200
 PAUSE = 1.5  # seconds between two looks
 BEAT = 30.0  # seconds without a change after which a comment keeps the connection open
+log = logging.getLogger("dashboards")
 
 
 class Watch:
@@ -50,11 +51,17 @@ class Watch:
 
     async def _look(self) -> None:
         while True:
-            with contextlib.suppress(NasError):  # the next look may find the database again
+            try:
                 if self.study.can_announce:
                     version = await run_in_threadpool(self.study.look)
                     if version != self.version:
                         self._tell(version)
+            except NasError:
+                pass  # the next look may find the database again
+            except Exception:
+                log.exception("looking at %s failed", self.study.address)
+                self.end()  # the browsers ask again
+                return
             await asyncio.sleep(PAUSE)
 
     def _tell(self, version: int) -> None:

@@ -61,6 +61,21 @@ def test_streams_end_with_the_server(study):
     assert asyncio.run(ended()) == []
 
 
+def test_a_look_that_fails_is_logged_and_ends_the_streams(study, monkeypatch):
+    def broken():
+        raise ZeroDivisionError
+
+    told: list[str] = []
+    monkeypatch.setattr(study, "look", broken)
+    monkeypatch.setattr(events.log, "exception", lambda _text, address: told.append(address))
+
+    async def ended():
+        return [line async for line in Events().stream(study)]
+
+    assert asyncio.run(ended()) == ["retry: 3000\n\n"]
+    assert told == [study.address]
+
+
 def test_the_next_announcement_waits_until_the_answers_to_the_last_one_cost_little(study):
     study.announced()
     assert study.can_announce
