@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
+from typing import Any
 
 HALTING = "halting_steps"  # the metric that reports the mean depth of halting blocks
 
@@ -139,7 +140,12 @@ def total(costs: Iterable[Cost]) -> Cost:
         if cost.common:
             twice += _numbers(shared & cost.common)
             shared |= cost.common
-    return _cost(sums, frozenset(shared), twice)
+    return _cost([_plain(number) for number in sums], frozenset(shared), twice)
+
+
+def _plain(number: Any) -> Any:
+    """A number of Python; what a block of the user's own costs may be one of NumPy or torch."""
+    return number if type(number) is int else getattr(number, "item", lambda: number)()
 
 
 def matmul(rows: int, inner: int, columns: int, *, count: int = 1, backward: int = 2) -> Cost:

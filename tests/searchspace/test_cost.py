@@ -1,7 +1,9 @@
 """Declared costs equal the parameters of the built module and the FLOPs that PyTorch counts, for random models."""
 
+import json
 import random
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -113,6 +115,12 @@ def test_expected_training_flops_are_those_of_the_mean_depth() -> None:
     logits = 3 * matmul(32, 256, halting.root.fields["vocabulary"]).flops
     assert some.expected_training_flops - logits == pytest.approx((every.training_flops - logits) / 2, rel=1e-4)
     assert Cost().expected_training_flops == 0
+
+
+def test_a_sum_of_numbers_of_numpy_and_torch_is_of_python():
+    found = total([Cost(parameters=np.int64(3), flops=torch.tensor(4)), Cost(parameters=1, state_bytes=np.float64(0.5))])
+    assert json.dumps(found.numbers())
+    assert (found.parameters, found.flops, found.state_bytes) == (4, 4, 0.5)
 
 
 def test_a_product_that_needs_one_gradient_costs_two_passes() -> None:
