@@ -76,7 +76,8 @@ class Drawing:
 def kept(data: Mapping[str, Any] | None) -> Drawing | None:
     """The drawing in what `to_plain` gave; None if there is none, or it is of another version."""
     try:
-        return Drawing(length=data["length"], rows=_from_plain(data["lines"])) if data else None
+        rows = _from_plain(data["lines"]) if data else []
+        return Drawing(length=data["length"], rows=rows) if data and rows else None
     except (ValueError, TypeError, LookupError):
         return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import zlib
 from typing import Any
 
@@ -12,7 +13,6 @@ from sqlalchemy import text as sql
 from nas.store.models import drawing
 from nas.store.types import canonical
 from nas.store.upkeep import checksums
-from nas.store.upkeep.filling import loaded
 
 MOST = 8 * 2**20  # bytes that a drawing may unpack to
 _KEEP = sql(
@@ -36,13 +36,13 @@ def add(connection: Connection, study_id: int, architecture_hash: str, document:
 def read(connection: Connection, study_id: int, architecture_hash: str) -> Any:
     """The drawing of an architecture; None if there is none, or it is damaged, which `damage` reports."""
     own = drawing.c.study_id == study_id, drawing.c.architecture_hash == architecture_hash
-    packed = connection.execute(select(drawing.c.packed).where(*own)).scalar()
-    if packed is None:
-        return None
-    unpacking = zlib.decompressobj()
+    stored = connection.execute(select(drawing).where(*own)).mappings().first()
     try:
-        found = unpacking.decompress(base64.b85decode(packed), MOST)
-    except (ValueError, zlib.error):
+        if stored is None or stored["checksum"] != checksums.of_row(dict(stored), checksums.DRAWING):
+            return None
+        unpacking = zlib.decompressobj()
+        found = unpacking.decompress(base64.b85decode(stored["packed"]), MOST)
+        document = json.loads(found) if unpacking.eof else None
+    except (ValueError, TypeError, RecursionError, zlib.error):
         return None
-    document = loaded(found.decode()) if unpacking.eof else None
     return document if isinstance(document, dict) else None

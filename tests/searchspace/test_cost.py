@@ -118,7 +118,9 @@ def test_expected_training_flops_are_those_of_the_mean_depth() -> None:
 
 
 def test_a_sum_of_numbers_of_numpy_and_torch_is_of_python():
-    found = total([Cost(parameters=np.int64(3), flops=torch.tensor(4)), Cost(parameters=1, state_bytes=np.float64(0.5))])
+    found = total(
+        [Cost(parameters=np.int64(3), flops=torch.tensor(4)), Cost(parameters=1, state_bytes=np.float64(0.5))]
+    )
     assert json.dumps(found.numbers())
     assert (found.parameters, found.flops, found.state_bytes) == (4, 4, 0.5)
 

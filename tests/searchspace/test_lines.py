@@ -22,7 +22,9 @@ def test_what_is_kept_is_drawn_as_before(name):
     assert again.cost.numbers() == drawn.cost.numbers()
 
 
-@pytest.mark.parametrize("change", [{"length": None}, {"lines": [[1]]}, {"lines": None}, {"lines": [[0] * 6 + [[1]]]}])
+@pytest.mark.parametrize(
+    "change", [{"length": None}, {"lines": [[1]]}, {"lines": None}, {"lines": []}, {"lines": [[0] * 6 + [[1]]]}]
+)
 def test_what_another_version_wrote_is_no_drawing(change):
     plain = Drawing(length=8, rows=rows(zoo.load("gru", "tiny"), Shape(length=8))).to_plain()
 
