@@ -24,6 +24,7 @@ from searchspace.model.architecture import Architecture
 from searchspace.model.build import build
 
 OUTPUTS = 1e-4  # the largest difference of an output, relative to the largest output
+WEIGHTS = 1e-9  # the largest difference of the sum of their squares: one changed weight may hardly change an output
 LATENCY = 0.25  # the largest difference of a measured latency, relative to the study's
 SCRIPTS = {"yaml": "yaml", "safetensors": "yaml"}  # formats that one script checks together
 LENGTH = 24  # positions of the inputs
@@ -51,7 +52,8 @@ def check(winner: Winner, folder: Path, formats: Sequence[str], *, latency: floa
         expected = Path(place) / "expected.pt"
         torch.save({"inputs": inputs, "outputs": outputs}, expected)
         scale = max(1.0, float(outputs.abs().max()))
-        return [_one(winner, each, folder, expected, scale, latency) for each in scripts]
+        squares = float(sum(each.detach().double().square().sum() for each in model.parameters()))
+        return [_one(winner, each, folder, expected, scale, squares, latency) for each in scripts]
 
 
 def example_inputs(architecture: Architecture, length: int = LENGTH, batch: int = 2) -> tuple[Tensor, ...]:
@@ -65,7 +67,9 @@ def example_inputs(architecture: Architecture, length: int = LENGTH, batch: int 
     return tuple(torch.randint(size, (batch, length), generator=random) for size in sizes)
 
 
-def _one(winner: Winner, name: str, folder: Path, expected: Path, scale: float, latency: float) -> Checked:
+def _one(
+    winner: Winner, name: str, folder: Path, expected: Path, scale: float, squares: float, latency: float
+) -> Checked:
     script = Path(__file__).parent / "checks" / f"{name}.py"
     command = [sys.executable, "-B", str(script), str(folder.absolute()), str(expected)]
     try:
@@ -78,7 +82,7 @@ def _one(winner: Winner, name: str, folder: Path, expected: Path, scale: float, 
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         return Checked(name, {}, (f"it cannot be loaded: {last}",))
     found = json.loads(done.stdout.strip().splitlines()[-1])
-    return Checked(name, found, tuple(_wrong(winner, found, scale, latency)))
+    return Checked(name, found, tuple(_wrong(winner, found, scale, squares, latency)))
 
 
 def _environment() -> dict[str, str]:
@@ -87,10 +91,12 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
 
 
-def _wrong(winner: Winner, found: Mapping[str, Any], scale: float, latency: float) -> list[str]:
+def _wrong(winner: Winner, found: Mapping[str, Any], scale: float, squares: float, latency: float) -> list[str]:
     costs, wrong = dict(winner.origin.get("costs") or {}), []
     if not found["difference"] <= OUTPUTS * scale:
         wrong.append(f"an output differs by {found['difference']:.3g}, more than {OUTPUTS:g} of the largest")
+    if abs(found.get("squares", squares) - squares) > WEIGHTS * squares:
+        wrong.append(f"the squares of the weights have the sum {found['squares']:.12g}, not {squares:.12g}")
     for name in ("parameters", "flops"):
         if name in found and name in costs and found[name] != costs[name]:
             wrong.append(f"{name} are {found[name]}, but {costs[name]} in the study")

@@ -21,4 +21,6 @@ net = module.load_weights(module.model(), str(folder / "model.safetensors"))
 with torch.inference_mode():
     outputs = net(*expected["inputs"])
 parameters = sum(each.numel() for each in net.parameters())
-print(json.dumps({"difference": float((outputs - expected["outputs"]).abs().max()), "parameters": parameters}))
+squares = float(sum(each.detach().double().square().sum() for each in net.parameters()))
+difference = float((outputs - expected["outputs"]).abs().max())
+print(json.dumps({"difference": difference, "parameters": parameters, "squares": squares}))

@@ -22,4 +22,5 @@ with torch.inference_mode():
         step = torch.export.load(folder / "decode.pt2").module()(inputs[-1][:, -1:], *state)[0]
         difference = max(difference, float((step - outputs[:, -1:]).abs().max()))
 parameters = sum(each.numel() for each in net.parameters())
-print(json.dumps({"difference": difference, "parameters": parameters}))
+squares = float(sum(each.detach().double().square().sum() for each in net.parameters()))
+print(json.dumps({"difference": difference, "parameters": parameters, "squares": squares}))

@@ -49,6 +49,7 @@ def main() -> None:
             {
                 "difference": float((outputs - expected["outputs"]).abs().max()),
                 "parameters": sum(each.numel() for each in model.parameters()),
+                "squares": float(sum(each.detach().double().square().sum() for each in model.parameters())),
                 "flops": cost(architecture, shape).numbers()["flops"],
                 "hash": architecture.hash,
                 "latency": latency(about.get("latency") or {}, architecture, shape),

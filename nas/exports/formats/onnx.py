@@ -53,9 +53,9 @@ def _outputs(made: Programs, outputs: list[str]) -> list[str]:
 def _graph(program: Any, inputs: list[str], outputs: list[str]) -> bytes:
     import torch
 
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    levels = {name: logging.getLogger(name).level for name in ("torch.onnx", "onnxscript")}
+    for name in levels:
+        logging.getLogger(name).setLevel(logging.ERROR)
     try:
         # without gradients, because their trace of a loop would keep numbers that ONNX cannot hold
         with torch.no_grad(), warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
@@ -70,6 +70,7 @@ def _graph(program: Any, inputs: list[str], outputs: list[str]) -> bytes:
                 verbose=False,
             )
     finally:
-        logger.setLevel(level)
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
     assert made is not None  # it is None only for the exporter before dynamo
     return made.model_proto.SerializeToString()

@@ -1,9 +1,11 @@
 """nas export to a folder: the files, the model card and the check."""
 
 import json
+from pathlib import Path
 
 import pytest
 import yaml
+from safetensors.torch import load_file, save_file
 
 import nas as package
 from nas.errors import UsageError
@@ -138,10 +140,32 @@ def test_the_function_writes_what_the_command_writes(study, nas, tmp_path):
     made = package.export("tiny:0", tmp_path / "b", formats="python", check=False, licence="MIT")
     assert made.path == tmp_path / "b"
     assert made.checked is None
-    for file in made.files:
-        assert file.read_bytes() == (tmp_path / "a" / file.name).read_bytes()
+    assert sorted(made.files) == sorted(tmp_path / "b" / file.name for file in (tmp_path / "a").iterdir())
+    weights = "model.safetensors"  # the others say when they were made
+    assert (tmp_path / "b" / weights).read_bytes() == (tmp_path / "a" / weights).read_bytes()
     assert package.export("tiny", tmp_path / "winner.yaml").files == [tmp_path / "winner.yaml"]
     with pytest.raises(UsageError, match="export format"):
         package.export(tmp_path / "a", tmp_path / "c", formats=["pyton"])
     with pytest.raises(UsageError, match="Name a study"):
         package.export(None)
+
+
+def test_one_changed_weight_fails_the_check_even_if_no_output_shows_it(study, nas, tmp_path):
+    from nas.exports import checking, exporting
+
+    package.export("tiny:0", tmp_path / "out", formats=["safetensors", "python"], check=False)
+    file = tmp_path / "out/model.safetensors"
+    state = load_file(file)
+    name = max(state, key=lambda name: state[name].numel())
+    state[name].view(-1)[0] += 1e-3
+    save_file(state, file)
+    with exporting.chosen("tiny:0", None) as found:
+        checked = checking.check(found, tmp_path / "out", ["yaml", "python"])
+    assert all("the squares of the weights have the sum" in "".join(each.wrong) for each in checked), checked
+
+
+def test_every_format_has_a_script_that_loads_it_again():
+    from nas.exports import checking, registry
+
+    folder = Path(checking.__file__).parent / "checks"
+    assert all((folder / f"{checking.SCRIPTS.get(name, name)}.py").is_file() for name in registry.registry.names())
