@@ -33,7 +33,7 @@ from benchmarks.support.report import report
 from kernels.dispatch import compiled, registry, tuned
 from kernels.dispatch.registry import Operation, Problem
 from tuner.measure.interval import Interval
-from tuner.measure.measure import ProcessorClock, Timing, compare, measure
+from tuner.measure.measure import LEAST_ROUNDS, ProcessorClock, Timing, compare, measure
 
 EAGER = ("torch", "sdpa", "dense", "matmul")  # the implementations with PyTorch's own functions
 ROUNDS, SECONDS, SAMPLE = 31, 0.8, 0.2  # of a comparison; milliseconds of a sample
@@ -124,7 +124,7 @@ def compared(calls: dict[str, Callable[[], object]], seconds: float) -> dict[str
     once = min(min(clock.time(call) for _ in range(3)) for call in calls.values())
     times = math.ceil(SAMPLE / max(once, 1e-4)) if once < SAMPLE else 1
     several = {name: _repeated(call, times) for name, call in calls.items()}
-    found = measure(several, repeats=ROUNDS, budget_seconds=seconds, warmup=2, clock=clock)
+    found = measure(several, repeats=ROUNDS, least=LEAST_ROUNDS, budget_seconds=seconds, warmup=2, clock=clock)
     return {name: _each(each, times) for name, each in found.items()}
 
 
