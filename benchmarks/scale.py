@@ -35,7 +35,7 @@ def arguments_of(command: str, trials: int, storage: str) -> list[str]:
     """What Python is called with."""
     if command == RESUME:
         return [*OWN, "--resume", storage]
-    named = {"show": [f"{STUDY}:{trials // 2}"], "export": [STUDY, "--best", "--out", "-"]}.get(command, [STUDY])
+    named = {"show": [f"{STUDY}:{trials // 20}"], "export": [STUDY, "--best", "--out", "-"]}.get(command, [STUDY])
     return ["-m", "nas", command, *named, "--storage", storage]
 
 

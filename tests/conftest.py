@@ -43,7 +43,7 @@ settings.load_profile("house")
 
 
 # Files with one test that takes as long as hundreds of others: they start first, so that none runs alone at the end.
-LONGEST = ("test_tutorial.py", "test_ahead_of_time.py", "test_huggingface.py")
+LONGEST = ("test_tutorial.py", "test_graphs.py", "test_ahead_of_time.py", "test_huggingface.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -82,13 +82,13 @@ class Header:
         return f"search {self.seed}{finals}"
 
 
-def header(store: Reader, study: Study, trials: int | None = None) -> Header:
+def header(store: Reader, study: Study, trials: int | None = None, failed: Sequence[Failed] | None = None) -> Header:
     """How the result of `study` begins. Read the study again after its search, so that it has its ending.
 
-    trials: of the search; None counts them.
+    trials: of the search, failed: all that failed; None reads them.
     """
     finals = store.trials(study.id, purposes=(FINAL,), light=True)
-    failed = store.failures(study.id)
+    failed = store.failures(study.id) if failed is None else failed
     return Header(
         spending=spending(store, study, trials),
         failures=_by_kind(each for each in failed if each.purpose == SEARCH),

@@ -143,7 +143,7 @@ def status(store: Reader, study: Study) -> Status:
         states.setdefault(count.purpose, {})[count.state.value] = count.trials
     units = activity.progress(store, study)
     doing = _activity(states, units)
-    best = trials.best(store, study, None, 1)
+    best, failed = trials.best(store, study, None, 1), store.failures(study.id)
     return Status(
         study=study,
         activity=doing,
@@ -155,9 +155,9 @@ def status(store: Reader, study: Study) -> Status:
         finals=states["final"],
         units=units,
         owners=store.owners(study.id),
-        failures=_failures(store, study),
+        failures=_by_kind(failed),
         trained_seconds=store.trained_seconds(study.id),
-        header=header(store, study, sum(states["search"].values())),
+        header=header(store, study, sum(states["search"].values()), failed),
         eta=eta(store, study, units=units) if doing is Activity.RUNNING and study.config.get("scheduler") else None,
         front=len(trials.front(store, study)),
         best=best[0] if best else None,
@@ -194,9 +194,9 @@ def _activities(states: dict[str, dict[str, int]], units: list[UnitProgress]) ->
     return {each.value: found[each] for each in Activity if found[each]}
 
 
-def _failures(store: Reader, study: Study) -> dict[str, list[Failed]]:
+def _by_kind(failed: list[Failed]) -> dict[str, list[Failed]]:
     kinds: dict[str, list[Failed]] = {}
-    for trial in store.failures(study.id):
+    for trial in failed:
         kinds.setdefault(trial.error_kind or "unknown", []).append(trial)
     return dict(sorted(kinds.items(), key=lambda item: -len(item[1])))
 
