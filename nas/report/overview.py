@@ -46,7 +46,6 @@ class Status:
     units: list[UnitProgress]  # that have not ended
     owners: list[Owner]  # processes that hold leases
     failures: dict[str, list[Failed]]  # by kind
-    trained_seconds: float
     header: Header
     eta: Eta | None
     front: int  # trials on the Pareto front
@@ -66,6 +65,11 @@ class Status:
     def spending(self) -> Spending:
         """What the search has spent of its budget."""
         return self.header.spending
+
+    @property
+    def trained_seconds(self) -> float:
+        """Of all units that ended, summed over the workers."""
+        return self.spending.trained_seconds
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -156,7 +160,6 @@ def status(store: Reader, study: Study) -> Status:
         units=units,
         owners=store.owners(study.id),
         failures=_by_kind(failed),
-        trained_seconds=store.trained_seconds(study.id),
         header=header(store, study, sum(states["search"].values()), failed),
         eta=eta(store, study, units=units) if doing is Activity.RUNNING and study.config.get("scheduler") else None,
         front=len(trials.front(store, study)),

@@ -17,10 +17,12 @@ LABELS = {"trials": "trials", "tokens": "tokens", "flops": "FLOPs", "device_seco
 @dataclass(frozen=True, kw_only=True)
 class Spending:
     """spent: trials that were started, and tokens, FLOPs and device-seconds of the units that ended; None if an older
-    version did not store what they follow from. planned: the limits that the budget has, by name."""
+    version did not store what they follow from. planned: the limits that the budget has, by name. trained_seconds: of
+    all units that ended, those of the finals too."""
 
     spent: dict[str, float | None]
     planned: dict[str, float]
+    trained_seconds: float
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -56,7 +58,7 @@ def spending(store: Reader, study: Study, trials: int | None = None) -> Spending
         "device_seconds": trained.device_seconds,
     }
     planned = {name: budget[name] for name in LABELS if budget.get(name) is not None}
-    return Spending(spent=spent, planned=planned)
+    return Spending(spent=spent, planned=planned, trained_seconds=trained.all_seconds)
 
 
 def _searched(store: Reader, study: Study) -> int:

@@ -242,12 +242,14 @@ class Pace:
 class Trained:
     """What the units of the search that ended have trained. A failed unit counts as if it had reached its end.
 
-    flops: None if there is a trial of an older version, which did not store them.
+    flops: None if there is a trial of an older version, which did not store them. all_seconds: as measured, with those
+    of the finals.
     """
 
     steps: int
     flops: float | None
     device_seconds: float
+    all_seconds: float
 
 
 @dataclass(frozen=True)

@@ -73,9 +73,10 @@ def trained(connection: Connection, study_id: int) -> Trained:
     failed = failed.where(*of_search, trial.c.state == TrialState.FAILED, unit.c.state == UnitState.FAILED, its_own)
     steps, flops, unknown = (sum(each) for each in zip(*(connection.execute(one).one() for one in (finished, failed))))
     others = trial.c.study_id == study_id, trial.c.purpose == FINAL
-    spent = connection.execute(select(_SPENT).where(unit.c.study_id == study_id)).scalar_one()
+    every = select(_SPENT, func.coalesce(func.sum(unit.c.seconds), 0.0)).where(unit.c.study_id == study_id)
+    spent, seconds = connection.execute(every).one()
     spent -= connection.execute(select(_SPENT).join(trial, trial.c.id == unit.c.trial_id).where(*others)).scalar_one()
-    return Trained(int(steps), None if unknown else float(flops), float(spent))
+    return Trained(int(steps), None if unknown else float(flops), float(spent), float(seconds))
 
 
 _SECONDS = func.coalesce(unit.c.seconds, 0.0)
