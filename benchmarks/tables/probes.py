@@ -45,7 +45,8 @@ def scored(point: Point) -> dict[str, float]:
     sizes = {name: make(name, shape).evaluate(point.architecture) for name in SIZES}
     with deterministic(1, CPU):
         set_seed(0, CPU)
-        return sizes | scores(PROBES, point.architecture, build(point.architecture), task, 0, CPU, Deadline(None))
+        values, _ = scores(PROBES, point.architecture, build(point.architecture), task, 0, CPU, Deadline(None))
+    return sizes | values
 
 
 def known(table: Table, count: int, file: Path) -> list[dict[str, float]]:
