@@ -44,7 +44,7 @@ storage: {storage}
 checkpoints: null
 """
 TABLES = ("architecture", "drawing", "trial", "unit", "objective_value", "metric")  # each after those it refers to
-DRAWN = 500  # every so many trials a drawing is computed; the trials after it get the same one
+DRAWN = 500  # every 500th trial gets a drawing of its own; the trials after it get the same one
 STEPS = (100, 300)  # of the rungs
 AT_ONCE = 5000  # trials
 FAILED = 0.01

@@ -138,7 +138,7 @@ def _learn(fixture: _Fixture) -> Run:
 
     def call() -> None:
         context = fixture.context()
-        # A view, as inside a model: the gradient of a leaf is copied if no block computes it anew.
+        # A view, as inside a model: the gradient of a leaf is copied if no block computes it again.
         y = fixture.module(x.view_as(x), context)
         given = gradient if y.shape == x.shape else gradient[:, : y.shape[1], :].expand_as(y)
         outs[:], gradients[:] = [y], [given]
