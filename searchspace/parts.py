@@ -70,7 +70,9 @@ class Part:
 
     def cost(self) -> Cost:
         """The cost of all calls of this part."""
-        return total(cost for _, cost in self.leaves())
+        if self.block is None or self.expected is not None:  # a mean number of calls rounds the cost of each leaf
+            return total(cost for _, cost in self.leaves())
+        return self.scaled((_kept_total if self.block.is_ours else _new_total)(self.block, self.shape))
 
 
 def _below(block: Configured, shape: Shape) -> list[Part]:
@@ -86,6 +88,14 @@ def _leaves(block: Configured, shape: Shape) -> tuple[tuple[str, Cost], ...]:
 @lru_cache(maxsize=4096)  # the architectures of a search have most of their layers in common
 def _kept_leaves(block: Configured, shape: Shape) -> tuple[tuple[str, Cost], ...]:
     return _new_leaves(block, shape)
+
+
+def _new_total(block: Configured, shape: Shape) -> Cost:
+    """The cost of one call of `block`."""
+    return total(cost for _, cost in _leaves(block, shape))
+
+
+_kept_total = lru_cache(maxsize=4096)(_new_total)
 
 
 def _new_leaves(block: Configured, shape: Shape) -> tuple[tuple[str, Cost], ...]:

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from nas.objectives.contract import cost_of
+from searchspace import zoo
 from searchspace.contract import Primitive, given
-from searchspace.cost import Cost, Shape
+from searchspace.cost import Cost, Shape, total
 from searchspace.model.architecture import Architecture
 from searchspace.parts import Part, too_long
 from searchspace.registry import Configured, block_types, forget, primitive
@@ -77,3 +78,13 @@ def test_a_block_without_a_hash_may_be_too_long():
     block: Configured = architecture("number: 1").configured
     found = list(too_long(Part(name="model", shape=SHAPE, block=block), set()))
     assert found == ["own_block supports at most 4 positions, but would read 8."]
+
+
+@pytest.mark.parametrize("name", zoo.names())
+def test_the_cost_of_a_part_is_the_sum_of_its_leaves(name):
+    def check(part):
+        assert part.cost() == total(cost for _, cost in part.leaves())
+        for below in part.below():
+            check(below)
+
+    check(Part(name="", shape=Shape(length=64), block=zoo.load(name, "tiny").configured))
