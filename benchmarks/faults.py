@@ -3,7 +3,8 @@
 Sessions tune an operation with many implementations. Some of them crash their process, hang, raise errors, run out of
 memory or give wrong numbers, everywhere or in places; a few are correct. In addition, children are killed while they
 measure and sessions while they run; a killed session is started again. At the end the store must hold every
-measurement that a session reported, none of them twice, and the choices that serve must be correct.
+measurement that a session reported, no configuration may be measured again without a reason, and each problem must have
+a correct choice. A later session has a reason to repeat a measurement if it failed in a way that may be temporary.
 
 `--mutants` checks mutants of our own Triton kernels (`benchmarks/support/mutants.py`) as the tuner checks a
 configuration: all of them must be found, and no correct kernel may be rejected.
@@ -12,6 +13,7 @@ configuration: all of them must be found, and no correct kernel may be rejected.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -30,6 +32,7 @@ from tuner.search.candidates import HOPELESS
 
 FAULTS = ("crash", "segfault", "hang", "raise", "memory", "wrong", "wrong_gradient", "wrong_in_places")
 RIGHT = 3  # correct implementations per problem
+LIVES = 240  # measurements of a session before it is killed, at most
 ROWS = 24
 OPERATION = """
 import ctypes, os, time
@@ -82,21 +85,37 @@ def session(folder: Path, problems: int, seed: int) -> None:
     """One session in its own process: prints each measurement that is written, then the choices that serve."""
     from kernels.dispatch.registry import Problem
     from tuner.measure.children import Children, Patience
+    from tuner.problems import configuration_text
+    from tuner.problems import text as problem_text
     from tuner.search.cache import Cache
     from tuner.search.effort import EFFORTS, Effort
     from tuner.search.folder import Folder
+    from tuner.search.operation_bench import OperationBench
     from tuner.search.session import tune
 
     EFFORTS["quick"] = Effort("quick", 10**6, 10**6, 5, 0.002, 2, 7, 0.01, None, 1.0)
-    write, run = Cache.write, Children.run
+    write, run, compare = Cache.write, Children.run, OperationBench.compare
     rng = random.Random(f"{seed} {os.getpid()}")
+    compared: list[bool] = []  # whether the newest outcomes are of a comparison
 
     def written(self: Cache, problem: Any, outcomes: Any, mark: str | None = None) -> str | None:
         turns = write(self, problem, outcomes, mark)
+        single = not compared
+        compared.clear()
         for choice, outcome in outcomes.items():
-            row = [str(problem), str(choice), outcome.kind.value, turns is not None]
+            row = [
+                problem_text(problem, 1),
+                choice.implementation,
+                configuration_text(choice),
+                outcome.kind.value,
+                single,
+            ]
             print(json.dumps({"row": row}), flush=True)
         return turns
+
+    def comparing(self: OperationBench, times: Any) -> Any:
+        compared.append(True)
+        return compare(self, times)
 
     def killed(self: Children, job: Any) -> Any:
         if rng.random() < 0.03 and self.process is not None:
@@ -105,14 +124,14 @@ def session(folder: Path, problems: int, seed: int) -> None:
             threading.Timer(rng.uniform(0.0, 0.01), process.kill).start()
         return run(self, job)
 
-    Cache.write, Children.run = written, killed  # type: ignore[method-assign]
+    Cache.write, Children.run, OperationBench.compare = written, killed, comparing  # type: ignore[method-assign]
     wanted = [Problem("injected", "cpu", "float32", (("rows", ROWS + number),)) for number in range(problems)]
     found = tune(
         {"injected": wanted},
         store=Folder(folder / "kernels"),
         threads=1,
         load=[str(folder / "injected.py")],
-        patience=Patience(shortest=0.3, longest=0.6),
+        patience=Patience(shortest=1.0, longest=2.0),  # a correct check takes longer on a busy machine
     )
     served = [str(each.choice) for each in found.decisions]
     print(json.dumps({"served": served, "undecided": len(found.undecided)}), flush=True)
@@ -122,7 +141,8 @@ def measure(count: int, seed: int) -> list[dict[str, Any]]:
     """Run sessions until all problems are decided, killing them at random -> the outcomes of the faults."""
     problems = max(1, -(-count // (len(FAULTS) * HOPELESS)))
     each = min(HOPELESS, -(-count // (problems * len(FAULTS))))
-    reported: list[list[Any]] = []
+    reported: list[list[Any]] = []  # session, problem, implementation, configuration, kind, whether measured alone
+    sessions = 0
     deaths, rng = Counter[str](), random.Random(seed)
     final: dict[str, Any] | None = None
     with tempfile.TemporaryDirectory() as name:
@@ -134,12 +154,14 @@ def measure(count: int, seed: int) -> list[dict[str, Any]]:
             command = [sys.executable, "-m", "benchmarks.faults", *arguments]
             process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
             # Kills become rarer, so that the benchmark ends.
-            lives = rng.randrange(60, 240) * (1 + deaths["session"] // 4)
+            longest = min(count, LIVES)
+            lives = rng.randrange(longest // 4, longest) * (1 + deaths["session"] // 4)
             assert process.stdout is not None
+            sessions += 1
             for line in process.stdout:
                 said = json.loads(line)
                 if "row" in said:
-                    reported.append(said["row"])
+                    reported.append([sessions, *said["row"]])
                     lives -= 1
                 elif "killed" in said:
                     deaths["child"] += 1
@@ -160,13 +182,12 @@ def _rows(folder: Path, reported: list[list[Any]], deaths: Counter[str], final: 
     from tuner.search.folder import Folder
 
     rows = Folder(folder / "kernels").every_row()
-    said = Counter((kind, turns) for _, _, kind, turns in reported)
-    stored = Counter((row.failure or "timed", row.turns is not None) for row in rows)
+    said = Counter(tuple(each[1:5]) for each in reported)
+    stored = Counter((row.problem, row.implementation, row.configuration, row.failure or "timed") for row in rows)
     lost = sum((said - stored).values())
-    singles = Counter((row.problem, row.implementation, row.configuration) for row in rows if row.turns is None)
-    twice = sum(number - 1 for number in singles.values())
     kinds = Counter(row.failure for row in rows if row.failure)
-    wrong = sum(not choice.startswith("right") for choice in final["served"])
+    none = final["served"].count("None")
+    wrong = sum(not choice.startswith("right") for choice in final["served"]) - none
     faults = sum(kinds.values()) + deaths["session"] + deaths["child"]
     return [
         {"what": "faults injected", "count": faults, "bar": ""},
@@ -174,10 +195,28 @@ def _rows(folder: Path, reported: list[list[Any]], deaths: Counter[str], final: 
         {"what": "... children killed from outside", "count": deaths["child"], "bar": ""},
         {"what": "... sessions killed and started again", "count": deaths["session"], "bar": ""},
         {"what": "rows reported and not in the store", "count": lost, "bar": "0"},
-        {"what": "measured twice", "count": twice, "bar": "0"},
+        {"what": "measured again without a reason", "count": repeated(reported), "bar": "0"},
         {"what": "problems served wrong", "count": wrong, "bar": "0"},
+        {"what": "problems without a choice", "count": none, "bar": "0"},
         {"what": "problems undecided", "count": final["undecided"], "bar": "0"},
     ]
+
+
+def repeated(reported: list[list[Any]]) -> int:
+    """How many measurements of single configurations repeat one that had a final outcome, that belongs to the same
+    session, or that had been repeated often enough."""
+    from tuner.outcome import TEMPORARY
+    from tuner.search.cache import TRIES
+
+    known: dict[tuple[str, ...], list[Any]] = {}
+    count = 0
+    for session, *configuration, kind, single in reported:
+        before = known.setdefault(tuple(configuration), [])
+        failures = list(itertools.takewhile(lambda each: each[1] in TEMPORARY, reversed(before)))
+        may_be_tried = 0 < len(failures) < TRIES and failures[0][0] < session
+        count += bool(single and before and not may_be_tried)
+        before.append((session, kind))
+    return count
 
 
 def measure_mutants() -> list[dict[str, Any]]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass
 from enum import StrEnum
 
 MESSAGE = 2000  # characters of a message that are kept
+ENDED = "its process ended: "  # the beginning of the message of a death
 
 
 class Kind(StrEnum):
@@ -18,10 +20,15 @@ class Kind(StrEnum):
     OUT_OF_MEMORY = "out_of_memory"
     BUILD_ERROR = "build_error"  # a compiler rejected it
     REFUSED = "refused"  # it declares that it cannot run the problem
-    CALL = "call"  # the caller's part of the call raised, such as its grid function
+    KILLED = "killed"  # each process that tried it alone was killed from outside, perhaps because memory was short
+    CALL = "call"  # what belongs to no configuration raised, such as a grid function or the operation's definition
 
 
-TEMPORARY = {Kind.OUT_OF_MEMORY, Kind.TIMED_OUT, Kind.CALL}  # a later session tries again after these
+# A later session tries again after these.
+TEMPORARY = {Kind.OUT_OF_MEMORY, Kind.TIMED_OUT, Kind.KILLED, Kind.CALL}
+LIVES = 3  # processes that try a configuration alone, if each is killed from outside
+OWN_SIGNALS = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT", "SIGTRAP", "SIGSYS")  # of an error in the process
+UNKNOWN = 255  # the exit code that multiprocessing reports if the server of a process was killed together with it
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,29 @@ def of_exception(error: BaseException) -> Outcome:
     if module.startswith(("triton", "torch._inductor", "torch._dynamo")):
         return Outcome(Kind.BUILD_ERROR, message=text)
     return Outcome(Kind.CRASHED, message=text)
+
+
+def of_death(code: int | None, last: str = "") -> Outcome:
+    """The outcome that the exit code of a process means, negative for a signal; last: what it wrote at the end."""
+    how = "unknown" if code is None else f"signal {-code}" if code < 0 else f"exit code {code}"
+    kind = Kind.KILLED if code is not None and code < 0 and is_from_outside(code) else Kind.CRASHED
+    return Outcome(kind, message=f"{ENDED}{how}. {last}".strip() if last else f"{ENDED}{how}")
+
+
+def is_from_outside(code: int | None) -> bool:
+    """Whether a process with this exit code may have been killed from outside: what it did is not to blame then."""
+    return code == UNKNOWN or (code is not None and code < 0 and -code not in _own_signals())
+
+
+def of_stored(failure: str | None, message: str) -> Kind:
+    """The kind of a stored failure. Earlier versions stored a death by signal 9 or 15 as a crash."""
+    if failure == Kind.CRASHED and message.startswith((f"{ENDED}signal 9", f"{ENDED}signal 15")):
+        return Kind.KILLED
+    return Kind(failure) if failure in set(Kind) else Kind.CRASHED
+
+
+def _own_signals() -> set[int]:
+    return {getattr(signal, name) for name in OWN_SIGNALS if hasattr(signal, name)}
 
 
 class CallFailed(Exception):

@@ -1,6 +1,8 @@
 """The operation with faults, registered while a test of the tuner runs, and children that soon lose their patience."""
 
 import importlib.util
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -41,6 +43,56 @@ def patience():
 def children(patience):
     with Children(Settings(threads=1, load=(str(FAULTY),)), patience) as found:
         yield found
+
+
+KILLING = """
+import os
+import signal
+import time
+from pathlib import Path
+
+from tuner.measure.worker import Worker
+
+deaths = Path({deaths!r})
+measure = Worker.measure
+
+
+def watched(self, job):
+    report = self.report
+
+    def told(step):
+        report(step)
+        if step.what == {what!r} and len(job.choices) >= {least} and len(deaths.read_text()) < {times}:
+            deaths.write_text(deaths.read_text() + "x")
+            os.kill(os.getppid() if {server} else os.getpid(), {number})
+            time.sleep(60)
+
+    self.report = told
+    try:
+        return measure(self, job)
+    finally:
+        self.report = report
+
+
+if os.getpid() != {tests}:
+    Worker.measure = watched
+"""
+
+
+@pytest.fixture
+def killing(tmp_path):
+    """`killing(step)`: a file to load. With it a child is killed at its steps of this name, so many times, in jobs of
+    at least so many choices; server: the process that starts children is killed too."""
+
+    def call(what, *, number=signal.SIGKILL, times=1, least=1, server=False):
+        deaths = tmp_path / f"deaths{len(list(tmp_path.glob('deaths*')))}"
+        deaths.write_text("")
+        file = deaths.with_suffix(".py")
+        plan = {"what": what, "number": int(number), "times": times, "least": least, "server": server}
+        file.write_text(KILLING.format(**plan, deaths=str(deaths), tests=os.getpid()))
+        return str(file)
+
+    return call
 
 
 @pytest.fixture

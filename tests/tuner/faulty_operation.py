@@ -55,6 +55,10 @@ def crashes(x, w):
     os._exit(3)
 
 
+def is_killed(x, w):
+    os.kill(os.getpid(), 9)
+
+
 def raises(x, w):
     raise RuntimeError("no such kernel")
 
@@ -89,8 +93,8 @@ def problem(rows, *, gradients=True):
 FAULTS = {
     each.__name__: each
     for each in (
-        *(wrong, wrong_gradient, unwritten, changes_inputs, changes_threads, crashes, raises, hangs, out_of_memory),
-        *(slow, without_gradients),
+        *(wrong, wrong_gradient, unwritten, changes_inputs, changes_threads, crashes, is_killed, raises, hangs),
+        *(out_of_memory, slow, without_gradients),
     )
 }
 IMPLEMENTATIONS = [

@@ -3,6 +3,9 @@
 The timeout of a check is learned. It starts at `longest` seconds, because a compiler may be running; then it is a
 multiple of the slowest successful check of the implementation, and half of that after each check that never ended. The
 parent never waits beyond the end of the session; a measurement that this cuts short has no outcome.
+
+If a child is killed from outside, its whole job is done again: that says nothing about a choice, unless every child
+dies that tries the choice alone.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import multiprocessing
 import os
 import sys
 import tempfile
+import threading
 import time
 import types
 from collections.abc import Iterator
@@ -23,13 +27,26 @@ from typing import Any
 
 from tuner.measure.roofline import Probe, Rates
 from tuner.measure.worker import Answer, Job, Settings, Step, serve
-from tuner.outcome import MESSAGE, Kind, Outcome
+from tuner.outcome import LIVES, MESSAGE, UNKNOWN, Kind, Outcome, is_from_outside, of_death
 
 TIMES = 10  # timeout of a check, relative to the slowest successful one of its implementation
+MOST_KILLED = 6  # children of one job that are killed from outside, before it is given up for this session
 
 
 class TimeIsUp(Exception):
     """The session ended before the child answered."""
+
+
+class Disturbed(RuntimeError):
+    """The children of a job are killed from outside, again and again, and no choice is to blame."""
+
+
+class _Killed(Exception):
+    """The child was killed from outside at a step of `choice`, None for another step."""
+
+    def __init__(self, choice: int | None, outcome: Outcome) -> None:
+        super().__init__(outcome.message)
+        self.choice, self.outcome = choice, outcome
 
 
 @dataclass
@@ -73,7 +90,8 @@ class Children:
 
     def __init__(self, settings: Settings, patience: Patience | None = None) -> None:
         self.settings, self.patience = settings, patience or Patience()
-        self.started = 0  # number of children so far
+        self.started, self.starting_seconds = 0, 0.0  # number of children so far, and the time until they were ready
+        self.killed, self.killed_seconds = 0, 0.0  # those that were killed from outside, and the time that this took
         self.end = math.inf  # of time.monotonic(): the parent never waits longer
         self.rates = Rates(self._rate)
         self.process: Any = None
@@ -98,12 +116,27 @@ class Children:
     def run(self, job: Job) -> tuple[Outcome, ...]:
         """The outcome of every choice of `job`. If a choice kills the child, the others are timed again without it.
 
-        Raises TimeIsUp if the session ends first, RuntimeError if a child does not start.
+        Raises TimeIsUp if the session ends first, Disturbed if children are killed from outside again and again,
+        RuntimeError if a child does not start.
         """
         found: dict[int, Outcome] = {}
+        killed = own = 0  # deaths from outside: all, and those at a step of a choice
         while left := [number for number in range(len(job.choices)) if number not in found]:
             some = replace(job, choices=tuple(job.choices[number] for number in left))
-            outcomes, blamed = self._try(some)
+            try:
+                outcomes, blamed = self._try(some)
+            except _Killed as death:
+                killed, own = killed + 1, own + (death.choice is not None)
+                if own == LIVES and death.choice is not None:
+                    alone = replace(some, choices=(some.choices[death.choice],))
+                    outcome = death.outcome if len(left) == 1 else self.run(alone)[0]
+                    own, number = 0, left[death.choice]
+                    if outcome.kind is not Kind.TIMED:
+                        found[number], killed = outcome, 0
+                if killed >= MOST_KILLED:
+                    message = f"the process that measures was killed from outside {killed} times, with {job.problem}"
+                    raise Disturbed(message) from None
+                continue
             if blamed is None:
                 found |= dict(zip(left, outcomes, strict=True))
             else:  # the others must be timed together, so they are sent again
@@ -125,9 +158,10 @@ class Children:
         return math.inf
 
     def _try(self, job: Job) -> tuple[tuple[Outcome, ...], int | None]:
-        """The outcomes, and the number of the choice that ended the child, None if none did."""
+        """The outcomes, and the number of the choice that ended the child, None if none did. Raises _Killed."""
         pipe = self._ready()
         at, until = Step("definition"), self.patience.definition
+        began = time.monotonic()
         try:
             pipe.send(job)
             while pipe.poll(min(until, self.left())):
@@ -135,14 +169,22 @@ class Children:
                 if isinstance(message, Answer):
                     return self._answered(message)
                 at, until = message, self._seconds(message, job)
-        except (EOFError, OSError) as error:
-            ended = self._died(error)
+        except (EOFError, OSError):
+            ended, is_killed = self._died()
         else:
-            ended = Outcome(Kind.TIMED_OUT, message=f"no answer within {until:.3g} s: {at.what}")
+            message = f"no answer within {until:.3g} s: {at.what}"
+            ended, is_killed = Outcome(Kind.TIMED_OUT, message=message), False
         self._end()
         if self.left() <= 0:
             raise TimeIsUp
-        if at.what == "definition":  # every choice would end the same way
+        is_of_choice = at.what != "definition"
+        if is_killed:
+            seconds = time.monotonic() - began
+            self.killed, self.killed_seconds = self.killed + 1, self.killed_seconds + seconds
+            raise _Killed(at.choice if is_of_choice else None, replace(ended, seconds=seconds))
+        if not is_of_choice:  # every choice would end the same way
+            if ended.kind is Kind.CRASHED:
+                ended = replace(ended, kind=Kind.CALL, message=f"the definition: {ended.message}")
             return (ended,) * len(job.choices), None
         outcomes = [Outcome(Kind.CRASHED, message="not reached")] * len(job.choices)
         outcomes[at.choice] = ended
@@ -171,35 +213,51 @@ class Children:
         return self.patience.shortest + 4 * (job.budget_seconds + step.call / 1e3 * calls)
 
     def _ready(self) -> Connection:
+        """The pipe to a child that waits for a job. A child that is killed from outside while it starts is replaced."""
         if self.pipe is not None and self.process.is_alive():
             return self.pipe
-        self._end()
+        for _ in range(MOST_KILLED):
+            self._end()
+            if self.left() <= 0:
+                raise TimeIsUp
+            began = time.monotonic()
+            try:
+                pipe = self._start()
+                self.starting_seconds += time.monotonic() - began
+                return pipe
+            except (EOFError, OSError) as error:
+                died, is_killed = self._died(str(error))
+            self._end()
+            if not is_killed:
+                break
+            self.killed, self.killed_seconds = self.killed + 1, self.killed_seconds + time.monotonic() - began
+        if self.left() <= 0:
+            raise TimeIsUp
+        raise RuntimeError(f"the process that measures did not start: {died.message}")
+
+    def _start(self) -> Connection:
+        """A new child. Raises EOFError or OSError if it does not answer."""
         ours: Any = context()
         self.pipe, theirs = ours.Pipe()
+        assert self.pipe is not None
         self.process = ours.Process(target=serve, args=(theirs, self.settings, str(self.log)), daemon=True)
         self.log.write_bytes(b"")
-        with without_main():
-            self.process.start()
-        theirs.close()
+        with theirs, without_main():
+            _start_within(self.process, self.left())
         self.started += 1
-        try:
-            assert self.pipe is not None
-            if not self.pipe.poll(self.patience.start):
-                raise EOFError
-            self.pipe.recv()
-        except (EOFError, OSError) as error:
-            message = self._died(error).message
-            self._end()
-            raise RuntimeError(f"the process that measures did not start: {message}") from error
+        if not self.pipe.poll(min(self.patience.start, self.left())):
+            raise EOFError
+        self.pipe.recv()
         return self.pipe
 
-    def _died(self, error: BaseException) -> Outcome:
-        """How the child ended, with the last lines that it wrote."""
+    def _died(self, error: str = "") -> tuple[Outcome, bool]:
+        """How the child ended, with the last lines that it wrote, and whether it was killed from outside."""
+        if self.process.pid is None:  # the server that starts it was killed
+            return of_death(UNKNOWN, error), True
         self.process.join(2.0)
         code = self.process.exitcode
-        how = f"exit code {code}" if code is None or code >= 0 else f"signal {-code}"
         last = self.log.read_text(errors="replace").strip()[-MESSAGE:]
-        return Outcome(Kind.CRASHED, message=f"its process ended: {how}. {last}".strip())
+        return of_death(code, last), is_from_outside(code)
 
     def _end(self) -> None:
         if self.pipe is not None:
@@ -209,6 +267,26 @@ class Children:
                 self.process.kill()
             self.process.join()
         self.pipe = self.process = None
+
+
+def _start_within(process: Any, seconds: float) -> None:
+    """Start a process, which takes long if its server must first import torch. Raises TimeIsUp after `seconds`, and
+    what `process.start` raises."""
+    errors: list[BaseException] = []
+
+    def start() -> None:
+        try:
+            process.start()
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=start, daemon=True)
+    thread.start()
+    thread.join(None if math.isinf(seconds) else seconds)
+    if thread.is_alive():
+        raise TimeIsUp
+    for error in errors:
+        raise error
 
 
 @contextmanager

@@ -132,6 +132,8 @@ class Worker:
             trial = self._trial(found, job)
         except Exception as error:  # the definition cannot be computed, so nothing can be checked
             failed = outcome.of_exception(error)
+            if failed.kind is not Kind.OUT_OF_MEMORY:
+                failed = Outcome(Kind.CALL, message=f"the definition: {failed.message}"[: outcome.MESSAGE])
             return Answer((failed,) * len(job.choices), trusted=not outcome.poisons(error))
         outcomes: list[Outcome] = []
         calls: dict[int, Callable[..., Any]] = {}

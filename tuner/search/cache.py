@@ -18,7 +18,7 @@ from kernels.dispatch.registry import Choice, Operation, Problem
 from tuner import problems
 from tuner.device import Device
 from tuner.measure.measure import timing
-from tuner.outcome import TEMPORARY, Kind, Outcome
+from tuner.outcome import TEMPORARY, Kind, Outcome, of_stored
 from tuner.search.backends import Backend
 from tuner.search.effort import rank
 from tuner.search.row import EVERY, FORGOTTEN, Row
@@ -237,8 +237,7 @@ def outcome_of(row: Row) -> Outcome:
     """The outcome of the measurement."""
     if row.milliseconds is not None:
         return Outcome(Kind.TIMED, tuple(row.samples) or (row.milliseconds,), row.message or "")
-    kind = row.failure if row.failure in set(Kind) else Kind.CRASHED
-    return Outcome(Kind(kind), message=row.message or "")
+    return Outcome(of_stored(row.failure, row.message or ""), message=row.message or "")
 
 
 def valid(known: Mapping[Choice, Known]) -> dict[Choice, float]:

@@ -38,13 +38,13 @@ class OperationBench(Bench):
 
     def measure(self, choice: Choice, best: float) -> Outcome:
         job = Job(self.problem, (choice,), self.seed, self.effort.repeats, self.effort.seconds, best)
-        began, started = time.monotonic(), self.children.started
+        began, started, starting = time.monotonic(), self.children.started, self.children.starting_seconds
         (outcome,) = self.children.run(job)
         seconds = time.monotonic() - began
         if self.children.started > started:  # starting a child takes 20 s on a busy machine
             self.startup_seconds += seconds
         if self.definition_seconds is None:
-            self.definition_seconds = seconds - outcome.seconds
+            self.definition_seconds = seconds - outcome.seconds - (self.children.starting_seconds - starting)
         return outcome
 
     def compare(self, times: Mapping[Choice, float]) -> dict[Choice, Outcome]:

@@ -29,7 +29,8 @@ class Progress:
 @dataclass
 class Report:
     """The result of a session. measured: new measurements. interrupted: by the user or by the budget. tried, possible:
-    the configurations of all problems that were ever measured, and how many there are at most."""
+    the configurations of all problems that were ever measured, and how many there are at most. killed: measuring
+    processes that were killed from outside, which took `killed_seconds`."""
 
     device: Device
     threads: int
@@ -41,6 +42,8 @@ class Report:
     interrupted: bool = False
     tried: int = 0
     possible: int = 0
+    killed: int = 0
+    killed_seconds: float = 0.0
 
     @property
     def regret(self) -> float | None:

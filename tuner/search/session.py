@@ -14,6 +14,7 @@ import os
 import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -22,7 +23,7 @@ import torch
 from kernels.dispatch.registry import Choice, Operation, Problem, operation
 from kernels.dispatch.table import kind
 from tuner.device import Device, fingerprint
-from tuner.measure.children import Children, Patience, TimeIsUp
+from tuner.measure.children import Children, Disturbed, Patience, TimeIsUp
 from tuner.measure.precompile import Precompiler
 from tuner.measure.worker import Settings
 from tuner.measure.worker import load as load_file
@@ -134,6 +135,7 @@ class Session:
         self._sweep({found.name: found for found, _ in work}.values())
         self.report.interrupted |= bool(self.report.undecided) and self.effort.evaluations > 0
         self.report.measured = self._measured
+        self.report.killed, self.report.killed_seconds = self.children.killed, self.children.killed_seconds
         self.report.tried = sum(len(self._cache(found).known(problem)) for found, problem in work)
         self.report.possible = sum(candidates.possible(found, problem) for found, problem in work)
         self.report.seconds = time.monotonic() - self.began
@@ -196,9 +198,10 @@ class Session:
             triton = [each for each in some if there.implementations[each.implementation].is_triton]
             self.precompiler.compile_next(later, triton)
         search = self._search(found, problem, math.inf)
-        decision = search.compare_likely(plan.likely(found, problem, self._cache(found)))
-        self._report_progress(found, problem, number, len(order), decision)
-        self.searches[problem] = search
+        with suppress(Disturbed):
+            decision = search.compare_likely(plan.likely(found, problem, self._cache(found)))
+            self._report_progress(found, problem, number, len(order), decision)
+            self.searches[problem] = search
 
     def _tune(self, found: Operation, problem: Problem, number: int, total: int, share: float | None = None) -> None:
         """Search a problem. share: of the time that is left, without that for builds."""
@@ -207,8 +210,9 @@ class Session:
         deadline = began + SEARCH * max(left, 0.0) * (1 / (total - number) if share is None else share)
         report = partial(self._report_progress, found, problem, number, total)
         search = self._search(found, problem, deadline, report)
-        report(search.run())
-        self.searches[problem] = search
+        with suppress(Disturbed):  # the problem stays undecided, and the same command continues with it
+            report(search.run())
+            self.searches[problem] = search
         self.seconds.append(time.monotonic() - began - search.bench.startup_seconds)
 
     @property
@@ -242,9 +246,10 @@ class Session:
         """Measure what needs compilation, operation by operation, the slowest problem of each first."""
         for search in _in_turns([each for each in self.searches.values() if each.pending]):
             search.deadline = self.children.end - self.effort.final_seconds - search.bench.startup_seconds
-            may_win = search.build()
-            if may_win or (self.hurried and not search.pending):
-                search.on_progress(search.decide())
+            with suppress(Disturbed):
+                may_win = search.build()
+                if may_win or (self.hurried and not search.pending):
+                    search.on_progress(search.decide())
 
     def _report_progress(
         self, found: Operation, problem: Problem, number: int, total: int, decision: Decision | None = None

@@ -372,8 +372,9 @@ class TunedKernel:
             if isinstance(error, CallFailed):
                 raise error.error
             first, tried = search.known[case.default].outcome, f"{len(search.known)} of {len(case.choices)}"
-            if first.kind is Kind.OUT_OF_MEMORY:  # the call alone may have room
-                raise CannotCheck(f"the first one ran out of memory: {first.message}") from error
+            if first.kind in (Kind.OUT_OF_MEMORY, Kind.KILLED):  # the call alone may have room
+                what = "ran out of memory" if first.kind is Kind.OUT_OF_MEMORY else "was killed"
+                raise CannotCheck(f"the first one {what}: {first.message}") from error
             message = f"{self.name}: no configuration of it runs. The first one: {first.message}. {tried} were tried."
             raise RuntimeError(message + SLOW * (first.kind is Kind.TIMED_OUT)) from error
         config = case.choices[decision.choice]

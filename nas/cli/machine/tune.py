@@ -330,6 +330,11 @@ def _print_report(report: Report, path: Path, entries: int, effort: str, as_json
         note("Nothing was measured: the time ended before the first measurement.")
     else:
         note("Nothing was measured: all measurements were known and are still valid.")
+    if report.killed:
+        count, lost = plural(report.killed, "process", "processes"), duration(report.killed_seconds)
+        note(
+            f"Killed from outside, perhaps for lack of memory: {count} that measured ({lost} lost). It was tried again."
+        )
     if report.undecided:
         note(f"Undecided: {plural(len(report.undecided), 'problem')}; the same command continues with them.")
     elif report.tried < report.possible and effort != "full":

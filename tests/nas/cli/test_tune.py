@@ -88,7 +88,7 @@ def test_as_json_it_says_all_of_a_session(nas, tuner, quick):
     (decision,) = told["decisions"]
 
     assert (decision["choice"], decision["gain"]) == ("small block=8", 2.0)
-    assert decision["failures"] == {"wrong": 10}
+    assert decision["failures"] == {"wrong": 11}
     assert (told["entries"], told["interrupted"], told["undecided"]) == (1, False, [])
     assert Path(told["table"]).is_file()
 

@@ -4,14 +4,15 @@ import multiprocessing
 import signal
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
 from kernels.dispatch.registry import Choice
-from tuner.measure.children import Patience, TimeIsUp
+from tuner.measure.children import MOST_KILLED, Disturbed, Patience, TimeIsUp
 from tuner.measure.roofline import Probe
 from tuner.measure.worker import Job
-from tuner.outcome import Kind, Outcome
+from tuner.outcome import LIVES, Kind, Outcome, of_stored
 
 
 def job(faulty, *names, rows=16, **changes):
@@ -28,6 +29,7 @@ def test_every_fault_has_its_type_and_the_session_goes_on(children, faulty):
         "changes_inputs": Kind.WRONG,
         "changes_threads": Kind.WRONG,
         "crashes": Kind.CRASHED,
+        "is_killed": Kind.KILLED,
         "raises": Kind.CRASHED,
         "hangs": Kind.TIMED_OUT,
         "out_of_memory": Kind.OUT_OF_MEMORY,
@@ -40,7 +42,9 @@ def test_every_fault_has_its_type_and_the_session_goes_on(children, faulty):
     assert "exit code 3" in outcomes["crashes"].message
     assert "no such kernel" in outcomes["raises"].message
     assert min(outcomes["slow"].samples) > 20 > min(outcomes["right"].samples) > 0
-    assert children.started == 4  # the first, and after a crash, a hang, and a change of what all share
+    assert children.started == 4 + LIVES  # the first, and after each death, a hang, and a change of what all share
+    assert children.killed == LIVES
+    assert children.killed_seconds > 0
 
 
 def test_those_that_survive_are_timed_in_turns_without_the_one_that_killed_the_child(children, faulty):
@@ -72,6 +76,65 @@ def test_a_child_that_was_killed_from_outside_is_replaced(children, faulty):
     (again,) = children.run(job(faulty, "right"))
     assert again.kind is Kind.TIMED
     assert children.started == 2
+
+
+@pytest.fixture
+def dying(children, killing):
+    """Children that are killed at a step, as by `killing`."""
+
+    def call(*args, **options):
+        children.settings = replace(children.settings, load=(*children.settings.load, killing(*args, **options)))
+        return children
+
+    return call
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("what", ["definition", "check", "time"])
+def test_a_child_that_is_killed_at_a_step_says_nothing_about_a_choice(dying, faulty, what, number):
+    children = dying(what, number=number, times=LIVES - 1)
+    right, wrong, other = children.run(job(faulty, "right", "wrong", "right", rows=24))
+
+    assert [each.kind for each in (right, wrong, other)] == [Kind.TIMED, Kind.WRONG, Kind.TIMED]
+    assert len(right.samples) == len(other.samples) > 0
+    assert children.killed == LIVES - 1
+
+
+def test_a_choice_is_blamed_only_if_it_dies_alone(dying, faulty):
+    children = dying("check", times=LIVES)
+    outcomes = children.run(job(faulty, "right", "wrong", "is_killed", rows=24))
+
+    assert [each.kind for each in outcomes] == [Kind.TIMED, Kind.WRONG, Kind.KILLED]
+    assert outcomes[2].message == "its process ended: signal 9"
+
+
+@pytest.mark.parametrize("what", ["definition", "time"])
+def test_if_children_are_killed_again_and_again_nothing_is_blamed(dying, faulty, what):
+    children = dying(what, times=100, least=2 if what == "time" else 1)
+    with pytest.raises(Disturbed, match=f"killed from outside {MOST_KILLED} times"):
+        children.run(job(faulty, "right", "right"))
+    assert children.killed == MOST_KILLED
+
+
+def test_the_server_that_starts_children_may_be_killed_too(dying, faulty):
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        pytest.skip("this system has no such server")
+    children = dying("check", server=True)
+    assert [each.kind for each in children.run(job(faulty, "right", "right"))] == [Kind.TIMED] * 2
+    assert children.killed == 1
+
+
+def test_a_definition_that_cannot_be_computed_is_the_fault_of_no_choice(children, faulty):
+    (outcome,) = children.run(job(faulty, "right", rows=-1))
+
+    assert (outcome.kind, outcome.message[:29]) == (Kind.CALL, "the definition: RuntimeError:")
+
+
+def test_a_death_by_an_outside_signal_that_an_earlier_version_stored_is_no_crash():
+    stored = {"its process ended: signal 9. some": "killed", "its process ended: signal 15.": "killed"}
+    stored |= {"its process ended: signal 11.": "crashed", "RuntimeError: its process ended: signal 9.": "crashed"}
+    assert {message: of_stored("crashed", message) for message in stored} == stored
+    assert of_stored("of a later version", "") is Kind.CRASHED
 
 
 def test_no_child_is_left_behind(children, faulty):

@@ -3,8 +3,21 @@
 import pytest
 
 from kernels.dispatch.registry import Choice, Implementation, register
+from tuner.measure.children import MOST_KILLED
 from tuner.outcome import Kind, Outcome
+from tuner.search.folder import Folder
 from tuner.search.session import Session
+
+
+@pytest.fixture
+def only():
+    """`only(faulty, name, ...)`: register the operation with these implementations alone."""
+
+    def call(faulty, *names):
+        some = {name: faulty.FAULTY.implementations[name] for name in names}
+        register(type(faulty.FAULTY)(**{**vars(faulty.FAULTY), "implementations": some}))
+
+    return call
 
 
 def test_the_same_command_again_measures_nothing_and_decides_the_same(pretended, store, faulty, run):
@@ -151,6 +164,45 @@ def test_a_session_runs_with_real_children(tmp_path, store, faulty, patience, ro
     assert decision.choice.implementation in ("right", "small")
     assert failures["crashes"] == failures["raises"] == "crashed"
     assert (failures["hangs"], failures["wrong"], failures["without_gradients"]) == ("timed_out", "wrong", "refused")
+
+
+@pytest.mark.parametrize("what", ["definition", "check", "time"])
+def test_finalists_stay_if_their_process_is_killed_while_they_are_compared(
+    tmp_path, faulty, patience, root, run, killing, only, what
+):
+    only(faulty, "right")
+    files = [str(root / "tests/tuner/faulty_operation.py"), killing(what, times=2, least=2)]
+    store = Folder(tmp_path / "kernels")
+    report = run(store, faulty, patience=patience, load=files)
+
+    (decision,) = report.decisions
+    assert (decision.choice.implementation, decision.failures, report.killed) == ("right", {}, 2)
+    assert [row.failure for row in store.every_row() if row.failure] == []
+    assert len({row.configuration for row in store.every_row() if row.turns}) > 1
+
+
+def test_a_comparison_that_is_killed_again_and_again_is_left_to_the_next_session(
+    tmp_path, faulty, patience, root, run, killing, only
+):
+    only(faulty, "right")
+    files = [str(root / "tests/tuner/faulty_operation.py"), killing("time", times=MOST_KILLED, least=2)]
+    store = Folder(tmp_path / "kernels")
+    first = run(store, faulty, 16, 32, patience=patience, load=files)
+    assert (first.undecided, first.interrupted, first.killed) == ([faulty.problem(16)], True, MOST_KILLED)
+    assert [each.problem for each in first.decisions] == [faulty.problem(32)], "the session goes on with the others"
+
+    second = run(store, faulty, 16, 32, patience=patience, load=files)
+    assert (second.undecided, second.killed) == ([], 0)
+    assert [row.failure for row in store.every_row() if row.failure] == []
+
+
+def test_a_choice_that_a_former_version_took_for_crashed_is_tried_again(pretended, store, faulty, run):
+    choice, problem = Choice.of("right", {"block": 16}), faulty.problem(32)
+    cache = Session(store, "cpu", "quick", None, 0, 1, (), None, None)._cache(faulty.FAULTY)
+    cache.write(problem, {choice: Outcome(Kind.CRASHED, message="its process ended: signal 9.")})
+
+    (decision,) = run(store, faulty).decisions
+    assert decision.choice == choice
 
 
 @pytest.mark.parametrize(

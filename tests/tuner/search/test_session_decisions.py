@@ -19,7 +19,7 @@ def test_the_fastest_right_choice_wins_and_what_failed_is_counted(pretended, sto
     assert decision.gain.median == pytest.approx(2.0)
     assert decision.why == "faster than the default, 2.00 times [2.00, 2.00]"
     assert decision.regret == pytest.approx(1.0)
-    assert decision.failures == {"wrong": 2, "crashed": 8}
+    assert decision.failures == {"wrong": 2, "crashed": 9}
     assert report.measured == len(store.rows("faulty"))
 
 

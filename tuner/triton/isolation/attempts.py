@@ -1,8 +1,9 @@
 """Tries work in a child process first, because it may crash or never end.
 
 A child does one piece of work after the other and sends an answer after each. If an answer does not come in time, or
-the child dies, that piece of work is to blame, and a new child continues with the next one. A forked child has a copy
-of everything that the work needs, and what it changes stays in that copy; it cannot use a GPU.
+the child dies, that piece of work is to blame, and a new child continues with the next one. A child that was killed
+from outside says nothing about the work: it is tried again, a few times. A forked child has a copy of everything that
+the work needs, and what it changes stays in that copy; it cannot use a GPU.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import signal
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,9 +24,8 @@ from typing import Any, Protocol
 
 import torch
 
-from tuner.outcome import Kind, Outcome, of_exception, poisons
+from tuner.outcome import LIVES, Kind, Outcome, is_from_outside, of_death, of_exception, poisons
 
-KILLED = "signal 9"  # which the system sends if memory is short
 Work = Callable[[Any], Any]
 
 
@@ -47,8 +48,8 @@ class Child(Protocol):
 
     pipe: Connection
 
-    def end(self) -> str:
-        """Kill it; returns how it ended, if it had ended before."""
+    def end(self) -> int | None:
+        """Kill it; returns its exit code, negative for a signal: how it ended, if it had ended before."""
 
 
 class Attempts:
@@ -62,6 +63,7 @@ class Attempts:
         self.child: Child | None = None
         self.waiting: list[Any] = []
         self.answers: dict[Hashable, Answer] = {}
+        self.killed: Counter[Hashable] = Counter()  # children that were killed from outside, by their piece of work
 
     def add(self, items: Iterable[Any]) -> None:
         """Send pieces of work that were not sent before. Raises NoChild if no child can be started."""
@@ -113,9 +115,11 @@ class Attempts:
                 ended = Outcome(Kind.TIMED_OUT, message=f"it did not end within {limit:.3g} s", seconds=limit)
                 self.answers[item] = Answer(ended=ended)
         except (EOFError, OSError):
-            how, self.child = self.child.end(), None
-            kind = Kind.OUT_OF_MEMORY if how == KILLED else Kind.CRASHED
-            self.answers[item] = Answer(ended=Outcome(kind, message=f"its process ended: {how}"))
+            code, self.child = self.child.end(), None
+            self.killed[item] += is_from_outside(code)
+            if 0 < self.killed[item] < LIVES and is_from_outside(code):
+                return  # try it again
+            self.answers[item] = Answer(ended=of_death(code))
         self.waiting.pop(0)
         if self.answers[item].ended is not None:
             self.close()
@@ -157,16 +161,15 @@ class Forked:
                 os._exit(0)
         theirs.close()
 
-    def end(self) -> str:
+    def end(self) -> int | None:
         self.pipe.close()
         with suppress(ProcessLookupError):
             os.kill(self.process, signal.SIGKILL)  # has no effect on one that has ended
         try:
             _, status = os.waitpid(self.process, 0)
         except ChildProcessError:  # the program has asked for it
-            return "unknown"
-        code = os.waitstatus_to_exitcode(status)
-        return f"signal {-code}" if code < 0 else f"exit code {code}"
+            return None
+        return os.waitstatus_to_exitcode(status)
 
 
 def can_fork() -> bool:

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from kernels.dispatch.registry import Choice
 from tuner.measure.children import Patience, context, without_main
-from tuner.outcome import DeviceHung, Kind, Outcome
+from tuner.outcome import DeviceHung, Kind, Outcome, of_death
 from tuner.triton.buffers import has_room
 from tuner.triton.case import Launch
 from tuner.triton.configurations import IMPLEMENTATION
@@ -130,16 +130,16 @@ class NewProcess:
         except EOFError:
             ready = False
         if not ready:
-            raise OSError(f"a new process that imports {name[0]} does not start: {self.end()}")
+            raise OSError(f"a new process that imports {name[0]} does not start: {of_death(self.end()).message}")
 
-    def end(self) -> str:
+    def end(self) -> int | None:
         self.pipe.close()
         self.process.join(0.1)
         code = self.process.exitcode
         if code is None:
             self.process.kill()
             self.process.join(GONE)  # the driver may need long to stop its kernel; nothing waits for that
-        return f"exit code {code}" if code is None or code >= 0 else f"signal {-code}"
+        return code
 
 
 def run_kernels(pipe: Connection, name: tuple[str, str], where: str) -> None:

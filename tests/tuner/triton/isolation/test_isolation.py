@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from kernels.dispatch.registry import Choice
-from tuner.outcome import DeviceHung, Kind, poisons
+from tuner.outcome import LIVES, DeviceHung, Kind, poisons
 from tuner.search.folder import Folder
 from tuner.triton.case import Launch
 from tuner.triton.isolation import attempts
@@ -68,7 +68,7 @@ def test_a_check_that_the_system_kills_for_memory_makes_no_call_fail(tmp_path):
             os.kill(os.getpid(), signal.SIGKILL)
 
     kernel = tuned(tmp_path, configs=[triton.Config({"BLOCK": block}, pre_hook=killed) for block in (16, 32)])
-    with pytest.warns(RuntimeWarning, match="the first one ran out of memory: its process ended: signal 9"):
+    with pytest.warns(RuntimeWarning, match="the first one was killed: its process ended: signal 9"):
         call(kernel)
     assert kernel.best_config.kwargs == {"BLOCK": 16}
 
@@ -98,7 +98,45 @@ def test_a_crash_and_a_lost_device_end_another_process(tmp_path):
     found = [row.message for row in Folder(tmp_path / "kernels").rows(kernel.name) if row.failure == "crashed"]
     assert found == [f"its process ended: signal {signal.SIGSEGV.value}", found[1]]
     assert "illegal memory access" in found[1]
-    assert failures(tmp_path, kernel)["out_of_memory"] == "its process ended: signal 9", "the system does that"
+    assert failures(tmp_path, kernel)["killed"] == "its process ended: signal 9"
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_process_that_is_killed_from_outside_says_nothing_about_a_configuration(tmp_path, number):
+    file, ours = tmp_path / "deaths", os.getpid()
+
+    def is_killed(arguments):
+        deaths = len(file.read_text()) if file.exists() else 0
+        if os.getpid() != ours and deaths < LIVES - 1:
+            file.write_text("x" * (deaths + 1))
+            os.kill(os.getpid(), number)
+
+    configs = [triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 32}, pre_hook=is_killed)]
+    kernel = tuned(tmp_path, configs=configs, clock=Pretended({64: 2.0, 32: 0.5}))
+
+    call(kernel)
+
+    assert kernel.best_config.kwargs == {"BLOCK": 32}
+    assert failures(tmp_path, kernel) == {}
+
+
+def test_a_compiler_that_is_killed_from_outside_compiles_again(tmp_path):
+    file = tmp_path / "deaths"
+
+    def compile(choice):
+        with file.open("a") as opened:
+            opened.write("x")
+        if len(file.read_text()) < LIVES:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    one, other = Choice.of("triton", {"BLOCK": 16}), Choice.of("triton", {"BLOCK": 32})
+    ahead = CompileAhead(compile, 10 * FAST, processes=1)
+    try:
+        ahead.add([one, other])
+        assert [ahead.failure(one), ahead.failure(other)] == [None, None]
+    finally:
+        ahead.close()
+    assert file.read_text() == "x" * (LIVES + 1)
 
 
 def test_what_a_child_writes_stays_there(tmp_path):
