@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any
@@ -42,6 +42,11 @@ class Part:
     whole: bool = False
     width: int | None = None
 
+    @property
+    def halts(self) -> bool:
+        """Whether it is a block that decides how often it is called."""
+        return self.block is not None and self.expected is not None
+
     def scaled(self, cost: Cost) -> Cost:
         """The cost of all calls if one call costs `cost`."""
         every = cost.times(self.count, shared=self.shared)
@@ -56,9 +61,9 @@ class Part:
             return every
         return replace(every, expected_flops=round(cost.expected_flops * self.expected))
 
-    def below(self) -> list[Part]:
+    def below(self) -> Sequence[Part]:
         """The parts of this part's block; empty for a leaf."""
-        return [] if self.block is None else _below(self.block, self.shape)
+        return () if self.block is None else _below(self.block, self.shape)
 
     def leaves(self) -> Iterator[tuple[str, Cost]]:
         """(path, cost of all calls) of every leaf at or below this part."""
@@ -75,24 +80,27 @@ class Part:
         return self.scaled((_kept_total if self.block.is_ours else _new_total)(self.block, self.shape))
 
 
-def _below(block: Configured, shape: Shape) -> list[Part]:
+def _below(block: Configured, shape: Shape) -> Sequence[Part]:
+    return (_kept_below if block.is_ours else _new_below)(block, shape)
+
+
+def _new_below(block: Configured, shape: Shape) -> Sequence[Part]:
     module = block.type.module
-    return module.parts(block.config, shape) if issubclass(module, Composite) else []
+    return tuple(module.parts(block.config, shape)) if issubclass(module, Composite) else ()
+
+
+_kept_below = lru_cache(maxsize=4096)(_new_below)  # the architectures of a search have most of their layers in common
 
 
 def _leaves(block: Configured, shape: Shape) -> tuple[tuple[str, Cost], ...]:
     """(path, cost) of every leaf of one call of `block`, which is one itself if it has no parts."""
-    return _kept_leaves(block, shape) if block.is_ours else _new_leaves(block, shape)
-
-
-@lru_cache(maxsize=4096)  # the architectures of a search have most of their layers in common
-def _kept_leaves(block: Configured, shape: Shape) -> tuple[tuple[str, Cost], ...]:
-    return _new_leaves(block, shape)
+    return (_kept_leaves if block.is_ours else _new_leaves)(block, shape)
 
 
 def _new_total(block: Configured, shape: Shape) -> Cost:
     """The cost of one call of `block`."""
-    return total(cost for _, cost in _leaves(block, shape))
+    below = _below(block, shape)
+    return total(part.cost() for part in below) if below else block.cost(shape)
 
 
 _kept_total = lru_cache(maxsize=4096)(_new_total)
@@ -103,6 +111,9 @@ def _new_leaves(block: Configured, shape: Shape) -> tuple[tuple[str, Cost], ...]
     if not below:
         return ((block.type.name, block.cost(shape)),)
     return tuple((f"{block.type.name}.{path}", cost) for part in below for path, cost in part.leaves())
+
+
+_kept_leaves = lru_cache(maxsize=4096)(_new_leaves)
 
 
 def too_long(part: Part, seen: set[tuple[Configured, Shape]] | None = None) -> Iterator[str]:

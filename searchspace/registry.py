@@ -42,6 +42,16 @@ class Configured:
         values = (getattr(self.config, field.name) for field in dataclasses.fields(self.config))
         return self.type.family != "own" and all(map(_is_ours, values))
 
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.type, self.config))
+
+    def __hash__(self) -> int:  # costs are kept by block, so it is asked for hundreds of times in a trial
+        return self._hash
+
+    def __reduce__(self):  # without cached values: the hash of a text differs between processes
+        return Configured, (self.type, self.config)
+
     def build(self) -> nn.Module:
         """The module, with new weights."""
         if self.type.role != "model":

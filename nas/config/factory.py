@@ -35,7 +35,6 @@ from searchspace.cost import Shape
 from searchspace.lines import Drawing
 from searchspace.model.architecture import Architecture
 from searchspace.model.drawing import rows
-from searchspace.model.halting import halting_note
 from searchspace.space.space import Space
 
 CACHE = Path.home() / ".cache" / "tessera-nas"  # data prepared once a node
@@ -166,10 +165,11 @@ def costs(config: SearchConfig, architecture: Architecture) -> tuple[int, float]
 
 def drawing(config: SearchConfig, architecture: Architecture) -> dict[str, Any] | None:
     """What `searchspace.lines.kept` reads; None if the architecture halts, as its costs change with what it learns."""
-    shape_of_task = Shape(length=shape(config).length)
-    if halting_note(architecture, shape_of_task):
+    length = shape(config).length
+    found = rows(architecture, Shape(length=length))
+    if any(row.part.halts for row in found):
         return None
-    return Drawing(length=shape_of_task.length, rows=rows(architecture, shape_of_task)).to_plain()
+    return Drawing(length=length, rows=found).to_plain()
 
 
 def step_tokens(config: SearchConfig) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from operator import attrgetter
 
 from searchspace.cost import Cost, Shape, total
@@ -98,7 +99,14 @@ class _Drawing:
         if part.block is None:
             return part.name
         place = "" if "." in part.name or not part.name else f"{part.name}: "
-        return " ".join([place + part.block.type.name, *settings(part.block, self.defaults)])
+        return place + (_kept_words if part.block.is_ours else _words)(part.block, self.defaults)
+
+
+def _words(block: Configured, defaults: bool) -> str:
+    return " ".join([block.type.name, *settings(block, defaults)])
+
+
+_kept_words = lru_cache(maxsize=4096)(_words)
 
 
 def _widening(part: Part) -> int:
