@@ -58,8 +58,11 @@ class Worker:
             )
             self._ready, self._began = False, time.monotonic()
 
-    def ask(self, **asked: Any) -> dict[str, Any]:
-        """The answer of the process. Raises Unavailable if there is none in time, or torch is missing."""
+    def ask(self, *, changes: bool = False, **asked: Any) -> dict[str, Any]:
+        """The answer of the process; changes: it may be another one the next time.
+
+        Raises Unavailable if there is none in time, or torch is missing.
+        """
         if not self.is_possible:
             raise Unavailable("Costs need torch, which this server does without.")
         if any(len(value) > MOST_TEXT for value in asked.values() if isinstance(value, str)):
@@ -68,7 +71,7 @@ class Worker:
         if not self._lock.acquire(timeout=PATIENCE):
             raise Unavailable("Costs of other architectures are being computed; these appear in some seconds.")
         try:
-            if key not in self._known:
+            if changes or key not in self._known:
                 self._known[key] = self._asked(key)
             self._known.move_to_end(key)
             while len(self._known) > KEPT:

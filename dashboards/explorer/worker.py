@@ -11,7 +11,8 @@ import random
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from dashboards.figures.outline import MOST_LINES, line_of
 from searchspace import zoo
@@ -21,6 +22,13 @@ from searchspace.model.architecture import Architecture
 from searchspace.model.drawing import rows
 from searchspace.space.point import Point
 from searchspace.space.space import Space
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tuner.search.overview import Overview
+
+READING = 2.0  # seconds, less than a request may take
 
 
 def answer(asked: dict[str, Any]) -> dict[str, Any]:
@@ -75,6 +83,35 @@ def serves(asked: dict[str, Any]) -> dict[str, Any]:
     return {"choice": str(found.choice), "why": found.why} if found else {}
 
 
+def measured(asked: dict[str, Any]) -> dict[str, Any]:
+    """What the tuner's folder holds: the measurements of an operation's problem, or its problems with their counts.
+
+    left: files for which there was no time. Nothing if another place is the default.
+    """
+    from tuner.search.backends import backend  # imports the tuner
+    from tuner.search.folder import Folder
+    from tuner.search.row import FORGOTTEN
+
+    folder, left = backend(), 0
+    if not isinstance(folder, Folder):
+        return {"rows": [], "left": 0, "devices": {}}
+    overview = _overview(folder.path)
+    if operation := asked["operation"]:
+        some = overview.folder.rows(operation, asked["problem"] or None)
+        rows = [asdict(row) for row in some if row.operation == operation and row.failure != FORGOTTEN]
+    else:
+        rows, left = overview.read(READING)
+    return {"rows": rows, "left": left, "devices": dict(overview.folder.devices())}
+
+
+@cache
+def _overview(path: Path) -> Overview:
+    from tuner.search.folder import Folder
+    from tuner.search.overview import Overview
+
+    return Overview(Folder(path))
+
+
 def sample(asked: dict[str, Any]) -> dict[str, Any]:
     """A random architecture of the space in `text`."""
     return {"text": _drawn(Space.parse(asked["text"], "text"), asked).architecture.text()}
@@ -119,6 +156,7 @@ ACTIONS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "show": show,
     "pieces": pieces,
     "serves": serves,
+    "measured": measured,
     "sample": sample,
     "mutate": mutate,
     "crossover": crossover,

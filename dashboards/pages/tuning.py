@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
+from dashboards.explorer.kernels_folder import KernelsFolder
 from dashboards.explorer.process import Unavailable
 from dashboards.figures.figure import Axis, Figure, Heat, Series
 from dashboards.pages.asked import Ask
@@ -47,9 +48,10 @@ CONFIGURATIONS = (
 
 def view(ask: Ask) -> View:
     """The page of the tuner. Raises NotFound for a database that is not shown."""
-    keys = [source.key for source in ask.sources.all()]
+    sources = {source.key: source for source in _sources(ask)}
+    keys = list(sources)
     rows, problems = [], []
-    for source in ask.sources.all():
+    for source in sources.values():
         found, problem = open_or_none(lambda source=source: _listed(source))  # type: ignore[misc]
         rows += found or []
         problems += [problem] if problem else []
@@ -59,7 +61,7 @@ def view(ask: Ask) -> View:
     devices: list[tuple[str, str]] = []
     serves = ""
     if operation:
-        source = ask.sources.source(ask.parameters.choice("database", keys, keys[0] if keys else ""))
+        source = sources[ask.parameters.choice("database", keys, keys[0] if keys else "")]
         measured = source.reader.measurements(operation, problem=wanted)
         if not measured:
             raise NotFound(f"{source.key} has no measurement of {operation!r} on this problem.")
@@ -69,7 +71,7 @@ def view(ask: Ask) -> View:
         figures = {"progress": _progress(measured, names), **_heats(measured)}
         devices = [(names[key], json.dumps(found)) for key, found in source.reader.devices().items()]
     shown = [row for row in rows if not operation or row["operation"] == operation]
-    empty = "No measurements. `nas tune run all --storage sqlite:///runs/tuning.db` keeps those of this device here."
+    empty = "No measurements. `nas tune run all` measures on this machine."
     tables["problems"] = paged(ask.parameters, PROBLEMS, shown, link=lambda row: row["address"], empty=empty)
     if sides := _side_by_side(rows, operation):
         figures["devices"] = sides
@@ -88,6 +90,12 @@ def view(ask: Ask) -> View:
     )
 
 
+def _sources(ask: Ask) -> list[Source | KernelsFolder]:
+    """The databases, and the tuner's own folder if the server shows what is there by default."""
+    shows = ask.sources.is_default and ask.worker.is_possible
+    return [*ask.sources.all(), *([KernelsFolder(ask.worker)] if shows else [])]
+
+
 def _serves(ask: Ask, operation: str, dtype: str, problem: str) -> str:
     """What serves a problem on the machine of the server, as a sentence; nothing if that is not known."""
     try:
@@ -99,12 +107,12 @@ def _serves(ask: Ask, operation: str, dtype: str, problem: str) -> str:
     return f"On this machine, {found['choice']} serves this problem: {WHY.get(found['why'], found['why'])}."
 
 
-def _listed(source: Source) -> list[dict[str, Any]]:
+def _listed(source: Source | KernelsFolder) -> list[dict[str, Any]]:
     names = {key: _device(found) for key, found in source.reader.devices().items()}
     return [_row(source, each, names) for each in source.reader.measured(MOST, without=stored.OPERATIONS)]
 
 
-def _row(source: Source, each: Measured, names: Mapping[str, str]) -> dict[str, Any]:
+def _row(source: Source | KernelsFolder, each: Measured, names: Mapping[str, str]) -> dict[str, Any]:
     query = urlencode({"database": source.key, "operation": each.operation, "problem": each.problem})
     return {
         "operation": each.operation,

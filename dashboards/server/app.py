@@ -32,17 +32,22 @@ log = logging.getLogger("dashboards")
 
 
 def application(
-    places: Sequence[str] | None = None, *, host: str = "127.0.0.1", token: str | None = None, costs: bool = True
+    places: Sequence[str] | None = None,
+    *,
+    host: str = "127.0.0.1",
+    token: str | None = None,
+    costs: bool = True,
+    is_default: bool | None = None,
 ) -> Starlette:
     """The dashboard of these databases (None: those of the current folder), as an ASGI application.
 
-    costs: compute those of architectures, in a process with torch if that is installed. Raises ValueError if `host` is
-    not loopback and there is no token.
+    costs: compute those of architectures, in a process with torch if that is installed. is_default: as in `Sources`.
+    Raises ValueError if `host` is not loopback and there is no token.
     """
     names = known_names(host)
     if names is None and not token:
         raise ValueError(f"A dashboard on {host} can be reached from other machines, so it needs a token.")
-    sources, events, worker = Sources(places), Events(), Worker(enabled=costs)
+    sources, events, worker = Sources(places, is_default=is_default), Events(), Worker(enabled=costs)
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:

@@ -73,7 +73,7 @@ def prepare(study: str | None, storages: Sequence[str], host: str, port: int, to
         raise UsageError("A token must have at least 8 characters, or it can be guessed.")
     places = list(storages) or ([location.storage_of(study)] if study else [])
     holder = _holder(study, places) if study else 0
-    made: Any = application(places, host=host, token=token)
+    made: Any = application(places, host=host, token=token, is_default=not storages)
     sources = made.state.sources.all()
     page = "/"
     if study:

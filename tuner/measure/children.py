@@ -226,13 +226,14 @@ class Children:
                 self.starting_seconds += time.monotonic() - began
                 return pipe
             except (EOFError, OSError) as error:
+                if self.left() <= 0:
+                    self._end()
+                    raise TimeIsUp from None
                 died, is_killed = self._died(str(error))
             self._end()
             if not is_killed:
                 break
             self.killed, self.killed_seconds = self.killed + 1, self.killed_seconds + time.monotonic() - began
-        if self.left() <= 0:
-            raise TimeIsUp
         raise RuntimeError(f"the process that measures did not start: {died.message}")
 
     def _start(self) -> Connection:

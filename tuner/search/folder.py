@@ -49,12 +49,16 @@ class Folder:
 
     def every_row(self) -> list[Row]:
         """The rows of all operations."""
-        wholes = sorted(self.path.glob(f"*{LINES}"))
-        found = [row for file in wholes for row in self._of_lines(file)]
-        for folder in sorted(each for each in self.path.glob("*") if each.is_dir()):
-            for file in self._in(folder):
-                found += self._of_key(file)
-        return found
+        return [row for file in self.files() for row in self.rows_in(file)]
+
+    def files(self) -> list[Path]:
+        """All files with rows, those of a key in the order of their rows."""
+        folders = sorted(each for each in self.path.glob("*") if each.is_dir())
+        return [*sorted(self.path.glob(f"*{LINES}")), *(file for folder in folders for file in self._in(folder))]
+
+    def rows_in(self, file: Path) -> list[Row]:
+        """The rows of one of these files."""
+        return list(self._of_lines(file)) if file.parent == self.path else self._of_key(file)
 
     def add(self, device: Described, rows: Sequence[Row]) -> None:
         """Append rows. A row for every problem is appended to the files of all keys of the device."""
@@ -151,7 +155,8 @@ _NAMES = [each.name for each in fields(Row) if each.name != "device"]
 
 
 def _name(operation: str) -> str:
-    return "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in operation)[-180:]
+    plain = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in operation)[-180:]
+    return plain.lstrip(".") or "-"  # no hidden folder, and none outside
 
 
 def _hash(problem: str) -> str:

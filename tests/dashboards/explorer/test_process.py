@@ -6,13 +6,14 @@ import json
 import signal
 import time
 from dataclasses import replace
+from urllib.parse import parse_qsl
 
 import pytest
 
 from dashboards.explorer.process import Unavailable, Worker
 from dashboards.pages import trial, tuning
 from dashboards.pages.asked import Ask
-from dashboards.server.parameters import Parameters
+from dashboards.server.parameters import NotFound, Parameters
 from dashboards.server.sources import Sources
 from nas.latency import stored
 from nas.store import Measurement, open_store
@@ -74,6 +75,37 @@ def test_what_serves_a_problem_is_told_with_its_reason(worker):
     assert found["choice"]
     assert found["why"] in tuning.WHY
     assert worker.ask(action="serves", operation="nothing", dtype="float32", problem=problem) == {}
+
+
+def test_the_page_of_the_tuner_shows_the_default_folder(worker, tmp_path, monkeypatch):
+    from kernels.dispatch.registry import Choice, Problem
+    from tuner.device import fingerprint
+    from tuner.outcome import Kind, Outcome
+    from tuner.search.backends import users_folder
+    from tuner.search.cache import Cache
+    from tuner.search.cache import Sources as Code
+
+    monkeypatch.chdir(tmp_path)
+    cache = Cache(users_folder(), "mine.<locals>.scale", fingerprint("cpu"), Code.of_kernel("code"), 1)
+    problem = Problem("mine.<locals>.scale", "cpu", "float32", (("rows", 3),))
+
+    def page(**parameters):
+        ask = Ask(sources=Sources(), parameters=Parameters(parameters), study=None, path="/tuning", worker=worker)
+        return tuning.view(ask)
+
+    for count, milliseconds in enumerate((2.0, 1.5), 1):
+        cache.write(problem, {Choice.of("triton", {"BLOCK": count}): Outcome(Kind.TIMED, (milliseconds,))})
+        (row,) = page().tables["problems"].rows
+        assert (row["count"], row["best"], row["problem"]) == (count, milliseconds, "rows=3")
+    assert row["database"] == "(data folder)"
+    asked = dict(parse_qsl(row["address"].partition("?")[2]))
+    times = [each["milliseconds"] for each in page(**asked).tables["configurations"].rows]
+    assert times == [1.5, 2.0]
+
+    chosen = Ask(sources=Sources(["a.db"]), parameters=Parameters({}), study=None, path="/tuning", worker=worker)
+    assert tuning._sources(chosen) == chosen.sources.all(), "only what was asked for"
+    with pytest.raises(NotFound, match=r"has no measurement of '\.\.'"):
+        page(operation="..", database="(data folder)")
 
 
 def test_an_architecture_of_another_space_is_explained(worker):

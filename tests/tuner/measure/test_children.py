@@ -3,13 +3,15 @@
 import multiprocessing
 import signal
 import sys
+import threading
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from kernels.dispatch.registry import Choice
-from tuner.measure.children import MOST_KILLED, Disturbed, Patience, TimeIsUp
+from tuner.measure.children import MOST_KILLED, Disturbed, Patience, TimeIsUp, _start_within
 from tuner.measure.roofline import Probe
 from tuner.measure.worker import Job
 from tuner.outcome import LIVES, Kind, Outcome, of_stored
@@ -175,6 +177,25 @@ def test_nothing_is_waited_for_beyond_the_end_of_the_session(children, faulty):
         children.run(job(faulty, "hangs"))
     assert children.process is None
     assert children.patience.hung == {}
+
+
+def test_a_child_that_takes_too_long_to_start_outlives_no_session(children, faulty, tmp_path):
+    endless = tmp_path / "endless.py"
+    endless.write_text("import time\nwhile True: time.sleep(1)")
+    children.settings = replace(children.settings, load=(str(endless),))
+    children.end = time.monotonic() + 0.3
+    with pytest.raises(TimeIsUp):
+        children.run(job(faulty, "right"))
+    assert children.process is None
+
+
+def test_the_server_of_children_that_does_not_start_outlives_no_session_either():
+    never = threading.Event()
+    with pytest.raises(TimeIsUp):
+        _start_within(SimpleNamespace(start=never.wait), 0.05)
+    never.set()
+    with pytest.raises(ZeroDivisionError):
+        _start_within(SimpleNamespace(start=lambda: 1 / 0), 60.0)
 
 
 def test_a_child_runs_nothing_of_the_script_that_asked_for_it(children, faulty, tmp_path, monkeypatch):

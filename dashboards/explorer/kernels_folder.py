@@ -1,0 +1,53 @@
+"""The folder in which `nas tune` and tuned kernels keep results by default, as a source for the page of the tuner.
+
+Another process reads it, because the code that does so imports torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from dashboards.explorer.process import Unavailable, Worker
+from nas.errors import NasError
+from nas.store.measurements import Measured, Measurement
+
+KEY = "(data folder)"  # no database has this key
+
+
+class KernelsFolder:
+    """It has what the page of the tuner needs of a `Source`, and of the `Reader` of one."""
+
+    key = KEY
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self._devices: Mapping[str, dict[str, Any]] = {}
+
+    @property
+    def reader(self) -> KernelsFolder:
+        return self
+
+    def measured(self, most: int, *, without: Collection[str] = ()) -> list[Measured]:
+        """As `Reader.measured`. Raises NasError if the folder was not read, or not read whole."""
+        answer = self._asked("", "")
+        if answer["left"]:
+            raise NasError(f"Reading your data folder; {answer['left']} files are left. Reload the page.")
+        return [Measured(**row) for row in answer["rows"] if row["operation"] not in without][:most]
+
+    def measurements(self, operation: str, *, problem: str = "") -> list[Measurement]:
+        """As `Reader.measurements`. Raises NasError."""
+        rows = self._asked(operation, problem)["rows"]
+        return [Measurement(**{**row, "samples": tuple(row["samples"])}) for row in rows]
+
+    def devices(self) -> Mapping[str, dict[str, Any]]:
+        """The fingerprint of every device that was read of."""
+        return self._devices
+
+    def _asked(self, operation: str, problem: str) -> dict[str, Any]:
+        try:
+            found = self.worker.ask(changes=True, action="measured", operation=operation, problem=problem)
+        except Unavailable as error:
+            raise NasError(f"The measurements in your data folder cannot be read now: {error}") from None
+        self._devices = found["devices"]
+        return found
