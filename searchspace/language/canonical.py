@@ -152,7 +152,8 @@ def _compress(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
     done: list[Block] = []
     start = 0
     while start < len(blocks):
-        covered, period = max((_run(letters, start, p), -p) for p in range(1, MAX_PERIOD + 1))
+        periods = range(1, min(MAX_PERIOD, (len(blocks) - start) // 2) + 1)
+        covered, period = max(((_run(letters, start, p), -p) for p in periods), default=(0, 0))
         body = blocks[start : start - period]
         if covered:
             done.append(schema.complete(Block("repeat", {"times": covered // -period, "of": _compress(body)})))

@@ -155,6 +155,8 @@ def default(field: Field) -> Any:
 
 def same(first: Any, second: Any) -> bool:
     """Equality of trees that distinguishes 1, 1.0 and true."""
+    if first is second:
+        return True
     if type(first) is not type(second):
         return False
     if isinstance(first, Block):
