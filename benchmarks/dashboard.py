@@ -8,9 +8,8 @@ the same page again and its bytes, the resident memory, and seconds for another 
 ours also the CPU time that open pages cost while nothing happens. A large study is read once; until then its page says
 so. optuna-dashboard is measured if it is installed; it gets the same trials, objectives and parameters.
 
---search: a real search writes trials while browsers follow its page. Each holds a stream of events and fetches the page
-again whenever it is told to, as the script of the page does. The figures are CPU seconds of the server and of the
-search, in the same minutes.
+--search: a real search writes trials while browsers follow its page. Each holds a stream of events, which brings the
+parts of the page that changed. The figures are CPU seconds of the server and of the search, in the same minutes.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ import sys
 import tempfile
 import threading
 import time
+import zlib
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -110,7 +110,7 @@ def ours(storage: str, port: int, browsers: int) -> dict:
         part = "figure=front&zoom_y=2.7,3&zoom_x=1e10"
         zoom = sorted(get(port, f"{place}.json?{part},{2 + turn / 10}e10")[0] for turn in range(5))[2]
         memory = process.memory_info().rss / 2**20
-        share = watched(process, port, f"{place}/events", browsers)
+        share = watched(process, port, f"{place}.events", browsers)
     row = {"server": "nas dashboard", "ready s": ready, "first page s": first, "again s": again, "MB": size / 1e6}
     row |= {"complete s": complete}
     return row | {"other page s": other, "zoom s": zoom, "MiB": round(memory), "idle CPU %": 100 * share}
@@ -160,22 +160,22 @@ def following(search: subprocess.Popen, storage: Path, browsers: int) -> dict:
         "its share of a core %": 100 * (own - searched) / seconds,
         "server CPU s": spent,
         "share %": 100 * spent / (own - searched),
-        "pages fetched": len(updates),
+        "updates of each": round(len(updates) / browsers),
+        "kB of one": round(sum(updates) / max(1, len(updates)) / 1000, 1),
         "of a core %": 100 * spent / seconds,
     }
 
 
 def follow(port: int, place: str, updates: list[int]) -> None:
-    """One browser: it is told of changes, and fetches the page again. It ends with the server."""
+    """One browser: it reads the events of a page, compressed, until the server ends. updates: bytes of each."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    unpack = zlib.decompressobj(zlib.MAX_WBITS | 16)
     with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
-        connection.request("GET", f"{place}/events")
-        answer, first = connection.getresponse(), True
-        while line := answer.readline():
-            if line.startswith(b"event: changed"):
-                if not first:
-                    updates.append(get(port, place)[1])
-                first = False
+        connection.request("GET", f"{place}.events", headers={"Accept-Encoding": "gzip"})
+        answer = connection.getresponse()
+        while part := answer.read1(1 << 20):
+            if b'"parts":' in unpack.decompress(part):
+                updates.append(len(part))
 
 
 def cpu(process: psutil.Process) -> float:

@@ -64,7 +64,7 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """One page. values: what the template and the JSON have besides tables and figures. live: whether it can change."""
+    """One page. values: what the template and the JSON have besides tables and figures."""
 
     template: str
     title: str
@@ -73,8 +73,8 @@ class View:
     tables: Mapping[str, Table] = field(default_factory=dict)
     figures: Mapping[str, Figure | Heat] = field(default_factory=dict)
     crumbs: Sequence[tuple[str, str]] = ()
-    live: str = ""  # the address of the events that tell of changes
-    version: int = 0  # of the study that the page is of
+    is_live: bool = False  # whether the page has parts that change by themselves
+    version: int = 0  # of what the page is about
     is_settled: bool = True  # False: the same request may soon have a better answer
 
     def to_dict(self) -> dict[str, Any]:

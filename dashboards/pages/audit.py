@@ -58,7 +58,7 @@ def view(ask: Ask) -> View:
         },
         figures=figures,
         crumbs=crumbs(study),
-        live=f"{study.address}/events",
+        is_live=True,
     )
 
 

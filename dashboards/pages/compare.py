@@ -53,5 +53,5 @@ def view(ask: Ask) -> View:
         },
         figures={"curves": curves_figure({name: curve for name, curve in curves.items() if curve})},
         crumbs=crumbs(study),
-        live=f"{study.address}/events",
+        is_live=True,
     )

@@ -11,6 +11,7 @@ from dashboards.explorer.process import MOST_TEXT, Unavailable
 from dashboards.figures.architecture import QUANTITIES, architecture_svg
 from dashboards.figures.outline import Line, outline
 from dashboards.pages.asked import Ask
+from dashboards.pages.lengths import USUAL, length_or_usual
 from dashboards.server.sources import StudyCache, open_or_none
 from dashboards.view import Column, Table, View
 
@@ -34,12 +35,13 @@ def view(ask: Ask) -> View:
     parameters, worker = ask.parameters, ask.worker
     text = parameters.long_text("text", MOST_TEXT)
     action = parameters.choice("do", ACTIONS, "show")
-    length = parameters.whole("length", 1024, 1, 1_000_000)
     seed = parameters.whole("seed", 0, 0, 2**31 - 1)
     shade = parameters.choice("shade", QUANTITIES, "flops")
     studies = {f"{study.source.key}/{study.slug}": study for source in ask.sources.all() for study in _studies(source)}
     study = studies.get(parameters.choice("study", ["none", *studies], "none"))
-    notes: list[str] = []
+    default, unknown = length_or_usual(study, worker) if study is not None else (USUAL, "")
+    length = parameters.whole("length", default, 1, 1_000_000)
+    notes: list[str] = [unknown] if unknown and not parameters.text("length") else []
 
     def asked(**request: Any) -> dict[str, Any]:
         try:

@@ -49,7 +49,7 @@ def view(ask: Ask) -> View:
         tables=tables,
         figures=figures,
         crumbs=crumbs(study),
-        live=f"{study.address}/events",
+        is_live=True,
     )
 
 

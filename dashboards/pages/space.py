@@ -75,7 +75,7 @@ def view(ask: Ask) -> View:
             "marginal": marginal_figure(hole, holes.tried, objective),
         },
         crumbs=crumbs(study),
-        live=f"{study.address}/events",
+        is_live=True,
     )
 
 

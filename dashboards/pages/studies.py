@@ -48,6 +48,7 @@ def view(ask: Ask) -> View:
         title="Studies",
         values={"q": ask.parameters.text("q"), "problems": problems, "databases": [s.shown for s in ask.sources.all()]},
         tables={"studies": table},
+        is_live=True,
     )
 
 

@@ -82,7 +82,7 @@ def view(ask: Ask) -> View:
         tables=tables,
         figures=figures,
         crumbs=crumbs(study)[:-1],
-        live=f"{study.address}/events",
+        is_live=True,
     )
 
 

@@ -15,6 +15,7 @@ from dashboards.figures.labels import labelled
 from dashboards.figures.outline import MOST_LINES, Line, line_of, outline
 from dashboards.figures.progress import curves_figure
 from dashboards.pages.asked import Ask, crumbs
+from dashboards.pages.lengths import length_or_usual
 from dashboards.pages.shading import Shaded, shaded
 from dashboards.server.parameters import NotFound
 from dashboards.server.sources import StudyCache, open_or_none
@@ -24,6 +25,7 @@ from nas.report import trials
 from nas.report.tables import duration, short
 from nas.store import Trial
 from nas.store.records import SEARCH
+from searchspace.cost import Shape
 from searchspace.lines import kept
 from searchspace.wording import plural
 
@@ -92,30 +94,32 @@ def view(ask: Ask) -> View:
         },
         figures={"curve": curves_figure({"": curve} if curve else {}, "Training loss")},
         crumbs=crumbs(study),
-        live=f"{study.address}/events",
-        is_settled=not problem and picture.is_settled,
+        is_live=True,
+        is_settled=any(line.cost for line in lines) and picture.is_settled,
     )
 
 
 def _lines(ask: Ask, trial: Trial) -> tuple[list[Line], str]:
     """The lines of the picture, with costs if they are known or can be computed, and what was in the way."""
-    drawing = kept(ask.of.reader.drawing(ask.of.study.id, trial.architecture_hash))
-    if drawing is not None:
-        return [line_of(row) for row in drawing.rows[:MOST_LINES]], ""
-    shape = ask.of.study.config.get("task", {}) if isinstance(ask.of.study.config, dict) else {}
-    options = shape.get("options") if isinstance(shape, dict) else None
-    length = options.get("length") if isinstance(options, dict) else None
+    if known := kept_lines(ask.of, trial):
+        return known, ""
+    length, remark = length_or_usual(ask.of, ask.worker)
+    shape = trials.at_trial_depth(ask.of.reader, ask.of.study, trial.number, Shape(length=length))
     try:
-        found = ask.worker.ask(
-            action="show", text=trial.architecture, length=length if isinstance(length, int) else 1024
-        )
+        found = ask.worker.ask(action="show", text=trial.architecture, length=length, depth=shape.halting_steps)
         if "lines" in found:
-            return [Line(**line) for line in found["lines"]], ""
+            return [Line(**line) for line in found["lines"]], remark
         problem = "; ".join(each["message"] for each in found.get("problems", []))
     except Unavailable as error:
         problem = str(error)
     lines, unreadable = open_or_none(lambda: outline(trial.architecture))
     return lines or [], unreadable or problem
+
+
+def kept_lines(study: StudyCache, trial: Trial) -> list[Line]:
+    """The lines with their costs, as the study keeps them since the trial was added; none if it does not."""
+    drawing = kept(study.reader.drawing(study.study.id, trial.architecture_hash))
+    return [line_of(row) for row in drawing.rows[:MOST_LINES]] if drawing is not None else []
 
 
 def _drawn(picture: Shaded, problem: str, title: str) -> str:

@@ -14,6 +14,7 @@ from dashboards.figures.figure import Figure, Heat
 from dashboards.figures.outline import outline
 from dashboards.pages import study as study_page
 from dashboards.pages.asked import Ask
+from dashboards.pages.trial import kept_lines
 from dashboards.server.parameters import Parameters
 from dashboards.server.sources import Sources, StudyCache, open_or_none
 from dashboards.view import Table, View
@@ -78,8 +79,9 @@ def _architectures(study: StudyCache) -> list[Drawn]:
     found = []
     for row in order:
         number = int(table.number[row])
-        text = study.reader.trial(study.study.id, number).architecture
-        lines, _ = open_or_none(lambda text=text: outline(text))  # type: ignore[misc]
+        trial = study.reader.trial(study.study.id, number)
+        text = trial.architecture
+        lines = kept_lines(study, trial) or open_or_none(lambda text=text: outline(text))[0]  # type: ignore[misc]
         scores = ", ".join(f"{each} {short(float(table.values[each][row]))}" for each in table.signs)
         picture = architecture_svg(lines, title=f"Trial {number}", alone=True) if lines else ""
         found.append(Drawn(number, scores, picture, text))

@@ -92,6 +92,20 @@ class Packed:
     kind: str
 
 
+LIVE = re.compile(r'<section data-live id="([\w-]+)">(.*?)</section>', re.DOTALL)  # holds no other section
+VERSION = re.compile(r'<body data-version="(\d+)">')
+
+
+def live_parts(page: Packed) -> tuple[int | None, dict[str, str]]:
+    """(version, {id: HTML}) of the parts of a page that change by themselves; None if it has none.
+
+    No text of a database looks like these marks, because it is escaped.
+    """
+    text = gzip.decompress(page.content).decode()
+    version = VERSION.search(text)
+    return int(version[1]) if version else None, dict(LIVE.findall(text))
+
+
 def written(view: View, ending: str, parameters: Parameters, path: str) -> tuple[str, str]:
     """(text, type) of the view in the form that the address asks for. Raises NotFound."""
     if ending == ".json" and parameters.text("figure"):

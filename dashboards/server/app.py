@@ -18,9 +18,9 @@ from starlette.responses import FileResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 
 from dashboards.explorer.process import Worker
-from dashboards.pages import asked, reading, registry
+from dashboards.pages import asked, reading, registry, studies
 from dashboards.server import answers
-from dashboards.server.events import Events, Stream
+from dashboards.server.events import Drawn, Events, Stream, Subject
 from dashboards.server.parameters import BadRequest, NotFound, Parameters
 from dashboards.server.security import Guard, known_names
 from dashboards.server.sources import SUFFIXES, Sources, StudyCache
@@ -60,9 +60,11 @@ def application(
     async def page(request: Request) -> Response:
         path, ending = split(request.scope["path"])
         parameters = Parameters(dict(request.query_params))
-        if (known := _recent(sources, path, ending, parameters)) is not None:
-            return answers.sent(request, known)
         try:
+            if ending == ".events":
+                return await stream(request, path, parameters)
+            if (known := _recent(sources, path, ending, parameters)) is not None:
+                return answers.sent(request, known)
             found = await run_in_threadpool(_content, sources, worker, path, ending, parameters)
             return answers.sent(request, found)
         except NotFound as error:
@@ -76,27 +78,27 @@ def application(
             message = Exception("This page failed. The terminal of `nas dashboard` says why.")
             return answers.problem(request, message, 500, ending)
 
-    async def stream(request: Request) -> Response:
+    async def stream(request: Request, path: str, parameters: Parameters) -> Response:
+        """The changes of a page."""
         if not events.enter():
             return PlainTextResponse("Too many open pages.", 503)
         try:
-            study = await run_in_threadpool(sources.study, request.path_params["key"], request.path_params["study"])
-        except (NotFound, NasError) as error:
-            events.leave()
-            return PlainTextResponse(str(error), 404)
+            subject = await run_in_threadpool(_subject, sources, path)
+            draw = partial(_drawn, sources, worker, path, parameters)
+            if request.method == "HEAD":  # a stream has no end, and no client would read this one
+                await run_in_threadpool(draw)
+                events.leave()
+                return Response(headers={"cache-control": "no-store"}, media_type="text/event-stream")
+            follower = await events.follow(subject, (path, parameters.key), draw)
+            return Stream(events, follower, is_packed="gzip" in request.headers.get("accept-encoding", ""))
         except BaseException:
             events.leave()
             raise
-        if request.method == "HEAD":  # a stream has no end, and no client would read this one
-            events.leave()
-            return Response(headers={"cache-control": "no-store"}, media_type="text/event-stream")
-        return Stream(events, study)
 
     made = Starlette(
         routes=[
             Route("/static/{name}", static),
             Route("/login", lambda _request: RedirectResponse("/", 303), methods=["GET", "POST"]),
-            Route("/studies/{key}/{study}/events", stream),
             Route("/{path:path}", page, methods=["GET", "HEAD", "POST"]),
         ],
         middleware=[Middleware(Guard, names=names, token=token)],
@@ -126,16 +128,29 @@ def _prepare(sources: Sources, worker: Worker, path: str) -> None:
     _content(sources, worker, path, ".json", Parameters({}))
 
 
+def _subject(sources: Sources, path: str) -> Subject:
+    """What a page is about: a study, or all of them."""
+    return registry.find(sources, path)[1] or sources.overview
+
+
+def _drawn(sources: Sources, worker: Worker, path: str, parameters: Parameters) -> Drawn:
+    """The live parts of a page. Raises NotFound if it has none."""
+    version, parts = answers.live_parts(_content(sources, worker, path, "", parameters))
+    if version is None:
+        raise NotFound("This page does not change by itself.")
+    return version, parts
+
+
 def _content(sources: Sources, worker: Worker, path: str, ending: str, parameters: Parameters) -> answers.Packed:
     """What a page says. That of a study is kept until the study changes, for all browsers."""
     work, study = registry.find(sources, path)
     ask = asked.Ask(sources=sources, parameters=parameters, study=study, path=path, worker=worker)
     if study is None:
-        return answers.packed(*answers.written(work(ask), ending, parameters, path))
-    with study.spending():
-        if not ending and not study.is_prepared(partial(_prepare, sources, worker, study.address)):
-            return answers.packed(*answers.written(reading.view(ask), ending, parameters, path))
-        return _kept(work, ask, study, ending)
+        version = sources.overview.look() if work is studies.view else 0
+        return answers.packed(*answers.written(replace(work(ask), version=version), ending, parameters, path))
+    if not ending and not study.is_prepared(partial(_prepare, sources, worker, study.address)):
+        return answers.packed(*answers.written(reading.view(ask), ending, parameters, path))
+    return _kept(work, ask, study, ending)
 
 
 def _kept(work: registry.Page, ask: asked.Ask, study: StudyCache, ending: str) -> answers.Packed:

@@ -6,17 +6,18 @@ on reading, and less on the pages that follow a change, so a running search does
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from dashboards.analysis.tabulated import Tabulated, tabulated
+from dashboards.server.budget import LEAST_SECONDS, SHARE, Budget, first_version
+from dashboards.server.overview import Overview
 from dashboards.server.parameters import NotFound
 from nas import location
 from nas.errors import NasError, StoreError
@@ -25,18 +26,13 @@ from nas.store import Mark, Reader, Study, open_reader
 from nas.store.database.engine import file_of, parse
 from searchspace.errors import SpaceError, nearest
 
-LEAST_SECONDS = 1.0  # between two looks at a study
-SHARE = 100  # looking takes at most 1/100 of the time
 LONGEST = 60.0
 LARGE = 20_000  # trials: reading more takes seconds
 KEPT = 64  # results that are kept for a study
 WAIT = 5.0  # seconds for a lock on SQLite
-MOST_SILENT = 300.0  # seconds until a change is told, whatever that costs
-FOLLOWING = 150  # the answers after a change take at most 1/150 of the time of a core
-ANSWER = 0.002  # seconds of CPU that an answer costs besides the thread that makes it
 CACHE_KIB = 4096  # of each of up to 15 connections
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
-SUFFIXES = (".json", ".csv")
+SUFFIXES = (".json", ".csv", ".events")
 T = TypeVar("T")
 
 
@@ -116,15 +112,16 @@ class StudyCache:
 
     def __init__(self, source: Source, study: Study):
         self.source, self.study = source, study
-        self.version = self.results = 0
+        self.version = self.results = first_version()
         self.slug = slug_of(study)
         self.address = f"/studies/{source.key}/{self.slug}"
         self.units: list[UnitProgress] = []
         self._table: Tabulated | None = None
         self._mark: Mark | None = None
         self._seen: Any = None
+        self._of: Reader | None = None
         self._next_look = 0.0
-        self._spent = self._told = 0.0
+        self.budget = Budget()
         self._lock = threading.RLock()
         self._memo: OrderedDict[Any, tuple[Any, Any]] = OrderedDict()
         self._slow = threading.Lock()
@@ -150,28 +147,6 @@ class StudyCache:
         """Whether it is too early to look again."""
         return time.monotonic() < self._next_look
 
-    @contextlib.contextmanager
-    def spending(self) -> Iterator[None]:
-        """Count the CPU time of an answer about this study."""
-        began = time.thread_time()
-        try:
-            yield
-        finally:
-            self._spent += time.thread_time() - began + ANSWER
-
-    @property
-    def can_announce(self) -> bool:
-        """Whether the answers since the last announcement took little of the time since then.
-
-        On a busy machine a search gets less of the processor, and so do the answers.
-        """
-        busy = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
-        return time.monotonic() >= self._told + min(MOST_SILENT, FOLLOWING * busy * self._spent)
-
-    def announced(self) -> None:
-        """All browsers are told of a change, and will ask again."""
-        self._told, self._spent = time.monotonic(), 0.0
-
     def look(self) -> int:
         """Read what changed, if it is time, and return the version. Raises StoreError."""
         with self._lock:
@@ -179,6 +154,9 @@ class StudyCache:
                 return self.version
             began = time.monotonic()
             reader = self.source.reader
+            if reader is not self._of:  # the file was replaced, perhaps by an earlier copy
+                self._of, self._table, self._mark, self._seen = reader, None, None, None
+                self._seldom.clear()
             found = [each for each in reader.studies() if each.id == self.study.id]
             if not found or found[0].created_at != self.study.created_at:
                 raise StoreError(f"The study {self.study.name[:100]!r} is no longer in this database.")
@@ -225,7 +203,6 @@ class StudyCache:
         found = self._memo.get(key)
         if found is None or not self.is_fresh or found[0] != self.version or not self.source.is_same:
             return None
-        self._spent += ANSWER
         return found[1]
 
     def is_prepared(self, prepare: Callable[[], Any]) -> bool:
@@ -271,6 +248,7 @@ class Sources:
         self.is_default = not places if is_default is None else is_default
         self._found: dict[str, Source] = {}
         self._lock = threading.Lock()
+        self.overview = Overview(self.all)
 
     def all(self) -> list[Source]:
         """The databases; files that are new in runs/ too."""

@@ -80,6 +80,7 @@ function zoomed(element, name, thinned, event) {
   }
   const bounds = axis => axis.range.map(v => (axis.type === "log" ? 10 ** v : Number(v)).toPrecision(6)).join(",");
   remember({ zoom_x: whole ? null : bounds(xaxis), zoom_y: whole ? null : bounds(yaxis) });
+  watch();
   refine(element, name);
 }
 
@@ -151,27 +152,43 @@ function prepareForms(root) {
   });
 }
 
-// A part of the page is replaced only if its text changed; what the reader opened, chose or focused stays.
-function replacePart(part, fresh) {
-  if (part.dataset.text === fresh.innerHTML || part.contains(document.activeElement) && document.activeElement.matches("input,select")) return;
+// A part of the page is replaced only if its text changed; what the reader opened, chose, scrolled or focused stays.
+const texts = new Map(), waiting = new Map();
+function replacePart(part, text) {
+  const active = part.contains(document.activeElement) ? document.activeElement : null;
+  if (active?.matches("input,select")) return waiting.set(part.id, text);  // until the reader leaves it
+  waiting.delete(part.id);
   const open = [...part.querySelectorAll("details")].map(each => each.open);
+  const scrolled = [...part.querySelectorAll(".table")].map(each => [each.scrollLeft, each.scrollTop]);
   const chosen = new Set([...part.querySelectorAll("input:checked")].map(each => each.value));
-  const heights = new Map([...part.querySelectorAll(".plot")].map(each => [each.id, each]));
-  const text = fresh.innerHTML;
+  const plots = new Map([...part.querySelectorAll(".plot")].map(each => [each.id, each]));
   part.innerHTML = text;
-  part.dataset.text = text;
+  texts.set(part.id, part.innerHTML);
   for (const plot of part.querySelectorAll(".plot")) {
-    const old = heights.get(plot.id);
+    const old = plots.get(plot.id);
     if (old?.dataset.ready) {  // keep the drawn figure and give it the new numbers: no flash, no jump
       plot.replaceWith(old);
       draw(old).catch(() => {});
     }
   }
   [...part.querySelectorAll("details")].forEach((each, place) => { each.open = open[place] ?? each.open; });
+  [...part.querySelectorAll(".table")].forEach((each, place) => each.scrollTo(...scrolled[place] ?? [0, 0]));
   for (const box of part.querySelectorAll("input[type=checkbox]")) box.checked = chosen.has(box.value);
+  if (active) refocus(part, active);
   drawAll(part);
 }
 
+function refocus(part, active) {
+  const same = each => active.id ? each.id === active.id : each.outerHTML === active.outerHTML;
+  const found = part.contains(active) ? active : [...part.querySelectorAll(active.tagName)].find(same);
+  found?.focus({ preventScroll: true });
+}
+
+document.addEventListener("focusout", () => setTimeout(() => {
+  for (const [name, text] of waiting) replacePart(document.getElementById(name), text);
+}));
+
+// The whole page again: the first time, and after events that did not arrive.
 let updating = false, again = false;
 async function update() {
   if (updating) { again = true; return; }
@@ -182,41 +199,56 @@ async function update() {
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
       for (const part of document.querySelectorAll("[data-live]")) {
         const other = fresh.getElementById(part.id);
-        if (other) replacePart(part, other);
+        if (other && other.innerHTML !== texts.get(part.id)) replacePart(part, other.innerHTML);
       }
-      for (const other of fresh.querySelectorAll("main > [data-live]"))
-        if (!document.getElementById(other.id)) document.querySelector("main > section")?.after(other);
+      seen = Number(fresh.body.dataset.version);
     }
   } catch { /* the server is away; the event source tries again */ }
   updating = false;
   if (again) { again = false; setTimeout(update, 500); }
 }
 
-let events = null, seen = Number(body.dataset.version);
-function watch() {
+function say(text, lost) {
   const badge = document.getElementById("live");
-  if (document.hidden) { events?.close(); events = null; badge.hidden = true; return; }
-  if (events) return;
-  events = new EventSource(body.dataset.events);
-  events.addEventListener("changed", event => {
-    badge.hidden = false;
-    const version = JSON.parse(event.data).version;
-    if (version !== seen) update();
-    seen = version;
-  });
-  events.onerror = () => { badge.hidden = true; };
+  badge.classList.toggle("lost", lost);
+  if (badge.textContent !== text) badge.textContent = text;
 }
 
-for (const part of document.querySelectorAll("[data-live]")) part.dataset.text = part.innerHTML;
+// The stream has the address of the page, with another ending: what changes depends on filters, order and zoom.
+let events = null, seen = Number(body.dataset.version);
+function watch() {
+  if (!body.dataset.version) return;
+  events?.close();
+  events = null;
+  if (document.hidden) return say("", false);
+  const path = location.pathname === "/" ? "/index" : location.pathname;
+  const mine = events = new EventSource(`${path}.events${location.search}`);
+  events.addEventListener("changed", event => {
+    say("live", false);
+    const { version, before, parts } = JSON.parse(event.data);
+    if (parts && before === seen) {
+      seen = version;
+      for (const [name, text] of Object.entries(parts)) {
+        const part = document.getElementById(name);
+        if (part) replacePart(part, text);
+      }
+    } else if (version > seen) update();
+  });
+  events.addEventListener("problem", event => say(JSON.parse(event.data) || "live", event.data !== '""'));
+  events.onerror = () => {
+    say("", false);
+    if (mine.readyState === EventSource.CLOSED) setTimeout(() => { if (events === mine) watch(); }, 10_000);
+  };
+}
+
+for (const part of document.querySelectorAll("[data-live]")) texts.set(part.id, part.innerHTML);
 prepareForms(document);
 drawAll(document);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   for (const element of document.querySelectorAll(".plot[data-ready]")) draw(element).catch(() => {});
 });
-if (body.dataset.events) {
-  document.addEventListener("visibilitychange", watch);
-  watch();
-}
+document.addEventListener("visibilitychange", watch);
+watch();
 
 // The explorer computes while the reader edits: only the result is replaced, and the address follows.
 const explorer = document.querySelector("form[data-edit]");

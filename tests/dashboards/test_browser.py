@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -13,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from dashboards.server import budget
+from nas.engine.leases import _started, owner_name
 from nas.store import UnitKind, open_store
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the browser is driven by: pip install playwright")
@@ -240,10 +244,27 @@ def test_paper_leaves_out_what_cannot_be_clicked(page):
     assert page.locator("h1").is_visible()
 
 
-def test_a_page_follows_its_study_without_a_reload(page, databases):
+@pytest.fixture
+def worker() -> Iterator[tuple[subprocess.Popen, str]]:
+    """A process that does nothing, and its name as an owner of leases."""
+    process = subprocess.Popen(["sleep", "600"])
+    host, boot, _, _, own = owner_name().split("/")
+    yield process, "/".join((host, boot, str(process.pid), _started(process.pid), own))
+    process.kill()
+    process.wait()
+
+
+def test_pages_follow_a_study_without_a_reload(page, databases, worker, monkeypatch):
+    monkeypatch.setattr(budget, "FOLLOWING", 1)  # else how soon they are told depends on how busy this machine is
+    process, owner = worker
+    page.add_init_script(NO_PLOTS)
     page.goto("/studies/new/new")
-    page.locator("#live:not([hidden])").wait_for(timeout=WAIT, state="attached")
-    page.evaluate("window.stayed = true")
+    listed = page.context.new_page()
+    listed.goto("/")
+    for each in (page, listed):
+        each.locator("#live", has_text="live").wait_for(timeout=WAIT)
+        each.evaluate("window.stayed = true")
+    row = listed.locator("tr", has=listed.locator("a", has_text=re.compile("^new$")))
     with open_store(databases["new"]) as store:
         study = store.study("new")
         number = store.next_number(study.id)
@@ -251,9 +272,18 @@ def test_a_page_follows_its_study_without_a_reload(page, databases):
             study.id, number, architecture=(f"aa{number}", "kind: decoder\n"), seed=0, purpose="search",
             operator="random", choices={}, known_results=0, steps=10, kind=UnitKind.TRAIN,
         )  # fmt: skip
-    page.locator(f"#trials-live a[href$='/trials/{number}']").wait_for(timeout=WAIT)
+        store.lease(study.id, owner)
+    page.locator(f"#trials-live a[href$='/trials/{number}']").focus(timeout=WAIT)
+    page.locator("#units span.state", has_text="running").wait_for(timeout=WAIT)
+    row.locator("span.state", has_text="searching").wait_for(timeout=WAIT)
+    process.kill()
+    process.wait()
+    page.locator("h1 .state", has_text="interrupted").wait_for(timeout=WAIT)
+    row.locator("span.state", has_text="interrupted").wait_for(timeout=WAIT)
 
-    assert page.evaluate("window.stayed") is True
+    assert page.evaluate("document.activeElement.getAttribute('href')").endswith(f"/trials/{number}")
+    assert page.evaluate("window.stayed") is listed.evaluate("window.stayed") is True
+    listed.close()
 
 
 def test_the_report_opens_from_the_disk_without_a_network(browser, databases, tmp_path: Path):

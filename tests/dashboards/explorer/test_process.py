@@ -13,6 +13,7 @@ import pytest
 from dashboards.explorer.process import Unavailable, Worker
 from dashboards.pages import trial, tuning
 from dashboards.pages.asked import Ask
+from dashboards.pages.lengths import UNKNOWN, length_or_usual
 from dashboards.server.parameters import NotFound, Parameters
 from dashboards.server.sources import Sources
 from nas.latency import stored
@@ -106,6 +107,29 @@ def test_the_page_of_the_tuner_shows_the_default_folder(worker, tmp_path, monkey
     assert tuning._sources(chosen) == chosen.sources.all(), "only what was asked for"
     with pytest.raises(NotFound, match=r"has no measurement of '\.\.'"):
         page(operation="..", database="(data folder)")
+
+
+def test_costs_are_those_of_the_length_of_the_task(worker, tmp_path):
+    from nas import tasks
+
+    written = {
+        "default": ({"name": "language_model", "options": {}}, None),
+        "image": ({"name": "digits", "options": {"pieces": "rows"}}, None),
+        "own": ({"name": "own.py", "options": {"batch": 4}}, "raise SystemExit"),
+        "unknown": ({"name": "own.py", "options": {}}, "raise SystemExit"),
+    }
+    with open_store(tmp_path / "a.db") as store:
+        for name, (task, source) in written.items():
+            config = {"task": task, "task_source": source} | ({"step_tokens": 48} if name == "own" else {})
+            store.create_study(name, config, TEXT, 0, [{"name": "loss", "direction": "minimize"}], "d")
+    sources = Sources([str(tmp_path / "a.db")])
+    found = {name: length_or_usual(sources.study("a", name), worker) for name in written}
+    sources.close()
+
+    assert found["default"] == (tasks.load("language_model").shape.length, "")
+    assert found["image"] == (8, ""), "rows of a digit; no option is named length"
+    assert found["own"] == (12, "")
+    assert found["unknown"] == (1024, UNKNOWN)
 
 
 def test_an_architecture_of_another_space_is_explained(worker):

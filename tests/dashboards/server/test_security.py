@@ -32,7 +32,7 @@ def test_nothing_is_shown_without_the_token(guarded):
         "/",
         "/studies/finished/finished",
         "/studies/finished/finished.json",
-        "/studies/finished/finished/events",
+        "/studies/finished/finished.events",
     ):
         answer = guarded.get(path, {"authorization": "Bearer wrong", "cookie": f"{COOKIE}=wrong"})
         assert answer.status == 401
@@ -85,7 +85,7 @@ def test_other_methods_are_told_which_ones_there_are(client):
 
 
 def test_the_head_of_a_stream_ends(client):
-    assert client.ask("HEAD", "/studies/finished/finished/events").status == 200
+    assert client.ask("HEAD", "/studies/finished/finished.events").status == 200
 
 
 def test_programs_send_the_token_as_a_header(guarded):

@@ -23,7 +23,7 @@ def test_ctrl_c_ends_a_server_with_an_open_page_without_an_error(databases):
     try:
         address = urlsplit(server.stderr.readline().split()[4])
         with socket.create_connection((address.hostname, address.port), timeout=30) as page:
-            page.sendall(b"GET /studies/new/new/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            page.sendall(b"GET /studies/new/new.events HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert page.recv(15) == b"HTTP/1.1 200 OK"
             server.send_signal(signal.SIGINT)
             _, told = server.communicate(timeout=30)
@@ -52,10 +52,10 @@ def test_what_is_no_database_and_a_port_in_use_are_told_at_once(databases):
 
 def test_open_pages_are_counted_before_their_stream_begins(app, monkeypatch):
     monkeypatch.setattr(events, "MOST_LISTENERS", 0)
-    assert Client(app).get("/studies/new/new/events").status == 503
+    assert Client(app).get("/studies/new/new.events").status == 503
     monkeypatch.setattr(events, "MOST_LISTENERS", 1)
-    assert Client(app).get("/studies/new/nope/events").status == 404
-    assert Client(app).get("/studies/new/new/events").status == 200  # the client of this test leaves at once
+    assert Client(app).get("/studies/new/nope.events").status == 404
+    assert Client(app).get("/studies/new/new.events").status == 200  # the client of this test leaves at once
     assert app.state.events.listeners == 0
 
 

@@ -1,0 +1,46 @@
+"""All studies of all databases, as the list of them is followed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from dashboards.server.budget import LEAST_SECONDS, Budget, first_version
+from nas.errors import NasError
+
+if TYPE_CHECKING:
+    from dashboards.server.sources import Source
+
+
+class Overview:
+    """version: grows whenever a study changed, appeared or went away."""
+
+    address = "/"
+
+    def __init__(self, databases: Callable[[], Sequence[Source]]):
+        self.version = first_version()
+        self.budget = Budget()
+        self._databases = databases
+        self._seen: list[object] = []
+        self._next_look = 0.0
+        self._lock = threading.Lock()
+
+    def look(self) -> int:
+        """Look at every study whose time it is, and return the version."""
+        with self._lock:
+            if time.monotonic() < self._next_look:
+                return self.version
+            seen = [each for source in self._databases() for each in _of(source)]
+            self.version += seen != self._seen
+            self._seen = seen
+            self._next_look = time.monotonic() + LEAST_SECONDS
+            return self.version
+
+
+def _of(source: Source) -> list[object]:
+    try:
+        return [(study.address, study.look()) for study in source.studies()]
+    except NasError as error:
+        return [(source.key, str(error))]
