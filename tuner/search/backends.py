@@ -8,7 +8,7 @@ measured: a killed process loses no row, and several processes may write at once
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tuner.device import Device
 from tuner.search.folder import Folder
-from tuner.search.row import EVERY, Described, Row
+from tuner.search.row import EVERY, Described, Row, settings
 
 if TYPE_CHECKING:  # the tuner also runs without a database, and must not load its libraries then
     from nas.store import Store
@@ -73,10 +73,15 @@ class Database:
 
     def rows(self, operation: str, problem: str | None = None) -> list[Row]:
         wanted = None if problem is None else (problem, EVERY)
-        return self.store.measurements(operation, problem=wanted)  # type: ignore[return-value]  # the same fields
+        return self._readable(self.store.measurements(operation, problem=wanted))
 
     def every_row(self) -> list[Row]:
-        return self.store.measurements()  # type: ignore[return-value]  # the same fields
+        return self._readable(self.store.measurements())
+
+    @staticmethod
+    def _readable(rows: Iterable[Any]) -> list[Row]:
+        """The rows, whose type has the same fields, without those whose configuration is damaged."""
+        return [row for row in rows if settings(row.configuration) is None]
 
     def add(self, device: Described, rows: Sequence[Row]) -> None:
         from nas.store import Measurement

@@ -63,9 +63,8 @@ def import_(store: Backend, path: Path) -> int:
                 measured = Row(**row)
                 if (measured.milliseconds is None) == (measured.failure is None):
                     raise ValueError("needs either milliseconds or a failure")
-                for written in (measured.problem, measured.configuration):
-                    if not isinstance(limits.loads(written), dict):
-                        raise ValueError(f"{limits.short(written)} is no JSON of a problem or a configuration")
+                if not isinstance(limits.loads(measured.problem), dict):
+                    raise ValueError(f"{limits.short(measured.problem)} is no JSON of a problem")
                 if measured.device not in devices:
                     raise ValueError(f"names the device {measured.device!r}, which the file does not describe")
                 if _identity(measured) not in known:

@@ -112,7 +112,8 @@ class Folder:
 
     def _in(self, folder: Path, wanted: str = "") -> list[Path]:
         with suppress(FileNotFoundError), os.scandir(folder) as entries:
-            names = [each.name for each in entries if each.name.startswith(wanted) and not each.name.startswith(".")]
+            some = [each for each in entries if each.name.startswith(wanted) and not each.name.startswith(".")]
+            names = [each.name for each in some if each.is_file()]  # a pipe would be waited for
             order = {PACKED: 0, PACKING: 1, LINES: 2}
             known = [(name.partition(".")[0], order.get(f".{name.partition('.')[2]}"), name) for name in names]
             return [folder / name for _, rank, name in sorted(known, key=str) if rank is not None]

@@ -19,6 +19,7 @@ from kernels.dispatch.registry import Choice
 from tuner import problems
 
 LONGEST = 120.0  # seconds to wait for the rank that decides
+SHORTEST = 0.001  # a store takes 0 for no limit
 PREFIX = "tessera-tuning"
 Found = TypeVar("Found")
 
@@ -37,13 +38,14 @@ def agreed(
     find: Callable[[], Found],
     choice_of: Callable[[Found], Choice | None],
     use: Callable[[Choice], Found | None],
-    longest: float = LONGEST,
+    longest: float | None = None,
+    on_late: Callable[[], None] = lambda: None,
 ) -> Found:
     """What the first rank that asks for `what` finds.
 
     That rank calls `find` and publishes the choice. The others wait for it and `use` it. They call `find` themselves if
-    it is no choice of theirs, if the first rank found none or failed, after `longest` seconds, or if the store of the
-    job does not answer. Raises what `find` raises.
+    it is no choice of theirs, if the first rank found none or failed, after `longest` seconds (by default LONGEST), or
+    if the store of the job does not answer; before the last two `on_late` is called. Raises what `find` raises.
     """
     key = hashlib.sha256(what.encode()).hexdigest()[:24]
     try:
@@ -61,9 +63,10 @@ def agreed(
                 shared.set(key, text)
         return found
     try:
-        shared.wait([key], timedelta(seconds=longest))
+        shared.wait([key], timedelta(seconds=LONGEST if longest is None else max(longest, SHORTEST)))
         text = shared.get(key).decode()
     except RuntimeError:  # it took too long, or the store has closed
+        on_late()
         return find()
     used = use(_choice(text)) if text else None
     return find() if used is None else used

@@ -83,6 +83,8 @@ class TunedKernel:
         self._untuned: dict[tuple, Served] = {}  # what keys use while tuning is disabled
         self._warned: set[type] = set()
         self._unseen: dict[tuple, int] = {}  # calls of a key that changed nothing
+        self._waited: set[tuple] = set()  # keys that this process has waited for in vain
+        self._forgotten = 0  # how often `forget` was called
         self._lock = threading.RLock()
         self.number = numbered(self)  # by which a trace finds it
 
@@ -153,6 +155,8 @@ class TunedKernel:
             case.cache.forget(case.problem if args or kwargs else None)
             self.cache.clear()
             self._untuned.clear()
+            self._waited.clear()
+            self._forgotten += 1
 
     def _launch(self, args: tuple, kwargs: Mapping[str, Any], grid: Any) -> Launch:
         arguments = {**dict(zip(self.arg_names, args)), **kwargs}
@@ -212,8 +216,12 @@ class TunedKernel:
             return (Served(case.choices[choice], "another rank chose it"), True) if choice in case.choices else None
 
         what = f"{self.name} {case.problem} {case.device.key} {case.source} {case.signature}"
+        what += f" {self._forgotten}" if self._forgotten else ""  # what the ranks agreed on before is forgotten
         here = partial(self._found_here, case, key, launch, disabled)
-        return ranks.agreed(shared, what, here, lambda found: found[0].choice, use)
+        longest = 0.0 if key in self._waited else None
+        return ranks.agreed(
+            shared, what, here, lambda found: found[0].choice, use, longest, lambda: self._waited.add(key)
+        )
 
     def _found_here(self, case: Case, key: tuple, launch: Launch, disabled: str | None) -> tuple[Served, bool]:
         """The same for this process alone."""
@@ -225,8 +233,10 @@ class TunedKernel:
         if disabled is not None or self.options.effort == "none":
             return Served(case.choices[case.default], case.missed(disabled or "effort is none")), False
         check_call(launch, self.base_fn, case.choices[case.default])
-        with alone(f"{self.name} {case.problem} {case.device.key} {self.options.place}") as waited:
+        longest = 0.0 if key in self._waited else None
+        with alone(f"{self.name} {case.problem} {case.device.key} {self.options.place}", longest) as waited:
             if waited is None:
+                self._waited.add(key)  # later calls look, and do not wait
                 return Served(case.choices[case.default], case.missed("another process is tuning it")), False
             if waited:
                 case = self._case(launch)

@@ -51,6 +51,40 @@ def test_a_row_with_a_value_of_another_kind_is_left_out(name, tmp_path):
     assert len(folder.rows("softmax")) == 1
 
 
+DAMAGED = ["{", "[1, 2]", "3", '{"BLOCK": [16]}', '{"BLOCK": {"a": 1}}', "[" * 100_000]
+
+
+@pytest.mark.parametrize("configuration", DAMAGED, ids=["cut", "list", "number", "of a list", "nested", "deep"])
+def test_a_configuration_that_is_none_spoils_no_other_row(store, configuration):
+    device = fingerprint("cpu")
+    store.add(device, [key(1), key(1, configuration=configuration)])
+    store.add(device, [key(1, source="9999")])
+
+    assert [each.source for each in store.rows("softmax", key(1).problem)] == ["8ce8", "9999"]
+    assert len(store.every_row()) == 2
+    store.pack("softmax", key(1).problem, device)
+    assert len(store.rows("softmax")) == 2
+
+
+def test_a_packed_configuration_that_is_none_is_left_out(tmp_path):
+    folder, device = Folder(tmp_path), fingerprint("cpu")
+    folder.add(device, [key(1, configuration='{"A":1}'), key(1, configuration='{"B":1}')])
+    folder.pack("softmax", key(1).problem, device)
+    (file,) = tmp_path.glob("softmax/*.packed")
+    file.write_bytes(zlib.compress(zlib.decompress(file.read_bytes()).replace(b"[1],", b"[[]],", 1)))
+
+    assert [each.configuration for each in folder.rows("softmax")] in (['{"B":1}'], [])
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes in folders")
+def test_what_is_no_file_is_not_waited_for(tmp_path):
+    folder, device = Folder(tmp_path), fingerprint("cpu")
+    folder.add(device, [key(1)])
+    (file,) = tmp_path.glob("softmax/*.jsonl")
+    os.mkfifo(file.with_suffix(".packed"))
+    assert len(folder.rows("softmax", key(1).problem)) == len(folder.every_row()) == 1
+
+
 def key(size, **changes):
     return row(problem=json.dumps({"sizes": [["size", size]]}), **changes)
 

@@ -1,12 +1,13 @@
 """In a distributed job one rank decides for all."""
 
 import threading
+from datetime import timedelta
 
 import pytest
 import torch
 
 from kernels.dispatch.registry import Choice
-from tuner.triton import ranks
+from tuner.triton import alone, ranks
 
 triton = pytest.importorskip("triton")
 distributed = pytest.importorskip("torch.distributed")
@@ -62,6 +63,46 @@ def test_a_kernel_asks_the_job(tmp_path, monkeypatch):
     assert first.warm(*arguments, grid=grid).config.kwargs == {"BLOCK": 32}
     assert second.warm(*arguments, grid=grid).why == "another rank chose it"
     assert second.cache.values() and not clock.calls
+
+
+def test_a_rank_that_forgets_measures_again(tmp_path, monkeypatch):
+    shared = distributed.HashStore()
+    monkeypatch.setattr(ranks, "store", lambda: shared)
+    kernel = tuned(tmp_path, clock=(clock := Pretended()))
+    arguments = torch.arange(16.0), torch.zeros(16), 16, 1.5
+    assert kernel.warm(*arguments, grid=grid).config.kwargs == {"BLOCK": 32}
+    clock.speed[128] = 0.1
+    kernel.forget()
+    assert kernel.warm(*arguments, grid=grid).config.kwargs == {"BLOCK": 128}
+
+
+def test_a_kernel_waits_once_for_a_rank_that_is_late(tmp_path, monkeypatch):
+    """Neither the rank nor the process that holds the lock comes to an end."""
+    shared, waits = distributed.HashStore(), []
+    wait, holding = shared.wait, alone.holding
+
+    class Late:
+        def add(self, key, amount):
+            return 2
+
+        def wait(self, keys, longest):
+            waits.append(longest.total_seconds())
+            wait(keys, timedelta(seconds=0.001))
+
+    def held(file, longest):
+        waits.append(longest)
+        return holding(file, 0.0)
+
+    monkeypatch.setattr(ranks, "store", Late)
+    monkeypatch.setattr(alone, "holding", held)
+    monkeypatch.setattr(alone, "_file", lambda what: tmp_path / "lock")
+    kernel = tuned(tmp_path)
+    arguments = torch.arange(16.0), torch.zeros(16), 16, 1.5
+    with holding(tmp_path / "lock", 0.0):
+        for _ in range(3):
+            assert "another process is tuning it" in kernel.warm(*arguments, grid=grid).why
+    assert waits == [ranks.LONGEST, *[0.0, ranks.SHORTEST] * 2, 0.0], "it waits once, then only looks"
+    assert kernel.warm(*arguments, grid=grid).config.kwargs == {"BLOCK": 32}
 
 
 class Broken:

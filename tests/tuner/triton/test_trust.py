@@ -273,7 +273,7 @@ def test_a_process_waits_for_the_one_that_tunes(tmp_path, monkeypatch):
     real = alone.alone
 
     @contextmanager
-    def waits(what):
+    def waits(what, longest=None):
         call(first)  # another process tunes meanwhile
         with real(f"{what}, another"):
             yield True
@@ -289,9 +289,9 @@ class Once:
     def __init__(self, first, others):
         self.first, self.others = first, others
 
-    def __call__(self, what):
+    def __call__(self, what, longest=None):
         now, self.first = self.first, self.others
-        return now(what)
+        return now(what, longest)
 
 
 def test_only_one_process_is_alone(tmp_path, monkeypatch):
