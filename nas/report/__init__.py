@@ -22,7 +22,7 @@ from nas.report.forecasts import Eta, eta
 from nas.report.header import Header, header
 from nas.report.overview import Status, status
 from nas.report.ranking import Ranking, ranking
-from nas.report.trials import Changes, best, changes, curve, front, results, row, story
+from nas.report.trials import Changes, best, best_and_front, changes, curve, front, results, row, story
 
 __all__ = [
     "Activity",
@@ -35,6 +35,7 @@ __all__ = [
     "Status",
     "UnitProgress",
     "best",
+    "best_and_front",
     "changes",
     "controls",
     "curve",

@@ -147,7 +147,7 @@ def status(store: Reader, study: Study) -> Status:
         states.setdefault(count.purpose, {})[count.state.value] = count.trials
     units = activity.progress(store, study)
     doing = _activity(states, units)
-    best, failed = trials.best(store, study, None, 1), store.failures(study.id)
+    (best, front), failed = trials.best_and_front(store, study), store.failures(study.id)
     return Status(
         study=study,
         activity=doing,
@@ -162,8 +162,8 @@ def status(store: Reader, study: Study) -> Status:
         failures=_by_kind(failed),
         header=header(store, study, sum(states["search"].values()), failed),
         eta=eta(store, study, units=units) if doing is Activity.RUNNING and study.config.get("scheduler") else None,
-        front=len(trials.front(store, study)),
-        best=best[0] if best else None,
+        front=len(front),
+        best=best,
         ranking=ranking(store, study),
         probes=probes.probes(store, study),
         controls=controls(store, study) if doing is None else [],

@@ -65,6 +65,16 @@ def front(store: Reader, study: Study) -> list[Trial]:
     return store.pareto(study.id, states=TRAINED, purposes=SEARCHED, longest=True)
 
 
+def best_and_front(store: Reader, study: Study) -> tuple[Trial | None, list[Trial]]:
+    """The first of `best`, and `front`. The front holds a trial as good as the best, which may be an older one."""
+    found = front(store, study)
+    if not found:
+        return next(iter(best(store, study, None, 1)), None), found
+    reached = found[0].values[study.objectives[0]["name"]]
+    as_good = store.best(study.id, None, 1, states=TRAINED, purposes=SEARCHED, longest=True, reached=reached)
+    return next(iter(as_good), found[0]), found  # a trial that was read a moment ago may have gone on since
+
+
 def why_no_front(store: Reader, study: Study) -> str:
     """Why there is no trial on the front, as a sentence."""
     if not store.best(study.id, limit=1, states=TRAINED, purposes=SEARCHED):

@@ -79,10 +79,15 @@ def failures(connection: Connection, study_id: int) -> list[Failed]:
 
 
 def arms(connection: Connection, study_id: int, purpose: str) -> dict[str, int]:
-    """How many trials of this purpose each arm has."""
+    """How many trials of this purpose each arm has. Places count from 0 without a gap: two looks at an index an arm."""
     of_study = trial.c.study_id == study_id, trial.c.purpose == purpose
-    statement = select(trial.c.arm, func.count()).where(*of_study).group_by(trial.c.arm).order_by(trial.c.arm)
-    return {row.arm: row[1] for row in connection.execute(statement)}
+    found: dict[str, int] = {}
+    last = ""
+    while name := connection.execute(select(func.min(trial.c.arm)).where(*of_study, trial.c.arm > last)).scalar():
+        place = connection.execute(select(func.max(trial.c.place)).where(*of_study, trial.c.arm == name)).scalar_one()
+        found[name] = place + 1
+        last = name
+    return found
 
 
 def open_units(connection: Connection, study_id: int) -> Counter[UnitState]:

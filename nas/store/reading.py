@@ -219,12 +219,14 @@ class Reader:
         states: Collection[str] = (TrialState.COMPLETE,),
         purposes: Collection[str] = (),
         longest: bool = False,
+        reached: float | None = None,
     ) -> list[Trial]:
         """The best trials by an objective (None: the study's first), best first. longest: those trained longest first.
 
-        Raises UsageError if the study has no such objective.
+        reached: only trials that are at least as good as this value. Raises UsageError if the study has no such
+        objective.
         """
-        return self._read(ranking.best, study_id, objective, limit, states, purposes, longest)
+        return self._read(ranking.best, study_id, objective, limit, states, purposes, longest, reached)
 
     def rung_results(self, study_id: int, objective: str, limit: int) -> list[RungResult]:
         """What the trials of the search reached at each rung in an objective; the first `limit` results."""

@@ -91,7 +91,8 @@ def _checkpoints(store: Reader, study: Study) -> Iterable[_Found]:
     keep = study.config.get("keep", EARLIER)
     if keep == "all":
         return
-    front = {trial.number for trial in (*reports.front(store, study), *reports.best(store, study, None, 1))}
+    best, others = reports.best_and_front(store, study)
+    front = {trial.number for trial in (best, *others) if trial}
     kept = store.database.read(lambda connection: checkpoints(connection, study.id))
     for each in unneeded(kept, keep, front):
         system, path = fsspec.core.url_to_fs(each.uri)

@@ -21,10 +21,12 @@ def best(
     states: Collection[str],
     purposes: Collection[str],
     longest: bool,
+    reached: float | None = None,
 ) -> list[Trial]:
     """The best trials by one objective (the study's first, if None), best first; of equal trials the older comes first.
 
-    longest: trials with more training steps come first. Raises UsageError if the study has no such objective.
+    longest: trials with more training steps come first. reached: only trials that are at least as good as this value;
+    if it is near the best, few rows are joined. Raises UsageError if the study has no such objective.
     """
     directions = _directions(connection, study_id, [objective] if objective else None)
     name, sign = next(iter(directions.items()))
@@ -35,6 +37,8 @@ def best(
         .join(*_value_of(objective_value, name, trial.c.last_unit))
     )
     better = value if sign > 0 else value.desc()
+    if reached is not None:
+        statement = statement.where(value <= reached if sign > 0 else value >= reached)
     if longest and limit is not None:  # mostly there are enough trials with the most steps: the others are not read
         longest_first = statement.where(trial.c.steps == _most_steps(study_id, states, purposes))
         first = longest_first.order_by(better, trial.c.number).limit(limit)

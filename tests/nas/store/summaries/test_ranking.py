@@ -6,6 +6,7 @@ import pytest
 
 from nas.errors import UsageError
 from nas.pareto import dominates
+from nas.report import trials
 
 OWNER = "host:1:a"
 
@@ -29,6 +30,31 @@ def test_the_best_come_first_and_the_older_of_two_equal_ones(store, filled):
     assert [trial.number for trial in store.best(filled.id, limit=1, states=["complete", "stopped"])] == [6]
     assert [trial.number for trial in store.best(filled.id, limit=None, purposes=["final"])] == [7]
     assert store.best(filled.id)[0].values == {"bits": 1.0, "accuracy": 0.2}
+
+
+def test_only_trials_that_are_as_good_as_a_value_are_asked_for(store, filled):
+    assert [trial.number for trial in store.best(filled.id, "bits", reached=1.5)] == [1, 4, 7]
+    assert [trial.number for trial in store.best(filled.id, "accuracy", reached=0.9)] == [7, 0]
+    assert store.best(filled.id, "bits", reached=0.05) == []
+
+
+def test_the_best_and_the_front_are_read_together(store, filled, study):
+    """Of equal best trials the older counts, as in `best` alone, on the front or not."""
+    of_study = store.study(study.name)
+    best, front = trials.best_and_front(store, of_study)
+    assert best == trials.best(store, of_study, None, 1)[0]
+    assert front == trials.front(store, of_study)
+
+
+@pytest.mark.parametrize("values", [[], [(1.0, 0.2), (1.0, 0.9)], [(2.0, 0.9), (1.0, 0.2), (1.0, 0.5)]])
+def test_the_best_may_be_an_older_one_that_is_not_on_the_front(store, study, add, values):
+    for number, (bits, accuracy) in enumerate(values):
+        unit = add(store, study, number, owner=OWNER).unit
+        store.finish(unit.id, OWNER, 1, {"bits": bits, "accuracy": accuracy}, last=True)
+    of_study = store.study(study.name)
+    best, front = trials.best_and_front(store, of_study)
+    assert best == next(iter(trials.best(store, of_study, None, 1)), None)
+    assert [each.number for each in front] == [each.number for each in trials.front(store, of_study)]
 
 
 def test_the_front_respects_directions_and_purposes(store, filled):
