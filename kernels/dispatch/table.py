@@ -369,7 +369,7 @@ def _measured_at(where: Where | None) -> dict[str, Any]:
 def _where(row: Mapping[str, Any], otherwise: Where) -> Where:
     """Where a row was measured; otherwise: the place that the file names for all rows."""
     measured = row.get("measured")
-    if not isinstance(measured, dict):
+    if measured is None:
         return otherwise
     limits.check(measured, {"device": limits.text}, "'measured' of a row")
     threads = measured.get("threads")

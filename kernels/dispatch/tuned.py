@@ -16,7 +16,7 @@ import logging
 import os
 import platform
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -210,8 +210,17 @@ def device_name(device: str) -> str:
 def folders() -> list[Path]:
     """The folders where tables are looked for, in order."""
     own = os.environ.get(TABLES)
-    data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
-    return [Path(own)] if own else [data / "tessera" / "tables", SHIPPED]
+    return [Path(own)] if own else [data_folder() / "tables", SHIPPED]
+
+
+def data_folder() -> Path:
+    """Our folder in the user's data directory. Without a home directory it is one that can be neither read nor made."""
+    if own := os.environ.get("XDG_DATA_HOME"):
+        return Path(own) / "tessera"
+    try:
+        return Path.home() / ".local" / "share" / "tessera"
+    except RuntimeError:
+        return Path(os.devnull) / "tessera"
 
 
 def _found(device: str) -> Table:
@@ -220,9 +229,19 @@ def _found(device: str) -> Table:
         return _read(Path(lock), device, lock=True)
     for folder in folders():
         path = folder if folder.suffix == ".json" else folder / f"{device_name(device)}.json"
-        if path.is_file():
-            return _read(path, device)
+        with suppress(OSError):  # it may not be looked for
+            if path.is_file():
+                return _read_or_none(path, device)
     return Table()
+
+
+def _read_or_none(path: Path, device: str) -> Table:
+    """The table in a file that no lock requires. If it is damaged, a log entry says so, and the defaults serve."""
+    try:
+        return _read(path, device)
+    except ValueError as error:
+        log.warning("%s. The defaults serve; `nas tune` writes a new one.", error)
+        return Table()
 
 
 def _read(path: Path, device: str, *, lock: bool = False) -> Table:

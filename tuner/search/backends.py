@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from kernels.dispatch.tuned import data_folder
 from tuner.device import Device
 from tuner.search.folder import Folder
 from tuner.search.row import EVERY, Described, Row, settings
@@ -178,5 +179,4 @@ def backend(where: str | Path | None = None) -> Backend:
 
 def users_folder() -> Folder:
     """The folder in the user's data directory."""
-    data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
-    return Folder(data / "tessera" / "kernels")
+    return Folder(data_folder() / "kernels")

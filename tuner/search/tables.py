@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from kernels.dispatch.sources import valid
 from kernels.dispatch.table import Bucket, Entry, Table, Where
 from nas.errors import NasError
 from nas.files import write_whole
-from tuner.device import fingerprint
+from tuner.device import Device, fingerprint
 from tuner.locks import holding
 from tuner.measure.children import Children
 from tuner.measure.interval import Interval
@@ -23,6 +24,8 @@ from tuner.measure.measure import LEAST_ROUNDS, compare, timing
 from tuner.measure.worker import Job, Settings
 from tuner.outcome import Outcome
 from tuner.search.decision import Decision
+
+log = logging.getLogger(__name__)
 
 ROUNDS, SECONDS = 15, 0.5  # of a comparison with the default
 PATIENCE = 60.0  # seconds to wait for another process that writes the table
@@ -91,7 +94,7 @@ def change(
     with holding(path.with_name(f".{path.name}.lock"), PATIENCE) as waited:
         if waited is None:
             raise NasError(f"Another process has been writing {path} for {PATIENCE:.0f} s: the table is unchanged.")
-        before = table.read(path, here, there.threads) if path.is_file() else Table(here=there)
+        before = _before(path, here, there)
         kept = [each for each in before.all if _current(each) and not (before.is_here(each) and drops(each))]
         others = [each for each in before.buckets if _bucket_current(each)]
         others = [each for each in others if not (before.is_here(each) and drops_bucket(each))]
@@ -106,6 +109,19 @@ def change(
         write(path.resolve(), whole, some, **about)
     tuned.use(device.partition(":")[0], None)
     return path, len({each.problem for each in whole if each.where is None or each.where.is_same(there)})
+
+
+def _before(path: Path, here: Device, there: Where) -> Table:
+    """The table that is changed. One that is damaged is put aside: what it held may be lost, what is new is not."""
+    if not path.is_file():
+        return Table(here=there)
+    try:
+        return table.read(path, here, there.threads)
+    except ValueError as error:
+        aside = path.with_name(f"{path.name}.damaged")
+        path.replace(aside)
+        log.warning("%s. It is now %s, and a new table begins.", error, aside)
+        return Table(here=there)
 
 
 def _kind(bucket: Bucket) -> tuple:

@@ -285,6 +285,46 @@ def test_a_file_that_is_no_table_says_so(tmp_path, text):
         table.read(path)
 
 
+@pytest.mark.parametrize("text", [text for text in BAD.values() if text is not None])
+def test_a_damaged_table_makes_no_call_fail_but_a_damaged_lock_does(stepping, tmp_path, monkeypatch, text):
+    messages = []
+    monkeypatch.setattr(tuned.log, "warning", lambda message, *values: messages.append(message % values))
+    path = tmp_path / f"{tuned.device_name('cpu')}.json"
+    path.write_text(text)
+    for _ in range(2):
+        assert tuned.launch(stepping, problem(), None, torch.ones(1)) == 2, "one added"
+        assert tuned.explain(stepping, problem()).why == "default"
+    (said,) = messages
+    assert "is not a table of tuned kernels" in said and "The defaults serve" in said
+
+    monkeypatch.setenv(tuned.LOCK, str(path))
+    tuned.use("cpu", None)
+    with pytest.raises(ValueError, match="is not a table"):
+        tuned.launch(stepping, problem(), None, torch.ones(1))
+
+
+def test_an_entry_whose_place_is_damaged_serves_nothing(stepping, tmp_path):
+    path = tmp_path / f"{tuned.device_name('cpu')}.json"
+    data = json.loads(table.written([entry(stepping, Choice.of("adding", {"step": 2}))], **HERE))
+    data["entries"][0]["measured"] = [1]
+    path.write_text(json.dumps(data))
+    tuned.use("cpu", None)
+    assert tuned.explain(stepping, problem()).why == "default"
+
+
+def test_an_account_without_a_home_directory_has_the_defaults(stepping, monkeypatch):
+    def unknown():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv(tuned.TABLES)
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    monkeypatch.setattr("kernels.dispatch.tuned.Path.home", unknown)
+    tuned.use("cpu", None)
+    assert tuned.explain(stepping, problem()).why == "default"
+    with pytest.raises(OSError, match="Not a directory"):
+        (tuned.data_folder() / "kernels").mkdir(parents=True)
+
+
 def test_the_first_folder_with_a_table_counts(stepping, tmp_path, monkeypatch):
     name = f"{tuned.device_name('cpu')}.json"
     monkeypatch.delenv(tuned.TABLES)

@@ -96,6 +96,22 @@ def test_decisions_become_the_table_that_serves(pretended, store, faulty, tables
     assert (served.why, served.choice) == ("exact", Choice.of("right", {"block": 16}))
 
 
+def test_a_damaged_table_is_put_aside_when_a_new_one_is_written(pretended, store, faulty, tables, run, monkeypatch):
+    from tuner.search import tables as made
+
+    messages = []
+    monkeypatch.setattr(made.log, "warning", lambda message, *values: messages.append(message % values))
+
+    report = run(store, faulty)
+    path = made.path_of("cpu")
+    path.parent.mkdir(parents=True)
+    path.write_text("{")
+    assert made.update("cpu", report.decisions, 1) == (path, 1)
+    assert path.with_name(f"{path.name}.damaged").read_text() == "{"
+    assert len(messages) == 1 and "a new table begins" in messages[0]
+    assert tuned.explain(faulty.FAULTY, faulty.problem(32)).why == "exact"
+
+
 def test_a_table_keeps_what_it_held_and_a_lock_notices_a_change(pretended, store, faulty, tables, tmp_path, run):
     from tuner.search import tables as made
 
