@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from searchspace.cost import Shape
 
 
+MOST_SEED = 2**53  # as in a search file
+
+
 def _studies(incomplete: str) -> list[str]:
     from nas.location import known_studies
 

@@ -42,7 +42,7 @@ def origin(
         "architecture": architecture.hash,
         "study": study.name,
         "trial": trial.number,
-        "lineage": [f"trial {trial.number} ({trial.operator})", *_lineage(store, study, trial)],
+        "lineage": lineage(store, study, trial),
         "search": {
             "state": trial.state.value,
             "seed": trial.seed,
@@ -106,9 +106,13 @@ def _environment(store: Reader, study: Study, trained: Trial) -> dict[str, Any]:
     return {
         "device": ", ".join(devices) or "unknown",
         "study_begun_with": f"tessera-nas {study.version}",
-        "python": platform.python_version(),
-        **{name: found for name in PACKAGES if (found := _version(name))},
+        **versions(),
     }
+
+
+def versions() -> dict[str, str]:
+    """The versions of Python and of the packages here."""
+    return {"python": platform.python_version()} | {name: found for name in PACKAGES if (found := _version(name))}
 
 
 def _version(name: str) -> str | None:
@@ -125,11 +129,11 @@ def horizon(config: SearchConfig, trial: Trial, steps: int) -> int:
     return factory.scheduler(config, ranks=False).horizon(trial.place)
 
 
-def _lineage(store: Reader, study: Study, trial: Trial) -> list[str]:
-    """The trial's ancestors, nearest first, each with the operator that made it."""
-    lines: list[str] = []
+def lineage(store: Reader, study: Study, trial: Trial) -> list[str]:
+    """The trial and its ancestors, nearest first, each with the operator that made it."""
+    lines = [f"trial {trial.number} ({trial.operator})"]
     queue, seen = list(trial.parents), {trial.number}
-    while queue and len(lines) < ANCESTORS:
+    while queue and len(lines) <= ANCESTORS:
         number = queue.pop(0)
         if number in seen:
             continue

@@ -17,7 +17,9 @@ from nas.report import earlier
 from nas.report.finals import Entrant, FinalsResult
 from nas.store import Reader, Study, Trial
 from nas.work import Checkpoint
+from searchspace.cost import Shape
 from searchspace.model.architecture import Architecture
+from searchspace.model.build import cost
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -58,12 +60,20 @@ def of_record(record: Recorded) -> Winner:
             (each["metrics"] for each in kept.points if each["step"] == kept.best_step), {}
         )
         found["search"] = {**found.get("search", {}), "steps": kept.best_step, "metrics": dict(metrics)}
+        found["costs"] = _costs(record.architecture, dict(found.get("costs") or {}), metrics)
     return Winner(
         int(found.get("trial") or 0),
         record.architecture,
         {name: value for name, value in found.items() if value is not None},
         lambda: weights.of_record(record),
     )
+
+
+def _costs(architecture: Architecture, known: Mapping[str, int], metrics: Mapping[str, float]) -> dict[str, int]:
+    """The costs as `nas.exports.origin` writes them, for the length of the task that `known` names."""
+    shape = Shape(length=known.get("length", Shape().length)).at_depth(metrics)
+    counted = cost(architecture, shape).numbers()
+    return {"length": shape.length, "parameters": counted["parameters"], "flops": counted["flops"]}
 
 
 def winner(store: Reader, study: Study, number: int) -> Winner:

@@ -43,8 +43,10 @@ class Sampling:
         scaled = logits.double()
         scaled = (scaled - scaled.amax(-1, keepdim=True)) / self.temperature  # at most 0, so nothing overflows
         if self.top_k:
-            lowest = scaled.topk(min(self.top_k, scaled.shape[-1]), dim=-1).values[:, -1:]
-            scaled = scaled.masked_fill(scaled < lowest, -torch.inf)
+            places = scaled.sort(dim=-1, descending=True, stable=True).indices[
+                :, self.top_k :
+            ]  # of equals the first stay
+            scaled = scaled.scatter(1, places, -torch.inf)
         found = scaled.softmax(-1)
         if self.top_p < 1:
             ordered, places = found.sort(dim=-1, descending=True, stable=True)

@@ -32,6 +32,7 @@ class Recorded:
 
     steps: the training that the search gave it. horizon: the steps at which its learning rate has come down. rungs: the
     steps at which it was evaluated. metrics: what it reached. checkpoint: of the trial. file: of exported weights.
+    header: what an exported file says of itself, or what it would say of the trial's descent.
     """
 
     name: str
@@ -100,7 +101,7 @@ def of_trial(study: str, number: int, storage: str | None = None) -> Recorded:
 def _read_trial(store: Reader, study: Study, number: int) -> Recorded:
     from nas.config import factory
     from nas.config.schema import SearchConfig
-    from nas.exports.origin import horizon
+    from nas.exports.origin import horizon, lineage
     from nas.metrics import current
     from nas.store import UnitKind, UnitState
     from nas.training.recipe import replaced
@@ -128,6 +129,7 @@ def _read_trial(store: Reader, study: Study, number: int) -> Recorded:
         vocabulary=factory.vocabulary(config),
         data_sha256=study.data_hash or "",
         checkpoint=Checkpoint(kept[-1].checkpoint_uri or "", kept[-1].checkpoint_sha256 or "") if kept else None,
+        header={"study": study.name, "trial": number, "lineage": lineage(store, study, trial)},
     )
 
 

@@ -21,6 +21,7 @@ from nas import tasks
 from nas.errors import NasError, UsageError
 from nas.exports import header
 from nas.exports.header import MADE_BY
+from nas.exports.origin import versions
 from nas.files import write_whole
 from nas.tasks.contract import reported
 from nas.trained.recorded import ARCHITECTURE, TRAINING, Recorded
@@ -31,6 +32,8 @@ from nas.training.loop import Report
 from nas.training.unit import run
 from nas.work import Checkpoint, Outcome, Work
 from searchspace.model.build import build
+
+DESCENT = ("study", "trial", "lineage", "licence")  # of the trial that is trained further
 
 Say = Callable[[int, Mapping[str, float]], None]
 
@@ -245,14 +248,17 @@ class _Series:
         head = {
             "made_by": MADE_BY,
             "architecture": self.record.architecture.hash,
+            **{name: self.record.header[name] for name in DESCENT if name in self.record.header},
             "trained_from": self.record.name,
             "search": {"steps": s.steps, "horizon": s.horizon, "seed": s.seed},
+            "costs": {"length": self.task.shape.length},
             "task": {name: dict(options) for name, options in s.task.items()},
             **({"task_source": s.source} if s.source else {}),
             **({"blocks": dict(self.record.blocks)} if self.record.blocks else {}),
             **({"vocabulary": vocabulary.to_dict()} if vocabulary is not None else {}),
             "data_sha256": self.task.data_hash,
             "recipe": dict(s.recipe) or "the defaults",
+            "environment": {"device": s.device, **versions()},
         }
         text = header.comment(head) + self.record.architecture.text()
         write_whole(self.folder / ARCHITECTURE, text.encode())

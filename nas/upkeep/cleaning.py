@@ -16,6 +16,7 @@ from nas import report as reports
 from nas.report.tables import size
 from nas.store.upkeep.kept import checkpoints
 from nas.upkeep import leftovers
+from nas.upkeep.elsewhere import named_elsewhere
 from nas.upkeep.policy import EARLIER, unneeded
 
 if TYPE_CHECKING:
@@ -101,12 +102,14 @@ def _checkpoints(store: Reader, study: Study) -> Iterable[_Found]:
 
 
 def checkpoint_files(store: Reader, study: Study) -> list[str]:
-    """The checkpoints that exist and belong to `study` alone: no other study of its database has them, and each has
-    the name of a checkpoint, so no other file that a database names is among them.
+    """The checkpoints that exist and belong to `study` alone: no other study of its database has them, no copy or
+    original of the database does, and each has the name of a checkpoint, so no other file that a database names is
+    among them.
     """
     kept = store.database.read(lambda connection: checkpoints(connection, study.id))
+    others = named_elsewhere(store, study, (each.uri for each in kept))
     found = []
-    for uri in dict.fromkeys(each.uri for each in kept):
+    for uri in dict.fromkeys(each.uri for each in kept if each.uri not in others):
         system, path = fsspec.core.url_to_fs(uri)
         if leftovers.CHECKPOINT.fullmatch(path.rpartition("/")[2]) and system.exists(path):
             found.append(uri)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from nas.cli.app import app
-from nas.cli.options import ArchitectureName, AsJson, Storage
+from nas.cli.options import MOST_SEED, ArchitectureName, AsJson, Storage
 from nas.cli.output import note, print_json, say
 
 
@@ -23,7 +23,7 @@ def generate(
     top_k: Annotated[int, typer.Option(min=0, help="Draw from the K most likely symbols; 0 is all.")] = 0,
     top_p: Annotated[float, typer.Option(min=0.0, max=1.0, help="Draw from the most likely symbols of mass P.")] = 1.0,
     beams: Annotated[int, typer.Option(min=0, help="Search with this many beams instead of drawing.")] = 0,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the draws.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Seed of the draws.")] = 0,
     whole: Annotated[
         bool, typer.Option("--whole", help="Read the whole text again for each symbol, without kept state.")
     ] = False,
@@ -42,6 +42,10 @@ def generate(
     from nas.generation.sampling import Sampling
     from nas.trained import loading
 
+    drawing = {"--temperature": temperature != 1, "--top-k": top_k, "--top-p": top_p != 1, "--seed": seed}
+    if beams and any(drawing.values()):
+        given = ", ".join(name for name, differs in drawing.items() if differs)
+        raise UsageError(f"--beams searches for the most likely text and draws nothing, so leave out {given}.")
     model, vocabulary, _ = loading.load(architecture, weights, storage)
     if vocabulary is None:
         raise UsageError(f"{architecture} has no vocabulary in its header, so text cannot become symbols.")

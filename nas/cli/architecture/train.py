@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nas.cli.app import app
-from nas.cli.options import ArchitectureName, AsJson, Storage
+from nas.cli.options import MOST_SEED, ArchitectureName, AsJson, Storage
 from nas.cli.output import note, print_json
 
 if TYPE_CHECKING:
@@ -38,7 +38,9 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the training in --out, else from the trial's checkpoint.")
     ] = False,
-    seed: Annotated[int | None, typer.Option(min=0, help="For weights and order of the data. Default: 0.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, max=MOST_SEED, help="For weights and order of the data. Default: 0.")
+    ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ... Default: the study's, else cpu.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads. Default: the study's, else 1.")] = None,
     out: Annotated[
@@ -88,7 +90,7 @@ def train(
     callbacks = [make(name, out or Path(), about) for name in filter(None, (callback or "").split(","))]
 
     def progressed(each: Progress) -> None:
-        note(f"step {each.step}/{each.steps}  loss {each.loss:.3f}  {each.tokens_per_second:,.0f} tokens/s")
+        note(f"step {each.step}/{chosen.steps}  loss {each.loss:.3f}  {each.tokens_per_second:,.0f} tokens/s")
         for one in callbacks:
             one.log(each.step, {"training/loss": each.loss, "training/tokens_per_second": each.tokens_per_second})
 

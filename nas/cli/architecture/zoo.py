@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from nas.cli.app import app
-from nas.cli.options import AsJson, Device, zoo_names
+from nas.cli.options import MOST_SEED, AsJson, Device, zoo_names
 from nas.cli.output import note, print_json, print_rows
 from nas.errors import NasError
 
@@ -87,7 +87,9 @@ def train(
     name: Annotated[str, _name("A name from `nas zoo list`, or all.")],
     size: Size = "tiny",
     steps: Annotated[int, typer.Option(min=2, help="Number of optimiser steps.")] = 50,
-    seed: Annotated[int, typer.Option(min=0, help="Seed for the weights and the order of the data.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=MOST_SEED, help="Seed for the weights and the order of the data.")
+    ] = 0,
     device: Device = "cpu",
     threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
     as_json: AsJson = False,

@@ -14,7 +14,7 @@ import typer
 import typer.core
 
 from nas.cli.app import app
-from nas.cli.options import AsJson, Device
+from nas.cli.options import MOST_SEED, AsJson, Device
 from nas.cli.output import note, print_json, print_rows
 from nas.errors import NasError, UsageError
 from searchspace.wording import plural
@@ -92,7 +92,7 @@ def run(
         typer.Option(help="Time for all problems: 90s, 10m, 2h. Default: the effort's budget.", show_default=False),
     ] = None,
     threads: Threads = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the inputs and the search.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Seed of the inputs and the search.")] = 0,
     again: Annotated[
         bool, typer.Option("--again", help="Measure again what is known, also what failed before.")
     ] = False,

@@ -21,6 +21,6 @@ net = module.load_weights(module.model(), str(folder / "model.safetensors"))
 with torch.inference_mode():
     outputs = net(*expected["inputs"])
 parameters = sum(each.numel() for each in net.parameters())
-squares = float(sum(each.detach().double().square().sum() for each in net.parameters()))
 difference = float((outputs - expected["outputs"]).abs().max())
-print(json.dumps({"difference": difference, "parameters": parameters, "squares": squares}))
+torch.save([net.state_dict()], sys.argv[3])
+print(json.dumps({"difference": difference, "parameters": parameters}))

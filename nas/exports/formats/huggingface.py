@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 FOLDER = "huggingface"
 NONE = "_tied_weights_keys = None"
+NO_SPECIAL = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))  # else those of a published model hold
 MOST_NEW = 200  # tokens that `generate` makes by default
 
 
@@ -46,7 +47,7 @@ def folder(winner: Winner) -> dict[str, bytes]:
     special = _special(vocabulary)
     files: dict[str, bytes] = {"generation_config.json": _json(_generation(winner, special))}
     if (known := native(winner, state)) is not None:
-        files["config.json"] = _json({**known.config, **special})
+        files["config.json"] = _json({**known.config, **NO_SPECIAL, **special})
         files["model.safetensors"] = packed(known.state)
     else:
         files |= _remote(winner, state, special)

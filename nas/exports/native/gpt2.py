@@ -72,8 +72,6 @@ def as_gpt2(architecture: Architecture, state: Mapping[str, Tensor], length: int
         "resid_pdrop": blocks["residual"].dropout,
         "attn_pdrop": attention.dropout,
         "tie_word_embeddings": root.tie_embeddings,
-        "bos_token_id": None,
-        "eos_token_id": None,
         "architecture": architecture.hash,
     }
     return Native(config, found)

@@ -36,6 +36,12 @@ def checkpoints(connection: Connection, study_id: int) -> list[Kept]:
     ]
 
 
+def named(connection: Connection, name: str) -> set[str]:
+    """The checkpoints of the study called `name`, shared ones too."""
+    units = select(unit.c.checkpoint_uri).join(study, study.c.id == unit.c.study_id)
+    return set(connection.execute(units.where(study.c.name == name, unit.c.checkpoint_uri.is_not(None))).scalars())
+
+
 def _of_others(connection: Connection, study_id: int) -> Collection[str]:
     if connection.execute(select(study.c.id).where(study.c.id != study_id).limit(1)).first() is None:
         return ()

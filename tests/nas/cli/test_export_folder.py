@@ -124,7 +124,7 @@ def test_a_file_that_cannot_be_written_leaves_the_older_export_whole(study, nas,
 
 
 def test_the_card_of_a_training_has_the_metrics_of_its_best_step(study, nas, tmp_path):
-    nas("train", "tiny:0", "--steps", "2", "--evaluate", "1", "--out", tmp_path / "t")
+    trained = nas("train", "tiny:0", "--steps", "2", "--evaluate", "1", "--out", tmp_path / "t")
     found = json.loads((tmp_path / "t/training.json").read_text())
     best = next(each for each in found["points"] if each["step"] == found["best_step"])
     ended = nas("export", tmp_path / "t", "-o", tmp_path / "a", "--no-check")
@@ -133,6 +133,9 @@ def test_the_card_of_a_training_has_the_metrics_of_its_best_step(study, nas, tmp
     assert ended.code == 0
     assert f"| loss, exported run | validation | {best['metrics']['loss']:.4g} |" in card
     assert f"steps: {found['best_step']}" in card
+    assert "step 1/2 " in trained.err
+    for said in ("# tiny, trial 0", "- trial 0 (", "trained_from: tiny:0", "## Environment", "torch: ", " parameters."):
+        assert said in card
 
 
 def test_the_function_writes_what_the_command_writes(study, nas, tmp_path):
@@ -157,11 +160,11 @@ def test_one_changed_weight_fails_the_check_even_if_no_output_shows_it(study, na
     file = tmp_path / "out/model.safetensors"
     state = load_file(file)
     name = max(state, key=lambda name: state[name].numel())
-    state[name].view(-1)[0] += 1e-3
+    state[name].view(-1)[0] *= -1  # the sum of the squares stays
     save_file(state, file)
     with exporting.chosen("tiny:0", None) as found:
         checked = checking.check(found, tmp_path / "out", ["yaml", "python"])
-    assert all("the squares of the weights have the sum" in "".join(each.wrong) for each in checked), checked
+    assert all(f"weights differ: {name}" in "".join(each.wrong) for each in checked), checked
 
 
 def test_every_format_has_a_script_that_loads_it_again():

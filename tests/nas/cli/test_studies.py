@@ -120,6 +120,11 @@ def test_delete_leaves_checkpoints_of_other_studies_and_other_files(files, nas):
         changes = ["--set", "budget.trials=1", "--set", "finals={top: 0}", "--set", f"study={name}"]
         assert nas("search", "tiny.yaml", *changes, "--storage", "both.db", "--quiet", "--json").code == 0
     kept = list((files / "runs/two").rglob("*.pt"))
+    for copy in (files / "copy.db", files / "elsewhere" / "copy.db"):
+        copy.parent.mkdir(exist_ok=True)
+        assert nas("backup", "both.db", copy).code == 0
+        assert nas("delete", "two", "--storage", copy, "--yes", "--json").json()["checkpoints"] == 0
+    assert list((files / "runs/two").rglob("*.pt")) == kept, "the original names them"
     (files / "letter.txt").write_text("Dear reader")
     with sqlite3.connect(files / "both.db") as database:
         ids = "select id from study where name = ?"

@@ -39,3 +39,7 @@ def test_impossible_options_are_refused(options):
 
 def test_a_tiny_temperature_takes_the_most_likely_symbol():
     assert Sampling(temperature=1e-320).probabilities(LOGITS).tolist() == [[0, 0, 1, 0]]
+
+
+def test_top_k_of_equal_symbols_keeps_k_of_them():
+    assert Sampling(top_k=2).probabilities(torch.zeros(1, 4)).tolist() == [[0.5, 0.5, 0, 0]]

@@ -37,6 +37,7 @@ def found_in(folder):
     loss = model(**named, labels=labels).loss
     loss.backward()
     result["loss"] = float(loss.detach())
+    result["special"] = [getattr(model.config, f"{name}_token_id", None) for name in ("bos", "eos", "pad")]
     if folder.name == "gru":  # a trainer that accumulates gradients names the number of labels of all batches
         one, four = (float(model(**named, labels=labels, num_items_in_batch=each).loss) for each in (1, 4))
         result["shared"] = one / four

@@ -97,6 +97,12 @@ def test_prompts_of_unequal_lengths_give_the_tokens_of_each_alone(name, results)
     assert (found["padded_cached"], found["padded_uncached"], found["padded_beams"]) == (True, True, True)
 
 
+@pytest.mark.parametrize("name", ["transformer_decoder", "transformer_modern", "transformer_encoder"])
+def test_a_native_model_has_no_special_symbols_of_the_published_one(name, results):
+    """Llama ends at symbol 2, and BERT does not train the embedding of symbol 0."""
+    assert results[name]["special"] == [None, None, None]
+
+
 @pytest.mark.skipif(importlib.util.find_spec("accelerate") is None, reason="accelerate is not installed")
 def test_the_trainer_runs_a_step(results):
     assert results["transformer_decoder"]["trained"] > 0

@@ -1,0 +1,65 @@
+"""Whether the weights that a tool found in an export are those of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from nas.exports.native import native
+from nas.exports.winner import Winner
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+PREFIX = {"huggingface": "model.", "torch": "net."}  # of our names in a format
+BY_VALUE = {"onnx"}  # formats whose graphs turn, cut and rename tensors
+ABSENT = {"aotinductor"}  # the weights are compiled in, and nothing reads them again
+
+
+def other_weights(winner: Winner, form: str, parts: Sequence[Mapping[str, Tensor]]) -> list[str]:
+    """The names of weights that are not those of `winner`.
+
+    parts: what the format `form` holds. The first part must have all weights; the others, such as a decode step, may
+    lack some.
+    """
+    if form in ABSENT:
+        return []
+    expected = _expected(winner, form)
+    if form in BY_VALUE:
+        return _by_value(expected, parts)
+    lacking = [name for name in expected if name not in parts[0]]
+    shared = ((name, part[name]) for part in parts for name in expected if name in part)
+    return list(dict.fromkeys([*lacking, *(name for name, value in shared if not _same(expected[name], value))]))
+
+
+def _expected(winner: Winner, form: str) -> Mapping[str, Tensor]:
+    """The weights under the names that `form` gives them."""
+    state = winner.weights()
+    if form == "huggingface" and (known := native(winner, state)) is not None:
+        return known.state
+    return {PREFIX.get(form, "") + name: value for name, value in state.items()}
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and torch.equal(one.detach().double(), other.detach().double())
+
+
+def _by_value(expected: Mapping[str, Tensor], parts: Sequence[Mapping[str, Tensor]]) -> list[str]:
+    """Tensors with a number that the graph lacks, and tensors of the graph that have another number among ours.
+
+    A graph leaves out rows that it never reads, and holds numbers of its own.
+    """
+    first, *others = parts
+    numbers = torch.cat([each.flatten().float() for each in first.values()])
+    wrong = [name for name, value in expected.items() if _is_mixed(value, numbers)]
+    known = torch.cat([numbers, *(value.detach().flatten().float() for value in expected.values())])
+    return [*wrong, *(name for part in others for name, value in part.items() if _is_mixed(value[None], known))]
+
+
+def _is_mixed(value: Tensor, numbers: Tensor) -> bool:
+    """Whether a row of `value` has both numbers that are among `numbers` and others; a vector is one row."""
+    rows = value.detach().float()
+    found = torch.isin(rows.flatten(), numbers).view(rows.shape[0] if rows.dim() > 1 else 1, -1)
+    return bool((found.any(1) & ~found.all(1)).any())
