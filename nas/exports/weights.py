@@ -47,19 +47,27 @@ def _same(one: Tensor, other: Tensor) -> bool:
 
 
 def _by_value(expected: Mapping[str, Tensor], parts: Sequence[Mapping[str, Tensor]]) -> list[str]:
-    """Tensors with a number that the graph lacks, and tensors of the graph that have another number among ours.
+    """Tensors of ours of which the graph lacks some numbers, and tensors of the graph whose numbers are mostly ours.
 
-    A graph leaves out rows that it never reads, and holds numbers of its own.
+    A graph leaves out rows that it never reads, keeps a tensor twice, and holds numbers of its own.
     """
-    first, *others = parts
-    numbers = torch.cat([each.flatten().float() for each in first.values()])
-    wrong = [name for name, value in expected.items() if _is_mixed(value, numbers)]
-    known = torch.cat([numbers, *(value.detach().flatten().float() for value in expected.values())])
-    return [*wrong, *(name for part in others for name, value in part.items() if _is_mixed(value[None], known))]
+    ours, first = _numbers(expected), _numbers(parts[0])
+    lacking = [name for name, value in expected.items() if _is_cut(value, first)]
+    known = [ours, *(torch.cat([ours, first]) for _ in parts[1:])]
+    return lacking + [name for part, at in zip(parts, known) for name, value in part.items() if _is_altered(value, at)]
 
 
-def _is_mixed(value: Tensor, numbers: Tensor) -> bool:
+def _numbers(state: Mapping[str, Tensor]) -> Tensor:
+    return torch.cat([value.detach().flatten().float() for value in state.values()])
+
+
+def _is_cut(value: Tensor, numbers: Tensor) -> bool:
     """Whether a row of `value` has both numbers that are among `numbers` and others; a vector is one row."""
-    rows = value.detach().float()
-    found = torch.isin(rows.flatten(), numbers).view(rows.shape[0] if rows.dim() > 1 else 1, -1)
+    found = torch.isin(value.detach().float(), numbers).view(len(value) if value.dim() > 1 else 1, -1)
     return bool((found.any(1) & ~found.all(1)).any())
+
+
+def _is_altered(value: Tensor, numbers: Tensor) -> bool:
+    """Whether more than half of `value`, but not all, is among `numbers`."""
+    found = torch.isin(value.float(), numbers)
+    return bool(0.5 < found.float().mean() < 1)

@@ -5,12 +5,16 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import linecache
+import signal
 import sys
+import threading
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 PREFIX = "nas_own_"  # of the names of modules that are made here
+SECONDS = 60.0  # that a file may take to define what it defines
 
 
 def module_name(kind: str, source: str) -> str:
@@ -27,7 +31,7 @@ def run(name: str, path: str, source: str) -> ModuleType:
     """Run the text `source` of the file `path` as the module `name`. Tracebacks of errors show the lines of `path`.
 
     What the file prints goes to stderr: stdout is for the results of a command.
-    Raises whatever the file raises; the module is then forgotten.
+    Raises whatever the file raises, and TimeoutError after `SECONDS`; the module is then forgotten.
     """
     # linecache lets a traceback quote the file on a machine that has only its text; no mtime means it is never dropped.
     linecache.cache[path] = (len(source), None, source.splitlines(keepends=True), path)
@@ -35,12 +39,40 @@ def run(name: str, path: str, source: str) -> ModuleType:
     module.__file__ = path
     sys.modules[name] = module  # dataclasses and pickle look up the module of a class
     try:
-        with contextlib.redirect_stdout(sys.stderr):
+        with contextlib.redirect_stdout(sys.stderr), _limited(path):
             exec(compile(source, path, "exec"), module.__dict__)
     except BaseException:
         del sys.modules[name]
         raise
     return module
+
+
+class _TooLong(BaseException):
+    """The time is over. No `except Exception` of the file stops it."""
+
+
+@contextlib.contextmanager
+def _limited(path: str) -> Iterator[None]:
+    """Interrupt the file at `path` after `SECONDS`. Python can interrupt its main thread only; a limit of the unit that
+    runs already stays in force instead.
+    """
+    if threading.current_thread() is not threading.main_thread() or signal.getitimer(signal.ITIMER_REAL)[0]:
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        raise _TooLong
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    try:
+        yield
+    except _TooLong as error:
+        said = f"{path} was still running after {SECONDS:g} seconds; it should only define things"
+        raise TimeoutError(said).with_traceback(error.__traceback__) from None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def own_traceback(error: BaseException, file: str | Path) -> str:

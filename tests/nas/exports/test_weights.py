@@ -43,7 +43,8 @@ def test_weights_of_a_graph_are_found_turned_and_cut():
     table = f"v{list(state).index('input.table.weight')}"
 
     assert other_weights(found, "onnx", [graph, {"table": graph[table], "own": torch.rand(7)}]) == []
-    assert other_weights(found, "onnx", [changed(graph, table)]) == ["input.table.weight"]
+    assert other_weights(found, "onnx", [changed(graph, table)]) == ["input.table.weight", table]
+    assert other_weights(found, "onnx", [changed({**graph, "tied": graph[table]}, table)]) == [table]
     assert other_weights(found, "onnx", [graph, {"table": changed(graph, table)[table]}]) == ["table"]
 
 

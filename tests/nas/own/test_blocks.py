@@ -1,6 +1,7 @@
 """Blocks of a user's own: read, run once, shipped as text, checked."""
 
 import dataclasses
+import signal
 import sys
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from nas.config.schema import SearchConfig
 from nas.engine.launch import check_continues
 from nas.errors import UsageError
 from nas.exports import files, header, winner
-from nas.own import blocks
+from nas.own import blocks, source
+from nas.own.blocks import BlockProblem
 from nas.own.imported import own
 from nas.own.report import checked
 from nas.own.source import PREFIX
@@ -95,6 +97,15 @@ def test_a_file_that_cannot_be_used_is_refused_at_its_line(folder, name, text, s
         searchfile.load(folder / "search.yaml")
     assert said in str(refused.value)
     assert block_types()["gru"].family == "recurrence"
+
+
+def test_a_file_that_never_ends_is_interrupted_at_its_line(folder, monkeypatch):
+    monkeypatch.setattr(source, "SECONDS", 0.05)
+    (folder / "mine.py").write_text("while True:\n    try:\n        x = 1\n    except Exception:\n        pass\n")
+    with pytest.raises(BlockProblem, match="still running after 0.05 seconds") as refused:
+        blocks.of_file(folder / "mine.py")
+    assert 'mine.py", line' in str(refused.value)
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
 
 
 def test_an_error_in_a_file_can_be_mended_in_the_same_process(folder):
