@@ -8,6 +8,7 @@ import linecache
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,17 +54,19 @@ class _TooLong(BaseException):
 
 @contextlib.contextmanager
 def _limited(path: str) -> Iterator[None]:
-    """Interrupt the file at `path` after `SECONDS`. Python can interrupt its main thread only; a limit of the unit that
-    runs already stays in force instead.
+    """Interrupt the file at `path` after `SECONDS`; an earlier limit of the process stays in force instead.
+
+    Python can interrupt its main thread only.
     """
-    if threading.current_thread() is not threading.main_thread() or signal.getitimer(signal.ITIMER_REAL)[0]:
+    earlier, _ = signal.getitimer(signal.ITIMER_REAL)
+    if threading.current_thread() is not threading.main_thread() or 0 < earlier < SECONDS:
         yield
         return
 
     def stop(*_: object) -> None:
         raise _TooLong
 
-    before = signal.signal(signal.SIGALRM, stop)
+    began, before = time.monotonic(), signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, SECONDS)
     try:
         yield
@@ -73,6 +76,7 @@ def _limited(path: str) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, earlier and max(earlier - (time.monotonic() - began), 0.001))
 
 
 def own_traceback(error: BaseException, file: str | Path) -> str:
