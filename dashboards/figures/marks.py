@@ -24,8 +24,8 @@ STYLE = (  # of a picture in a file of its own; the same as in static/style.css
 
 
 def cut(name: str, most: int = 44) -> str:
-    """A name of at most `most` characters: the middle of a longer one is left out."""
-    return name if len(name) <= most else f"{name[: most // 2 - 1]}…{name[-(most // 2) :]}"
+    """A name of at most `most` characters: a longer one keeps its end, where paths of holes differ, and its start."""
+    return name if len(name) <= most else f"{name[: most // 4 - 1]}…{name[most // 4 - most :]}"
 
 
 def tick_text(value: float) -> str:

@@ -29,6 +29,7 @@ from nas.report.activity import Activity
 from nas.report.overview import Status, eta_text, worker_text
 from nas.report.tables import duration, reason, short
 from nas.store.records import SEARCH
+from searchspace.wording import plural
 
 MOST_RUNGS = 20_000  # results of rungs that are read
 CURVES = 8  # of the best trials
@@ -138,7 +139,8 @@ def _curves(study: StudyCache, objective: str) -> Any:
     order = rows[np.argsort(table.signs[objective] * table.values[objective][rows], kind="stable")][:CURVES]
     numbers = table.number[order].tolist()
     curves = {f"Trial {number}": study.reader.curve(study.study.id, number) for number in numbers}
-    return curves_figure(curves, f"Learning curves of the best {len(curves)} trials")
+    title = f"Learning curves of the best {plural(len(curves), 'trial')}" if curves else "Learning curves"
+    return curves_figure(curves, title)
 
 
 def facts(study: StudyCache, status: Status) -> list[tuple[str, str, str]]:

@@ -142,7 +142,13 @@ def _neighbour(study: StudyCache, number: int, step: int) -> int | None:
 
 
 def _facts(study: StudyCache, trial: Trial) -> list[tuple[str, str, str]]:
-    found = [("State", trial.state.value, f"rung {trial.rung}" if trial.rung is not None else "no rung has ended")]
+    found = [
+        (
+            "State",
+            study.state_of(trial.number, trial.state),
+            f"rung {trial.rung}" if trial.rung is not None else "no rung has ended",
+        )
+    ]
     found += [(labelled(name), short(value), "") for name, value in trial.values.items()]
     if trial.parameters is not None and "parameters" not in trial.values:
         found.append(("Parameters", short(trial.parameters), ""))

@@ -29,6 +29,7 @@ def trials_table(ask: Ask) -> Table:
     page = parameters.whole("page", 1, 1, 10**9)
     shown = [table.row(int(row)) for row in rows[(page - 1) * per_page : page * per_page]]
     for row in shown:
+        row["state"] = ask.of.state_of(row["trial"], row["state"])
         row["note"] = "baseline" if row["operator"] == BASELINE else row["failure"]
     several = len(set(table.texts["arm"].tolist())) > 1
     columns = [

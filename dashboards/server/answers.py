@@ -37,7 +37,9 @@ PAGES = (
 )  # of a study, in the navigation
 
 
-CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+# HTML has no control characters; marks of direction would turn the words around them.
+UNSHOWN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+TURNED = re.compile(r"\\u(?:202[a-e]|206[6-9])")  # marks of direction in JSON
 
 
 _drawn: WeakKeyDictionary[Figure | Heat, Markup] = WeakKeyDictionary()
@@ -52,8 +54,13 @@ def _once(figure: Figure | Heat, name: str, draw: Callable[[Figure | Heat, str],
 
 def _traces(figure: Figure | Heat) -> Markup:
     """JSON for a script element of type application/json: nothing in it can end the element."""
-    text = as_json(plotly(figure))
+    text = _spec(figure)
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
+
+
+def _spec(figure: Figure | Heat) -> str:
+    """What Plotly draws, as JSON without what cannot be shown."""
+    return TURNED.sub(r"\\ufffd", as_json(plotly(figure)))
 
 
 @cache
@@ -80,8 +87,8 @@ def html(view: View, parameters: Parameters, path: str) -> str:
 
 
 def clean(text: str) -> str:
-    """HTML has no control characters, so a sign for an unknown character takes their place."""
-    return CONTROLS.sub("\ufffd", text)
+    """The text with a sign for an unknown character where it has what cannot be shown."""
+    return UNSHOWN.sub("\ufffd", text)
 
 
 @dataclass(frozen=True)
@@ -110,7 +117,7 @@ def written(view: View, ending: str, parameters: Parameters, path: str) -> tuple
     """(text, type) of the view in the form that the address asks for. Raises NotFound."""
     if ending == ".json" and parameters.text("figure"):
         name = parameters.choice("figure", list(view.figures), "")
-        return as_json(plotly(view.figures[name])), "application/json"
+        return _spec(view.figures[name]), "application/json"
     if ending == ".json":
         return as_json(view.to_dict()), "application/json"
     if ending == ".csv":

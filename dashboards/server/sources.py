@@ -21,8 +21,8 @@ from dashboards.server.overview import Overview
 from dashboards.server.parameters import NotFound
 from nas import location
 from nas.errors import NasError, StoreError
-from nas.report.activity import UnitProgress, progress
-from nas.store import Mark, Reader, Study, open_reader
+from nas.report.activity import Activity, UnitProgress, by_trial, progress
+from nas.store import Mark, Reader, Study, TrialState, open_reader
 from nas.store.database.engine import file_of, parse
 from searchspace.errors import SpaceError, nearest
 
@@ -116,6 +116,7 @@ class StudyCache:
         self.slug = slug_of(study)
         self.address = f"/studies/{source.key}/{self.slug}"
         self.units: list[UnitProgress] = []
+        self._doing: dict[int, Activity] = {}
         self._table: Tabulated | None = None
         self._mark: Mark | None = None
         self._seen: Any = None
@@ -141,6 +142,10 @@ class StudyCache:
         self.look()
         assert self._table is not None
         return self._table
+
+    def state_of(self, number: int, stored: str) -> str:
+        """What happens to a trial: a stored state, but a trial that was started and has not ended may be paused."""
+        return self._doing.get(number, Activity.PAUSED).value if stored == TrialState.RUNNING else stored
 
     @property
     def is_fresh(self) -> bool:
@@ -168,6 +173,7 @@ class StudyCache:
                 self._table = tabulated(reader, self.study, self._table, self._mark)
                 self.results += self._seen is None or seen[:2] != self._seen[:2]
                 self._mark, self._seen, self.units = mark, seen, units
+                self._doing = by_trial(units)
                 self.version += 1
             spent = time.monotonic() - began
             self._next_look = time.monotonic() + min(LONGEST, max(LEAST_SECONDS, SHARE * spent))

@@ -76,6 +76,24 @@ def test_texts_of_the_database_are_escaped(addresses):
     assert "{{7*7}}" in addresses["/"].text
 
 
+def test_marks_of_direction_in_a_database_turn_no_words(addresses):
+    for path, answer in addresses.items():
+        if answer.header("content-type").startswith("text/html"):
+            figures = "".join(re.findall(r'<script type="application/json".*?</script>', answer.text))
+            assert not re.findall("[\u202a-\u202e\u2066-\u2069]", answer.text), path
+            assert "\\u202e" not in figures, path
+
+
+def test_a_trial_that_waits_for_its_next_rung_is_paused(client):
+    found = json.loads(client.get("/studies/interrupted/interrupted.json?per=1000").body)
+    units = {row["unit"].split()[1]: row["state"] for row in found["tables"]["units"]["rows"]}
+    states = {str(row["trial"]): row["state"] for row in found["tables"]["trials"]["rows"]}
+
+    assert units
+    for number, state in units.items():
+        assert states[number] == {"waiting": "paused"}.get(state, state)
+
+
 def test_ids_are_unique_on_a_page(addresses):
     for path, answer in addresses.items():
         ids = re.findall(r'\bid="([^"]+)"', answer.text)

@@ -213,7 +213,7 @@ def asked(generator):
     path = generator.choice(REAL)
     if generator.random() < 0.25:
         path = "/" + "/".join(generator.choices(WORDS, k=generator.randrange(1, 6)))
-    path += generator.choice(["", "", ".json", ".csv"])
+    path += generator.choice(["", "", ".json", ".csv", ".events"])
     query = "&".join(f"{generator.choice(NAMES)}={generator.choice(VALUES)}" for _ in range(generator.randrange(5)))
     return path, query
 
