@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 
 from kernels.dispatch import limits
@@ -87,9 +88,15 @@ def _of_row(row: Mapping[str, Any], device: str) -> Problem:
     for what, given, wanted in (("sizes", row["sizes"], known.sizes), ("flags", flags, known.flags)):
         if wanted and set(given) != set(wanted):
             raise ValueError(f"{what} of {known.name} are {', '.join(wanted)}, but got {', '.join(given)}.")
-    sizes = {name: int(row["sizes"][name]) for name in known.sizes or row["sizes"]}
+    if expected := limits.sizes(row["sizes"]):
+        raise ValueError(f"sizes of {known.name} must be {expected}, but got {limits.short(row['sizes'])}.")
+    if not isinstance(getattr(torch, str(row["dtype"]), None), torch.dtype):
+        raise ValueError(f"dtype must be one of torch, such as float32, but got {row['dtype']!r}.")
+    if row.get("device", device) != device:
+        raise ValueError(f"is for the device {row['device']!r}, but this is for {device!r}.")
+    sizes = tuple((name, row["sizes"][name]) for name in known.sizes or row["sizes"])
     ordered = tuple((name, flags[name]) for name in known.flags or flags)
-    return Problem(known.name, row.get("device", device), str(row["dtype"]), tuple(sizes.items()), ordered)
+    return Problem(known.name, device, row["dtype"], sizes, ordered)
 
 
 def as_row(problem: Problem) -> dict[str, Any]:

@@ -36,6 +36,20 @@ def test_a_file_lists_problems_each_once(faulty, tmp_path):
         ("- {operation: faulty, dtype: float32, sizes: {rows: 1}, flags: {gradients: [1]}}", "problem 0 of the list"),
         ("- {operation: faulty, dtype: float32, sizes: {rows: .inf}, flags: {gradients: 1}}", "problem 0 of the list"),
         ("- {operation: faulty, dtype: float32, sizes: 3, flags: {gradients: 1}}", "problem 0 of the list"),
+        (
+            "- {operation: faulty, dtype: float32, sizes: {rows: 3.7}, flags: {gradients: true}}",
+            "whole numbers by name",
+        ),
+        ("- {operation: faulty, dtype: float32, sizes: {rows: -4}, flags: {gradients: true}}", "whole numbers by name"),
+        (
+            "- {operation: faulty, dtype: float99, sizes: {rows: 4}, flags: {gradients: 1}}",
+            "dtype must be one of torch",
+        ),
+        ("- {operation: faulty, dtype: nn, sizes: {rows: 4}, flags: {gradients: true}}", "dtype must be one of torch"),
+        (
+            "- {operation: faulty, dtype: float32, sizes: {rows: 4}, flags: {gradients: true}, device: cuda}",
+            "problem 0 of the list: is for the device 'cuda'",
+        ),
         ("- " + "x" * 2**21, "more than 1,048,576 bytes"),
     ],
 )

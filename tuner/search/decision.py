@@ -11,6 +11,7 @@ import numpy as np
 from kernels.dispatch.registry import Choice, Problem
 from tuner.measure.interval import Interval
 from tuner.measure.measure import Timing, compare, timing
+from tuner.outcome import TEMPORARY
 from tuner.search.cache import Known
 
 DRAWS = 200  # of the bootstrap
@@ -45,7 +46,7 @@ def decide(
     timings = {choice: timing(each.outcome.samples) for choice, each in finals.items() if each.outcome.samples}
     counts: dict[str, Any] = {"candidates": len(known), "failures": failures}
     if not timings:
-        return Decision(problem, None, default, None, "no candidate gives the result of the definition", **counts)
+        return Decision(problem, None, default, None, _why_none(known.get(default), failures), **counts)
     fastest = min(timings, key=lambda choice: (timings[choice].median, choice != default, str(choice)))
     if default not in timings:
         reason = known[default].outcome.kind.value if default in known else "not measured"
@@ -66,6 +67,12 @@ def decide(
         expected_regret(timings, chosen, seed),
         **counts,
     )
+
+
+def _why_none(default: Known | None, failures: Mapping[str, int]) -> str:
+    if default is not None and failures and set(failures) <= set(TEMPORARY):
+        return f"nothing could be checked: {default.outcome.kind.value}: {default.outcome.message}"
+    return "no candidate gives the result of the definition"
 
 
 def _why(fastest: Choice, default: Choice, gain: Interval, better: bool, compared: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -279,7 +280,7 @@ def seconds(text: str) -> float:
     with suppress(ValueError):
         number = float(text.rstrip("smh"))
         unit = units.get(text[len(text.rstrip("smh")) :] or "s")
-        if unit is not None and number >= 0:
+        if unit is not None and 0 <= number * unit < math.inf:
             return number * unit
     raise UsageError(f"--budget must be a time such as 90s, 10m or 2h, but got {text!r}.")
 

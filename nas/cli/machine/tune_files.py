@@ -77,7 +77,7 @@ def verify(
         }
         for each in found
     ]
-    print_rows(rows, as_json, empty="The table is empty.")
+    print_rows(rows, as_json, empty=f"The table has {plural(len(table.entries), 'problem')}, but none of these.")
     if adopted:
         note(f"{adopted} choices that were measured elsewhere are correct here, and serve from now on.")
     if not all(each.sound for each in found):

@@ -79,6 +79,7 @@ def test_a_choice_is_verified_for_some_problems_with_the_files_that_the_table_re
 
     assert len(nas("tune", "verify", "faulty", "--problems", "problems.yaml", "--json").json()) == 1
     assert nas("tune", "verify", "faulty", "--problems", "none.yaml", "--json").json() == []
+    assert "but none of these" in nas("tune", "verify", "faulty", "--problems", "none.yaml").err
     (table,) = Path("tables").rglob("*.json")
     assert json.loads(table.read_text())["load"] == [str(Path(FAULTY).resolve())]
 
@@ -223,6 +224,7 @@ def test_the_problems_of_an_architecture_are_those_that_it_asks_for():
         (["fualty"], "no operation is called 'fualty'. Did you mean 'faulty'"),
         (["faulty", "--effort", "huge"], "effort must be one of none, quick, full"),
         (["faulty", "--budget", "soon"], "--budget must be a time such as 90s, 10m or 2h"),
+        (["faulty", "--budget", "inf"], "--budget must be a time such as 90s, 10m or 2h"),
         (["faulty", "--device", "tpu"], "device must be 'cpu', 'cuda' or 'cuda:N'"),
         (["faulty", "--problems", "problems.yaml", "--study", "x"], "Give only one of --problems"),
         (["faulty", "--problems", "nosuch.yaml"], "cannot be read as a list of problems"),

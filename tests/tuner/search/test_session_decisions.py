@@ -87,6 +87,23 @@ def test_one_candidate_alone_is_not_called_the_fastest():
     assert "fastest" not in decision.why
 
 
+@pytest.mark.parametrize(
+    ("kinds", "says"),
+    [
+        ((Kind.CALL, Kind.CALL), "nothing could be checked: call: the definition: RuntimeError: no such size"),
+        ((Kind.CALL, Kind.WRONG), "no candidate gives the result of the definition"),
+        ((), "no candidate gives the result of the definition"),
+    ],
+)
+def test_without_a_choice_it_says_whether_anything_could_be_checked(kinds, says):
+    problem = Problem("x", "cpu", "float32", ())
+    message = "the definition: RuntimeError: no such size"
+    known = {Choice.of("ab"[n]): Known(Outcome(kind, message=message), None) for n, kind in enumerate(kinds)}
+    decision = decide(problem, Choice.of("a"), {}, known)
+
+    assert (decision.choice, decision.why) == (None, says)
+
+
 def test_what_a_compiler_must_look_at_comes_when_all_is_decided(pretended, store, faulty, changed):
     changed(faulty, built=Implementation("built", faulty.right, builds=True))
     session = Session(store, "cpu", "quick", None, 0, 1, (), None, None)
