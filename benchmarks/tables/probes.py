@@ -5,7 +5,8 @@
 
 Every probe scores the untrained model of each row on one batch of the task, with seed 0. The rank correlation is that
 with the quality after the whole training, with its 95 % interval. Positive: a larger score is better; `short_race` is a
-loss, so a good one is negative. Scores are kept in a file, and the same command continues.
+loss, so a good one is negative. Scores that the table has are not found again. The others are kept in a file, which
+`benchmarks.tables.table --scores` adds to the table, and the same command continues.
 """
 
 from __future__ import annotations
@@ -50,9 +51,12 @@ def scored(point: Point) -> dict[str, float]:
 
 
 def known(table: Table, count: int, file: Path) -> list[dict[str, float]]:
-    """The scores of the first `count` rows; the missing ones are found and kept."""
+    """The scores of the first `count` rows: of the table, of `file`, or found now and added to `file`."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    found = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+    found: list[dict[str, float]] = [dict(row.scores) for row in table.rows if row.scores]  # the first rows have them
+    if file.exists():
+        found = max(found, [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()], key=len)
+    file.write_text("".join(json.dumps(each) + "\n" for each in found), encoding="utf-8")
     with file.open("a", encoding="utf-8") as kept:
         for point in table.points[len(found) : count]:
             found.append(scored(point))

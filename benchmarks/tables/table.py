@@ -2,9 +2,11 @@
 
     python -m benchmarks.tables.table                   # what is in it
     python -m benchmarks.tables.table --pack ROWS...    # make it from files of rows
+    python -m benchmarks.tables.table --scores FILE     # add what `benchmarks.tables.probes` found
 
 `quickstart.json.xz` holds random architectures of `examples/spaces/quickstart.yaml`: how each was drawn, its costs, its
-training loss, and its bits per byte on held-out text after each of `STEPS`. Some have a second seed.
+training loss, and its bits per byte on held-out text after each of `STEPS`. Some have a second seed, some have scores
+of probes.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import json
 import lzma
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +41,15 @@ HIGHEST = 2_000_000  # bytes of the packed file
 class Row:
     """One architecture: its choices in the space, its costs, and what each training seed reached.
 
-    bits_per_byte: by seed, on held-out text after each of `STEPS`. losses: by seed, means over five steps each.
+    bits_per_byte: by seed, on held-out text after each of `STEPS`. losses: by seed, means over five steps each. scores:
+    of probes, by name; empty if none ran.
     """
 
     choices: Mapping[str, Any]
     costs: Mapping[str, float]
     bits_per_byte: Mapping[int, Sequence[float]]
     losses: Mapping[int, Sequence[float]]
+    scores: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def final(self) -> float:
@@ -97,7 +101,26 @@ def pack(sources: Sequence[Path], path: Path = FILE) -> Table:
     rows = [found[index] for index in sorted(found) if 0 in found[index]["losses"]]
     for row in rows:
         row["costs"] = costs(space.point(row["choices"]))
-    content = {"space": space.text(), "steps": STEPS, "rows": rows}
+    return _written({"space": space.text(), "steps": STEPS, "rows": rows}, path)
+
+
+def with_scores(scores: Path, path: Path = FILE) -> Table:
+    """Add a line of `scores` to each row of the table in `path`, in their order, and read it back.
+
+    Raises ValueError if there are more lines than rows.
+    """
+    with lzma.open(path, "rt", encoding="utf-8") as file:
+        content = json.load(file)
+    lines = scores.read_text(encoding="utf-8").splitlines()
+    if len(lines) > len(content["rows"]):
+        raise ValueError(f"{scores} has {len(lines)} lines, but the table only {len(content['rows'])} rows.")
+    for row, line in zip(content["rows"], lines, strict=False):
+        row["scores"] = json.loads(line)
+    return _written(content, path)
+
+
+def _written(content: dict[str, Any], path: Path) -> Table:
+    """Write the table to `path`, and read it back. Raises ValueError if the packed file is too large."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     partial.write_bytes(lzma.compress(json.dumps(content).encode(), preset=9 | lzma.PRESET_EXTREME))
     if partial.stat().st_size > HIGHEST:
@@ -135,8 +158,10 @@ def summary(table: Table) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pack", nargs="+", type=Path, metavar="ROWS", help="files of rows to make the table from")
+    parser.add_argument("--scores", type=Path, metavar="FILE", help="a file of scores, one line for each row")
     options = parser.parse_args(arguments)
-    print(summary(pack(options.pack) if options.pack else load()))
+    table = pack(options.pack) if options.pack else load()
+    print(summary(with_scores(options.scores) if options.scores else table))
     return 0
 
 

@@ -1,6 +1,8 @@
 """The table of trained architectures: what it holds, how it is made, and that its rows are of the space."""
 
 import json
+import shutil
+from dataclasses import replace
 from itertools import islice
 
 import pytest
@@ -67,12 +69,31 @@ def test_probes_are_scored_once_and_correlated_with_quality(trained, tmp_path, m
         return dict.fromkeys((*probes.SIZES, *probes.PROBES), best) | {"snip": -best}
 
     monkeypatch.setattr(probes, "scored", scored)
+    trained = replace(trained, rows=[replace(row, scores={}) for row in trained.rows[:20]])
     for count, new in ((6, 6), (9, 3), (9, 0)):
         calls.clear()
         found = probes.known(trained, count, tmp_path / "scores.jsonl")
         assert (len(found), len(calls)) == (count, new)
     rows = {row["score"]: row["rank correlation"].split()[0] for row in probes.rows_of(trained, found)}
     assert (rows["synflow"], rows["snip"]) == ("1.00", "-1.00")
+
+
+def test_scores_that_the_table_has_are_not_found_again(trained, tmp_path, monkeypatch):
+    scores = [{"snip": float(number)} for number in range(4)]
+    file, packed = tmp_path / "scores.jsonl", tmp_path / "table.json.xz"
+    file.write_text("".join(json.dumps(each) + "\n" for each in scores[:3]))
+    shutil.copy(table.FILE, packed)
+    filled = table.with_scores(file, packed)
+    assert [row.scores for row in filled.rows[:3]] == scores[:3]
+    assert [row.final for row in filled.rows] == [row.final for row in trained.rows]
+    some = replace(filled, rows=[*filled.rows[:3], replace(filled.rows[3], scores={})])
+    monkeypatch.setattr(probes, "scored", lambda point: scores[3])
+    new = tmp_path / "new.jsonl"
+    assert probes.known(some, 4, new) == scores
+    assert [json.loads(line) for line in new.read_text().splitlines()] == scores
+    file.write_text("{}\n" * (len(filled.rows) + 1))
+    with pytest.raises(ValueError, match="lines, but the table only"):
+        table.with_scores(file, packed)
 
 
 def test_a_row_is_scored_by_every_probe(trained):
