@@ -103,3 +103,15 @@ def record() -> Callable[[launch.Result], list[tuple[Any, ...]]]:
         ]
 
     return read
+
+
+@pytest.fixture
+def measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Latencies are measured with one build and few rounds: for tests in which the times mean nothing."""
+    from nas.latency import measured, optimiser, predicted
+
+    monkeypatch.setattr(measured, "BUILDS", 1)
+    monkeypatch.setattr(predicted, "PAUSE", 0.0)
+    for module in (predicted, optimiser):
+        for name, value in {"REPEATS": 1, "WARMUP": 0, "SECONDS": 0.0}.items():
+            monkeypatch.setattr(module, name, value)

@@ -214,6 +214,7 @@ def test_a_probe_can_be_asked_for_and_told_from_outside(probed):
 LATENCY = "{latency: {phase: %s, length: 4, threads: 1, on: {resources: {quiet: 1}}, name: board_ms}}"
 
 
+@pytest.mark.usefixtures("measured_once")
 def test_a_worker_measures_a_latency_before_the_training(probed):
     found = {}
 

@@ -114,6 +114,7 @@ def test_refuses_what_cannot_come_later(ended, spec, message):
         rescoring.wanted(ended.study, spec)
 
 
+@pytest.mark.usefixtures("measured_once")
 def test_the_command_measures_a_finished_study_in_another_phase(describe, search, capsys):
     with search(describe(budget="{trials: 2}")) as result:
         place = result.config.storage

@@ -23,6 +23,7 @@ from nas.store import TrialState
 from searchspace.cost import Shape
 from searchspace.model.architecture import Architecture
 
+pytestmark = pytest.mark.usefixtures("measured_once")
 SPACE = """
   kind: decoder
   width: 16

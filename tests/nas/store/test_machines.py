@@ -14,6 +14,7 @@ from nas.report import summary, trials
 from nas.store import open_store
 from nas.store.upkeep.damage import damage
 
+pytestmark = pytest.mark.usefixtures("measured_once")
 SPACE = """
   kind: decoder
   width: !choice [8, 16]
