@@ -74,9 +74,16 @@ def pytest_collection() -> Iterator[None]:
             quicken_the_interpreter()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def what_a_file_leaves_is_spared() -> Iterator[None]:
+    """What the tests of a file leave in memory stays, so no later collection searches it."""
+    yield
+    _spare_what_stays()
+
+
 @pytest.fixture(autouse=True)
 def what_a_test_imports_is_spared() -> Iterator[None]:
-    """Libraries that a test imported stay, so no later collection searches them: to measure a time starts with one."""
+    """Libraries that a test imports stay too, and the next test may collect often: each measurement starts with it."""
     before = len(sys.modules)
     yield
     if len(sys.modules) > before:
