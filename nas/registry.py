@@ -182,8 +182,12 @@ def _shortened(message: str, longest: int = LONGEST) -> str:
     return message if len(message) <= longest else f"{message[: longest // 2]} ... {message[-longest // 2 :]}"
 
 
+FORMS = {"dictionary": "a mapping", "tuple": "a list", "list": "a list"}  # the words of YAML
+
+
 def plain_message(message: str) -> str:
     """A message of pydantic in plain English: 'Input should be greater than 1' -> 'must be greater than 1'."""
+    message = re.sub(r"a valid (dictionary|tuple|list)( or instance of \w+)?", lambda found: FORMS[found[1]], message)
     return re.sub(
         r"^(Value error, |(Input|String|List|Tuple|Dictionary|Set) should (?=be|have|match))",
         lambda found: "" if found[0] == "Value error, " else "must ",

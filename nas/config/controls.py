@@ -14,9 +14,11 @@ LIST = "list"  # the name of an arm that is written as a list alone
 def arms(written: Any, budget: Any) -> dict[str, Any]:
     """The arms that `written` stands for, as `arms` of a search file has them; each is called `control-` and its name.
 
-    A list in place of a share has architectures made by hand; its share is that of as many trials. budget: that of the
-    search file. Raises ValueError for another form, or if the share of a list is not known.
+    A list in place of a share has architectures made by hand; its share is that of as many trials. None is no arm.
+    budget: that of the search file. Raises ValueError for another form, or if the share of a list is not known.
     """
+    if written is None:
+        return {}
     named = {LIST: written} if isinstance(written, list) else written
     if not isinstance(named, dict) or not all(isinstance(name, str) for name in named):
         raise ValueError(EXPECTED)

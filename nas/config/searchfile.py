@@ -46,21 +46,34 @@ def load(path: str | Path, changes: Sequence[str] = ()) -> SearchConfig:
 
 
 def _change(data: Any, change: str) -> None:
-    """Put the value of `a.b=value`, written in YAML, into `data`. Raises UsageError if there is no such place."""
+    """Put the value of `a.b=value`, written in YAML, into `data`; the name of an item of a list is its number from 0.
+
+    Raises UsageError if there is no such place.
+    """
     path, equals, text = change.partition("=")
     names = path.strip().split(".")
     if not equals or not all(names):
         raise UsageError(f"--set needs KEY=VALUE such as budget.trials=20, but got {change!r}.")
+    if not text.strip():
+        raise UsageError(f"--set {change} has no value; `{change}null` takes a value away.")
     place = data
     for number, name in enumerate(names[:-1]):
-        before = place if isinstance(place, dict) else {}
-        if not isinstance(place, dict) or isinstance(place.get(name, {}), str):
-            # a part that is written by its name alone, such as `scheduler: full`, gets options
-            raise UsageError(f"--set {change}: {'.'.join(names[: number + 1])} is not a mapping.")
-        place = before.setdefault(name, {})
-    if not isinstance(place, dict):
-        raise UsageError(f"--set {change}: {'.'.join(names[:-1])} is not a mapping.")
-    place[names[-1]] = documents.parse(text, "--set", tags=language.TAGS).data
+        if isinstance(place, dict):
+            place = place.setdefault(name, {})
+        else:
+            place = place[_item(place, names[: number + 1], change)]
+    key = names[-1] if isinstance(place, dict) else _item(place, names, change)
+    place[key] = documents.parse(text, "--set", tags=language.TAGS).data
+
+
+def _item(place: Any, names: Sequence[str], change: str) -> int:
+    """The number of the last of `names` in the list `place`. Raises UsageError if it is no list or has no such item."""
+    above, name = ".".join(names[:-1]), names[-1]
+    if not isinstance(place, list):  # such as a part that is written by its name alone
+        raise UsageError(f"--set {change}: {above} is {_short(place)}, which is not a mapping and has no {name!r}.")
+    if not (name.isdecimal() and int(name) < len(place)):
+        raise UsageError(f"--set {change}: {above} is a list, whose items are 0 to {len(place) - 1}, not {name!r}.")
+    return int(name)
 
 
 def loaded(config: Any, caller: str) -> SearchConfig:
@@ -314,7 +327,8 @@ class _Reading:
             self.problem(f"there is no {path[-1]!r} here.{near} {listed}", path)
         else:
             message = plain_message(item["msg"])
-            self.problem(f"{message[0].lower()}{message[1:]}, but found {_short(item['input'])}", path)
+            found = "" if " found " in message else f", but found {_short(item['input'])}"
+            self.problem(f"{message[0].lower()}{message[1:]}{found}", path)
 
 
 def _holes(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[str | int, ...]]:

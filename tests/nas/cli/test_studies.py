@@ -69,7 +69,10 @@ def test_set_changes_values_of_the_search_file(files, nas):
     assert ended.code == 0
     (row,) = nas("studies", "--json").json()
     assert (row["study"], row["trials"]) == ("other", 1)
-    assert nas("plan", "tiny.yaml", "--set", "budget.trials=7", "--json").json()["budget"] == {"trials": 7}
+    items = ["--set", "objectives.1=parameters", "--set", "space={kind: decoder, width: 8, body: [attention]}"]
+    items += ["--set", "space.body.0={attention: {heads: 2}}", "--set", "control=null", "--set", "study=more"]
+    plan = nas("plan", "tiny.yaml", *items, "--set", "budget.trials=7", "--json").json()
+    assert plan["budget"] == {"trials": 7}
 
 
 @pytest.mark.parametrize(
@@ -78,6 +81,11 @@ def test_set_changes_values_of_the_search_file(files, nas):
         ("budget.trials", "KEY=VALUE"),
         ("strategy.population=4", "is not a mapping"),
         ("budget.trails=3", "trails"),
+        ("budget.trials=", "has no value"),
+        ("budget=null", "must be a mapping, but found None"),
+        ("budget.trials=abc", "found the text 'abc'."),
+        ("objectives=flops", "must be a list, but found 'flops'"),
+        ("objectives.two=flops", "a list, whose items are 0 to 1"),
         ("nothing=1", "nothing"),
     ],
 )

@@ -67,7 +67,7 @@ def test_a_cpu_computes_in_float32_unless_told_otherwise():
         ({"warmup": 2.5}, "'cosine', option 'warmup': must be a fraction below 1 or a whole number"),
         ({"warmup": -1}, "option 'warmup': must be a number of at least 0"),
         ({"floor": 2}, "option 'floor': must be a number of at least 0 and at most 1"),
-        ({"betas": 0.9}, "option 'betas': must be a valid tuple, but got 0.9"),
+        ({"betas": 0.9}, "option 'betas': must be a list, but got 0.9"),
         ({"betas": [0.9, 1.0]}, r"option 'betas.1': must be a number of at least 0 and below 1, but got \[0.9, 1.0\]"),
         ({"clip": True}, "option 'clip': must be a number of at least 0, but got True"),
         ({"precision": "float23"}, r"option 'precision': must be .* Did you mean 'float32'\?"),
