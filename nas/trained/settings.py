@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from nas import tasks
 from nas.errors import UsageError
-from nas.trained.recorded import Recorded
+from nas.trained.recorded import Recorded, find
 from nas.training.recipe import Recipe, replaced
 
 STEPS = 300  # of a training whose length is not recorded
@@ -82,6 +82,13 @@ def settings(
         threads=threads or record.threads,
         points=(*between, last),
     )
+
+
+def continued(record: Recorded, folder: Path) -> Recorded:
+    """`record` with the task, the recipe, the length and the seed of the training that `folder` holds."""
+    found = find(str(folder))
+    names = ("task", "task_source", "recipe", "steps", "horizon", "seed", "data_sha256")
+    return replace(record, **{name: getattr(found, name) for name in names})
 
 
 def _task(record: Recorded, name: str | None, options: dict[str, Any]) -> tuple[Mapping[str, Any], str | None]:

@@ -36,7 +36,8 @@ def train(
         str | None, typer.Option("--from", metavar="WEIGHTS", help="Begin with these weights: a file or STUDY:TRIAL.")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the training in --out, else from the trial's checkpoint.")
+        bool,
+        typer.Option("--resume", help="Continue the training in --out as it began, else from the trial's checkpoint."),
     ] = False,
     seed: Annotated[
         int | None, typer.Option(min=0, max=MOST_SEED, help="For weights and order of the data. Default: 0.")
@@ -68,6 +69,8 @@ def train(
     if resume and from_ is not None:
         raise UsageError("Give either --resume or --from WEIGHTS.")
     record = recorded.find(architecture, storage, lambda: standalone.decided_fields({task or settings.TASK: options}))
+    if resume and out is not None and (out / recorded.TRAINING).is_file():
+        record = settings.continued(record, out)
     chosen = settings.settings(
         record,
         task=task,

@@ -66,6 +66,16 @@ def test_a_training_resumes_to_the_numbers_of_one_without_a_break(study, nas, tm
     assert len(list(folder.glob("*.pt"))) <= 2
 
 
+def test_a_training_resumes_as_it_began_and_options_still_override(study, nas, tmp_path):
+    folder = tmp_path / "t"
+    nas("train", "tiny:0", "--steps", "1", "--learning-rate", "0.02", "--seed", "5", "--length", "8", "--out", folder)
+    again = nas("train", "tiny:0", "--steps", "2", "--out", folder, "--resume").err
+    third = nas("train", "tiny:0", "--steps", "3", "--seed", "6", "--out", folder, "--resume").err
+
+    assert "learning_rate: 0.02" in again and "seed: 5" in again and "length: 8" in again
+    assert "learning_rate: 0.02" in third and "seed: 6" in third
+
+
 def test_a_trial_resumes_from_its_own_checkpoint(study, nas):
     after = max(recorded(study, 0)[0])
     points = nas("train", "tiny:0", "--steps", "4", "--evaluate", "1", "--resume", "--json").json()["points"]
