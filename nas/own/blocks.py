@@ -13,6 +13,7 @@ from searchspace.contract import Primitive
 from searchspace.registry import BlockType, all_blocks, block_types, forget
 
 ENDING = ".py"
+SECONDS = 60.0  # that a file may take to define its blocks
 
 
 class BlockProblem(UsageError):
@@ -62,7 +63,7 @@ def registered(module: str) -> list[BlockType]:
 def _run(name: str, path: str, text: str) -> ModuleType:
     block_types()  # ours first, so that a file that takes one of their names is the one that fails
     try:
-        module = source.run(name, path, text)
+        module = source.run(name, path, text, SECONDS)
     except (Exception, SystemExit) as error:
         forget(name)
         again = TWICE.format(path) if "are called" in str(error) else ""

@@ -15,7 +15,6 @@ from pathlib import Path
 from types import ModuleType
 
 PREFIX = "nas_own_"  # of the names of modules that are made here
-SECONDS = 60.0  # that a file may take to define what it defines
 
 
 def module_name(kind: str, source: str) -> str:
@@ -28,11 +27,11 @@ def read(path: Path) -> str:
     return path.read_text(encoding="utf-8").removeprefix("\ufeff")
 
 
-def run(name: str, path: str, source: str) -> ModuleType:
+def run(name: str, path: str, source: str, seconds: float) -> ModuleType:
     """Run the text `source` of the file `path` as the module `name`. Tracebacks of errors show the lines of `path`.
 
     What the file prints goes to stderr: stdout is for the results of a command.
-    Raises whatever the file raises, and TimeoutError after `SECONDS`; the module is then forgotten.
+    Raises whatever the file raises, and TimeoutError after `seconds`; the module is then forgotten.
     """
     # linecache lets a traceback quote the file on a machine that has only its text; no mtime means it is never dropped.
     linecache.cache[path] = (len(source), None, source.splitlines(keepends=True), path)
@@ -40,7 +39,7 @@ def run(name: str, path: str, source: str) -> ModuleType:
     module.__file__ = path
     sys.modules[name] = module  # dataclasses and pickle look up the module of a class
     try:
-        with contextlib.redirect_stdout(sys.stderr), _limited(path):
+        with contextlib.redirect_stdout(sys.stderr), _limited(path, seconds):
             exec(compile(source, path, "exec"), module.__dict__)
     except BaseException:
         del sys.modules[name]
@@ -53,13 +52,13 @@ class _TooLong(BaseException):
 
 
 @contextlib.contextmanager
-def _limited(path: str) -> Iterator[None]:
-    """Interrupt the file at `path` after `SECONDS`; an earlier limit of the process stays in force instead.
+def _limited(path: str, seconds: float) -> Iterator[None]:
+    """Interrupt the file at `path` after `seconds`; an earlier limit of the process stays in force instead.
 
     Python can interrupt its main thread only.
     """
     earlier, _ = signal.getitimer(signal.ITIMER_REAL)
-    if threading.current_thread() is not threading.main_thread() or 0 < earlier < SECONDS:
+    if threading.current_thread() is not threading.main_thread() or 0 < earlier < seconds:
         yield
         return
 
@@ -67,11 +66,11 @@ def _limited(path: str) -> Iterator[None]:
         raise _TooLong
 
     began, before = time.monotonic(), signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     except _TooLong as error:
-        said = f"{path} was still running after {SECONDS:g} seconds; it should only define things"
+        said = f"{path} was still running after {seconds:g} seconds; it should only define things"
         raise TimeoutError(said).with_traceback(error.__traceback__) from None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

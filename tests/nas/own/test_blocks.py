@@ -14,7 +14,7 @@ from nas.config.schema import SearchConfig
 from nas.engine.launch import check_continues
 from nas.errors import UsageError
 from nas.exports import files, header, winner
-from nas.own import blocks, source
+from nas.own import blocks
 from nas.own.blocks import BlockProblem
 from nas.own.imported import own
 from nas.own.report import checked
@@ -101,7 +101,7 @@ def test_a_file_that_cannot_be_used_is_refused_at_its_line(folder, name, text, s
 
 def test_a_file_that_never_ends_is_interrupted_at_its_line(folder, monkeypatch):
     before = signal.getsignal(signal.SIGALRM)
-    monkeypatch.setattr(source, "SECONDS", 0.05)
+    monkeypatch.setattr(blocks, "SECONDS", 0.05)
     (folder / "mine.py").write_text("while True:\n    try:\n        x = 1\n    except Exception:\n        pass\n")
     with pytest.raises(BlockProblem, match="still running after") as refused:
         blocks.of_file(folder / "mine.py")
