@@ -115,12 +115,12 @@ class Cache:
         return [problem for problem, finals in self._finals.items() if finals]
 
     def on_other_devices(self) -> list[Row]:
-        """The valid measurements of other devices, oldest first."""
-        return [row for row in self.rows if row.device != self.device.key and self._has_valid_source(row)]
+        """The valid measurements of other devices, oldest first, without failures that may be temporary."""
+        return [row for row in self.rows_of_this_code() if row.device != self.device.key]
 
     def rows_of_this_code(self) -> list[Row]:
-        """The valid measurements of all devices, oldest first."""
-        return [row for row in self.rows if self._has_valid_source(row)]
+        """The valid measurements of all devices, oldest first, without failures that may be temporary."""
+        return [row for row in self.rows if self._has_valid_source(row) and outcome_of(row).kind not in TEMPORARY]
 
     def write(self, problem: Problem, outcomes: Mapping[Choice, Outcome], mark: str | None = None) -> str | None:
         """Keep outcomes; with `mark` they were taken in turns -> the `turns` they share."""

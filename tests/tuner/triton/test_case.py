@@ -1,6 +1,7 @@
 """A call starts from what similar calls have measured: other keys, other devices, and what was recorded."""
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -57,9 +58,13 @@ def test_the_winner_that_was_recorded_under_autotune_is_among_the_first_three(tm
     assert tried(clock)[:2] == [128, 32]
 
 
-def test_the_winner_on_another_device_is_among_the_first_three(tmp_path):
+@pytest.mark.parametrize("killed", [False, True], ids=["", "and was killed there later"])
+def test_the_winner_on_another_device_is_among_the_first_three(tmp_path, killed):
     call(tuned(tmp_path, store=tmp_path / "there"))
     rows = Folder(tmp_path / "there").rows(tuned(tmp_path).name)
+    if killed:  # which says nothing about it
+        failed = {"milliseconds": None, "samples": (), "failure": "killed", "turns": None}
+        rows += [replace(row, **failed) for row in rows if '"BLOCK":32' in row.configuration]
     known = {**fingerprint("cpu").to_dict(), "key": "elsewhere", "name": "another CPU"}
     Folder(tmp_path / "kernels").add(SimpleNamespace(key="elsewhere", to_dict=lambda: known), rows)
     clock = Pretended()
