@@ -19,6 +19,7 @@ from playwright.sync_api import Browser, sync_playwright
 
 from dashboards.server.app import application
 from nas import location
+from nas.store.records import SEARCH
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "pictures"
 WIDTHS = (360, 800, 1600)
@@ -71,7 +72,7 @@ def main() -> None:
     chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
     app, server = serve(location.storage_of(arguments.study, arguments.storage))
     (cache,) = (each for each in app.state.sources.all()[0].studies() if each.study.name == arguments.study)
-    best = [trial.number for trial in cache.reader.best(cache.study.id, limit=3, longest=True)]
+    best = [trial.number for trial in cache.reader.best(cache.study.id, limit=3, purposes=(SEARCH,), longest=True)]
     found = pages(cache.address, best[0], best[1:])
     time.sleep(8)  # until costs can be computed
     with sync_playwright() as started:
@@ -84,7 +85,7 @@ def main() -> None:
                         path = arguments.all / f"{name}-{width}-{theme}.png"
                         take(browser, server + address, path, width, theme, None)
             return
-        for name, width, height, theme in (("study", 1100, 1320, "light"), ("trial", 1100, 900, "dark")):
+        for name, width, height, theme in (("study", 1100, 1680, "light"), ("trial", 1100, 900, "dark")):
             take(browser, server + found[name], FOLDER / f"dashboard_{name}.png", width, theme, height)
 
 

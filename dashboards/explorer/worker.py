@@ -122,8 +122,11 @@ def _overview(path: Path) -> Overview:
 
 
 def sample(asked: dict[str, Any]) -> dict[str, Any]:
-    """A random architecture of the space in `text`."""
-    return {"text": _drawn(Space.parse(asked["text"], "text"), asked).architecture.text()}
+    """A random architecture of the space in `text`, or of `space` if the text has no holes."""
+    space = Space.parse(asked["text"], "text")
+    if not space.dimensions and asked.get("space"):
+        space = Space.parse(asked["space"], "the space of the study")
+    return {"text": space.sample(random.Random(asked["seed"])).architecture.text()}
 
 
 def mutate(asked: dict[str, Any]) -> dict[str, Any]:
@@ -143,10 +146,6 @@ def of_zoo(asked: dict[str, Any]) -> dict[str, Any]:
     """The names of the zoo, and the text of one of them if it is asked for."""
     names = zoo.names()
     return {"names": list(names), "text": zoo.load(asked["name"]).text() if asked.get("name") in names else None}
-
-
-def _drawn(space: Space, asked: dict[str, Any]) -> Point:
-    return space.sample(random.Random(asked["seed"]))
 
 
 def _located(space: Space, text: str) -> Point:

@@ -89,7 +89,6 @@ def _chance(table: Tabulated, objective: str, control: str, at: Numbers) -> Seri
         high=np.maximum(a, b).tolist(),
         mark="line",
         colour=4,
-        dashed=True,
     )
 
 

@@ -53,14 +53,13 @@ def view(ask: Ask) -> View:
     zoo = asked(action="zoo", name=parameters.text("zoo"))
     text = zoo.get("text") or text or _of_trial(study, parameters.whole("trial", -1, 0, 2**31 - 1)) or EXAMPLE
     changed: dict[str, Any] = {}
-    if action == "sample":
-        changed = asked(action="sample", text=text, seed=seed)
-    elif action in ("mutate", "crossover") and study is None:
+    versions = study.reader.space_versions(study.study.id) if study is not None and action != "show" else []
+    if versions or action == "sample":
+        other = {"other": _best(study)} if study is not None and action == "crossover" else {}
+        space = {"space": versions[-1].text} if versions else {}
+        changed = asked(action=action, text=text, seed=seed, **space, **other)
+    elif action != "show":
         notes.append("Choose a study: its space says what can be changed.")
-    elif study is not None and action in ("mutate", "crossover"):
-        space = study.reader.space_versions(study.study.id)[-1].text
-        other = {"other": _best(study)} if action == "crossover" else {}
-        changed = asked(action=action, text=text, space=space, seed=seed, **other)
     shown = changed.get("text") or text
     found = asked(action="show", text=shown, length=length) if not changed.get("problems") else changed
     lines, problem = open_or_none(lambda: outline(shown))
@@ -86,7 +85,7 @@ def view(ask: Ask) -> View:
             "quantities": list(QUANTITIES.items())[:3],
             "shade": shade,
             "zoo": zoo.get("names", []),
-            "seed": seed,
+            "seed": (seed + (action != "show")) % 2**31,  # the next click gives another architecture
             "studies": [("none", "none"), *((key, key) for key in studies)],
             "study": parameters.text("study", "none"),
         },

@@ -14,6 +14,7 @@ from dashboards.figures.labels import labelled
 from dashboards.pages.asked import Ask, crumbs
 from dashboards.pages.trial import family_table
 from dashboards.view import Column, Table, View, paged
+from nas.store.records import SEARCH
 
 OPERATORS = (
     *(Column("operator", "Operator", sorts=True), Column("trials", "Trials", "number", sorts=True)),
@@ -54,7 +55,7 @@ def view(ask: Ask) -> View:
 
 
 def _best(table: Tabulated, objective: str) -> int | None:
-    rows = np.flatnonzero(table.longest & (table.texts["purpose"] == "search"))
+    rows = np.flatnonzero(table.longest & (table.texts["purpose"] == SEARCH))
     if not len(rows):
         return None
     return int(table.number[rows[np.argmin(table.signs[objective] * table.values[objective][rows])]])
@@ -62,9 +63,11 @@ def _best(table: Tabulated, objective: str) -> int | None:
 
 def _operators(table: Tabulated, family: Lineage, objective: str) -> list[dict[str, object]]:
     """One row an operator. A trial is better than its parent if both were trained longest."""
-    scores = _scores(table, objective)
+    scores, searched = _scores(table, objective), set(table.number[table.texts["purpose"] == SEARCH].tolist())
     rows: dict[str, dict[str, float]] = {}
     for number, origin in family.origins.items():
+        if number not in searched:  # the finals train what the search found
+            continue
         row = rows.setdefault(origin.operator, {"trials": 0, "scored": 0, "improved": 0, "compared": 0})
         row["trials"] += 1
         own = scores.get(number)

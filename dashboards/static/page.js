@@ -96,7 +96,7 @@ async function draw(element, spec = specOf(element.dataset.name)) {
   const layout = laidOut(spec.layout, styles, width);
   if (width < 500) for (const axis of [layout.xaxis, layout.yaxis]) axis.title = { text: broken(axis.title.text), font: { size: 12 } };
   if (width < 500 && layout.yaxis.ticktext) {
-    const short = text => text.length > 16 ? `…${text.slice(-15)}` : text;
+    const short = text => text.length > 20 ? `…${text.slice(-19)}` : text;
     layout.yaxis = { ...layout.yaxis, ticktext: layout.yaxis.ticktext.map(short) };
     layout.xaxis = { ...layout.xaxis, nticks: 4 };
   }

@@ -64,6 +64,9 @@ def test_a_space_is_sampled_and_a_point_is_changed(worker):
     crossed = worker.ask(action="crossover", text=first, other=second, space=SPACE, seed=1)["text"]
 
     assert "!choice" not in first
+    assert "!choice" not in worker.ask(action="sample", text=SPACE, space=TEXT, seed=1)["text"]
+    again = [worker.ask(action="sample", text=first, space=SPACE, seed=seed)["text"] for seed in range(8)]
+    assert len(set(again)) > 1, "what was sampled has no holes, so the space of the study is sampled"
     assert second != first
     assert crossed
     assert worker.ask(action="show", text=SPACE, length=64)["holes"] == 2

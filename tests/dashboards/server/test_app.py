@@ -94,6 +94,15 @@ def test_a_trial_that_waits_for_its_next_rung_is_paused(client):
         assert states[number] == {"waiting": "paused"}.get(state, state)
 
 
+def test_operators_are_those_of_the_search(client):
+    address = "/studies/finished/finished"
+    rows = json.loads(client.get(f"{address}/lineage.json").body)["tables"]["operators"]["rows"]
+    trials = json.loads(client.get(f"{address}.json?purpose=search&per=1").body)["tables"]["trials"]
+
+    assert sum(row["trials"] for row in rows) == trials["total"]
+    assert "finalist" not in {row["operator"] for row in rows}
+
+
 def test_ids_are_unique_on_a_page(addresses):
     for path, answer in addresses.items():
         ids = re.findall(r'\bid="([^"]+)"', answer.text)
