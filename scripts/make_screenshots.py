@@ -85,7 +85,7 @@ def main() -> None:
                         path = arguments.all / f"{name}-{width}-{theme}.png"
                         take(browser, server + address, path, width, theme, None)
             return
-        for name, width, height, theme in (("study", 1100, 1680, "light"), ("trial", 1100, 900, "dark")):
+        for name, width, height, theme in (("study", 1100, 1860, "light"), ("trial", 1100, 900, "dark")):
             take(browser, server + found[name], FOLDER / f"dashboard_{name}.png", width, theme, height)
 
 

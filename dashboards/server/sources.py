@@ -79,6 +79,9 @@ class Source:
 
     def study(self, slug: str) -> StudyCache:
         """The study with this name, or ~ID, in addresses. Raises NotFound or StoreError."""
+        known = self.known(slug)
+        if known is not None and known.is_fresh and self.is_same:  # it was there a moment ago
+            return known
         found = self.reader.studies()
         for study in found:
             if slug == slug_of(study):
