@@ -17,13 +17,14 @@ from dashboards.figures.progress import (
     history_figure,
     hypervolume_figure,
     rungs_figure,
+    shown_arm,
     verdict_figure,
 )
 from dashboards.pages.asked import Ask, crumbs
 from dashboards.pages.space import holes_of, parallel_of
 from dashboards.pages.trials import trials_table
 from dashboards.server.sources import StudyCache
-from dashboards.view import Column, Table, View
+from dashboards.view import Column, Table, View, paged
 from nas import report
 from nas.report.activity import Activity
 from nas.report.overview import Status, eta_text, worker_text
@@ -52,7 +53,7 @@ def view(ask: Ask) -> View:
     status = study.remember("status", lambda: report.status(study.reader, study.study))
     names = [each["name"] for each in study.study.objectives]
     figures = _figures(ask, status, names) if names else {}
-    tables = {"trials": trials_table(ask), "units": _units(study), "failures": _failures(study)}
+    tables = {"trials": trials_table(ask), "units": _units(ask), "failures": _failures(study)}
     if status.verdict:
         tables["finals"] = _finals(status)
     return View(
@@ -77,7 +78,7 @@ def view(ask: Ask) -> View:
             "quantities": table.quantities or names,
             "labels": {name: labelled(name) for name in [*names, *table.quantities]},
             "axes": AXES,
-            "has_arms": len(set(table.texts["arm"].tolist())) > 1,
+            "filters": _filters(ask, [row["kind"] for row in tables["failures"].rows]),
             "address": study.address,
         },
         tables=tables,
@@ -172,7 +173,19 @@ def progress_of(status: Status) -> tuple[float, str] | None:
     return None if share is None else (min(1.0, share), f"{share:.0%} of the budget is spent")
 
 
-def _units(study: StudyCache) -> Table:
+def _filters(ask: Ask, kinds: list[str]) -> list[tuple[str, str, list[tuple[str, str]], str]]:
+    """(parameter, name, [(value, name)], what is chosen) of the filters that this study has a use for."""
+    arms = [(arm, shown_arm(arm)) for arm in sorted(set(ask.of.table.texts["arm"].tolist()))]
+    own = [(kind, kind) for kind in kinds]
+    found = [("arm", "Arm", arms if len(arms) > 1 else []), ("failure", "Failure", own)]
+    return [
+        (name, label, [("any", "any"), *some], ask.parameters.choice(name, ["any", *dict(some)], "any"))
+        for name, label, some in found
+        if some
+    ]
+
+
+def _units(ask: Ask) -> Table:
     rows = [
         {
             "unit": unit.name,
@@ -183,9 +196,9 @@ def _units(study: StudyCache) -> Table:
             "rate": unit.tokens_per_second and round(unit.tokens_per_second),
             "worker": (unit.owner or "").removeprefix("ask/").partition("/")[0],
         }
-        for unit in study.units[:100]
+        for unit in ask.of.units
     ]
-    return Table(columns=UNITS, rows=rows, empty="No unit is running or waiting.")
+    return paged(ask.parameters, UNITS, rows, empty="No unit is running or waiting.", suffix="_units")
 
 
 def _failures(study: StudyCache) -> Table:

@@ -103,6 +103,18 @@ def test_operators_are_those_of_the_search(client):
     assert "finalist" not in {row["operator"] for row in rows}
 
 
+def test_a_failure_that_a_link_chose_can_be_chosen_and_left_in_the_form(client):
+    address = "/studies/failing/failing"
+    (row, *_) = json.loads(client.get(f"{address}.json").body)["tables"]["failures"]["rows"]
+    page = client.get(f"{address}?failure={row['kind']}").text
+    (form,) = re.findall(r'<select name="failure">.*?</select>', page)
+
+    assert f'<option value="{row["kind"]}" selected>' in form
+    assert '<option value="any">' in form
+    assert 'type="hidden" name="failure"' not in page.partition('id="trials"')[2]
+    assert '<select name="failure">' not in client.get("/studies/new/new").text
+
+
 def test_ids_are_unique_on_a_page(addresses):
     for path, answer in addresses.items():
         ids = re.findall(r'\bid="([^"]+)"', answer.text)
