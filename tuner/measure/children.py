@@ -30,6 +30,7 @@ from tuner.measure.worker import Answer, Job, Settings, Step, serve
 from tuner.outcome import LIVES, MESSAGE, UNKNOWN, Kind, Outcome, is_from_outside, of_death
 
 TIMES = 10  # timeout of a check, relative to the slowest successful one of its implementation
+GONE = 30.0  # seconds to wait for the end of a child that was killed: the driver of a GPU may need long
 MOST_KILLED = 6  # children of one job that are killed from outside, before it is given up for this session
 
 
@@ -266,7 +267,7 @@ class Children:
         if self.process is not None and self.process.pid is not None:
             with suppress(ProcessLookupError):
                 self.process.kill()
-            self.process.join()
+            self.process.join(GONE)
         self.pipe = self.process = None
 
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from kernels.dispatch.registry import Choice
-from tuner.measure.children import MOST_KILLED, Disturbed, Patience, TimeIsUp, _start_within
+from tuner.measure.children import GONE, MOST_KILLED, Disturbed, Patience, TimeIsUp, _start_within
 from tuner.measure.roofline import Probe
 from tuner.measure.worker import Job
 from tuner.outcome import LIVES, Kind, Outcome, of_stored
@@ -147,6 +147,17 @@ def test_no_child_is_left_behind(children, faulty):
     assert process.exitcode in (0, -signal.SIGKILL)
     assert process not in multiprocessing.active_children()
     assert not children.log.exists()
+
+
+def test_a_child_that_does_not_die_is_not_waited_for_without_end(children, faulty):
+    """A process that waits for the driver of a GPU ends when the driver lets it."""
+    children.run(job(faulty, "right"))
+    process, waits = children.process, []
+    children.process = SimpleNamespace(pid=process.pid, kill=lambda: None, join=waits.append)
+    children._end()
+    assert waits == [GONE] and children.process is None
+    process.kill()
+    process.join()
 
 
 def test_a_file_that_cannot_be_loaded_is_an_error_that_names_the_reason(patience, tmp_path):
