@@ -160,7 +160,7 @@ def following(search: subprocess.Popen, storage: Path, browsers: int) -> dict:
         "its share of a core %": 100 * (own - searched) / seconds,
         "server CPU s": spent,
         "share %": 100 * spent / (own - searched),
-        "updates of each": round(len(updates) / browsers),
+        "updates of each": round(len(updates) / max(1, browsers)),
         "kB of one": round(sum(updates) / max(1, len(updates)) / 1000, 1),
         "of a core %": 100 * spent / seconds,
     }

@@ -124,8 +124,9 @@ def _recent(sources: Sources, path: str, ending: str, parameters: Parameters) ->
 
 
 def _prepare(sources: Sources, worker: Worker, path: str) -> None:
-    """Compute what the page of a study needs; its JSON needs the same as the page."""
-    _content(sources, worker, path, ".json", Parameters({}))
+    """Compute what the pages of a study and of its trials need; their JSON needs the same."""
+    for page in ("", "/lineage"):
+        _content(sources, worker, path + page, ".json", Parameters({}))
 
 
 def _subject(sources: Sources, path: str) -> Subject:

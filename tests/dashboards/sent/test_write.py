@@ -26,6 +26,14 @@ def test_a_report_is_one_file_without_scripts_or_addresses(databases, tmp_path, 
     assert path.stat().st_size < 1_000_000
 
 
+def test_the_keyboard_scrolls_every_wide_part_of_a_report(databases, tmp_path):
+    (path,) = write("finished", databases["finished"], tmp_path / "report.html", "html")
+    wide = re.findall(r'<(?:pre|div class="(?:picture|table)")[^>]*>', path.read_text(encoding="utf-8"))
+
+    assert {tag[:4] for tag in wide} == {"<pre", "<div"}
+    assert [tag for tag in wide if 'tabindex="0"' not in tag] == []
+
+
 def test_a_report_is_valid_html(databases, tmp_path):
     html5lib = pytest.importorskip("html5lib")
     (path,) = write("finished", databases["finished"], tmp_path / "report.html", "html")
