@@ -19,6 +19,8 @@ from kernels.recurrence.steps import States
 from kernels.sparse_attention.long_short_attention import Segments
 from kernels.sparse_attention.sliding_window_attention import Tiling
 from kernels.sparse_attention.span_attention import SpanTiling
+from searchspace.primitives.attention.relative_attention import RelativeAttentionConfig
+from searchspace.primitives.attention.relative_scores import reach_back
 
 
 def over(step: Callable[..., States], states: States, inputs: tuple[Tensor | None, ...]) -> tuple[Any, ...]:
@@ -64,6 +66,20 @@ def segments(length: int, window: int) -> Segments:
     return Segments(-(-length // window) + 1, window, 2 * window)
 
 
+def in_segment(config: RelativeAttentionConfig, length: int, more: int) -> int:
+    """All positions are in one segment."""
+    return more
+
+
+def reads(config: RelativeAttentionConfig, queries: int, keys: int, device: torch.device) -> Tensor:
+    """[T, T], True where the key is in the segment of the query or its memory, and not after the query."""
+    back = reach_back(queries, keys, device)
+    found = back >= 0
+    if config.segment is not None:
+        found = found & (back <= torch.arange(queries, device=device)[:, None] % config.segment + config.memory)
+    return found & (back <= config.reach) if config.same_length else found
+
+
 def always(*_: Any) -> bool:
     """One way for all lengths."""
     return True
@@ -76,6 +92,8 @@ FORMS: dict[tuple[str, str], Callable[..., Any]] = {
     ("kernels.sparse_attention.sliding_window_attention", "tiling"): tiling,
     ("kernels.sparse_attention.span_attention", "span_tiling"): span_tiling,
     ("kernels.sparse_attention.long_short_attention", "segments"): segments,
+    ("searchspace.primitives.attention.relative_attention", "in_segment"): in_segment,
+    ("searchspace.primitives.attention.relative_attention", "reads"): reads,
     ("searchspace.primitives.sparse_attention.sparse_attention", "is_short"): always,
 }
 

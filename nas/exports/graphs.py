@@ -28,12 +28,13 @@ from searchspace.registry import Configured
 
 CHUNKS = "divides a sequence into chunks, and a graph has a fixed number of them"
 CONTENT = "selects positions by content, so that sizes depend on the data"
+ZEROS = "starts with a memory of zeros, which a mask cannot give to the first segment alone"
 POOLED = "changes the length of a sequence, with sizes that a graph cannot express"
 CANNOT = {  # blocks that no graph with a dynamic length can express
     "bigbird_attention": CHUNKS,
     "compressive_attention": CHUNKS,
     "causal_long_short_attention": CHUNKS,
-    "relative_attention": CHUNKS,
+    "relative_attention": ZEROS,
     "lsh_attention": CONTENT,
     "hourglass": POOLED,
 }
@@ -79,8 +80,8 @@ def check(architecture: Architecture) -> None:
 
 
 def _cannot_be_traced(block: Configured) -> bool:
-    if block.type.name == "relative_attention":  # only a decoder reads segments, and not every one
-        return block.config.causal and block.config.segment is not None
+    if block.type.name == "relative_attention":
+        return block.config.segment is not None and block.config.zeros > 0
     return block.type.name in CANNOT
 
 

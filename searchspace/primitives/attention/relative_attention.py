@@ -94,23 +94,29 @@ class RelativeAttentionConfig:
         """The number of positions of the current segment after `length` positions; 0 at the start of a segment."""
         return length if self.segment is None else length % self.segment
 
-    def left(self, length: int, more: int) -> int:
-        """How many of the next `more` positions, after `length`, complete the current segment or are alone in a new
-        one.
-
-        The others belong to segments that start among them.
-        """
-        if not self.causal or self.segment is None:
-            return more
-        missing = self.segment - self.read(length)  # until the segment is complete
-        return more if more <= missing else missing % self.segment
-
     def held(self, length: int) -> int:
         """The number of positions that a stream keeps after `length`: those of the current segment and the memory
         before it.
         """
         most = self.reach if self.same_length else self.memory + self.read(length)
         return min(length + self.zeros, most)
+
+
+def in_segment(config: RelativeAttentionConfig, length: int, more: int) -> int:
+    """How many of the next `more` positions, after `length`, complete the current segment or are alone in a new one.
+
+    The others belong to segments that start among them.
+    """
+    if not config.causal or config.segment is None:
+        return more
+    missing = config.segment - config.read(length)  # until the segment is complete
+    return more if more <= missing else missing % config.segment
+
+
+def reads(config: RelativeAttentionConfig, queries: int, keys: int, device: torch.device) -> Tensor:
+    """[n, K], True where the key is not after the query and, with `same_length`, not too far before it."""
+    back = reach_back(queries, keys, device)
+    return (back >= 0) & (back <= config.reach) if config.same_length else back >= 0
 
 
 Pair = Sequence[Tensor]  # keys and values, each [B, H, positions, D]
@@ -144,7 +150,7 @@ class RelativeAttention(Primitive):
         config, T = self.config, x.shape[1]
         slot = context.slot(causal=config.causal)
         start = 0 if context.streams is None else context.streams.length
-        left = config.left(start, T)
+        left = in_segment(config, start, T)
         entered = context.before_norm(x)
         if left == T:
             whole = remembered = self._heads(self.key_value(x))
@@ -220,7 +226,7 @@ class RelativeAttention(Primitive):
             allowed = F.pad(allowed, (past, 0), value=True)
         if self.config.causal and (n > 1 or self.config.same_length):
             within = padding is None and not self.config.same_length  # then all earlier keys are read
-            near = self._near(n, n if within else K, q.device)[None, None]
+            near = reads(self.config, n, n if within else K, q.device)[None, None]
             allowed = near if allowed is None else allowed & near
         return self._scored(q, whole[0], whole[1], distances(n, K), allowed, padding)
 
@@ -234,7 +240,7 @@ class RelativeAttention(Primitive):
         k, v = (read(*parts) for parts in zip(present, memory, remembered, strict=True))
         real = q.new_ones(1, 1, T, 1, dtype=torch.bool) if padding is None else padding[:, None, :, None]
         real = read(real, real.new_ones(real.shape[0], 1, memory[0].shape[2], 1), real).transpose(2, 3)  # [G, 1, 1, K]
-        allowed = real & self._near(S, S + M, q.device)
+        allowed = real & reads(self.config, S, S + M, q.device)
         if padding is None:
             allowed = allowed.repeat(B, 1, 1, 1)
         out = self._scored(cut(q, S).flatten(0, 1), k, v, distances(S, S + M), allowed, padding)
@@ -246,16 +252,11 @@ class RelativeAttention(Primitive):
         dropout = self.config.dropout if self.training else 0.0
         return self.scores(q, k, v, r, allowed, dropout=dropout, may_be_empty=padding is not None)
 
-    def _near(self, queries: int, keys: int, device: torch.device) -> Tensor:
-        """[n, K], True where the key is not after the query and, with `same_length`, not too far before it."""
-        back = reach_back(queries, keys, device)
-        return (back >= 0) & (back <= self.config.reach) if self.config.same_length else back >= 0
-
     @classmethod
     def cost(cls, config: RelativeAttentionConfig, shape: Shape) -> Cost:
         """Every key of a window is counted, including masked ones."""
         B, T, C = shape.batch, shape.length, config.dim
-        whole = config.left(0, T) == T
+        whole = in_segment(config, 0, T) == T
         S, M = (T, config.zeros) if whole or config.segment is None else (config.segment, config.memory)
         groups = B * segments(T, S)
         held = config.held(T) if config.causal else 0

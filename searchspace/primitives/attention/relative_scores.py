@@ -63,10 +63,12 @@ class RelativeScores(nn.Module):
         only the newest keys if every query reads all keys before these. may_be_empty: whether a query may have no key
         at all; it then gives zeros, and `allowed` must cover all keys.
         """
+        if q.device.type != "cpu" or torch.compiler.is_compiling():
+            return self._read(q, k, v, r, allowed, dropout, may_be_empty)
         G, H, n, _ = q.shape
         together = max(1, CPU_SCORES // (H * n * k.shape[2]))
         fits = together >= G and (torch.is_grad_enabled() or H * n * k.shape[2] <= CPU_SCORES)
-        if fits or q.device.type != "cpu" or torch.compiler.is_compiling():
+        if fits:
             return self._read(q, k, v, r, allowed, dropout, may_be_empty)
         masks = [None] * G if allowed is None else allowed.expand(G, -1, -1, -1).split(together)
         groups = zip(q.split(together), k.split(together), v.split(together), masks, strict=False)
@@ -110,7 +112,8 @@ class RelativeScores(nn.Module):
         # A segment of 128, memory 3800, 10 heads of 41, float32, one core: adding the content scores inside the matrix
         # product saves 3.1 ms, and multiplying values by weights in this order, with long rows, saves 1.6 ms. With one
         # query or with gradients both are slower.
-        lone = G == 1 and n > 1 and not torch.is_grad_enabled() and not torch.compiler.is_compiling()
+        eager = not torch.is_grad_enabled() and not torch.compiler.is_compiling()
+        lone = eager and G == 1 and n > 1
         if lone:
             one = scores[0]
             torch.baddbmm(one, content[0].to(k.dtype), k[0].transpose(1, 2), out=one)

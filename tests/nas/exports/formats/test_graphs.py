@@ -50,6 +50,7 @@ body:
   - residual: {of: {sparse_attention: {heads: 2, stride: 4, summary: 2, pattern: fixed}}}
   - residual: {of: {sparse_attention: {heads: 2, stride: 4, pattern: strided}}}
   - residual: {of: {adaptive_span_attention: {heads: 2, span: 8, ramp: 4}}}
+  - residual: {of: {relative_attention: {heads: 2, segment: 6, memory: 4}}}
 """
 DILATED = """
 kind: decoder
