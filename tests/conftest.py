@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from _pytest.assertion import rewrite
 from hypothesis import HealthCheck, settings
 
 # Read when torch, numpy and Triton are imported, which nothing above does. Each pytest worker uses one core; where
@@ -56,6 +57,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if not torch.cuda.is_available():
             for item in marked:
                 item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """On a fresh clone, each worker of pytest-xdist compiles its share of the test files, which takes 6 s of CPU.
+
+    Otherwise all workers compile all files at the same time. If pytest lacks what is used here, they do.
+    """
+    worker = getattr(session.config, "workerinput", None)
+    if worker is None or sys.dont_write_bytecode or not hasattr(rewrite, "_rewrite_test"):
+        return
+    number, count = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
+    for path in sorted(Path(__file__).parent.rglob("test_*.py"))[number::count]:
+        kept = rewrite.get_cache_dir(path) / (path.stem + rewrite.PYC_TAIL)
+        if rewrite._read_pyc(path, kept) is None and rewrite.try_makedirs(kept.parent):
+            found, code = rewrite._rewrite_test(path, session.config)
+            rewrite._write_pyc(session.config.stash[rewrite.assertstate_key], code, found, kept)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import shutil
+import warnings
 from pathlib import Path
 
 import pytest
@@ -97,11 +98,13 @@ def open_and_count(url, barrier):
 def test_two_processes_may_make_the_same_database_at_once(kind, tmp_path, request):
     server = request.getfixturevalue("server") if kind == "postgresql" else None
     url = server.new_database(template="template0") if server else str(tmp_path / "nas.db")
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("fork")  # which saves the imports
     barrier = context.Barrier(2)
     processes = [context.Process(target=open_and_count, args=(url, barrier)) for _ in range(2)]
-    for process in processes:
-        process.start()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of threads
+        for process in processes:
+            process.start()
     for process in processes:
         process.join()
     assert [process.exitcode for process in processes] == [0, 0]
