@@ -9,7 +9,8 @@ ours also the CPU time that open pages cost while nothing happens. A large study
 so. optuna-dashboard is measured if it is installed; it gets the same trials, objectives and parameters.
 
 --search: a real search writes trials while browsers follow its page. Each holds a stream of events, which brings the
-parts of the page that changed. The figures are CPU seconds of the server and of the search, in the same minutes.
+parts of the page that changed. The figures are CPU seconds of the server and of the
+search in the same minutes, and of the search in all, to be compared with a run of `--browsers 0` at the same time.
 """
 
 from __future__ import annotations
@@ -157,6 +158,7 @@ def following(search: subprocess.Popen, storage: Path, browsers: int) -> dict:
         "browsers": browsers,
         "seconds": seconds,
         "search CPU s": own - searched,
+        "search CPU s in all": own,
         "its share of a core %": 100 * (own - searched) / seconds,
         "server CPU s": spent,
         "share %": 100 * spent / (own - searched),

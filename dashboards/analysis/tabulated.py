@@ -107,7 +107,8 @@ class Tabulated:
         rung = int(self.rung[index])
         return {
             "trial": int(self.number[index]),
-            **{name: _plain(self.values[name][index]) for name in self.values},
+            "parameters": _plain(self.numbers["parameters"][index]),
+            **{name: _plain(self.values[name][index]) for name in self.values},  # one may be named parameters
             "rung": None if rung < 0 else rung,
             "state": str(self.texts["state"][index]),
             "architecture": str(self.texts["hash"][index]),
@@ -115,7 +116,6 @@ class Tabulated:
             "arm": str(self.texts["arm"][index]),
             "purpose": str(self.texts["purpose"][index]),
             "operator": str(self.texts["operator"][index]),
-            "parameters": _plain(self.numbers["parameters"][index]),
             "seconds": _plain(self.seconds[index]),
             "failure": str(self.texts["error_kind"][index] or ""),
         }

@@ -31,10 +31,12 @@ def plotly(figure: Figure | Heat) -> dict[str, Any]:
 def _layout(x: Axis, y: Axis, height: int) -> dict[str, Any]:
     across, down = _axis(x), _axis(y)
     if x.categories:  # room for the first and the last name
-        names = [cut(each, 26) for each in x.categories]
+        names = [cut(each, 22) for each in x.categories]
         across |= {"range": [-0.5, len(names) - 0.5], "ticktext": [_plain(each) for each in names]}
-        if sum(map(len, names)) > 60:  # Plotly would turn them to the right, where the last one has no room
-            across["tickangle"] = -30
+        if (
+            sum(map(len, names)) > 60
+        ):  # Plotly would turn them to the right and leave out the last one, which has no room
+            across |= {"tickangle": -45, "ticklabeloverflow": "allow"}
     if y.categories:
         down |= {"autorange": "reversed", "automargin": True}
     return {"xaxis": across, "yaxis": down, "height": height}

@@ -37,7 +37,8 @@ def trials_table(ask: Ask) -> Table:
         Column("state", "State", "state"),
         *(Column(name, labelled(name), "number", sorts=True) for name in names),
         *(Column("rung", "Rung", "number", sorts=True), Column("steps", "Steps", "number", sorts=True)),
-        *(Column("parameters", "Parameters", "number", sorts=True), Column("seconds", "Time", "seconds", sorts=True)),
+        *([] if "parameters" in names else [Column("parameters", "Parameters", "number", sorts=True)]),
+        Column("seconds", "Time", "seconds", sorts=True),
         *([Column("arm", "Arm", "word")] if several else []),
         *(Column("operator", "Origin", "word"), Column("architecture", "Architecture", "code"), Column("note", "Note")),
     ]

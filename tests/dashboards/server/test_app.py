@@ -115,6 +115,14 @@ def test_a_failure_that_a_link_chose_can_be_chosen_and_left_in_the_form(client):
     assert '<select name="failure">' not in client.get("/studies/new/new").text
 
 
+def test_an_objective_that_is_named_parameters_is_one_column(client):
+    trials = json.loads(client.get("/studies/failing/failing.json?state=complete").body)["tables"]["trials"]
+    keys = [each["key"] for each in trials["columns"]]
+
+    assert keys.count("parameters") == 1
+    assert all(row["parameters"] > 0 for row in trials["rows"])
+
+
 def test_ids_are_unique_on_a_page(addresses):
     for path, answer in addresses.items():
         ids = re.findall(r'\bid="([^"]+)"', answer.text)
