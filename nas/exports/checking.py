@@ -29,6 +29,7 @@ LATENCY = 0.25  # the largest difference of a measured latency, relative to the 
 SCRIPTS = {"yaml": "yaml", "safetensors": "yaml"}  # formats that one script checks together
 LENGTH = 24  # positions of the inputs
 ROWS = 16  # at most, to read as many symbols of the vocabulary as possible
+SYMBOLS = 128  # of the text for the tokenizer: one byte each, if symbols are bytes
 SECONDS = 600
 
 
@@ -52,7 +53,8 @@ def check(winner: Winner, folder: Path, formats: Sequence[str], *, latency: floa
     scripts = dict.fromkeys(SCRIPTS.get(each, each) for each in formats)
     with tempfile.TemporaryDirectory() as place:
         expected = Path(place) / "expected.pt"
-        torch.save({"inputs": inputs, "outputs": outputs}, expected)
+        text = winner.vocabulary.decode(example_symbols(winner)) if winner.vocabulary is not None else ""
+        torch.save({"inputs": inputs, "outputs": outputs, "text": text}, expected)
         scale = max(1.0, float(outputs.abs().max()))
         return [_one(winner, each, folder, expected, scale, latency) for each in scripts]
 
@@ -67,6 +69,11 @@ def example_inputs(architecture: Architecture, length: int = LENGTH, batch: int 
         sizes = [config.source_vocabulary or config.vocabulary, config.vocabulary]
     many = batch * length
     return tuple(torch.randperm(max(size, many), generator=random)[:many].view(batch, length) % size for size in sizes)
+
+
+def example_symbols(winner: Winner) -> list[int]:
+    """The first symbols of the vocabulary; none without a vocabulary."""
+    return [] if winner.vocabulary is None else list(range(min(SYMBOLS, winner.vocabulary.plain)))
 
 
 def _one(winner: Winner, name: str, folder: Path, expected: Path, scale: float, latency: float) -> Checked:
@@ -100,6 +107,8 @@ def _wrong(winner: Winner, found: Mapping[str, Any], scale: float, other: Sequen
     if other:
         shown = ", ".join(other[:5]) + (" and more" if len(other) > 5 else "")
         wrong.append(f"weights differ: {shown}")
+    if found.get("symbols", known := example_symbols(winner)) != known:
+        wrong.append("the tokenizer gives other symbols for the first ones of the vocabulary")
     for name in ("parameters", "flops"):
         if name in found and name in costs and found[name] != costs[name]:
             wrong.append(f"{name} are {found[name]}, but {costs[name]} in the study")

@@ -87,7 +87,8 @@ def _bpe(vocabulary: dict[str, int]) -> dict[str, Any]:
 
 
 def _word_level(vocabulary: dict[str, int], unknown: str | None) -> dict[str, Any]:
-    return {"type": "WordLevel", "vocab": vocabulary, "unk_token": unknown or next(iter(vocabulary), "")}
+    # Without a symbol for them, unknown words are an error, as they are for `Vocabulary.encode`.
+    return {"type": "WordLevel", "vocab": vocabulary, "unk_token": unknown or "<unknown>"}
 
 
 def _characters_of_bytes() -> list[str]:

@@ -16,6 +16,7 @@ from nas.own import blocks
 from nas.report import earlier
 from nas.report.finals import Entrant, FinalsResult
 from nas.store import Reader, Study, Trial
+from nas.tasks.vocabulary import Vocabulary
 from nas.work import Checkpoint
 from searchspace.cost import Shape
 from searchspace.model.architecture import Architecture
@@ -35,6 +36,12 @@ class Winner:
     architecture: Architecture
     origin: Mapping[str, Any]
     weights: Callable[[], Mapping[str, Tensor]]
+
+    @property
+    def vocabulary(self) -> Vocabulary | None:
+        """The vocabulary in the header; None if there is none."""
+        found = self.origin.get("vocabulary")
+        return None if found is None else Vocabulary.from_dict(found)
 
 
 def best_number(store: Reader, study: Study) -> int:

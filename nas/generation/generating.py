@@ -13,20 +13,22 @@ import torch
 from torch import Tensor, nn
 
 from nas.errors import UsageError
-from nas.generation.reader import SequenceReader
+from nas.generation.reader import SequenceReader, TooLong
 from nas.generation.sampling import Sampling
 
 
 @dataclass(frozen=True)
 class Generated:
     """symbols: the new ones, without the prompt and without `end`. prompt_seconds: to read the prompt and choose the
-    first symbol; seconds: for the others. score: the mean log-probability of the best beam, None for a sample.
+    first symbol; seconds: for the others. score: the mean log-probability of the best beam, None for a sample. cut: why
+    the model could not read further; None if it could.
     """
 
     symbols: list[int]
     prompt_seconds: float
     seconds: float
     score: float | None = None
+    cut: str | None = None
 
     @property
     def tokens_per_second(self) -> float:
@@ -49,17 +51,22 @@ def sample(
     """Draw up to `steps` symbols after the prompt, [1, P] of int64; stop at the symbol `end`.
 
     source: [1, S], what an encoder reads. said: called with each new symbol. whole: keep no state. Raises UsageError
-    for an empty prompt or an encoder.
+    for an empty prompt, one that is too long for the model, or an encoder.
     """
     _check(prompt)
     sampling, generator = sampling or Sampling(), torch.Generator(prompt.device).manual_seed(seed)
     found: list[int] = []
+    cut = None
     began = first = time.perf_counter()
     with torch.inference_mode():
         reader = SequenceReader(model, source, whole=whole)
         symbols = prompt
         for number in range(steps):
-            chosen = sampling.next(reader.feed(symbols), generator)
+            try:
+                chosen = sampling.next(reader.feed(symbols), generator)
+            except TooLong as error:
+                cut = _cut(error, number)
+                break
             if number == 0:
                 first = time.perf_counter()
             if int(chosen) == end:
@@ -67,7 +74,7 @@ def sample(
             found.append(int(chosen))
             said(found[-1])
             symbols = chosen[:, None]
-    return Generated(found, first - began, time.perf_counter() - first)
+    return Generated(found, first - began, time.perf_counter() - first, cut=cut)
 
 
 def beam(
@@ -89,6 +96,7 @@ def beam(
         raise UsageError(f"beams must be at least 1, but got {beams}.")
     began = first = time.perf_counter()
     done: list[tuple[float, list[int]]] = []
+    cut = None
     with torch.inference_mode():
         reader = SequenceReader(model, None if source is None else source.expand(beams, -1), whole=whole)
         symbols = prompt.expand(beams, -1)
@@ -96,7 +104,11 @@ def beam(
         scores[0] = 0.0  # the beams are equal until the first symbol, so only one of them counts
         beam_symbols: list[list[int]] = [[] for _ in range(beams)]
         for number in range(steps):
-            every = scores[:, None] + reader.feed(symbols).double().log_softmax(-1)  # [K, V]
+            try:
+                every = scores[:, None] + reader.feed(symbols).double().log_softmax(-1)  # [K, V]
+            except TooLong as error:
+                cut = _cut(error, number)
+                break
             if number == 0:
                 first = time.perf_counter()
             best, places = every.flatten().topk(min(2 * beams, every.numel()))
@@ -116,7 +128,14 @@ def beam(
             symbols = torch.tensor([[symbol] for _, _, symbol in kept], device=prompt.device)
         done += [(score / max(1, len(each)), each) for score, each in zip(scores.tolist(), beam_symbols)]
     score, found = max(done)
-    return Generated(found, first - began, time.perf_counter() - first, score)
+    return Generated(found, first - began, time.perf_counter() - first, score, cut)
+
+
+def _cut(error: TooLong, number: int) -> str:
+    """Why the text ends after `number` symbols. Raises `error` if not even the prompt could be read."""
+    if not number:
+        raise error
+    return str(error)
 
 
 def _check(prompt: Tensor) -> None:

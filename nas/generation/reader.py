@@ -5,6 +5,9 @@ B sequences, T positions, V vocabulary.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor, nn
 
@@ -12,11 +15,24 @@ from nas.errors import UsageError
 from searchspace.contract import Context, Streams
 
 
+class TooLong(UsageError):
+    """The model cannot read so many positions."""
+
+
+@contextmanager
+def _positions() -> Iterator[None]:
+    """A model says with a ValueError that it cannot read a position."""
+    try:
+        yield
+    except ValueError as error:
+        raise TooLong(str(error)) from None
+
+
 class SequenceReader:
     """A decoder, or an encoder-decoder with its encoded source, that is fed the next symbols of B sequences.
 
     source: [B, S] of int64, what an encoder reads. whole: read the whole sequence again, even if the model streams.
-    Raises UsageError for an encoder, because it does not generate.
+    Raises UsageError for an encoder, because it does not generate, and for a source that is too long.
     """
 
     def __init__(self, model: nn.Module, source: Tensor | None = None, *, whole: bool = False) -> None:
@@ -29,16 +45,21 @@ class SequenceReader:
         if self.encodes:
             if source is None:
                 raise UsageError("An encoder-decoder needs a source to read.")
-            self.context.memory = model.encode(source, self.context)  # type: ignore[operator]
+            with _positions():
+                self.context.memory = model.encode(source, self.context)  # type: ignore[operator]
         self.read: Tensor | None = None
 
     def feed(self, symbols: Tensor) -> Tensor:
-        """symbols: [B, T], the next ones -> the logits after the last of them, [B, V]."""
+        """symbols: [B, T], the next ones -> the logits after the last of them, [B, V].
+
+        Raises TooLong if the model has learned a vector for fewer positions.
+        """
         if not self.streams:
             self.read = symbols if self.read is None else torch.cat([self.read, symbols], dim=1)
             symbols = self.read
         call = self.model.decode if self.encodes else self.model
-        return call(symbols, self.context)[:, -1].float()  # type: ignore[operator]
+        with _positions():
+            return call(symbols, self.context)[:, -1].float()  # type: ignore[operator]
 
     def reorder(self, index: Tensor) -> None:
         """Continue sequence `index[b]` in place b; index: [B] of int64."""

@@ -74,10 +74,13 @@ def generate(
                 "prompt_seconds": found.prompt_seconds,
                 "tokens_per_second": found.tokens_per_second,
                 "score": found.score,
+                "cut": found.cut,
             }
         )
         return
     say(text if source is not None else prompt + text)
+    if found.cut is not None:
+        note(f"The text ends here: {found.cut}")
     note(
         f"{len(found.symbols)} symbols, {found.tokens_per_second:,.0f} tokens/s after a prompt of "
         f"{found.prompt_seconds * 1000:.1f} ms"

@@ -36,5 +36,5 @@ result["parameters"] = sum(each.numel() for each in model.parameters())
 torch.save([model.state_dict()], sys.argv[3])
 if (folder / "tokenizer.json").is_file():
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
-    result["tokens"] = tokenizer("a b")["input_ids"]
+    result["symbols"] = tokenizer(expected["text"], add_special_tokens=False)["input_ids"]
 print(json.dumps(result))

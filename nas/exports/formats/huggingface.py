@@ -43,7 +43,7 @@ class HuggingFace:
 def folder(winner: Winner) -> dict[str, bytes]:
     """The content of each file by name."""
     state = winner.weights()
-    vocabulary = _vocabulary(winner)
+    vocabulary = winner.vocabulary
     special = _special(vocabulary)
     files: dict[str, bytes] = {"generation_config.json": _json(_generation(winner, special))}
     if (known := native(winner, state)) is not None:
@@ -132,11 +132,6 @@ def _special(vocabulary: Vocabulary | None) -> dict[str, int]:
 
 def _generation(winner: Winner, special: Mapping[str, int]) -> dict[str, Any]:
     return {"use_cache": streams(winner), "max_new_tokens": MOST_NEW, **special}
-
-
-def _vocabulary(winner: Winner) -> Vocabulary | None:
-    found = winner.origin.get("vocabulary")
-    return None if found is None else Vocabulary.from_dict(found)
 
 
 def _shared(winner: Winner) -> dict[str, str]:

@@ -89,3 +89,18 @@ def test_an_encoder_and_an_empty_prompt_are_refused():
         sample(trained("transformer_encoder"), PROMPT, 1)
     with pytest.raises(UsageError, match="at least one symbol"):
         sample(trained("gru"), PROMPT[:, :0], 1)
+
+
+def test_a_text_ends_where_the_model_can_read_no_further_and_a_longer_prompt_is_refused():
+    model = trained("{kind: decoder, width: 8, vocabulary: 4, position: {learned: {length: 5}}, body: attention}\n")
+    prompt = torch.tensor([[0, 1]])
+    for whole in (False, True):
+        found = sample(model, prompt, 9, whole=whole)
+        assert (len(found.symbols), "beyond the 5 learned positions" in found.cut) == (4, True)
+        assert len(beam(model, prompt, 9, 2, whole=whole).symbols) == 4
+    with pytest.raises(UsageError, match="beyond the 5 learned positions"):
+        sample(model, torch.zeros(1, 6, dtype=torch.int64), 1)
+    body = "position: {learned: {length: 5}}, encoder: attention, decoder: {attention: {over: memory}}"
+    pair = trained(f"{{kind: encoder_decoder, width: 8, vocabulary: 4, {body}}}\n")
+    with pytest.raises(UsageError, match="beyond the 5 learned positions"):
+        sample(pair, prompt, 1, source=torch.zeros(1, 6, dtype=torch.int64))

@@ -12,6 +12,7 @@ import torch
 from nas.exports.checking import example_inputs
 from nas.exports.formats.huggingface import folder
 from nas.exports.native import native
+from nas.exports.tokenizer import tokenizer
 from nas.exports.winner import Winner
 from nas.generation.generating import sample
 from nas.generation.sampling import Sampling
@@ -112,6 +113,15 @@ def test_tokenizers_are_the_vocabularies(results):
     for name, text in {"transformer_decoder": "naïve  text\n", "gru": "a b  c", "transformer": "w3 w1"}.items():
         assert results[name]["tokens"] == VOCABULARIES[name].encode(text)
         assert results[name]["decoded"] == text
+
+
+def test_a_character_that_the_vocabulary_lacks_is_an_error_as_it_is_for_us():
+    from tokenizers import Tokenizer
+
+    made = Tokenizer.from_str(json.dumps(tokenizer(Characters("abc"))["tokenizer.json"]))
+    assert made.encode("cab").ids == [2, 0, 1]
+    with pytest.raises(Exception, match="UNK"):
+        made.encode("caz")
 
 
 BERT_CLASSES = ("tokens: true", "tokens: false\nclasses: 3\npool: first")
