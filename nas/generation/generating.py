@@ -114,6 +114,8 @@ def beam(
             best, places = every.flatten().topk(min(2 * beams, every.numel()))
             kept: list[tuple[float, int, int]] = []
             for score, place in zip(best.tolist(), places.tolist()):
+                if score == -torch.inf:  # beams that stand in until there are enough
+                    break
                 row, symbol = divmod(place, every.shape[1])
                 if symbol == end:
                     done.append((score / (number + 1), beam_symbols[row]))

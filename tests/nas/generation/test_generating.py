@@ -65,6 +65,25 @@ def test_as_many_beams_as_sequences_find_the_best_of_all():
     assert found.score == pytest.approx(scores.max().item() / 3, rel=1e-5)
 
 
+def test_as_many_beams_as_sequences_find_the_best_of_those_that_end_too():
+    torch.manual_seed(1)
+    model, prompt, end = build(SMALL.replace("vocabulary: 4", "vocabulary: 3")).eval(), torch.tensor([[0, 1]]), 2
+    for parameter in model.parameters():
+        parameter.data *= 3
+    scores = {}
+    for length in range(1, 5):
+        for text in itertools.product(range(3), repeat=length):
+            if end not in text[:-1] and (length == 4 or text[-1] == end):
+                with torch.inference_mode():
+                    logits = model(torch.cat([prompt, torch.tensor([text])], dim=1), Context())[0, 1:-1]
+                scores[text] = logits.double().log_softmax(-1).gather(1, torch.tensor(text)[:, None]).mean().item()
+    best = max(scores, key=scores.__getitem__)
+
+    found = beam(model, prompt, 4, 81, end=end)
+    assert (*found.symbols, end)[: len(best)] == best
+    assert found.score == pytest.approx(scores[best], rel=1e-5)
+
+
 def test_generation_stops_at_the_end():
     model = trained(SMALL)
     symbols = sample(model, torch.tensor([[0]]), 30, seed=3).symbols
