@@ -11,7 +11,7 @@ from collections.abc import Iterator
 LEAST_SECONDS = 1.0  # between two looks
 SHARE = 100  # looking at a database takes at most 1/100 of the time
 FOLLOWING = 300  # looking, drawing and telling take at most 1/300 of the time of a core
-AT_ONCE = 0.1  # seconds of CPU that may be spent before that
+AT_ONCE = 0.05  # seconds of CPU that may be spent before that
 MOST_SILENT = 300.0  # seconds until a change is told, whatever that costs
 EVENT = 0.0002  # seconds of CPU for one event to one browser
 
