@@ -196,11 +196,14 @@ def _engine(url: URL, wait: float, reads_only: bool, cache_kib: int) -> Engine:
     arguments = {name: value for name, value in NETWORK.items() if name not in url.query}
     options = SHARED | ({"postgresql_readonly": True} if reads_only else {})
     try:
-        return create_engine(
+        engine = create_engine(
             url, pool_pre_ping=True, pool_timeout=wait, connect_args=arguments, execution_options=options
         )
     except ModuleNotFoundError as error:
         raise StoreError('PostgreSQL needs psycopg: pip install "tessera-nas[postgres]".') from error
+    if reads_only:
+        event.listen(engine, "connect", lambda connection, _record: _prepare_reading_postgres(connection))
+    return engine
 
 
 def _unchanged(url: URL) -> URL:
@@ -224,6 +227,13 @@ def _prepare_reading(connection: sqlite3.Connection, _wait: float, *, cache_kib:
     connection.isolation_level = None
     connection.execute("PRAGMA query_only = ON")
     connection.execute(f"PRAGMA cache_size = -{cache_kib}")
+
+
+def _prepare_reading_postgres(connection: Any) -> None:
+    """Summaries of large studies: to compile their queries takes longer than it saves. Old servers have no `jit`."""
+    connection.autocommit = True  # a setting of the session, not of its first transaction
+    connection.execute("SELECT set_config(name, 'off', false) FROM pg_settings WHERE name = 'jit'")
+    connection.autocommit = False
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, wait: float) -> None:

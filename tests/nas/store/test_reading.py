@@ -47,6 +47,9 @@ def test_the_connection_of_a_reader_refuses_to_write_to_postgresql(postgresql):
         assert reader.study("quick").name == "quick"
         with pytest.raises(StoreError, match="is read-only"):
             Store(reader.database).update_study(1, ending={})
+        for _ in range(2):  # a setting of the connection, not of its first transaction
+            found = reader.database.read(lambda connection: connection.exec_driver_sql("SHOW jit").scalar())
+            assert found == "off"
 
 
 def test_a_reader_sees_what_a_writer_adds(file):
