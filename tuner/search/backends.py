@@ -81,8 +81,11 @@ class Database:
 
     @staticmethod
     def _readable(rows: Iterable[Any]) -> list[Row]:
-        """The rows, whose type has the same fields, without those whose configuration is damaged."""
-        return [row for row in rows if settings(row.configuration) is None]
+        """The rows, whose type has the same fields, without those whose configuration is damaged.
+
+        The row of a latency has no implementation, and other details in the place of a configuration.
+        """
+        return [row for row in rows if not row.implementation or settings(row.configuration) is None]
 
     def add(self, device: Described, rows: Sequence[Row]) -> None:
         from nas.store import Measurement

@@ -16,10 +16,10 @@ from kernels.dispatch import limits
 from nas.files import writing
 from tuner.search.backends import Backend
 from tuner.search.folder import DIGITS
-from tuner.search.row import SCHEMA, Row
+from tuner.search.row import SCHEMA, Row, settings
 
 FORMAT = "tessera measurements 1"
-_SCHEMA = SCHEMA | {"device": limits.text}
+_SCHEMA = SCHEMA | {"device": limits.text, "configuration": limits.text}
 
 
 def export(store: Backend, path: Path, operation: str | None = None) -> int:
@@ -61,6 +61,7 @@ def import_(store: Backend, path: Path) -> int:
             else:
                 limits.check(row, _SCHEMA, "a measurement")
                 measured = Row(**row)
+                _check_configuration(measured)
                 if (measured.milliseconds is None) == (measured.failure is None):
                     raise ValueError("needs either milliseconds or a failure")
                 if not isinstance(limits.loads(measured.problem), dict):
@@ -76,6 +77,14 @@ def import_(store: Backend, path: Path) -> int:
     for key, rows in new.items():
         store.add(_Described(key, devices[key]), rows)
     return sum(map(len, new.values()))
+
+
+def _check_configuration(row: Row) -> None:
+    """Raise ValueError if it cannot be read: that of a kernel is plain, the row of a latency keeps what served it."""
+    if row.implementation:
+        limits.check({"configuration": row.configuration}, {"configuration": settings}, "a measurement")
+    elif not isinstance(limits.loads(row.configuration), dict):
+        raise ValueError(f"{limits.short(row.configuration)} is no JSON of the details of a latency")
 
 
 @dataclass(frozen=True)
