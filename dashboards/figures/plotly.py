@@ -33,9 +33,8 @@ def _layout(x: Axis, y: Axis, height: int) -> dict[str, Any]:
     if x.categories:  # room for the first and the last name
         names = [cut(each, 22) for each in x.categories]
         across |= {"range": [-0.5, len(names) - 0.5], "ticktext": [_plain(each) for each in names]}
-        if (
-            sum(map(len, names)) > 60
-        ):  # Plotly would turn them to the right and leave out the last one, which has no room
+        # Plotly would turn long ones to the right and leave out the last, which has no room.
+        if sum(map(len, names)) > 60:
             across |= {"tickangle": -45, "ticklabeloverflow": "allow"}
     if y.categories:
         down |= {"autorange": "reversed", "automargin": True}

@@ -251,8 +251,11 @@ class Sources:
     """All databases that the server shows."""
 
     def __init__(self, places: Sequence[str] | None = None, *, is_default: bool | None = None):
-        """places: URLs or paths; None or an empty list shows $NAS_STORAGE, else every file in runs/. is_default: nobody
-        chose them, so what the tuner keeps by default is shown too; None if that follows from `places`."""
+        """places: URLs or paths; None or an empty list shows $NAS_STORAGE, else every file in runs/.
+
+        is_default: whether the user chose none, so that what the tuner keeps by default is shown too; None: as `places`
+        says.
+        """
         self._places = list(places or [])
         self.is_default = not places if is_default is None else is_default
         self._found: dict[str, Source] = {}

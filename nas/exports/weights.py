@@ -47,7 +47,8 @@ def _same(one: Tensor, other: Tensor) -> bool:
 
 
 def _by_value(expected: Mapping[str, Tensor], parts: Sequence[Mapping[str, Tensor]]) -> list[str]:
-    """Tensors of ours of which the graph lacks some numbers, and tensors of the graph whose numbers are mostly ours.
+    """The names of tensors of ours, if the graph lacks some of their numbers, and of those of the graph, if most of
+    their numbers are ours, but not all.
 
     A graph leaves out rows that it never reads, keeps a tensor twice, and holds numbers of its own.
     """

@@ -16,7 +16,7 @@ from searchspace.contract import Context, Streams
 
 
 class TooLong(UsageError):
-    """The model cannot read so many positions."""
+    """The text has more positions than the model can read."""
 
 
 @contextmanager

@@ -43,10 +43,8 @@ class Sampling:
         scaled = logits.double()
         scaled = (scaled - scaled.amax(-1, keepdim=True)) / self.temperature  # at most 0, so nothing overflows
         if self.top_k:
-            places = scaled.sort(dim=-1, descending=True, stable=True).indices[
-                :, self.top_k :
-            ]  # of equals the first stay
-            scaled = scaled.scatter(1, places, -torch.inf)
+            order = scaled.sort(dim=-1, descending=True, stable=True).indices  # of equals the first stay
+            scaled = scaled.scatter(1, order[:, self.top_k :], -torch.inf)
         found = scaled.softmax(-1)
         if self.top_p < 1:
             ordered, places = found.sort(dim=-1, descending=True, stable=True)

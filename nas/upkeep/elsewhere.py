@@ -24,12 +24,13 @@ def named_elsewhere(store: Reader, study: Study, uris: Iterable[str]) -> set[str
     uris = set(uris)
     found: set[str] = set()
     for url in _others(store.database.engine.url, uris):
+        database = Database(url, wait=1.0, reads_only=True)
         try:
-            found |= Database(url, wait=1.0, reads_only=True).at_once(
-                lambda connection: named(connection, study.name), writes=False
-            )
+            found |= database.at_once(lambda connection: named(connection, study.name), writes=False)
         except StoreError:  # it holds something else
             continue
+        finally:
+            database.close()
     return found & uris
 
 

@@ -81,8 +81,8 @@ if os.getpid() != {tests}:
 
 @pytest.fixture
 def killing(tmp_path):
-    """`killing(step)`: a file to load. With it a child is killed at its steps of this name, so many times, in jobs of
-    at least so many choices; server: the process that starts children is killed too."""
+    """`killing(step)`: a file to load. With it a child is killed at its steps of this name, `times` times, in jobs of
+    at least `least` choices; server: the process that starts children is killed too."""
 
     def call(what, *, number=signal.SIGKILL, times=1, least=1, server=False):
         deaths = tmp_path / f"deaths{len(list(tmp_path.glob('deaths*')))}"
