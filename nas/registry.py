@@ -44,6 +44,7 @@ class Registry:
         self.given = frozenset(given) | self.offered
         self._things: dict[str, Callable[..., Any]] = {}
         self._former: dict[str, str] = {}  # earlier name -> name
+        self._sought: set[str] = set()  # names whose modules were looked for
 
     def register(self, name: str, *, former: Iterable[str] = ()) -> Callable[[Thing], Thing]:
         """A decorator that registers a class or function as `name`; `former` are earlier names that stay valid.
@@ -67,10 +68,10 @@ class Registry:
         self._discover(self.package)
         return self._things
 
-    def _discover(self, package: str) -> None:
-        """Import the modules of `package` and of the packages inside it."""
+    def _discover(self, package: str, only: str | None = None) -> None:
+        """Import the modules of `package`, or `only` the one of this name, and of the packages inside it."""
         for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
-            if not module.name.startswith("_"):
+            if not module.name.startswith("_") and only in (None, module.name):
                 importlib.import_module(f"{package}.{module.name}")
                 if module.ispkg:
                     self._discover(f"{package}.{module.name}")
@@ -90,8 +91,14 @@ class Registry:
         return current
 
     def find(self, name: str) -> Any:
-        """The thing called `name`. Raises UsageError with the nearest valid name."""
-        return self._all[self.name(name)]
+        """The thing called `name`. Raises UsageError with the nearest valid name.
+
+        The module of the same name is imported first. If it registers the thing, the others are not imported.
+        """
+        if "_all" not in vars(self) and name not in self._sought:
+            self._sought.add(name)
+            self._discover(self.package, only=name)
+        return self._things[name] if name in self._things else self._all[self.name(name)]
 
     def options(self, name: str) -> dict[str, inspect.Parameter]:
         """The options that `name` accepts, in order. Raises UsageError for an unknown name."""

@@ -7,16 +7,14 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from nas.config import factory
 from nas.config.schema import SearchConfig
 from nas.exports.header import MADE_BY
+from nas.exports.stored import StoredArchitecture
 from nas.metrics import current
 from nas.report.finals import Entrant, FinalsResult
-from nas.report.trials import at_trial_depth
+from nas.schedulers import registry
 from nas.store import Reader, Study, Trial, UnitState
 from nas.store.records import SEARCH
-from searchspace.model.architecture import Architecture
-from searchspace.model.build import cost
 
 PACKAGES = ("tessera-nas", "torch", "ray", "optuna", "sqlalchemy")
 ANCESTORS = 20  # the most that are listed
@@ -27,19 +25,17 @@ def origin(
     study: Study,
     trial: Trial,
     trained: Trial,
-    architecture: Architecture,
+    source: StoredArchitecture,
     finals: FinalsResult | None,
     entrant: Entrant | None,
 ) -> dict[str, Any]:
     """The header of an export as plain data; `trained` is the run whose weights are exported."""
     config = SearchConfig.stored(study.config)
-    shape = at_trial_depth(store, study, trial.number, factory.shape(config))
-    costs = cost(architecture, shape).numbers()
     done = [unit for unit in store.units(study.id, trial.number) if unit.state is UnitState.DONE]
     header: dict[str, Any] = {
         "made_by": MADE_BY,
         "exported_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "architecture": architecture.hash,
+        "architecture": source.hash,
         "study": study.name,
         "trial": trial.number,
         "lineage": lineage(store, study, trial),
@@ -55,11 +51,11 @@ def origin(
     if trained is not trial and finals is not None and entrant is not None:
         header["finals"] = _finals(store, study, trained, finals, entrant)
     return header | {
-        "costs": {"length": shape.length, "parameters": costs["parameters"], "flops": costs["flops"]},
+        "costs": dict(source.costs),
         "task": config.task.written(),
         **({"task_source": config.task_source} if config.task_source else {}),
         **({"blocks": dict(config.blocks)} if config.blocks else {}),
-        **({"vocabulary": vocabulary} if (vocabulary := factory.vocabulary(config)) else {}),
+        **({"vocabulary": vocabulary} if (vocabulary := _vocabulary(study, config)) else {}),
         "data_sha256": study.data_hash,
         **({"latency": latency} if (latency := _latency(config, trial)) else {}),
         "recipe": dict(config.recipe) or "the defaults",
@@ -67,15 +63,28 @@ def origin(
     }
 
 
+def _vocabulary(study: Study, config: SearchConfig) -> dict[str, Any] | None:
+    if "vocabulary" in study.config:
+        return config.vocabulary
+    from nas.config import factory  # a study made before studies kept their vocabulary
+
+    return factory.vocabulary(config)
+
+
 def _latency(config: SearchConfig, trial: Trial) -> dict[str, Any]:
     """How the latencies of `trial` were measured, by the name of the objective; empty if there are none."""
+    evidence = (trial.evidence or {}).items()
+    measured = {name: found for name, found in evidence if isinstance(found, dict) and "milliseconds" in found}
+    if not measured:
+        return {}
+    from nas.config import factory
+
     listed = zip(config.objectives, factory.objectives(config), strict=True)
     devices = {made.name: written.options.get("device", "cpu") for written, made in listed}
     kept = ("phase", "milliseconds", "low", "high", "batch", "length", "threads", "kind", "device")
     return {
         name: {"on": devices.get(name, "cpu"), **{key: found[key] for key in kept if key in found}}
-        for name, found in (trial.evidence or {}).items()
-        if isinstance(found, dict) and "milliseconds" in found
+        for name, found in measured.items()
     }
 
 
@@ -126,7 +135,7 @@ def horizon(config: SearchConfig, trial: Trial, steps: int) -> int:
     """The steps at which the learning rate of `trial` comes down; `steps` for a run of the finals."""
     if trial.purpose != SEARCH:
         return steps
-    return factory.scheduler(config, ranks=False).horizon(trial.place)
+    return registry.make(config.scheduler.name, None, **config.scheduler.options).horizon(trial.place)
 
 
 def lineage(store: Reader, study: Study, trial: Trial) -> list[str]:

@@ -8,38 +8,46 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from nas import report as reports
-from nas.config.schema import SearchConfig
 from nas.errors import NasError
 from nas.exports.origin import origin
 from nas.exports.paths import TRAINING
-from nas.own import blocks
+from nas.exports.stored import StoredArchitecture, costs_at, stored
 from nas.report import earlier
 from nas.report.finals import Entrant, FinalsResult
 from nas.store import Reader, Study, Trial
-from nas.tasks.vocabulary import Vocabulary
 from nas.work import Checkpoint
 from searchspace.cost import Shape
-from searchspace.model.architecture import Architecture
-from searchspace.model.build import cost
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from nas.tasks.vocabulary import Vocabulary
     from nas.trained.recorded import Recorded
+    from searchspace.model.architecture import Architecture
 
 
 @dataclass(frozen=True)
 class Winner:
-    """What a format can write. origin: the header, plain data. weights: loads the state dict; raises NasError."""
+    """What a format can write. origin: the header, plain data. weights: loads the state dict; raises NasError.
+
+    source: has the text of the architecture, which is all that YAML needs.
+    """
 
     trial: int
-    architecture: Architecture
+    source: Architecture | StoredArchitecture
     origin: Mapping[str, Any]
     weights: Callable[[], Mapping[str, Tensor]]
 
     @property
+    def architecture(self) -> Architecture:
+        """Raises SpaceError or BlockProblem if the one that a study keeps cannot be read."""
+        return self.source.architecture if isinstance(self.source, StoredArchitecture) else self.source
+
+    @property
     def vocabulary(self) -> Vocabulary | None:
         """The vocabulary in the header; None if there is none."""
+        from nas.tasks.vocabulary import Vocabulary
+
         found = self.origin.get("vocabulary")
         return None if found is None else Vocabulary.from_dict(found)
 
@@ -78,22 +86,22 @@ def of_record(record: Recorded) -> Winner:
 
 def _costs(architecture: Architecture, known: Mapping[str, int], metrics: Mapping[str, float]) -> dict[str, int]:
     """The costs as `nas.exports.origin` writes them, for the length of the task that `known` names."""
+    from searchspace.model.build import cost
+
     shape = Shape(length=known.get("length", Shape().length)).at_depth(metrics)
-    counted = cost(architecture, shape).numbers()
-    return {"length": shape.length, "parameters": counted["parameters"], "flops": counted["flops"]}
+    return costs_at(shape.length, cost(architecture, shape))
 
 
 def winner(store: Reader, study: Study, number: int) -> Winner:
     """Trial `number`. Raises UsageError if there is none; `weights` needs the store to be open."""
     trial = store.trial(study.id, number)
-    blocks.load(SearchConfig.stored(study.config).blocks)
-    architecture = Architecture.parse(trial.architecture, f"{study.name}:{number}")
+    source = stored(store, study, trial)
     finals = _finals(store, study)
     entrants = finals.entrants if finals else ()
     entrant = next((each for each in entrants if each.hash == trial.architecture_hash), None)
     trained = _trained(store, study, trial, finals, entrant)
-    header = origin(store, study, trial, trained, architecture, finals, entrant)
-    return Winner(number, architecture, header, partial(_weights, store, study, trained))
+    header = origin(store, study, trial, trained, source, finals, entrant)
+    return Winner(number, source, header, partial(_weights, store, study, trained))
 
 
 def _finals(store: Reader, study: Study) -> FinalsResult | None:

@@ -17,6 +17,8 @@ SENTENCE = "An earlier version ran these finals. `nas verdict {study}` runs them
 
 def finals(store: Reader, study: Study) -> FinalsResult | None:
     """The entrants, best first; None if the study has no such finals."""
+    if not store.arms(study.id, FINAL):
+        return None
     trials = store.trials(study.id, states=(TrialState.COMPLETE,), purposes=(FINAL,))
     trials = [each for each in trials if not each.variant and each.operator == "finalist"]
     if not trials:

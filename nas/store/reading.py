@@ -251,6 +251,10 @@ class Reader:
         """(hash, text) of the one architecture whose hash begins with `prefix`."""
         return self._read(queries.architecture_by_prefix, prefix)
 
+    def is_intact(self, hash: str) -> bool:
+        """Whether the text of the architecture with this hash has a checksum, and it is right."""
+        return self._read(queries.is_intact, hash)
+
     def measurements(
         self,
         operation: str | None = None,

@@ -207,6 +207,8 @@ def test_modules_are_found_in_a_package_and_in_those_inside_it(tmp_path, monkeyp
     (package / "_part.py").write_text("raise RuntimeError('parts are not looked through')\n")
     monkeypatch.syspath_prepend(tmp_path)
     registry = importlib.import_module("found_by_name").registry
+    assert registry.find("outer")() == "outer"
+    assert "found_by_name.inner.deep" not in sys.modules, "the module of that name has it"
     assert registry.names() == ["deep", "outer"]
     assert registry.make("deep", {}, {}) == "deep"
 

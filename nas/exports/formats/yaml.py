@@ -26,4 +26,4 @@ class Yaml:
 
 def text(winner: Winner) -> str:
     """The header as YAML in comment lines, then the architecture."""
-    return header.comment(winner.origin) + winner.architecture.text()
+    return header.comment(winner.origin) + winner.source.text()

@@ -1,0 +1,73 @@
+"""An architecture of a study as its database keeps it, with its costs: to write it as YAML needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from nas.config.schema import SearchConfig
+from nas.report.trials import at_trial_depth
+from nas.store import Reader, Study, Trial
+from searchspace.cost import Cost
+from searchspace.lines import kept
+
+if TYPE_CHECKING:
+    from searchspace.model.architecture import Architecture
+
+ONE_LENGTH = ("decoder", "encoder")  # models whose costs depend on one length alone, that which a drawing has
+
+
+@dataclass(frozen=True)
+class StoredArchitecture:
+    """What is known of the architecture of a trial. `architecture` reads it, with torch, when it is first asked for."""
+
+    hash: str
+    written: str
+    costs: Mapping[str, int]  # see `costs_at`
+    name: str  # STUDY:TRIAL, for messages
+    blocks: Mapping[str, str]  # the user's own, see `nas.own.blocks`
+
+    def text(self) -> str:
+        """Readable YAML."""
+        return self.written
+
+    @cached_property
+    def architecture(self) -> Architecture:
+        """Raises SpaceError or BlockProblem if it cannot be read."""
+        return _read(self.written, self.name, self.blocks)
+
+
+def stored(store: Reader, study: Study, trial: Trial) -> StoredArchitecture:
+    """The architecture of `trial`, with its costs for sequences as long as the task's.
+
+    It is read and its costs are computed only if the database lacks a drawing of it, or if its text is not the one that
+    the search wrote. Raises SpaceError or BlockProblem if it then cannot be read.
+    """
+    config = SearchConfig.stored(study.config)
+    hash, name = trial.architecture_hash, f"{study.name}:{trial.number}"
+    drawing = kept(store.drawing(study.id, hash))
+    if drawing and drawing.rows[0].label.split(" ")[0] in ONE_LENGTH and store.is_intact(hash):
+        costs = costs_at(drawing.length, drawing.cost)
+        return StoredArchitecture(hash, trial.architecture, costs, name, config.blocks)
+    from nas.config import factory
+    from searchspace.model.build import cost
+
+    read = _read(trial.architecture, name, config.blocks)
+    shape = at_trial_depth(store, study, trial.number, factory.shape(config))
+    return StoredArchitecture(read.hash, read.text(), costs_at(shape.length, cost(read, shape)), name, config.blocks)
+
+
+def costs_at(length: int, cost: Cost) -> dict[str, int]:
+    """The costs that a header states, for sequences of `length` positions."""
+    numbers = cost.numbers()
+    return {"length": length, "parameters": numbers["parameters"], "flops": numbers["flops"]}
+
+
+def _read(text: str, name: str, own: Mapping[str, str]) -> Architecture:
+    from nas.own import blocks
+    from searchspace.model.architecture import Architecture
+
+    blocks.load(own)
+    return Architecture.parse(text, name)
