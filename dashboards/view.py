@@ -14,7 +14,7 @@ PER_PAGE, MOST_PER_PAGE = 50, 1000
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table. kind: text, long, word, number, bytes, seconds, code, state or sparkline."""
+    """A column of a table. kind: text, long, word, number, percent, bytes, seconds, code, state or sparkline."""
 
     key: str
     label: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 MESSAGE = 2000  # characters of a message that are kept
@@ -33,12 +34,14 @@ UNKNOWN = 255  # the exit code that multiprocessing reports if the server of a p
 
 @dataclass(frozen=True)
 class Outcome:
-    """samples: milliseconds of one call. message: why there are none. seconds: of the check, including compilation."""
+    """samples: milliseconds of one call. message: why there are none. seconds: of the check, including compilation.
+    resources: what the compiled kernels use (`tuner.measure.resources`), None if that is not known."""
 
     kind: Kind
     samples: tuple[float, ...] = ()
     message: str = ""
     seconds: float = 0.0
+    resources: Mapping[str, int] | None = field(default=None, hash=False)
 
 
 def of_exception(error: BaseException) -> Outcome:

@@ -22,7 +22,7 @@ PREDICTIONS = (
     *(Column("architecture", "Architecture", "code"), Column("conditions", "Conditions", "long")),
     *(Column("measured", "Measured (ms)", "number", sorts=True), Column("low", "Low (ms)", "number")),
     *(Column("high", "High (ms)", "number"), Column("predicted", "Predicted (ms)", "number", sorts=True)),
-    *(Column("error", "Error (%)", "number", sorts=True), Column("sum", "Sum of pieces (ms)", "number")),
+    *(Column("error", "Error (%)", "percent", sorts=True), Column("sum", "Sum of pieces (ms)", "number")),
     Column("database", "Database"),
 )
 PIECES = (
@@ -35,8 +35,8 @@ PIECES = (
 )
 SYMBOLS = ("circle", "square", "diamond", "triangle", "star")
 NOTHING = (
-    "No architecture was measured both as a whole and by its pieces. A search whose objective latency may predict "
-    "(method: auto or predicted) measures some of its space both ways before it begins."
+    "No architecture was measured both as a whole and by its pieces. A search whose objective `latency` may predict "
+    "(`method: auto` or `predicted`) measures some of its space both ways before it begins."
 )
 
 
@@ -64,7 +64,9 @@ def view(ask: Ask) -> View:
 
 
 def _table(ask: Ask, pieces: Sequence[Mapping[str, Any]]) -> Table:
-    empty = "No block was timed alone yet."
+    empty = (
+        "No block was timed alone yet. A search whose objective `latency` may predict times the blocks of its space."
+    )
     return paged(ask.parameters, PIECES, pieces, empty=empty, sort="-first", suffix="_pieces")
 
 

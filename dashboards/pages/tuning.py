@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 from dashboards.explorer.kernels_folder import KernelsFolder
 from dashboards.explorer.process import Unavailable
 from dashboards.figures.figure import Axis, Figure, Heat, Series
+from dashboards.pages import resources
 from dashboards.pages.asked import Ask
 from dashboards.server.parameters import NotFound
 from dashboards.server.sources import Source, open_or_none
@@ -18,6 +19,7 @@ from nas.latency import stored
 from nas.store.measurements import Measured, Measurement
 
 MOST = 2000  # problems in the list
+MOST_BESIDE = 40  # problems in the picture of several devices
 WHY = {
     "exact": "it was tuned here",
     "locked": "it was tuned, and the table is locked",
@@ -42,6 +44,7 @@ CONFIGURATIONS = (
         Column("slower", "Times the best", "number"),
         Column("device", "Device", "word"),
     ),
+    *resources.COLUMNS,
     Column("failure", "Failure"),
 )
 
@@ -67,8 +70,9 @@ def view(ask: Ask) -> View:
             raise NotFound(f"{source.key} has no measurement of {operation!r} on this problem.")
         serves = _serves(ask, operation, measured[0].dtype, wanted)
         names = {key: _device(found) for key, found in source.reader.devices().items()}
-        tables["configurations"] = _configurations(ask, measured, names)
-        figures = {"progress": _progress(measured, names), **_heats(measured)}
+        newest = _newest(measured)
+        tables["configurations"] = _configurations(ask, newest, names)
+        figures = {"progress": _progress(measured, names), **resources.figures(newest, names), **_heats(newest)}
         devices = [(names[key], json.dumps(found)) for key, found in source.reader.devices().items()]
     shown = [row for row in rows if not operation or row["operation"] == operation]
     empty = "No measurements. `nas tune run all` measures on this machine."
@@ -141,13 +145,12 @@ def _device(found: Mapping[str, Any]) -> str:
     return str(found.get("name") or found.get("key", "unknown"))
 
 
-def _fastest(measured: Sequence[Measurement]) -> dict[tuple[str, str, str], Measurement]:
+def _newest(measured: Sequence[Measurement]) -> list[Measurement]:
     """The newest measurement of each configuration on each device."""
-    return {(each.device, each.implementation, each.configuration): each for each in measured}
+    return list({(each.device, each.implementation, each.configuration): each for each in measured}.values())
 
 
-def _configurations(ask: Ask, measured: Sequence[Measurement], names: Mapping[str, str]) -> Table:
-    newest = list(_fastest(measured).values())
+def _configurations(ask: Ask, newest: Sequence[Measurement], names: Mapping[str, str]) -> Table:
     best: dict[str, float] = {}
     for each in newest:
         if each.milliseconds is not None:
@@ -162,11 +165,14 @@ def _configurations(ask: Ask, measured: Sequence[Measurement], names: Mapping[st
             "high": each.high,
             "slower": each.milliseconds / best[each.device] if each.milliseconds and best[each.device] else None,
             "device": names.get(each.device, each.device[:12]),
+            **dict.fromkeys(resources.NAMES) | resources.used(each),
             "failure": f"{each.failure}: {each.message or ''}"[:300] if each.failure else None,
         }
         for each in newest
     ]
-    return paged(ask.parameters, CONFIGURATIONS, rows, sort="milliseconds", suffix="_configurations")
+    known = {name for name in resources.NAMES if any(row[name] is not None for row in rows)}
+    columns = [each for each in CONFIGURATIONS if each.key not in resources.NAMES or each.key in known]
+    return paged(ask.parameters, columns, rows, sort="milliseconds", suffix="_configurations")
 
 
 def _progress(measured: Sequence[Measurement], names: Mapping[str, str]) -> Figure:
@@ -190,11 +196,11 @@ def _progress(measured: Sequence[Measurement], names: Mapping[str, str]) -> Figu
     )
 
 
-def _heats(measured: Sequence[Measurement]) -> dict[str, Heat]:
+def _heats(newest: Sequence[Measurement]) -> dict[str, Heat]:
     """For each implementation with two parameters or more: the lowest time for each pair of the most varied two."""
     found: dict[str, Heat] = {}
     grouped: dict[str, list[tuple[dict[str, Any], float]]] = {}
-    for each in _fastest(measured).values():
+    for each in newest:
         settings = _settings(each.configuration)
         if each.milliseconds is not None and len(settings) > 1:
             grouped.setdefault(each.implementation, []).append((settings, each.milliseconds))
@@ -247,18 +253,27 @@ def _telling(problems: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def _side_by_side(rows: Sequence[Mapping[str, Any]], operation: str) -> Heat | None:
-    """The best time of each problem on each device, if there are several devices."""
+    """How the best times of each problem on several devices compare, if there are such problems."""
     own = [row for row in rows if (not operation or row["operation"] == operation) and row["best"] is not None]
-    devices = sorted({row["device"] for row in own})
-    if len(devices) < 2:
+    names = _telling([(row["operation"], f"{row['dtype']} {row['problem']}") for row in own])
+    best: dict[str, dict[str, float]] = {}
+    for name, row in zip(names, own):
+        times = best.setdefault(name, {})
+        times[row["device"]] = min(row["best"], times.get(row["device"], row["best"]))
+    best = {name: times for name, times in best.items() if len(times) > 1 and min(times.values()) > 0}
+    if not best:
         return None
-    names = _telling([(row["operation"], row["problem"]) for row in own])
-    problems = list(dict.fromkeys(names))[:40]
-    best = {(name, row["device"]): row["best"] for name, row in zip(names, own)}
+    devices = sorted({device for times in best.values() for device in times})
+    problems = list(best)[:MOST_BESIDE]
     return Heat(
         title="Devices side by side",
         x=Axis(label="Device", categories=tuple(devices)),
         y=Axis(label="Problem", categories=tuple(problems)),
-        z=[[best.get((problem, device)) for device in devices] for problem in problems],
-        label="ms",
+        z=[[_times(best[problem], device) for device in devices] for problem in problems],
+        label="times the fastest",
+        note="The best time of a problem on each device, divided by that on its fastest device.",
     )
+
+
+def _times(best: Mapping[str, float], device: str) -> float | None:
+    return best[device] / min(best.values()) if device in best else None

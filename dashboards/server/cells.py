@@ -31,6 +31,8 @@ def cell(value: Any, column: Column, decimals: int | None = None) -> str:
         return duration(value)
     if column.kind == "bytes":
         return size(value)
+    if column.kind == "percent":
+        return f"{value:.1f}"
     if decimals is not None:
         return f"{value:.{decimals}f}"
     if isinstance(value, int) or (value.is_integer() and abs(value) < 1e6):

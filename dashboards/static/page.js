@@ -106,6 +106,7 @@ async function draw(element, spec = specOf(element.dataset.name)) {
     layout.yaxis.range = zoom.slice(2);
   }
   const data = spec.data.map(trace => colours(trace, styles));
+  for (const trace of data) if (trace.type === "heatmap" && width < 220 + 36 * trace.z[0].length) delete trace.texttemplate;
   for (const trace of data) if (trace.hovertext && trace.hovertext.length) trace.hoverinfo = "text";
   const config = { displaylogo: false, responsive: true, modeBarButtonsToRemove: ["toImage", "autoScale2d", ...(spec.brush ? [] : ["select2d", "lasso2d"])] };
   layout.height = Math.max(element.clientHeight, 240);  // the height of the picture that it replaces: no jump

@@ -38,6 +38,7 @@ measurement = Table(
     optional("failure", Text),  # its kind
     optional("message", Text),
     optional("turns", Text),
+    optional("resources", Document),  # of the compiled kernels: registers, spills, shared memory, warps
     optional("token", Text),  # of the call that made the row: a retry after a lost connection finds its own row by it
     required("created_at", Moment),
     CheckConstraint("(milliseconds IS NULL) = (failure IS NOT NULL)", name="time_or_failure"),

@@ -20,7 +20,9 @@ class Measurement:
     """One configuration on one problem: milliseconds with their samples, or the kind of failure with its message.
 
     problem, configuration: canonical JSON. source: hash of the code that ran. turns: equal for measurements whose
-    samples were taken in turns. device: the key of the device; set only in measurements that were read.
+    samples were taken in turns. resources: what the compiled kernels use of a GPU at most, by name: `registers` of a
+    thread, `spills` (values of 32 bits that a thread keeps in memory), `shared` memory (bytes of a program), `warps` of
+    a program; None if it is not known. device: the key of the device; set only in measurements that were read.
     """
 
     operation: str
@@ -36,6 +38,7 @@ class Measurement:
     failure: str | None = None
     message: str | None = None
     turns: str | None = None
+    resources: Mapping[str, int] | None = None
     device: str = ""
 
 
@@ -57,7 +60,7 @@ def add(connection: Connection, fingerprint: Mapping[str, Any], measured: Sequen
 
 _COPIED = (
     *("operation", "problem", "dtype", "implementation", "configuration", "source"),
-    *("milliseconds", "low", "high", "failure", "turns"),
+    *("milliseconds", "low", "high", "failure", "turns", "resources"),
 )
 
 

@@ -24,7 +24,7 @@ from nas.errors import StoreError
 from nas.store.device_models import metadata  # with the tables of `models`
 
 VERSION_TABLE = "tessera_version"
-HEAD = "0012"  # the newest script in migrations/versions; a copy, so that opening a database does not import Alembic
+HEAD = "0013"  # the newest script in migrations/versions; a copy, so that opening a database does not import Alembic
 SCRIPTS = Path(__file__).parent / "migrations"
 # The table in which Alembic keeps the version, as Alembic makes it.
 _VERSION = Table(

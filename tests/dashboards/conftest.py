@@ -6,7 +6,7 @@ import asyncio
 import gzip
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -121,13 +121,26 @@ def add_failed(store: Store, study: int, kind: str) -> None:
     )
 
 
+PROBLEM = '{"device":"cpu","flags":[["causal",true]],"sizes":[["rows",64]]}'
+USES: list[Any] = [
+    {"registers": 32, "spills": 0, "shared": 1024, "warps": 4},
+    {"registers": 128, "spills": 0, "shared": 16384},
+    {"registers": 255, "spills": 12, "shared": 0},
+    None,  # of the failure
+    {"registers": EVIL, "shared": -1, EVIL: 1},
+    [EVIL],
+]
+
+
 def measure(path: Path) -> None:
-    """Measurements of the tuner on two devices, one of them a failure with a hostile message."""
-    problem = '{"device":"cpu","flags":[["causal",true]],"sizes":[["rows",64]]}'
+    """Measurements of the tuner on two devices, one of them a failure with a hostile message.
+
+    Of the second device it is known what the kernels use.
+    """
     rows = [
         Measurement(
             operation="softmax",
-            problem=problem,
+            problem=PROBLEM,
             dtype="float32",
             implementation="blocked",
             configuration=f'{{"columns":{a},"rows":{b}}}',
@@ -139,9 +152,10 @@ def measure(path: Path) -> None:
         for a in (1, 2, 3)
         for b in (1, 2)
     ]
+    compiled = [replace(row, resources=USES[place]) for place, row in enumerate(rows)]
     with open_store(path) as store:
-        for key in ("one", "two"):
-            store.add_measurements({"key": key, "name": f"{key} {EVIL}"}, rows)
+        for key, some in (("one", rows), ("two", compiled)):
+            store.add_measurements({"key": key, "name": f"{key} {EVIL}"}, some)
         store.add_measurements({"key": "one"}, latencies())
 
 

@@ -12,12 +12,14 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
 from dashboards.server import budget
 from nas.engine.leases import _started, owner_name
 from nas.store import UnitKind, open_store
+from tests.dashboards.conftest import PROBLEM
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the browser is driven by: pip install playwright")
 CHROMIUM = os.environ.get("CHROMIUM") or next(
@@ -36,6 +38,7 @@ PAGES = {
     "lineage": f"{FINISHED}/lineage",
     "audit": f"{FINISHED}/audit",
     "tuning": "/tuning",
+    "problem": f"/tuning?{urlencode({'database': 'new', 'operation': 'softmax', 'problem': PROBLEM})}",
     "latencies": "/tuning/latency",
     "explorer": "/explorer",
     "failing": "/studies/failing/failing",

@@ -1,14 +1,18 @@
 """Kernels compile for an H100 on a machine without a GPU: the interpreter accepts code that the compiler rejects.
 
-In a process of its own, because here Triton is its interpreter. It compiles for both tests.
+In a process of its own, because here Triton is its interpreter. It compiles for all tests. A simulated driver loads
+what was compiled, so Triton reports registers, spills and shared memory as on a device, and the tuner keeps them.
 """
 
 import importlib.util
+import json
 import os
 import subprocess
 import sys
 
 import pytest
+
+from tuner.measure.resources import NAMES
 
 CODE = """
 import importlib, warnings
@@ -78,6 +82,64 @@ build("convolution.dynamic_convolution._convolve", 2, {**over_time, "STEP": -1, 
 build("convolution.dynamic_convolution._products", 2, {**over_time, "TAPS": 8, "WIDTH": 64}, **pointers)
 """
 
+USES = """
+import json, pathlib, tempfile, types
+import torch, tuner
+from triton.runtime import driver
+from benchmarks.gpu import ahead_of_time
+from kernels.dispatch import registry
+from kernels.dispatch.registry import Choice
+from tuner.measure import resources
+from tuner.measure.precompile import Elsewhere
+from tuner.search.folder import Folder
+
+
+class Driver(Elsewhere):
+    # Loads kernels as a driver does, with the resources that the compiled file names, and pretends to launch them.
+
+    @property
+    def utils(self):
+        return self
+
+    def get_device_properties(self, device):
+        return {"max_shared_mem": 228 * 1024}
+
+    def load_binary(self, name, cubin, shared, device):
+        use = ahead_of_time._of_nvidia(types.SimpleNamespace(asm={"cubin": cubin}))
+        return 1, 1, use["registers"], use["spilled"] // 4, 1024
+
+    def launcher_cls(self, source, metadata):
+        return lambda *given: given[10].fill_(1)
+
+
+driver.set_active(Driver(GPUTarget("cuda", 90, 32), 0))
+found = registry.operation("softmax")
+with resources.launched() as kernels:
+    default = Choice.of("triton", found.implementations["triton"].default)
+    assert ahead_of_time._call(found, ahead_of_time._problem(found), default) is None
+print("uses", json.dumps([resources.of([each]) for each in (*kernels[:1], *kernels[-1:])]))
+
+from own_kernel import tile
+
+folder = pathlib.Path(tempfile.mkdtemp())
+configs = [triton.Config({"BLOCK": block}, num_warps=1) for block in (64, 8192)]
+tuner.tune(configs=configs, key=["size"], store=folder)(tile)[(1,)](torch.zeros(16), torch.zeros(16), 16)
+print("tuned", json.dumps([(row.milliseconds, row.resources) for row in Folder(folder).every_row()]))
+"""
+
+OWN = """
+import triton
+from triton import language as tl
+
+
+@triton.jit
+def tile(x_ptr, y_ptr, size, BLOCK: tl.constexpr):
+    places = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + places, mask=places < size, other=0.0)
+    turned = tl.trans(tl.reshape(x - tl.max(x), [BLOCK // 16, 16]))
+    columns = tl.arange(0, BLOCK // 16)
+    tl.store(y_ptr + tl.arange(0, 16)[:, None] * (BLOCK // 16) + columns[None, :], turned + tl.sum(x))
+"""
 
 TILES = """
 import re, subprocess, tempfile, warnings
@@ -139,18 +201,46 @@ def compiled(root, tmp_path_factory):
     if importlib.util.find_spec("triton") is None:
         pytest.skip("needs Triton")
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    environment |= {"TRITON_CACHE_DIR": str(tmp_path_factory.mktemp("compiled")), "PYTHONPATH": str(root)}
-    code = CODE + TILES
+    folder = tmp_path_factory.mktemp("compiled")
+    (folder / "own_kernel.py").write_text(OWN)
+    path = os.pathsep.join([str(root), str(folder)])
+    environment |= {"TRITON_CACHE_DIR": str(folder), "PYTHONPATH": path, "NAS_TUNING": "on"}
+    code = CODE + USES + TILES
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout.splitlines()
 
 
 def test_every_row_wise_kernel_compiles_for_an_h100(compiled):
-    assert len({line for line in compiled if not line.startswith("spilt")}) == 21
+    assert len({line for line in compiled if line.split(" ")[0] not in ("spilt", "uses", "tuned")}) == 21
 
 
 def test_the_tiles_of_attention_that_nobody_tuned_spill_no_registers(compiled):
     lines = [line for line in compiled if line.startswith("spilt")]
     assert len(lines) == 5
     assert all(line.endswith(" 0") for line in lines), lines
+
+
+def test_what_our_compiled_kernels_use_is_read_of_each_launch(compiled):
+    (forward, backward) = said(compiled, "uses")
+    assert forward.keys() == backward.keys() == set(NAMES)
+    assert 0 < forward["registers"] < backward["registers"] < 256
+    assert forward["shared"] > 0 and forward["warps"] == 8 and forward["spills"] == 0
+
+
+def test_what_the_configurations_of_a_users_kernel_use_is_kept_with_their_times(compiled):
+    rows = said(compiled, "tuned")
+    small, large = (min(rows, key=registers)[1], max(rows, key=registers)[1])
+    assert len(rows) > 2, "both were measured, then some were compared"
+    assert all(milliseconds > 0 and use in (small, large) for milliseconds, use in rows)
+    assert small["spills"] == 0 < large["spills"]
+    assert small["shared"] < large["shared"]
+
+
+def registers(row):
+    return row[1]["registers"]
+
+
+def said(lines, word):
+    (line,) = (line for line in lines if line.startswith(f"{word} "))
+    return json.loads(line.removeprefix(word))

@@ -1,5 +1,6 @@
 """Simulated GPUs behind the clock of real ones: frequency, launches, cache, memory, contexts that die."""
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -50,6 +51,22 @@ class Gpu:
         busy *= 3 if self.worked < self.ramp else 1
         self.worked += busy
         self.free = max(self.free, self.host) + busy
+
+    def compile(self, monkeypatch, registers: int, spills: int, shared: int, warps: int) -> Callable[[float], None]:
+        """A Triton kernel that uses these resources; to call it is to launch work of so many milliseconds."""
+        from triton.runtime.jit import JITFunction
+
+        compiled = SimpleNamespace(n_regs=registers, n_spills=spills)
+        compiled.metadata = SimpleNamespace(shared=shared, num_warps=warps)
+
+        def run(kernel, busy):
+            self.launch(busy)
+            return kernel.compiled
+
+        monkeypatch.setattr(JITFunction, "run", run)
+        kernel = JITFunction.__new__(JITFunction)
+        kernel.compiled = compiled
+        return lambda busy: kernel.run(busy)
 
     def patch(self, monkeypatch) -> CudaClock:
         gpu = self

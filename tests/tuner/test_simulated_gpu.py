@@ -11,6 +11,9 @@ from tuner.device import fingerprint
 from tuner.measure.measure import flush_bytes
 from tuner.measure.precompile import elsewhere
 from tuner.measure.worker import Settings, Worker
+from tuner.search import exchange
+from tuner.search.backends import Database
+from tuner.search.folder import Folder
 from tuner.search.session import tune
 
 GIB = 2**30
@@ -28,7 +31,7 @@ def gpu(monkeypatch):
 
 @pytest.fixture
 def session(gpu, store, faulty, changed):
-    """`session(name=call)`: tune the operation with `right` (2 ms) and these implementations."""
+    """`session(name=call)`: tune the operation with `right` (2 ms) and these implementations; files: of their code."""
 
     def timed(busy, before=lambda: None):
         def call(x, w):
@@ -38,8 +41,10 @@ def session(gpu, store, faulty, changed):
 
         return call
 
-    def run(**calls):
-        made = {name: Implementation(name, timed(*some)) for name, some in {"right": (2.0,), **calls}.items()}
+    def run(files=(), **calls):
+        made = {
+            name: Implementation(name, timed(*some), files=files) for name, some in {"right": (2.0,), **calls}.items()
+        }
         for name in (*faulty.FAULTS, "small"):
             faulty.FAULTY.implementations.pop(name, None)
         changed(faulty, **made)
@@ -82,6 +87,25 @@ def test_a_context_that_dies_while_it_is_timed_takes_no_other_result_with_it(gpu
 
     assert dict(decision.failures) == {"crashed": 1}
     assert decision.choice.implementation == "fast"
+
+
+def test_what_compiled_kernels_use_is_stored_with_their_times(gpu, session, store, monkeypatch, tmp_path):
+    pytest.importorskip("triton")
+    forward = gpu.compile(monkeypatch, registers=168, spills=0, shared=49152, warps=4)
+    backward = gpu.compile(monkeypatch, registers=255, spills=12, shared=0, warps=8)
+
+    session(("kernels.rowwise.softmax_triton",), fused=(0.5, lambda: (forward(0.2), backward(0.2))))
+
+    used = {"registers": 255, "spills": 12, "shared": 49152, "warps": 8}
+    rows = store.rows("faulty")
+    assert {(row.implementation, str(row.resources)) for row in rows} == {("right", "None"), ("fused", str(used))}
+    assert len(rows) == 4, "measured, and compared in turns"
+
+    exchange.export(store, tmp_path / "measurements.jsonl.gz")
+    others = [Folder(tmp_path / "other"), Database(str(tmp_path / "other.db"))]
+    for other in others:
+        exchange.import_(other, tmp_path / "measurements.jsonl.gz")
+        assert [each.resources for each in other.rows("faulty")] == [row.resources for row in rows]
 
 
 def test_two_gpus_of_a_machine_are_told_apart(monkeypatch):

@@ -17,7 +17,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -29,7 +29,7 @@ from kernels.dispatch import tuned
 from kernels.dispatch.registry import Choice, Operation, Problem, operation
 from tuner import outcome
 from tuner.device import resolve
-from tuner.measure import correctness, roofline
+from tuner.measure import correctness, resources, roofline
 from tuner.measure.measure import clock_of, measure
 from tuner.outcome import Kind, Outcome
 
@@ -171,7 +171,7 @@ class Worker:
         if wanted and not implementation.gradients:
             return Outcome(Kind.REFUSED, message=f"{choice.implementation} has no gradients, which {problem} needs")
         try:
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), resources.launched(implementation.is_triton) as kernels:
                 warnings.simplefilter("ignore")
                 reason = correctness.differences(
                     trial,
@@ -190,7 +190,7 @@ class Worker:
         if reason:
             self.last = None if reason in correctness.SPOILT else self.last
             return Outcome(Kind.WRONG, message=reason, seconds=seconds)
-        return Outcome(Kind.TIMED, seconds=seconds)
+        return Outcome(Kind.TIMED, seconds=seconds, resources=resources.of(kernels))
 
     def _timed(
         self, job: Job, outcomes: list[Outcome], correct: dict[int, Callable[..., Any]], trial: correctness.Trial
@@ -227,7 +227,7 @@ class Worker:
             return Answer(tuple(outcomes), trusted=False)
         for number in calls:
             samples = tuple(sample / lengths[number] for sample in timings[str(number)].samples)
-            outcomes[number] = Outcome(Kind.TIMED, samples, seconds=outcomes[number].seconds)
+            outcomes[number] = replace(outcomes[number], samples=samples)
         return Answer(tuple(outcomes))
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kernels.dispatch.tuned import data_folder
 from tuner.device import Device
+from tuner.measure import resources
 from tuner.search.folder import Folder
 from tuner.search.row import EVERY, Described, Row, settings
 
@@ -81,11 +82,12 @@ class Database:
 
     @staticmethod
     def _readable(rows: Iterable[Any]) -> list[Row]:
-        """The rows, whose type has the same fields, without those whose configuration is damaged.
+        """The rows, whose type has the same fields, without those whose configuration or resources are damaged.
 
         The row of a latency has no implementation, and other details in the place of a configuration.
         """
-        return [row for row in rows if not row.implementation or settings(row.configuration) is None]
+        plain = [row for row in rows if not row.implementation or settings(row.configuration) is None]
+        return [row for row in plain if resources.fault(row.resources) is None]
 
     def add(self, device: Described, rows: Sequence[Row]) -> None:
         from nas.store import Measurement

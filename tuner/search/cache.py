@@ -225,6 +225,7 @@ def row(
         failure=None if found else outcome.kind.value,
         message=outcome.message or None,
         turns=turns,
+        resources=outcome.resources,
     )
 
 
@@ -236,7 +237,8 @@ def choice_of(row: Row) -> Choice:
 def outcome_of(row: Row) -> Outcome:
     """The outcome of the measurement."""
     if row.milliseconds is not None:
-        return Outcome(Kind.TIMED, tuple(row.samples) or (row.milliseconds,), row.message or "")
+        samples = tuple(row.samples) or (row.milliseconds,)
+        return Outcome(Kind.TIMED, samples, row.message or "", resources=row.resources)
     return Outcome(of_stored(row.failure, row.message or ""), message=row.message or "")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gzip
 import json
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -16,10 +16,10 @@ from kernels.dispatch import limits
 from nas.files import writing
 from tuner.search.backends import Backend
 from tuner.search.folder import DIGITS
-from tuner.search.row import SCHEMA, Row, settings
+from tuner.search.row import Row, schema_of, settings, written
 
 FORMAT = "tessera measurements 1"
-_SCHEMA = SCHEMA | {"device": limits.text, "configuration": limits.text}
+_TEXTS = {"device": limits.text, "configuration": limits.text}
 
 
 def export(store: Backend, path: Path, operation: str | None = None) -> int:
@@ -34,7 +34,7 @@ def export(store: Backend, path: Path, operation: str | None = None) -> int:
         for line in (
             {"format": FORMAT},
             *({"device": value} for key, value in devices.items() if key in used),
-            *(asdict(row) for row in rows),
+            *map(written, rows),
         ):
             packed.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
     return len(rows)
@@ -59,7 +59,7 @@ def import_(store: Backend, path: Path) -> int:
                 limits.check(row["device"], {"key": limits.text}, "a device")
                 devices[row["device"]["key"]] = row["device"]
             else:
-                limits.check(row, _SCHEMA, "a measurement")
+                limits.check(row, schema_of(row) | _TEXTS, "a measurement")
                 measured = Row(**row)
                 _check_configuration(measured)
                 if (measured.milliseconds is None) == (measured.failure is None):

@@ -14,7 +14,7 @@ import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +22,24 @@ from kernels.dispatch import limits
 from nas.files import write_whole
 from tuner.device import Device
 from tuner.locks import holding
+from tuner.measure import resources
 from tuner.measure.measure import timing
-from tuner.search.row import EVERY, SCHEMA, Described, Row
+from tuner.search.row import EVERY, Described, Row, schema_of, written
 
 LINES, PACKED, PACKING = ".jsonl", ".packed", ".packing.jsonl"
 PATIENCE = 2.0  # seconds to wait for another process that packs
 DIGITS = 4  # of a packed sample
 KEPT = 3  # samples of a packed row that was not compared in turns: both ends of its interval, and the median
 FORMAT = 1
+# What packed rows have in common: it saves a fifth of a kilobyte. Never change it, or packed files cannot be read.
+COMMON = (
+    b'"checked on 2 sets of inputs: , the reference, against triton num_stages=3 num_warps=4","quick/full/",'
+    b'[0,1,2,3,4,4,4,[16,0.05]],[255,0,49152,8,"triton","float32","bfloat16","torch","sizes":[["rows","columns"'
+    b'"{\\"device\\":\\"cuda\\",\\"flags\\":[[\\"gradients\\",true]],\\"sizes\\":[[\\"size\\",'
+    b'"names":["BLOCK","num_ctas","num_stages","num_warps"],"texts":["resources":"rows":'
+    b'{"format":1,"operation":"","device":{"key":"","kind":"cuda","name":"NVIDIA ","capability":"9.0","units":132,'
+    b'"memory_bytes":"features":"driver":"","torch":"2.13.0+cpu","triton":"3.7.1"},"names":["BLOCK"'
+)
 _TEXTS = ("problem", "dtype", "implementation", "source", "failure", "message", "turns")
 
 
@@ -65,7 +75,7 @@ class Folder:
         self.path.mkdir(parents=True, exist_ok=True)
         by_file: dict[Path, list[str]] = {}
         for row in rows:
-            line = json.dumps({**asdict(row), "device": device.to_dict()}, separators=(",", ":"))
+            line = json.dumps({**written(row), "device": device.to_dict()}, separators=(",", ":"))
             for file in self._files_of(row, device):
                 by_file.setdefault(file, []).append(line)
         for file, lines in by_file.items():
@@ -86,7 +96,7 @@ class Folder:
             else:
                 lines.replace(packing)  # what others append from now on goes to a new file
             rows = [*self._of_packed(packed), *self._of_lines(packing)]
-            write_whole(packed, zlib.compress(_written(rows, device), 9))
+            write_whole(packed, _packed(_written(rows, device)))
             packing.unlink()
 
     def devices(self) -> Mapping[str, Mapping[str, Any]]:
@@ -128,12 +138,12 @@ class Folder:
         return [replace(row, problem=own.problem, dtype=own.dtype) if row.problem == EVERY else row for row in rows]
 
     def _of_lines(self, file: Path, problem: str | None = None) -> Iterator[Row]:
-        for written in _parsed(file):
+        for line in _parsed(file):
             with suppress(ValueError, KeyError, TypeError):
-                limits.check(written, {name: check for name, check in SCHEMA.items() if name in written}, "a row")
-                limits.check(device := written.pop("device"), {"key": limits.text}, "a device")
-                if problem is None or written["problem"] in (problem, EVERY):
-                    yield Row(**{name: written[name] for name in _NAMES if name in written}, device=device["key"])
+                limits.check(line, {name: check for name, check in schema_of(line).items() if name in line}, "a row")
+                limits.check(device := line.pop("device"), {"key": limits.text}, "a device")
+                if problem is None or line["problem"] in (problem, EVERY):
+                    yield Row(**{name: line[name] for name in _NAMES if name in line}, device=device["key"])
                     self._devices[device["key"]] = device
 
     def _of_packed(self, file: Path) -> Iterator[Row]:
@@ -141,7 +151,7 @@ class Folder:
             data = limits.loads(_unpacked(file).decode())
             limits.check(device := data["device"], {"key": limits.text}, "a device")
             for row in _rows(data):
-                limits.check(asdict(row), SCHEMA, "a row")
+                limits.check(known := written(row), schema_of(known), "a row")
                 yield replace(row, device=device["key"])
                 self._devices[device["key"]] = device
 
@@ -197,10 +207,16 @@ def _parsed(file: Path) -> Iterator[dict[str, Any]]:
             is_whole = line.endswith(b"\n")
 
 
+def _packed(content: bytes) -> bytes:
+    packer = zlib.compressobj(9, zdict=COMMON)
+    return packer.compress(content) + packer.flush()
+
+
 def _unpacked(file: Path) -> bytes:
+    """The content of a packed file; those of earlier versions were packed without COMMON, and are read too."""
     with file.open("rb") as opened:
         content = opened.read(limits.MOST_BYTES)
-    return zlib.decompressobj().decompress(content, limits.MOST_BYTES)
+    return zlib.decompressobj(zdict=COMMON).decompress(content, limits.MOST_BYTES)
 
 
 def _written(rows: Sequence[Row], device: Device) -> bytes:
@@ -217,6 +233,8 @@ def _written(rows: Sequence[Row], device: Device) -> bytes:
     ]
     operation = rows[0].operation if rows else ""
     whole = {"format": FORMAT, "operation": operation, "device": device.to_dict(), "names": names}
+    if any(row.resources for row in rows):  # in columns, which take less space, and which earlier versions ignore
+        whole["resources"] = [[(row.resources or {}).get(name) for row in rows] for name in resources.NAMES]
     return json.dumps({**whole, "texts": list(texts), "rows": some}, separators=(",", ":")).encode()
 
 
@@ -239,10 +257,16 @@ def _rows(data: Mapping[str, Any]) -> Iterator[Row]:
     if data["format"] != FORMAT:
         raise ValueError("it is of another version")
     names, texts = data["names"], data["texts"]
-    for *numbers, settings, samples in data["rows"]:
+    uses = zip(*data["resources"], strict=True) if "resources" in data else [()] * len(data["rows"])
+    for (*numbers, settings, samples), use in zip(data["rows"], uses, strict=True):
         known = dict(zip(_TEXTS, (texts[number] for number in numbers), strict=True))
         if isinstance(settings, list):
             settings = json.dumps(dict(zip(names, settings, strict=True)), sort_keys=True, separators=(",", ":"))
-        row = Row(operation=data["operation"], configuration=settings, samples=samples, **known)
+        row = Row(operation=data["operation"], configuration=settings, samples=samples, **known, resources=_use(use))
         found = timing(samples) if samples else None
         yield replace(row, milliseconds=found.median, low=found.low, high=found.high) if found else row
+
+
+def _use(values: Sequence[int | None]) -> resources.Resources | None:
+    """Resources by name."""
+    return {name: value for name, value in zip(resources.NAMES, values) if value is not None} or None

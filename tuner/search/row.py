@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from kernels.dispatch import limits
+from tuner.measure import resources
 
 
 def settings(value: Any) -> str | None:
@@ -23,6 +24,7 @@ SCHEMA = dict.fromkeys(("operation", "problem", "dtype", "implementation", "sour
 SCHEMA |= dict.fromkeys(("milliseconds", "low", "high"), limits.amount_or_null)
 SCHEMA |= dict.fromkeys(("failure", "message", "turns"), limits.text_or_null) | {"samples": limits.amounts}
 SCHEMA |= {"configuration": settings}
+OPTIONAL = {"resources": resources.fault}  # is left out where it is unknown, as in rows of earlier versions
 FORGOTTEN = "forgotten"  # the failure of a row that ends the validity of all rows before it
 USERS = "triton"  # the implementation of a user's Triton kernel; it has only this one
 EVERY = "{}"  # the problem of such a row, for all problems of the operation
@@ -45,7 +47,19 @@ class Row:
     failure: str | None = None
     message: str | None = None
     turns: str | None = None
+    resources: Mapping[str, int] | None = None
     device: str = ""
+
+
+def written(row: Row) -> dict[str, Any]:
+    """A row as it is written to files."""
+    return {name: value for name, value in asdict(row).items() if value is not None or name not in OPTIONAL}
+
+
+def schema_of(row: Any) -> dict[str, Callable[[Any], str | None]]:
+    """The checks of a row that was read from a file."""
+    given = row if isinstance(row, Mapping) else {}
+    return SCHEMA | {name: check for name, check in OPTIONAL.items() if name in given}
 
 
 class Described(Protocol):

@@ -48,12 +48,15 @@ class Launch:
             config.pre_hook(named)
         ready.prepare() if isinstance(ready, Buffers) else ready(named)
 
-    def run(self, config: Any) -> None:
-        """Launch with the settings of `config`. Raises what the kernel or the grid raises."""
+    def run(self, config: Any) -> Any:
+        """Launch with the settings of `config` -> the compiled kernel, None if Triton interprets it.
+
+        Raises what the kernel or the grid raises.
+        """
         settings = config.all_kwargs()
         failed: Exception | None = None
         try:
-            self.kernel.run(*self.args, grid=self.grid, warmup=False, **self.kwargs, **settings)
+            return self.kernel.run(*self.args, grid=self.grid, warmup=False, **self.kwargs, **settings)
         except Exception as error:
             failed = error
             raise

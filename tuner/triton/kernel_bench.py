@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from kernels.dispatch.registry import Choice
-from tuner.measure import garbage
+from tuner.measure import garbage, resources
 from tuner.measure.measure import LEAST_ROUNDS, Call, Clock, measure, timing
 from tuner.measure.worker import CLEARLY, RACED
 from tuner.outcome import Kind, Outcome, of_exception, poisons
@@ -129,6 +129,7 @@ class KernelBench(Bench):
         self.reference: Choice | None = None  # the first choice that runs: the default, unless it fails
         self.checks: dict[Choice, Outcome | None] = {}  # what was wrong with each choice that was checked
         self.errors: dict[Choice, Exception] = {}
+        self.compiled: dict[Choice, Any] = {}  # the kernel that was timed
         self.is_lost = False
         where = launch if check is None else check.launch
         self.isolation = None if limit is None else Isolation(case, where, limit, self._examined, self._restore)
@@ -157,7 +158,7 @@ class KernelBench(Bench):
             return self._failed(choice, error)
         if not all(math.isfinite(sample) for sample in samples):
             return Outcome(Kind.CRASHED, message="its benchmark gave no time")
-        return Outcome(Kind.TIMED, samples, self.note(choice), time.monotonic() - began)
+        return self._timed(choice, samples, time.monotonic() - began)
 
     def compare(self, times: Mapping[Choice, float]) -> dict[Choice, Outcome]:
         """A choice that this process has checked before is not checked again: the arguments are the same."""
@@ -175,8 +176,7 @@ class KernelBench(Bench):
                 outcomes[choice] = self._failed(choice, error)
                 del some[choice]
             else:
-                timed = {each: Outcome(Kind.TIMED, samples, self.note(each)) for each, samples in found.items()}
-                return outcomes | timed
+                return outcomes | {each: self._timed(each, samples) for each, samples in found.items()}
         return outcomes
 
     def note(self, choice: Choice) -> str:
@@ -256,7 +256,15 @@ class KernelBench(Bench):
     def _prepared(self, choice: Choice) -> Prepared:
         config = self.case.choices[choice]
         ready = self.pre_hook or self.buffers
-        return Prepared(partial(self.launch.run, config), partial(self.launch.prepare, config, ready))
+
+        def call() -> None:
+            self.compiled[choice] = self.launch.run(config)
+
+        return Prepared(call, partial(self.launch.prepare, config, ready))
+
+    def _timed(self, choice: Choice, samples: tuple[float, ...], seconds: float = 0.0) -> Outcome:
+        use = resources.of([self.compiled.get(choice)])
+        return Outcome(Kind.TIMED, samples, self.note(choice), seconds, use)
 
     def _failed(self, choice: Choice, error: Exception) -> Outcome:
         outcome = of_exception(error)

@@ -8,10 +8,11 @@ import re
 import shutil
 import warnings
 from collections import Counter
+from urllib.parse import quote
 
 import pytest
 
-from nas.store import open_store
+from nas.store import Measurement, open_store
 from tests.dashboards.conftest import KEPT, REAL, Client, add_failed
 
 STUDIES = [*(f"/studies/{name}/{name}" for name in REAL), "/studies/new/new", "/studies/hostile/~1"]
@@ -156,6 +157,62 @@ def test_latencies_that_were_predicted_are_shown_next_to_the_measured_ones(clien
     assert (slowest["measured"], slowest["predicted"]) == (60.0, pytest.approx(34.5))
     assert found["tables"]["pieces"]["rows"][0]["later"] == 0.25
     assert {row["operation"] for row in problems} == {"softmax"}, "the tuner has other problems"
+
+
+def test_times_are_shown_against_registers_and_shared_memory(client):
+    (link,) = {row["address"] for row in json.loads(client.get("/tuning.json").body)["tables"]["problems"]["rows"]}
+    found = json.loads(client.get(link.replace("?", ".json?")).body)
+    shown = {
+        name: {each["symbol"]: (each["x"], each["y"]) for each in found["figures"][name]["series"]}
+        for name in ("registers", "shared")
+    }
+    rows = found["tables"]["configurations"]["rows"]
+    table = client.get(f"{link.replace('?', '.csv?')}&table=configurations&sort_configurations=-registers").text
+
+    assert shown["registers"] == {"circle": ([32, 128], [1.0, 2.0]), "triangle": ([255], [2.0])}
+    assert shown["shared"] == {"circle": ([1.0, 16.0], [1.0, 2.0]), "triangle": ([0.0], [2.0])}
+    assert found["figures"]["registers"]["y"]["log"] is True
+    assert sum(row["registers"] is None for row in rows) == 9, "unknown on one device, and what is no number"
+    head, first = table.splitlines()[:2]
+    assert "registers,spills,shared" in head and ",255,12,0," in first
+    page = client.get(link).text
+    assert "Time against registers" in page and "Time against shared memory" in page
+    assert "spills registers</text>" in page and "A triangle spills" in page
+
+
+def test_a_problem_without_registers_says_why(tmp_path):
+    from dashboards.server.app import application
+
+    path = tmp_path / "cpu.db"
+    with open_store(path) as store:
+        problem = '{"device":"cpu","flags":[],"sizes":[["rows",64]]}'
+        about = {"operation": "softmax", "problem": problem, "dtype": "float32", "implementation": "torch"}
+        row = Measurement(**about, configuration="{}", source="x", milliseconds=1.0)
+        store.add_measurements({"key": "one", "name": "a processor"}, [row])
+    made = application([str(path)], costs=False)
+    page = Client(made).get(f"/tuning?operation=softmax&problem={quote(problem)}").text
+    made.state.sources.close()
+
+    assert "No device reported registers" in page and "<code>nas tune run OPERATION --again</code>" in page
+    assert "Shared memory</a>" not in page, "no empty columns"
+
+
+def test_devices_are_compared_on_the_problems_that_they_share():
+    from dashboards.pages.tuning import _side_by_side
+
+    rows = [
+        {"operation": "softmax", "dtype": dtype, "problem": f"rows={size}", "device": device, "best": best}
+        for dtype, size, device, best in (
+            ("float32", 1, "a", 2.0),
+            ("float32", 1, "b", 1.0),
+            ("bfloat16", 1, "b", 0.5),
+            ("float32", 2, "a", 3.0),
+        )
+    ]
+    found = _side_by_side(rows, "")
+
+    assert (found.x.categories, found.y.categories, found.z) == (("a", "b"), ("softmax float32 rows=1",), [[2.0, 1.0]])
+    assert _side_by_side(rows[1:], "") is None
 
 
 def test_two_tables_of_a_page_are_sorted_on_their_own(client):

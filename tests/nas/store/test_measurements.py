@@ -22,10 +22,12 @@ TIMED = Measurement(
     high=1.0,
     samples=(0.25, 0.5, 1.0),
     turns="t1",
+    resources={"registers": 255, "spills": 4, "shared": 49152, "warps": 8},
 )
 FAILED = replace(
     TIMED, implementation="triton", milliseconds=None, low=None, high=None, samples=(), failure="crashed", message="\0"
 )
+FAILED = replace(FAILED, resources=None)
 
 
 def test_measurements_come_back_as_they_were_in_order(store):
@@ -68,7 +70,7 @@ def test_measurements_of_a_file_of_the_first_version_are_read(tmp_path):
     with open_store(shutil.copy(Path(__file__).parent / "study-v1.db", tmp_path / "study.db")) as store:
         old = store.measurements("rms_norm")
 
-    assert [(each.milliseconds, each.failure, each.samples, each.dtype) for each in old] == [
-        (1.5, None, (), ""),
-        (None, "no threads", (), ""),
+    assert [(each.milliseconds, each.failure, each.samples, each.dtype, each.resources) for each in old] == [
+        (1.5, None, (), "", None),
+        (None, "no threads", (), "", None),
     ]

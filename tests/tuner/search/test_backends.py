@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from tuner.device import fingerprint
-from tuner.search.folder import Folder
+from tuner.search.folder import COMMON, Folder
 from tuner.search.row import Row
 
 
@@ -66,12 +66,27 @@ def test_a_configuration_that_is_none_spoils_no_other_row(store, configuration):
     assert len(store.rows("softmax")) == 2
 
 
+def unpacked(file):
+    return zlib.decompressobj(zdict=COMMON).decompress(file.read_bytes())
+
+
+def test_what_earlier_versions_packed_is_read(tmp_path):
+    folder, device = Folder(tmp_path), fingerprint("cpu")
+    folder.add(device, [key(1), key(1, source="9999")])
+    folder.pack("softmax", key(1).problem, device)
+    (file,) = tmp_path.glob("softmax/*.packed")
+    new = folder.rows("softmax")
+    file.write_bytes(zlib.compress(unpacked(file), 9))
+
+    assert folder.rows("softmax") == new and len(new) == 2
+
+
 def test_a_packed_configuration_that_is_none_is_left_out(tmp_path):
     folder, device = Folder(tmp_path), fingerprint("cpu")
     folder.add(device, [key(1, configuration='{"A":1}'), key(1, configuration='{"B":1}')])
     folder.pack("softmax", key(1).problem, device)
     (file,) = tmp_path.glob("softmax/*.packed")
-    file.write_bytes(zlib.compress(zlib.decompress(file.read_bytes()).replace(b"[1],", b"[[]],", 1)))
+    file.write_bytes(zlib.compress(unpacked(file).replace(b"[1],", b"[[]],", 1)))
 
     assert [each.configuration for each in folder.rows("softmax")] in (['{"B":1}'], [])
 
@@ -85,6 +100,9 @@ def test_what_is_no_file_is_not_waited_for(tmp_path):
     assert len(folder.rows("softmax", key(1).problem)) == len(folder.every_row()) == 1
 
 
+USED = {"registers": 255, "spills": 0, "shared": 49152}
+
+
 def key(size, **changes):
     return row(problem=json.dumps({"sizes": [["size", size]]}), **changes)
 
@@ -94,7 +112,7 @@ def test_the_rows_of_a_key_are_packed_and_read_alone(tmp_path, monkeypatch):
     samples = [1.0, 3.0, 2.0, 5.0, 4.0]
     written = [
         key(1, configuration='{"A":1,"B":"x"}', samples=samples, milliseconds=3.0, message="checked"),
-        key(1, configuration='{"C":true}', samples=samples, milliseconds=3.0, turns="quick/1/2"),
+        key(1, configuration='{"C":true}', samples=samples, milliseconds=3.0, turns="quick/1/2", resources=USED),
         key(1, milliseconds=None, samples=[], failure="wrong", message="y_ptr differs"),
         key(2),
     ]
@@ -104,7 +122,7 @@ def test_the_rows_of_a_key_are_packed_and_read_alone(tmp_path, monkeypatch):
 
     found = Folder(tmp_path).rows("softmax", written[0].problem)
 
-    same = "problem", "configuration", "milliseconds", "failure", "message", "turns"
+    same = "problem", "configuration", "milliseconds", "failure", "message", "turns", "resources"
     for one, other in zip(found, written[:3], strict=False):
         assert [getattr(one, name) for name in same] == [getattr(other, name) for name in same]
     assert [list(each.samples) for each in found] == [[1.0, 3.0, 5.0], samples, [], [0.5]]
@@ -161,7 +179,8 @@ def test_a_row_for_every_problem_is_read_after_the_rows_of_each_key(tmp_path):
         assert [each.failure for each in folder.rows("softmax", key(size).problem)][-1] == "forgotten"
 
 
-def test_a_search_of_forty_configurations_takes_a_kilobyte(tmp_path):
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_a_search_of_forty_configurations_takes_a_kilobyte(is_compiled, tmp_path):
     folder, device, rng = Folder(tmp_path), fingerprint("cpu"), Random(0)
     rows = []
     for number in range(43):
@@ -169,6 +188,9 @@ def test_a_search_of_forty_configurations_takes_a_kilobyte(tmp_path):
         samples = [rng.uniform(1, 1.1) for _ in range(7)]
         more = {"message": "checked on 2 sets of inputs: y_ptr, against triton BLOCK=16 num_warps=4"}
         more |= {"turns": "quick/0123456789ab/0123456789ab"} if number >= 40 else {}
+        if is_compiled:
+            used = {"registers": 8 * rng.randint(4, 31), "spills": 0, "shared": 1024 * rng.randint(0, 200), "warps": 4}
+            more["resources"] = used
         rows.append(key(1, configuration=json.dumps(values, sort_keys=True), samples=samples, **more))
     folder.add(device, rows)
     folder.pack("softmax", rows[0].problem, device)

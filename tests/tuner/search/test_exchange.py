@@ -44,6 +44,21 @@ def test_a_file_that_holds_no_measurements_is_refused_with_its_line(text, says, 
         exchange.import_(store, path)
 
 
+@pytest.mark.parametrize(
+    "value",
+    ["255", '{"registers": -1}', '{"registers": 1.5}', '{"registers": 4294967296}', '{"threads": 1}', "[]"],
+)
+def test_resources_that_no_kernel_can_use_are_refused(value, tmp_path):
+    path = tmp_path / "measurements.jsonl"
+    store, used = Folder(tmp_path / "kernels"), {"registers": 255, "shared": 0}
+    store.add(fingerprint("cpu"), [row(1, resources=used)])
+    exchange.export(store, path)
+    path.write_text(path.read_text().replace('{"registers":255,"shared":0}', value))
+
+    with pytest.raises(ValueError, match="line 3: 'resources' of a measurement must be whole numbers of at most"):
+        exchange.import_(Folder(tmp_path / "other"), path)
+
+
 def row(size, **changes):
     about = {"operation": "package.scale", "dtype": "float32", "implementation": "triton", "source": "8ce8"}
     times = {"milliseconds": 0.5, "samples": (0.5,)}

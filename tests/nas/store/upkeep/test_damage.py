@@ -97,6 +97,7 @@ def test_an_upgrade_gives_older_rows_the_checksums_that_new_rows_get(searched, u
         connection.execute(f"DROP {newer}")
     connection.execute("ALTER TABLE trial DROP COLUMN last_unit")
     connection.execute("ALTER TABLE unit DROP COLUMN progress_curve")
+    connection.execute("ALTER TABLE measurement DROP COLUMN resources")
     for table in ("unit", "verdict", *(set(ROWS) - {"drawing"})):
         connection.execute(f"ALTER TABLE {table} DROP COLUMN checksum")
     connection.execute("UPDATE tessera_version SET version_num = '0006'")
