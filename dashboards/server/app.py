@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from importlib.util import find_spec
@@ -123,10 +123,16 @@ def _recent(sources: Sources, path: str, ending: str, parameters: Parameters) ->
     return study.recall((path, parameters.key, ending)) if study is not None else None
 
 
-def _prepare(sources: Sources, worker: Worker, path: str) -> None:
-    """Compute what the pages of a study and of its trials need; their JSON needs the same."""
-    for page in ("", "/lineage"):
-        _content(sources, worker, path + page, ".json", Parameters({}))
+def _prepare(sources: Sources, worker: Worker, path: str, choices: Iterable[Mapping[str, str]] = ({},)) -> None:
+    """Compute what the pages of a study and of its trials need; their JSON needs the same. choices: parameters."""
+    for chosen in choices:
+        for page in ("", "/lineage"):
+            _content(sources, worker, path + page, ".json", Parameters(dict(chosen)))
+
+
+def _other_objectives(study: StudyCache) -> list[dict[str, str]]:
+    """The parameters that choose each objective but the first on the pages of a study."""
+    return [{"y": each["name"], "objective": each["name"]} for each in study.study.objectives[1:]]
 
 
 def _subject(sources: Sources, path: str) -> Subject:
@@ -149,7 +155,8 @@ def _content(sources: Sources, worker: Worker, path: str, ending: str, parameter
     if study is None:
         version = sources.overview.look() if work is studies.view else 0
         return answers.packed(*answers.written(replace(work(ask), version=version), ending, parameters, path))
-    if not ending and not study.is_prepared(partial(_prepare, sources, worker, study.address)):
+    prepare = partial(_prepare, sources, worker, study.address)
+    if not ending and not study.is_prepared(prepare, partial(prepare, _other_objectives(study))):
         return answers.packed(*answers.written(reading.view(ask), ending, parameters, path))
     return _kept(work, ask, study, ending)
 

@@ -12,6 +12,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -214,21 +215,24 @@ class StudyCache:
             return None
         return found[1]
 
-    def is_prepared(self, prepare: Callable[[], Any]) -> bool:
-        """Whether a page needs no long reading first. If it does, `prepare` is called in a thread, once."""
+    def is_prepared(self, prepare: Callable[[], Any], then: Callable[[], Any]) -> bool:
+        """Whether a page needs no long reading first. If it does, `prepare` is called in a thread, once, and after it
+        `then`, which no page waits for."""
         with self._slow_start:
             if not self._prepared and self._preparing is None:
                 self._prepared = self.reader.next_number(self.study.id) < LARGE
                 if not self._prepared:
-                    self._preparing = threading.Thread(target=self._prepare, args=(prepare,), daemon=True)
+                    self._preparing = threading.Thread(target=self._prepare, args=(prepare, then), daemon=True)
                     self._preparing.start()
             return self._prepared
 
-    def _prepare(self, prepare: Callable[[], Any]) -> None:
+    def _prepare(self, prepare: Callable[[], Any], then: Callable[[], Any]) -> None:
         try:
             prepare()
         finally:
             self._prepared = True  # what went wrong is told by the page itself
+        with suppress(Exception):  # a page that needs it says why it cannot be computed
+            then()
 
     def forget(self, key: Any) -> None:
         """Compute this again when it is next needed."""

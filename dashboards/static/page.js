@@ -100,6 +100,7 @@ async function draw(element, spec = specOf(element.dataset.name)) {
     layout.yaxis = { ...layout.yaxis, ticktext: layout.yaxis.ticktext.map(short) };
     layout.xaxis = { ...layout.xaxis, nticks: 4 };
   }
+  if (width < 500 && layout.xaxis.ticktext?.join("").length > 24) layout.xaxis = { ...layout.xaxis, tickangle: -45, ticklabeloverflow: "allow" };
   const zoom = zoomOf(name);
   if (zoom.length === 4 && zoom.every(Number.isFinite)) {
     layout.xaxis.range = zoom.slice(0, 2);

@@ -250,6 +250,7 @@ def test_an_address_that_leads_nowhere_names_the_nearest(client):
 
 
 def test_a_large_study_is_read_while_a_page_says_so(databases, monkeypatch):
+    from dashboards.pages import space
     from dashboards.server import sources
     from dashboards.server.app import application
 
@@ -259,11 +260,18 @@ def test_a_large_study_is_read_while_a_page_says_so(databases, monkeypatch):
     first = client.get("/studies/finished/finished").text
     made.state.sources.study("finished", "finished")._preparing.join(60)
     then = client.get("/studies/finished/finished").text
+    computed: list[str] = []
+    monkeypatch.setattr(space, "importances", lambda *given: computed.append("importances"))
+    objectives = made.state.sources.study("finished", "finished").study.objectives
+    others = [client.get(f"/studies/finished/finished?y={each['name']}").status for each in objectives]
     made.state.sources.close()
 
     assert 'http-equiv="refresh"' in first
     assert 'http-equiv="refresh"' not in then
     assert "Pareto front" in then
+    assert set(others) == {200} and len(others) > 1 and computed == [], (
+        "what takes long was computed for all objectives"
+    )
 
 
 def test_the_ends_of_an_axis_are_bounded(client):
