@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from heapq import heapify, heappop, heappush
 
@@ -59,8 +59,11 @@ class Crowd:
             self._rebuild()
         while True:
             entry = self._waiting[0]
-            if entry[1] in open and self._negated.get(entry[1]) == entry[0]:
-                return entry[1], bisect_left(self._order, entry)
+            if self._negated.get(entry[1]) == entry[0] and entry[1] not in self._passed:
+                if entry[1] in open:
+                    return entry[1], bisect_left(self._order, entry)
+                self._passed.add(entry[1])
+                insort(self._order, entry)
             heappop(self._waiting)
 
     def _rebuild(self) -> None:
@@ -69,12 +72,19 @@ class Crowd:
         rows = np.array([self._values[number] for number in numbers.tolist()])  # [F, M]
         distances = (-pareto.crowding(rows)).tolist() if len(rows) else []
         self._negated = dict(zip(numbers.tolist(), distances))
-        self._order: list[Entry] = sorted(zip(distances, numbers.tolist()))
-        self._waiting = self._order.copy()  # a heap; entries of promoted trials and old distances leave it late
+        self._waiting: list[Entry] = sorted(self._entries())  # a heap; old distances and trials not open leave it late
+        self._order: list[Entry] = []  # of the trials that were found not to be open, sorted
+        self._passed: set[int] = set()  # these trials
         self._columns: list[list[Entry]] = []  # for each objective, the sorted values with their trials
+        # For each objective, the values of the two neighbours of each trial; infinite at the ends.
+        self._lower: list[dict[int, float]] = []
+        self._higher: list[dict[int, float]] = []
         for column in rows.T if len(rows) else ():
             order = np.argsort(column, kind="stable")
-            self._columns.append(list(zip(column[order].tolist(), numbers[order].tolist())))
+            ordered, values = numbers[order].tolist(), column[order].tolist()
+            self._columns.append(list(zip(values, ordered)))
+            self._lower.append(dict(zip(ordered, [-math.inf, *values])))
+            self._higher.append(dict(zip(ordered, [*values[1:], math.inf])))
 
     def _spans(self) -> list[float]:
         return [column[-1][0] - column[0][0] if column else 0.0 for column in self._columns]
@@ -82,44 +92,65 @@ class Crowd:
     def _remove(self, number: int) -> list[int]:
         """Take a trial out; its neighbours."""
         touched: list[int] = []
-        for column, value in zip(self._columns, self._values.pop(number)):
+        sides = zip(self._columns, self._lower, self._higher, self._values.pop(number))
+        for column, lower, higher, value in sides:
             place = bisect_left(column, (value, number))
             del column[place]
-            touched += [other for _, other in column[max(0, place - 1) : place + 1]]
+            before, after = lower.pop(number), higher.pop(number)
+            if place:
+                touched.append(column[place - 1][1])
+                higher[touched[-1]] = after
+            if place < len(column):
+                touched.append(column[place][1])
+                lower[touched[-1]] = before
         self._forget(number)
         return touched
 
     def _insert(self, number: int, values: Values) -> list[int]:
         """Put a trial in; its neighbours."""
         touched: list[int] = []
-        for column, value in zip(self._columns, values):
+        for column, lower, higher, value in zip(self._columns, self._lower, self._higher, values):
             place = bisect_left(column, (value, number))
-            touched += [other for _, other in column[max(0, place - 1) : place + 1]]
+            lower[number], higher[number] = -math.inf, math.inf
+            if place:
+                lower[number], before = column[place - 1]
+                higher[before] = value
+                touched.append(before)
+            if place < len(column):
+                higher[number], after = column[place]
+                lower[after] = value
+                touched.append(after)
             column.insert(place, (value, number))
         return touched
 
     def _place(self, number: int, spans: list[float]) -> None:
         negated = -self._distance(number, spans)
-        if negated == self._negated.get(number):
+        earlier = self._negated.get(number)
+        if negated == earlier:
             return
-        self._forget(number)
         self._negated[number] = negated
-        insort(self._order, (negated, number))
+        if number in self._passed:
+            del self._order[bisect_left(self._order, (earlier, number))]
+            insort(self._order, (negated, number))
+            return
         heappush(self._waiting, (negated, number))
-        if len(self._waiting) > 8 * len(self._order) + 64:
-            self._waiting = self._order.copy()
+        if len(self._waiting) > 8 * len(self._negated) + 64:
+            self._waiting = [entry for entry in self._entries() if entry[1] not in self._passed]
             heapify(self._waiting)
 
+    def _entries(self) -> Iterator[Entry]:
+        return zip(self._negated.values(), self._negated)
+
     def _forget(self, number: int) -> None:
-        if number in self._negated:
-            del self._order[bisect_left(self._order, (self._negated.pop(number), number))]
+        negated = self._negated.pop(number, None)
+        if number in self._passed:
+            self._passed.remove(number)
+            del self._order[bisect_left(self._order, (negated, number))]
 
     def _distance(self, number: int, spans: list[float]) -> float:
+        """Infinite at the ends. If all values of an objective are equal, the others get 0 for it."""
         total = 0.0
-        for column, span, value in zip(self._columns, spans, self._values[number]):
-            place = bisect_left(column, (value, number))
-            if place == 0 or place == len(column) - 1:
-                return math.inf
-            if span > 0:
-                total += (column[place + 1][0] - column[place - 1][0]) / span
+        for lower, higher, span in zip(self._lower, self._higher, spans):
+            gap = higher[number] - lower[number]
+            total += gap / span if span > 0 else gap
         return total

@@ -132,23 +132,32 @@ class Column:
         self._before = [0]
         for bits in self._bits[:-1]:
             self._before.append(reduce(or_, bits, self._before[-1]))
+        self._asked: tuple[int, int] | None = None
 
     def up_to(self, value: float) -> int:
         """The set of the members of this value or a lower one."""
         index = bisect_right(self._lowest, value) - 1
         if index < 0:
             return 0
-        return reduce(or_, self._bits[index][: bisect_right(self._values[index], value)], self._before[index])
+        return self._set_before(index, bisect_right(self._values[index], value))
 
     def below(self, value: float) -> int:
         """The set of the members of a lower value."""
         index = bisect_left(self._lowest, value) - 1
         if index < 0:
             return 0
-        return reduce(or_, self._bits[index][: bisect_left(self._values[index], value)], self._before[index])
+        return self._set_before(index, bisect_left(self._values[index], value))
+
+    def _set_before(self, index: int, place: int) -> int:
+        """The set of the members before this place of a block. The last one is kept: `join` asks after `dominates`."""
+        if self._asked != (index, place):
+            self._asked = index, place
+            self._answer = reduce(or_, self._bits[index][:place], self._before[index])
+        return self._answer
 
     def add(self, value: float, bit: int) -> None:
         """A new member, which has this bit."""
+        self._asked = None
         index = max(0, bisect_right(self._lowest, value) - 1)
         values, bits = self._values[index], self._bits[index]
         place = bisect_right(values, value)
