@@ -22,6 +22,7 @@ from nas.objectives.contract import Search
 from nas.store import Reader, Refusal, Store, Study, Trial, TrialAdded, TrialRefused, TrialState, Unit, UnitKind
 from nas.store.records import RETRY
 from nas.strategies.contract import Proposal
+from searchspace.language.collecting import collected_later
 from searchspace.model.architecture import Architecture
 from searchspace.space.point import Point
 from searchspace.space.space import Space
@@ -75,6 +76,7 @@ class Proposer:
         reasons = [arm.exhausted for arm in self.arms.values()]
         return reasons[0] if all(reasons) else None
 
+    @collected_later()
     def absorb(self) -> None:
         """Tell the arms which trials were started and which units ended since the last time, in the log's order."""
         rebuilt = False

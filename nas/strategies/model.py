@@ -111,9 +111,9 @@ class Model(StrategyBase):
             self._pending[started.number] = self.codes.row(started.point.choices)
 
     def learn(self, result: Result, failed: bool) -> None:
-        self._pending.pop(result.number, None)
+        row = self._pending.pop(result.number, None)
         if result.point is not None:
-            row = self.codes.row(result.point.choices)
+            row = self.codes.row(result.point.choices) if row is None else row
             self.knowledge.add(result.number, row, result.steps, None if failed else result.values)
 
     def propose(self, rng: Random, number: int, tried: int) -> Proposal:

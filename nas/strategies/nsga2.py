@@ -59,6 +59,7 @@ class NSGA2(StrategyBase):
         self.mutation = mutation
         self.tournament = tournament
         self.members: list[Member] = []  # best first
+        self._numbers: set[int] = set()  # of the members
         self._last_front: list[tuple[float, ...]] = []  # the values of the members on the worst front
 
     def propose(self, rng: Random, number: int, tried: int) -> Proposal:
@@ -67,12 +68,14 @@ class NSGA2(StrategyBase):
         return self._child(rng, tried)
 
     def learn(self, result: Result, failed: bool) -> None:
-        others = [member for member in self.members if member.number != result.number]
         if not failed and result.point is not None and result.values is not None:
-            if len(others) == self.population and self._hopeless(result.values):
+            is_full = len(self.members) == self.population and result.number not in self._numbers
+            if is_full and self._hopeless(result.values):
                 return
-            others.append(Member(result.number, result.point, result.values))
-        self._survive(others)
+            joining = [Member(result.number, result.point, result.values)]
+        else:
+            joining = []
+        self._survive([member for member in self.members if member.number != result.number] + joining)
 
     def _survive(self, members: list[Member]) -> None:
         values = [member.values for member in members]
@@ -82,6 +85,7 @@ class NSGA2(StrategyBase):
         else:
             best = by_niche(values, fronts, self.directions)[: self.population].tolist()
         self.members = [members[index] for index in best]
+        self._numbers = {member.number for member in self.members}
         self._last_front = [values[index] for index in best if fronts[index] == fronts[best[-1]]]
 
     def _hopeless(self, values: tuple[float, ...]) -> bool:

@@ -1,4 +1,4 @@
-"""Pauses Python's garbage collector while a file is read.
+"""Pauses Python's garbage collector while a file, or the log of a study, is read.
 
 Reading makes hundreds of thousands of objects and hardly any garbage. The collector walks over all objects of the
 process again and again meanwhile, those of PyTorch too, which is a quarter of the time.

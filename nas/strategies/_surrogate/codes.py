@@ -58,12 +58,13 @@ class Codes:
 
     def row(self, choices: Mapping[str, Scalar]) -> np.ndarray:
         """The row of a point: [D], `UNSET` for holes that it does not have."""
-        found = np.full(len(self.paths), UNSET)
+        found = [UNSET] * len(self.paths)
         for path, value in choices.items():
             column = self.place.get(path)
             if column is not None:
-                found[column] = self._number(column, value)
-        return found
+                known = self._index[column]
+                found[column] = self._unit(column, value) if known is None else known.get((type(value), value), UNSET)
+        return np.array(found, dtype=float)
 
     def choices(self, row: np.ndarray) -> dict[str, Scalar]:
         """The value of every hole of a row, also of those that are not active; [D]."""
@@ -110,13 +111,10 @@ class Codes:
         broken = (numbers < self._low) | (numbers > self._high)
         return broken.astype(np.float32) @ self._needs == 0
 
-    def _number(self, column: int, value: Scalar) -> float:
-        known = self._index[column]
-        if known is None:
-            hole = self.holes[self.paths[column]]
-            assert isinstance(hole, Integers | Floats) and isinstance(value, int | float)
-            return unit(hole, value)
-        return float(known.get((type(value), value), UNSET))
+    def _unit(self, column: int, value: Scalar) -> float:
+        hole = self.holes[self.paths[column]]
+        assert isinstance(hole, Integers | Floats) and isinstance(value, int | float)
+        return unit(hole, value)
 
     def _value(self, column: int, number: float) -> Scalar:
         known = self._values[column]

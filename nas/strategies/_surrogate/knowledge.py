@@ -166,12 +166,13 @@ class Knowledge:
         self._fits: dict[int, list[np.ndarray]] = {}  # by the number of results, the newest only
 
     def add(self, number: int, row: np.ndarray, steps: int, values: tuple[float, ...] | None) -> None:
-        self.rows.append(row.astype(np.float32))
+        row = row.astype(np.float32)
+        self.rows.append(row)
         self.steps.append(float(max(steps, 1)))
         self.lengths.add(self.steps[-1])
         self.values.append(None if values is None else tuple(bounded(value) for value in values))
         self.numbers.append(number)
-        self._keys.add(row.astype(np.float32).tobytes())
+        self._keys.add(row.tobytes())
         self.successes += values is not None
 
     def has(self, rows: np.ndarray) -> list[bool]:
