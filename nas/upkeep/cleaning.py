@@ -16,7 +16,7 @@ from nas import report as reports
 from nas.report.tables import size
 from nas.store.upkeep.kept import checkpoints
 from nas.upkeep import leftovers
-from nas.upkeep.elsewhere import named_elsewhere
+from nas.upkeep.elsewhere import named_elsewhere, newer
 from nas.upkeep.policy import EARLIER, unneeded
 
 if TYPE_CHECKING:
@@ -36,7 +36,8 @@ def clean(store: Reader, study: Study, cache: Path, *, dry_run: bool = False) ->
     """Remove what `study` needs no longer -> what was removed. cache: where this node prepares data. dry_run: remove
     nothing.
 
-    A search may run meanwhile: what it may need is kept. Whatever cannot be removed is left out.
+    A search may run meanwhile: what it may need is kept. Whatever cannot be removed is left out, and so are the files
+    of a study of which another database has more results: this one is an older copy.
     """
     found: list[Leftover] = []
     for kind, place, count, remove in _found(store, study, cache):
@@ -73,8 +74,23 @@ def drop(uri: str, study: str) -> None:
 _Found = tuple[str, str, int, Callable[[], Any]]
 
 
+def newer_database(store: Reader, study: Study) -> Path | None:
+    """A database that has more results of `study`, so it knows better which checkpoints are needed; None: this one."""
+    kept = store.database.read(lambda connection: checkpoints(connection, study.id))
+    return newer(store, study, (each.uri for each in kept))
+
+
 def _found(store: Reader, study: Study, cache: Path) -> Iterable[_Found]:
-    yield from _checkpoints(store, study)
+    if newer_database(store, study) is None:
+        yield from _checkpoints(store, study)
+        yield from _of_folders(store, study)
+    for each in leftovers.prepared(cache):
+        yield "unfinished data", str(each), _size(each), partial(shutil.rmtree, each)
+    for each in leftovers.ray_sessions():
+        yield "Ray session", str(each), _size(each), partial(leftovers.remove_session, each)
+
+
+def _of_folders(store: Reader, study: Study) -> Iterable[_Found]:
     for folder in _folders(store, study):
         system, path = fsspec.core.url_to_fs(folder)
         some = [("unfinished file", each) for each in leftovers.unfinished(system, path)]
@@ -82,10 +98,6 @@ def _found(store: Reader, study: Study, cache: Path) -> Iterable[_Found]:
             some += [("state of an interrupted unit", each) for each in leftovers.partials(system, path)]
         for kind, place in some:
             yield kind, place, system.size(place) or 0, partial(system.rm_file, place)
-    for each in leftovers.prepared(cache):
-        yield "unfinished data", str(each), _size(each), partial(shutil.rmtree, each)
-    for each in leftovers.ray_sessions():
-        yield "Ray session", str(each), _size(each), partial(leftovers.remove_session, each)
 
 
 def _checkpoints(store: Reader, study: Study) -> Iterable[_Found]:

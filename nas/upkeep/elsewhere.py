@@ -1,20 +1,23 @@
-"""Finds the checkpoints of a study that another database names too: the original of a copy, or a copy of it."""
+"""Finds other databases of a study, the original of a copy or a copy of it, and the checkpoints that they name too."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from nas.errors import StoreError
 from nas.location import FOLDER
 from nas.store.database.engine import Database, file_of, parse
-from nas.store.upkeep.kept import named
+from nas.store.upkeep.kept import named, progress
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
     from sqlalchemy.engine import URL
 
     from nas.store import Reader, Study
+
+T = TypeVar("T")
 
 
 def named_elsewhere(store: Reader, study: Study, uris: Iterable[str]) -> set[str]:
@@ -22,16 +25,31 @@ def named_elsewhere(store: Reader, study: Study, uris: Iterable[str]) -> set[str
     folder, next to this database, or at most two folders above a checkpoint. A database that cannot be read names none.
     """
     uris = set(uris)
-    found: set[str] = set()
+    asked = _answers(store, uris, lambda connection: named(connection, study.name))
+    return uris & {uri for _, found in asked for uri in found}
+
+
+def newer(store: Reader, study: Study, uris: Iterable[str]) -> Path | None:
+    """A database that has more results of `study` than this one, which is then a copy; it is looked for in the same
+    places. None if there is none.
+    """
+    for url, found in _answers(store, set(uris), lambda connection: progress(connection, study.name)):
+        if found is not None and found[0] == study.created_at and found[1] > study.sequence:
+            return file_of(url)
+    return None
+
+
+def _answers(store: Reader, uris: set[str], ask: Callable[[Connection], T]) -> Iterator[tuple[URL, T]]:
+    """What each other database answers; one that cannot be read is left out."""
     for url in _others(store.database.engine.url, uris):
         database = Database(url, wait=1.0, reads_only=True)
         try:
-            found |= database.at_once(lambda connection: named(connection, study.name), writes=False)
+            found = database.at_once(ask, writes=False)
         except StoreError:  # it holds something else
             continue
         finally:
             database.close()
-    return found & uris
+        yield url, found
 
 
 def _others(own: URL, uris: Iterable[str]) -> Iterator[URL]:

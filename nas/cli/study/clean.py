@@ -31,6 +31,9 @@ def clean(
     store, found = location.open_existing(study, storage)
     with store:
         removed = cleaning.clean(store, found, CACHE, dry_run=dry_run)
+        newer = cleaning.newer_database(store, found)
+    if newer is not None:
+        note(f"The files of {study} are kept: {newer} has later results of it. Clean that one: --storage {newer}")
     print_rows([vars(each) for each in removed], as_json, empty="There is nothing to remove.")
     if removed and not as_json:
         note(f"{'To be removed' if dry_run else 'Removed'}: {cleaning.summary(removed)}.")

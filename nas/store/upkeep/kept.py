@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from datetime import datetime
 
 from sqlalchemy import Connection, select
 
@@ -40,6 +41,12 @@ def named(connection: Connection, name: str) -> set[str]:
     """The checkpoints of the study called `name`, shared ones too."""
     units = select(unit.c.checkpoint_uri).join(study, study.c.id == unit.c.study_id)
     return set(connection.execute(units.where(study.c.name == name, unit.c.checkpoint_uri.is_not(None))).scalars())
+
+
+def progress(connection: Connection, name: str) -> tuple[datetime, int] | None:
+    """When the study called `name` was created, and how many of its units have ended; None if there is none."""
+    found = connection.execute(select(study.c.created_at, study.c.sequence).where(study.c.name == name)).first()
+    return None if found is None else (found.created_at, found.sequence)
 
 
 def _of_others(connection: Connection, study_id: int) -> Collection[str]:

@@ -5,12 +5,14 @@ import errno
 import hashlib
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from nas.backup import backup
 from nas.engine import launch, leases
 from nas.errors import DiskFull, NasError
 from nas.exports import winner
@@ -116,6 +118,24 @@ def test_the_state_of_an_interrupted_unit_stays_while_the_study_has_open_units(k
         state = old(kept.folder / f"partial-{'0' * 32}-{'1' * 16}.pt")
         cleaning.clean(store, study, tmp_path / "cache")
     assert state.exists()
+
+
+def test_an_older_copy_of_a_study_leaves_its_files_to_the_newer_database(kept, tmp_path):
+    """By the copy's front, trials that are on the front today would lose their checkpoints."""
+    with kept("best") as result:
+        original, copy = Path(result.config.storage.removeprefix("sqlite:///")), tmp_path / "older.db"
+    backup(original, copy)
+    with sqlite3.connect(copy) as connection:  # when it was made, other trials were the best
+        connection.execute("UPDATE study SET sequence = sequence - 1")
+        connection.execute("UPDATE objective_value SET value = -value WHERE name = 'loss'")
+    connection.close()
+    before = rungs(kept.folder)
+    for file, expected in ((copy, original), (original, None)):
+        with open_reader(str(file)) as store:
+            study = store.study("tried")
+            assert cleaning.newer_database(store, study) == expected
+            assert not [each for each in cleaning.clean(store, study, tmp_path / "cache") if each.kind == "checkpoint"]
+    assert rungs(kept.folder) == before
 
 
 def test_only_ray_sessions_of_searches_that_have_ended_are_removed(tmp_path):
