@@ -116,24 +116,25 @@ def _new_leaves(block: Configured, shape: Shape) -> tuple[tuple[str, Cost], ...]
 _kept_leaves = lru_cache(maxsize=4096)(_new_leaves)
 
 
-def too_long(part: Part, seen: set[tuple[Configured, Shape]] | None = None) -> Iterator[str]:
-    """A message for each block at or below `part` that would read more than its configuration's `longest` positions, of
-    its input or of the memory.
-
-    seen: blocks with the shapes of their inputs that are skipped; those below `part` are added, but for blocks of the
-    user's own. None skips none.
+def too_long(part: Part) -> str | None:
+    """A message for the first block at or below `part` that would read more than its configuration's `longest`
+    positions, of its input or of the memory; None if there is none.
     """
-    if seen is not None and part.block is not None and part.block.is_ours:
-        if (part.block, part.shape) in seen:
-            return
-        seen.add((part.block, part.shape))
-    longest = getattr(part.block.config, "longest", None) if part.block else None
-    if part.block and longest is not None:
-        over_memory = getattr(part.block.config, "over", "self") == "memory"
-        if longest < (read := part.shape.memory if over_memory else part.shape.length):
-            yield f"{part.block.type.name} supports at most {longest} positions, but would read {read}."
-    for below in part.below():
-        yield from too_long(below, seen)
+    if part.block is None:
+        return None
+    return (_kept_too_long if part.block.is_ours else _new_too_long)(part.block, part.shape)
+
+
+def _new_too_long(block: Configured, shape: Shape) -> str | None:
+    longest = getattr(block.config, "longest", None)
+    if longest is not None:
+        over_memory = getattr(block.config, "over", "self") == "memory"
+        if longest < (read := shape.memory if over_memory else shape.length):
+            return f"{block.type.name} supports at most {longest} positions, but would read {read}."
+    return next((found for below in _below(block, shape) if (found := too_long(below))), None)
+
+
+_kept_too_long = lru_cache(maxsize=4096)(_new_too_long)
 
 
 class Composite:

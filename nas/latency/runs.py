@@ -312,7 +312,7 @@ def impossible(configured: Configured, setting: Setting) -> str:
         return f"{cannot} cannot read its input in pieces."
     after = {"decode": 1, "generate": setting.new_tokens - 1}  # tokens that are read after the prompt
     read = setting.length + after.get(setting.phase, 0)
-    return next(too_long(Part(name="model", shape=Shape(length=read), block=configured), set()), "")
+    return too_long(Part(name="model", shape=Shape(length=read), block=configured)) or ""
 
 
 @contextmanager

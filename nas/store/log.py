@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, bindparam, case, null, select
 
 from nas.store.models import architecture, trial, unit
-from nas.store.queries import next_number, values_of
+from nas.store.queries import next_number, read_values, select_values
 from nas.store.records import Trial, TrialState, Unit, UnitKind, UnitState
 
 ALL = 2**62  # more rows than there are
@@ -46,9 +46,11 @@ _STARTED = (
     .order_by(trial.c.number)
     .limit(bindparam("most"))
 )
-_VALUES = select(unit.c.id).where(
-    unit.c.study_id == bindparam("study"),
-    unit.c.sequence.between(bindparam("sequence") + 1, bindparam("last")),
+_VALUES = select_values(
+    select(unit.c.id).where(
+        unit.c.study_id == bindparam("study"),
+        unit.c.sequence.between(bindparam("sequence") + 1, bindparam("last")),
+    )
 )
 
 
@@ -66,7 +68,7 @@ def results_since(
     if not rows:
         return []
     # No transaction adds a unit before one that is read: the order is that of the commits.
-    values = values_of(connection, _VALUES, asked | {"last": rows[-1].sequence})
+    values = read_values(connection, _VALUES, asked | {"last": rows[-1].sequence})
     return [_unit(dict(zip(names, row)), values) for row in rows]
 
 

@@ -250,17 +250,26 @@ def _trial(fields: dict[str, Any], values: dict[int, dict[str, float]]) -> Trial
     return Trial(**fields, values=values.get(unit_id, {}))
 
 
-def values_of(
-    connection: Connection, unit_ids: Select, asked: Mapping[str, Any] | None = None
-) -> dict[int, dict[str, float]]:
-    """The objectives of the selected units: {unit: {name: value}}. asked: the parameters of the selection."""
+def select_values(unit_ids: Select) -> Select:
+    """The query of `read_values` for the selected units."""
     columns = objective_value.c.unit_id, objective_value.c.name, objective_value.c.value
-    found: dict[int, dict[str, float]] = defaultdict(dict)
     chosen = unit_ids.subquery()
-    statement = select(*columns).join(chosen, chosen.c.id == columns[0])
+    return select(*columns).join(chosen, chosen.c.id == columns[0])
+
+
+def read_values(
+    connection: Connection, statement: Select, asked: Mapping[str, Any] | None = None
+) -> dict[int, dict[str, float]]:
+    """The objectives that a query of `select_values` finds: {unit: {name: value}}. asked: its parameters."""
+    found: dict[int, dict[str, float]] = defaultdict(dict)
     for unit_id, name, value in connection.execute(statement, asked or {}):
         found[unit_id][name] = value
     return found
+
+
+def values_of(connection: Connection, unit_ids: Select) -> dict[int, dict[str, float]]:
+    """The objectives of the selected units: {unit: {name: value}}."""
+    return read_values(connection, select_values(unit_ids))
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> str:

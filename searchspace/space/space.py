@@ -230,7 +230,7 @@ class Space:
         """The constraints that `architecture` violates for one sequence of `length` positions."""
         try:
             whole = Part(name="model", shape=Shape(length=self.read or 1), block=architecture.configured)
-            if self.read and (beyond := next(too_long(whole), None)):
+            if self.read and (beyond := too_long(whole)):
                 return [Violation(BUILDS, None, None, beyond)]
             if not self.constraints:
                 return []
