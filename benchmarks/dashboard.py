@@ -1,12 +1,16 @@
 """The dashboard on a large study, next to optuna-dashboard on the same trials.
 
 python -m benchmarks.dashboard [--trials 100000] [--storage FILE] [--browsers 50] [--json]
+python -m benchmarks.dashboard --requests [--trials 100000] [--storage FILE] [--json]
 python -m benchmarks.dashboard --search [--browsers 50] [--json]
 
 For each server: seconds until it answers, until the first page is there and until its numbers are complete, seconds for
 the same page again and its bytes, the resident memory, and seconds for another page of the table and for a zoom. For
 ours also the CPU time that open pages cost while nothing happens. A large study is read once; until then its page says
 so. optuna-dashboard is measured if it is installed; it gets the same trials, objectives and parameters.
+
+--requests: CPU time of our server for each kind of request on a study that it has read: pages, orders, filters, zooms
+and choices, each for the first time.
 
 --search: a real search writes trials while browsers follow its page. Each holds a stream of events, which brings the
 parts of the page that changed. The figures are CPU seconds of the server and of the
@@ -39,6 +43,32 @@ from benchmarks.support.report import report
 STUDY = "large"
 PATIENCE = 600.0  # seconds for one answer
 QUIET = 10.0  # seconds for which the cost of open pages is measured
+# What a reader may ask of a study next; {} is another number each time, so no answer is kept from before.
+REQUESTS = {
+    "another page of the table": "?page={}",
+    "order by an objective": "?sort=-bits_per_byte&page={}",
+    "1,000 rows": "?per=1000&page={}",
+    "filter by state": "?state=failed&page={}",
+    "only the front": "?front=yes&page={}",
+    "search for a hash": "?q=a{}",
+    "JSON of a page": ".json?sort=-flops&page={}",
+    "CSV of a page": ".csv?table=trials&per=1000&page={}",
+    "zoom with the mouse": ".json?figure=front&zoom_y=2.7,3&zoom_x=1e10,2.{}e10",
+    "page at a zoom": "?zoom_y=2.7,3&zoom_x=1e10,2.{}e10",
+    "a trial": "/trials/{}",
+    "comparison of four": "/compare?trials={},500,70000,99",
+    "another objective": "?y=flops&x=bits_per_byte",
+    "another quantity across": "?x=parameters",
+    "colours": "?shade=flops",
+    "linear axes": "?log_x=no&log_y=no",
+    "without dominated trials": "?dominated=no",
+    "progress over seconds": "?axis=seconds",
+    "lineage": "/lineage",
+    "lineage, another objective": "/lineage?objective=flops",
+    "space": "/space",
+    "space, another hole": "/space?hole=width",
+    "audit": "/audit",
+}
 SEARCH = """
 study: watched
 space:
@@ -115,6 +145,29 @@ def ours(storage: str, port: int, browsers: int) -> dict:
     row = {"server": "nas dashboard", "ready s": ready, "first page s": first, "again s": again, "MB": size / 1e6}
     row |= {"complete s": complete}
     return row | {"other page s": other, "zoom s": zoom, "MiB": round(memory), "idle CPU %": 100 * share}
+
+
+def requests(storage: str, port: int) -> Iterator[dict]:
+    """CPU milliseconds, elapsed ones, and kilobytes on the wire of each kind of request."""
+    place = f"/studies/{Path(storage.removeprefix('sqlite:///')).stem}/{STUDY}"
+    with serving(["-m", "nas", "dashboard", "--storage", storage, "--port", str(port)], port) as (process, _):
+        while b'http-equiv="refresh"' in content(port, place):
+            time.sleep(1)
+        while quiet_share(process) > 0.05:
+            time.sleep(1)  # what no page waits for is still computed
+        for name, query in REQUESTS.items():
+            addresses = [query.format(number) for number in range(2, 7)] if "{}" in query else [query]
+            before = process.cpu_times()
+            answers = [get(port, place + each) for each in addresses]
+            after = process.cpu_times()
+            spent = (after.user + after.system - before.user - before.system) / len(answers)
+            seconds, size = (sorted(each)[len(answers) // 2] for each in zip(*answers))
+            yield {"request": name, "CPU ms": round(1e3 * spent), "ms": round(1e3 * seconds), "kB": round(size / 1e3)}
+
+
+def quiet_share(process: psutil.Process) -> float:
+    """The share of a core that the process uses now."""
+    return process.cpu_percent(1.0) / 100
 
 
 def watched(process: psutil.Process, port: int, path: str, browsers: int) -> float:
@@ -268,6 +321,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trials", type=int, default=100_000)
     parser.add_argument("--storage", help="a SQLite file with such a study, from benchmarks.scale; default: make one")
+    parser.add_argument("--requests", action="store_true", help="only measure each kind of request to our server")
     parser.add_argument("--search", action="store_true", help="only measure what following a running search costs")
     parser.add_argument("--search-trials", type=int, default=100, help="how many trials that search has")
     parser.add_argument("--browsers", type=int, default=50, help="pages that are open at once")
@@ -283,6 +337,10 @@ def main() -> None:
             from benchmarks.support.studies import fill
 
             fill(storage, STUDY, arguments.trials, metrics=1)
+        if arguments.requests:
+            rows = list(requests(storage, free_port()))
+            report(f"dashboard, requests, {arguments.trials:,} trials", rows, as_json=arguments.json)
+            return
         rows = [ours(storage, free_port(), arguments.browsers)]
         if find_spec("optuna_dashboard"):
             theirs = f"sqlite:///{Path(folder) / 'optuna.db'}"

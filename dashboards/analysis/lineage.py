@@ -98,15 +98,19 @@ def changed(parent: Mapping[str, Any], child: Mapping[str, Any]) -> list[Change]
     return [
         Change(path, parent.get(path), child.get(path))
         for path in paths
-        if _key(parent.get(path, MISSING)) != _key(child.get(path, MISSING))
+        if _differ(parent.get(path, MISSING), child.get(path, MISSING))
     ]
 
 
 def distance(a: Mapping[str, Any], b: Mapping[str, Any]) -> float:
     """The share of the holes of both points in which they differ, from 0 to 1."""
     paths = {*a, *b}
-    return len(changed(a, b)) / len(paths) if paths else 0.0
+    apart = sum(_differ(a.get(path, MISSING), b.get(path, MISSING)) for path in paths)
+    return apart / len(paths) if paths else 0.0
 
 
-def _key(value: Any) -> tuple[type, Any]:
-    return type(value), value if not isinstance(value, list | dict) else repr(value)
+def _differ(one: Any, other: Any) -> bool:
+    """Whether two values are not the same: 1, 1.0 and true are three values, also inside of lists."""
+    if type(one) is not type(other):
+        return True
+    return repr(one) != repr(other) if isinstance(one, list | dict) else bool(one != other)

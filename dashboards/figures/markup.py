@@ -7,7 +7,8 @@ from html import escape
 
 def escaped(text: str) -> str:
     """Text that HTML and XML both accept: control characters have no place in either."""
-    return escape("".join(each if each.isprintable() else " " for each in text), quote=True)
+    plain = text if text.isprintable() else "".join(each if each.isprintable() else " " for each in text)
+    return escape(plain, quote=True)
 
 
 def element(name: str, *inside: str, **attributes: str | float) -> str:

@@ -12,6 +12,7 @@ from dashboards.figures.markup import element, escaped, label
 from dashboards.figures.scale import Scale, scale_of
 
 WIDTH, LEFT, BOTTOM = 720, 64, 48
+DENSE = 1000  # points; more of them are one element without names and links, which a browser draws ten times faster
 SLOPE, LONGEST = 28, 26  # degrees, and letters, of names below an axis that are too long to be beside one another
 
 
@@ -134,11 +135,23 @@ def _series(series: Series, x: Scale, y: Scale) -> Iterator[str]:
         return
     if series.low:
         yield from _whiskers(series, x, y)
+    if len(places) > DENSE and series.symbol == "circle" and not series.shade:
+        yield _dots(series, [place for place in places if place is not None])
+        return
     shades = shades_of(series.shade)
     for i, place in enumerate(places):
         if place is not None:
             shade = shades[i] if shades else None
             yield _mark(series, i, place, x, y, _colour(series) if shade is None else f"s{shade}")
+
+
+def _dots(series: Series, places: Sequence[tuple[float, float]]) -> str:
+    """Lines without a length, whose round ends are the points."""
+    wide = series.size + 1  # a mark has an outline of 1
+    ends: dict[str, str | float] = {"stroke_width": wide, "stroke_linecap": "round"}
+    return element(
+        "path", kind=f"whisker {_colour(series)}", d="".join(f"M{x:.1f} {y:.1f}h0" for x, y in places), **ends
+    )
 
 
 def _mark(series: Series, i: int, place: tuple[float, float], x: Scale, y: Scale, colour: str) -> str:

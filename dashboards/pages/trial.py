@@ -247,18 +247,15 @@ def hole_name(path: str) -> str:
 def _neighbours(study: StudyCache, trial: Trial) -> Table:
     """The trials whose points differ in the fewest holes, among those that were trained longest."""
     table = study.table
-    rows = np.flatnonzero(table.longest & (table.number != trial.number))
+    rows = np.flatnonzero(table.longest)
     own = table.steps[rows] if len(rows) else rows
     rows = rows[np.argsort(-own, kind="stable")][:COMPARED] if len(rows) > COMPARED else rows
     points = study.of_results(
         ("points", len(rows)), lambda: study.reader.choices(study.study.id, table.number[rows].tolist())
     )
-    apart = sorted((distance(trial.choices or {}, point), number) for number, point in points.items())
-    found = [
-        {"trial": number, "distance": far, "value": _value(study, number)}
-        for far, number in apart
-        if number != trial.number
-    ][:NEIGHBOURS]
+    others = ((number, point) for number, point in points.items() if number != trial.number)
+    apart = sorted((distance(trial.choices or {}, point), number) for number, point in others)[:NEIGHBOURS]
+    found = [{"trial": number, "distance": far, "value": _value(study, number)} for far, number in apart]
     links = [f"{study.address}/trials/{row['trial']}" for row in found]
     return Table(columns=NEAR, rows=found, links=links, empty="No other trial was trained yet.")
 

@@ -29,7 +29,7 @@ from searchspace.errors import SpaceError, nearest
 
 LONGEST = 60.0
 LARGE = 20_000  # trials: reading more takes seconds
-KEPT = 64  # results that are kept for a study
+KEPT, KEPT_RESULTS = 64, 32  # pages, which are compressed, and results that are kept for a study
 WAIT = 5.0  # seconds for a lock on SQLite
 CACHE_KIB = 4096  # of each of up to 15 connections
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
@@ -128,7 +128,10 @@ class StudyCache:
         self._next_look = 0.0
         self.budget = Budget()
         self._lock = threading.RLock()
-        self._memo: OrderedDict[Any, tuple[Any, Any]] = OrderedDict()
+        # Pages and results apart: many pages, of 64 trials perhaps, must not displace what they were made of.
+        self._pages: OrderedDict[Any, tuple[Any, Any]] = OrderedDict()
+        self._results: OrderedDict[Any, tuple[Any, Any]] = OrderedDict()
+        self._grown: dict[Any, tuple[int, Any]] = {}
         self._slow = threading.Lock()
         self._slow_start = threading.Lock()
         self._prepared = False
@@ -166,6 +169,7 @@ class StudyCache:
             if reader is not self._of:  # the file was replaced, perhaps by an earlier copy
                 self._of, self._table, self._mark, self._seen = reader, None, None, None
                 self._seldom.clear()
+                self._grown.clear()
             found = [each for each in reader.studies() if each.id == self.study.id]
             if not found or found[0].created_at != self.study.created_at:
                 raise StoreError(f"The study {self.study.name[:100]!r} is no longer in this database.")
@@ -189,28 +193,32 @@ class StudyCache:
         return self.remember(key, compute, of=self.results)
 
     def grown(self, key: Any, compute: Callable[[T | None], T]) -> T:
-        """As `of_results`; `compute` gets the earlier result, None the first time."""
-        before = self._memo.get(key)
-        return self.of_results(key, lambda: compute(before[1] if before else None))
+        """As `of_results`, and kept for good; `compute` gets the earlier result, None the first time."""
+        self.look()
+        with self._lock:
+            found = self._grown.get(key)
+            if found is None or found[0] != self.results:
+                self._grown[key] = found = self.results, compute(found[1] if found else None)
+            return found[1]
 
     def remember(self, key: Any, compute: Callable[[], T], *, of: Any = None) -> T:
         """The result of `compute()`, computed again when `of` changes; None: for each version of the study."""
         version = self.look()
-        depends = version if of is None else of
+        depends, kept, most = (version, self._pages, KEPT) if of is None else (of, self._results, KEPT_RESULTS)
         with self._lock:
-            found = self._memo.get(key)
+            found = kept.get(key)
             if found is not None and found[0] == depends:
-                self._memo.move_to_end(key)
+                kept.move_to_end(key)
                 return found[1]
             made = compute()
-            self._memo[key] = (depends, made)
-            while len(self._memo) > KEPT:
-                self._memo.popitem(last=False)
+            kept[key] = (depends, made)
+            while len(kept) > most:
+                kept.popitem(last=False)
             return made
 
     def recall(self, key: Any) -> Any:
         """What is remembered, if the study was looked at a moment ago; else None."""
-        found = self._memo.get(key)
+        found = self._pages.get(key)
         if found is None or not self.is_fresh or found[0] != self.version or not self.source.is_same:
             return None
         return found[1]
@@ -237,7 +245,7 @@ class StudyCache:
     def forget(self, key: Any) -> None:
         """Compute this again when it is next needed."""
         with self._lock:
-            self._memo.pop(key, None)
+            self._pages.pop(key, None)
 
     def seldom(self, key: Any, compute: Callable[[], T]) -> T:
         """As `remember`, but computed again only when a tenth more units have ended: for what takes long."""

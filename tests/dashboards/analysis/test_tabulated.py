@@ -130,4 +130,5 @@ def test_changes_name_the_holes():
 
     assert [(each.path, each.before, each.after) for each in changed(a, b)] == [("width", 32, 64), ("heads", None, 4)]
     assert distance(a, b) == pytest.approx(2 / 3)
+    assert distance({"a": 1, "b": [1, 2], "c": 1}, {"a": True, "b": [1, 2], "c": 1}) == pytest.approx(1 / 3)
     assert distance({}, {}) == 0

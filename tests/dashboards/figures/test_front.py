@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from dashboards.analysis.tabulated import Tabulated
+from dashboards.figures.figure import Axis, Figure, Series
 from dashboards.figures.front import front_figure
 from dashboards.figures.plotly import plotly
 from dashboards.figures.progress import history_figure, hypervolume_figure
-from dashboards.figures.svg import svg
+from dashboards.figures.svg import DENSE, svg
 from dashboards.server.answers import as_json
 
 TRIALS = 100_000
@@ -45,6 +46,16 @@ def test_the_pareto_front_of_a_large_study_is_exact_and_small(table):
     assert sorted(drawn.x) == sorted(table.values["flops"][exact].tolist())
     assert len(as_json(plotly(figure))) < 200_000
     assert len(svg(figure)) < 350_000
+
+
+@pytest.mark.parametrize("count", [DENSE, DENSE + 1])
+def test_very_many_points_are_one_element_of_the_picture(count):
+    known = list(range(1, count + 1))
+    series = Series(name="all", x=known, y=[*known[:-1], None], text=["point"] * count, links=["/"] * count)
+    picture = svg(Figure(title="", x=Axis(label="x"), y=Axis(label="y", log=True), series=[series]))
+
+    drawn = (0, 1, count - 1) if count > DENSE else (count - 1, 0, 0)
+    assert tuple(picture.count(each) for each in ("<title>", 'stroke-linecap="round"', "h0")) == drawn
 
 
 def test_a_zoom_into_a_large_study_draws_the_trials_in_it(table):

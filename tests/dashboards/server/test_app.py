@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import pytest
 
+from dashboards.analysis.lineage import lineage
 from nas.store import Measurement, open_store
 from tests.dashboards.conftest import KEPT, REAL, Client, add_failed
 
@@ -272,6 +273,38 @@ def test_a_large_study_is_read_while_a_page_says_so(databases, monkeypatch):
     assert set(others) == {200} and len(others) > 1 and computed == [], (
         "what takes long was computed for all objectives"
     )
+
+
+def test_many_pages_do_not_displace_what_takes_long(databases, monkeypatch):
+    from dashboards.pages import trial
+    from dashboards.server import sources
+    from dashboards.server.app import application
+
+    read: list[None] = []
+    monkeypatch.setattr(trial, "lineage", lambda *given: (read.append(None), lineage(*given))[1])
+    monkeypatch.setattr(sources, "KEPT", 2)
+    monkeypatch.setattr(sources, "KEPT_RESULTS", 2)
+    made = application([databases["finished"]], costs=False)
+    client = Client(made)
+    for number in range(6):
+        assert client.get(f"/studies/finished/finished/trials/{number}.json").status == 200
+    made.state.sources.close()
+
+    assert len(read) == 1
+
+
+def test_a_trial_that_was_looked_at_stays_a_neighbour_of_others(databases):
+    from dashboards.server.app import application
+
+    def near(trial):
+        found = json.loads(client.get(f"/studies/finished/finished/trials/{trial}.json").body)
+        return [row["trial"] for row in found["tables"]["neighbours"]["rows"]]
+
+    made = application([databases["finished"]], costs=False)
+    client = Client(made)
+    (nearest, *_) = others = near(3)
+    assert 3 in near(nearest) and 3 not in others
+    made.state.sources.close()
 
 
 def test_the_ends_of_an_axis_are_bounded(client):
