@@ -98,13 +98,14 @@ def test_the_page_of_the_tuner_shows_the_default_folder(worker, tmp_path, monkey
         return tuning.view(ask)
 
     for count, milliseconds in enumerate((2.0, 1.5), 1):
-        cache.write(problem, {Choice.of("triton", {"BLOCK": count}): Outcome(Kind.TIMED, (milliseconds,))})
+        timed = Outcome(Kind.TIMED, (milliseconds,), resources={"registers": 32 * count})
+        cache.write(problem, {Choice.of("triton", {"BLOCK": count}): timed})
         (row,) = page().tables["problems"].rows
         assert (row["count"], row["best"], row["problem"]) == (count, milliseconds, "rows=3")
     assert row["database"] == "(data folder)"
     asked = dict(parse_qsl(row["address"].partition("?")[2]))
-    times = [each["milliseconds"] for each in page(**asked).tables["configurations"].rows]
-    assert times == [1.5, 2.0]
+    rows = page(**asked).tables["configurations"].rows
+    assert [(each["milliseconds"], each["registers"]) for each in rows] == [(1.5, 64), (2.0, 32)]
 
     chosen = Ask(sources=Sources(["a.db"]), parameters=Parameters({}), study=None, path="/tuning", worker=worker)
     assert tuning._sources(chosen) == chosen.sources.all(), "only what was asked for"
