@@ -1,6 +1,6 @@
 """The experiment of the Evolved Transformer on our own table: seeded or not, hurdles or fixed lengths, equal compute.
 
-    python -m benchmarks.tables.evolved [--seeds 5] [--compute 60] [--json]
+    python -m benchmarks.tables.evolved [--seeds 5] [--compute 40] [--real] [--kept build/evolved.jsonl] [--json]
 
 So et al. 2019 (https://arxiv.org/abs/1901.11117, table 1) compare searches by tournament selection: seeded with the
 Transformer or random, with progressive dynamic hurdles or a fixed number of steps for each model. Here every search may
@@ -10,22 +10,29 @@ curves of the table stands in for training: it predicts the bits per byte of any
 80 and 240 steps (`benchmarks.tables.schedulers --forest` says its error). The result of a search is the model with the
 best fitness, the value after its longest training. Its score is the value after 240 steps: mean and standard deviation
 over the seeds, as in the paper, and the half-width of the 95 % interval.
+
+`--real` trains each model in place of the forest, with the task and recipe of the quickstart, 60 steps in full. The
+chosen model is trained again with another seed and scored on more text, so that no search is scored by its luck. What
+was trained is kept in `--kept`, and the same command continues an interrupted experiment.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from benchmarks.quality.__main__ import point as interval
 from benchmarks.support.report import report
 from benchmarks.tables.table import Table, load
+from benchmarks.tables.trained import Trained
 from nas.schedulers.contract import Promotion
 from nas.schedulers.registry import make as make_scheduler
 from nas.strategies.contract import Result, Started
@@ -33,15 +40,50 @@ from nas.strategies.registry import make as make_strategy
 from searchspace.space.point import Point
 from searchspace.space.space import Space
 
-RUNGS = (15, 30, 80, 240)
 TREES = 100
-TRAININGS: dict[str, tuple[str, dict[str, Any]]] = {
-    "hurdles": ("hurdles", {"rungs": RUNGS, "wait": 40}),
-    "fixed, 30 steps": ("full", {"steps": 30}),
-    "fixed, 80 steps": ("full", {"steps": 80}),
-    "fixed, 240 steps": ("full", {"steps": 240}),
-}
-STRATEGY = {"population": 50, "sample": 15, "start": 30}
+
+
+class Source(Protocol):
+    """Where the bits per byte of a model come from."""
+
+    @property
+    def space(self) -> Space: ...
+
+    def value(self, point: Point, steps: int) -> float | None:
+        """After `steps` steps in a search; None if the training diverged."""
+
+    def score(self, point: Point) -> float | None:
+        """Of the model that a search chose, after full training."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """rungs: the last is full training. trainings: scheduler and options by title. strategy: options of `tournament`.
+    compute: of each search, in full trainings."""
+
+    rungs: tuple[int, ...]
+    trainings: Mapping[str, tuple[str, dict[str, Any]]]
+    strategy: Mapping[str, Any]
+    compute: float
+
+
+FORECAST = Experiment(
+    rungs=(15, 30, 80, 240),
+    trainings={
+        "hurdles": ("hurdles", {"rungs": (15, 30, 80, 240), "wait": 40}),
+        "fixed, 30 steps": ("full", {"steps": 30}),
+        "fixed, 80 steps": ("full", {"steps": 80}),
+        "fixed, 240 steps": ("full", {"steps": 240}),
+    },
+    strategy={"population": 50, "sample": 15, "start": 30},
+    compute=40,
+)
+REAL = Experiment(
+    rungs=(15, 30, 60),
+    trainings={"fixed, 60 steps": ("full", {"steps": 60}), "hurdles": ("hurdles", {"rungs": (15, 30, 60), "wait": 12})},
+    strategy={"population": 20, "sample": 6, "start": 8},
+    compute=20,
+)
 
 
 @dataclass(frozen=True)
@@ -58,13 +100,19 @@ class Forest:
     def _model(self) -> Any:
         from sklearn.ensemble import RandomForestRegressor
 
-        places = [list(self.table.steps).index(steps) for steps in RUNGS]
+        places = [list(self.table.steps).index(steps) for steps in FORECAST.rungs]
         inputs = np.array([self.space.encode(point) for point in self.table.points])
         outputs = np.array([[row.bits_per_byte[0][place] for place in places] for row in self.table.rows])
         return RandomForestRegressor(TREES, min_samples_leaf=2, random_state=0).fit(inputs, outputs)
 
-    def curve(self, point: Point) -> np.ndarray:
-        """Bits per byte after each of `RUNGS`."""
+    def value(self, point: Point, steps: int) -> float:
+        return float(self._curve(point)[FORECAST.rungs.index(steps)])
+
+    def score(self, point: Point) -> float:
+        return float(self._curve(point)[-1])
+
+    def _curve(self, point: Point) -> np.ndarray:
+        """Bits per byte after each of `FORECAST.rungs`."""
         inputs = self.space.encode(point)[None].astype(np.float32)
         return np.mean([tree.tree_.predict(inputs)[0, :, 0] for tree in self._model.estimators_], axis=0)
 
@@ -94,12 +142,12 @@ def transformer(space: Space) -> Point:
     return space.realise(chosen)
 
 
-def searched(forest: Forest, seeded: bool, training: str, compute: float, seed: int) -> tuple[float, int]:
-    """(bits per byte of the chosen model after full training, models that were tried) of one search."""
-    name, options = TRAININGS[training]
+def searched(source: Source, experiment: Experiment, seeded: bool, training: str, seed: int) -> tuple[Point, int]:
+    """(the chosen model, models that were tried) of one search."""
+    name, options = experiment.trainings[training]
     scheduler = make_scheduler(name, {"bits_per_byte": "minimize"}, **options)
-    strategy = make_strategy("tournament", forest.space, seed, 1, None, None, **STRATEGY, seeded=seeded)
-    left, points, curves, rungs, trained = compute * RUNGS[-1], [], [], [], []
+    strategy = make_strategy("tournament", source.space, seed, 1, None, None, **experiment.strategy, seeded=seeded)
+    left, points, fitness, rungs, trained = experiment.compute * experiment.rungs[-1], [], [], [], []
     while left > 0:
         promotion = scheduler.promotion()
         if isinstance(promotion, Promotion):
@@ -107,29 +155,29 @@ def searched(forest: Forest, seeded: bool, training: str, compute: float, seed: 
             rungs[number] = promotion.rung
         else:
             number, steps = len(points), scheduler.start(len(points))
-            points.append(transformer(forest.space) if seeded and not number else strategy.ask(number)[0].point)
-            curves.append(forest.curve(points[-1]))
+            points.append(transformer(source.space) if seeded and not number else strategy.ask(number)[0].point)
+            fitness.append(math.inf)
             rungs.append(0)
             trained.append(0)
             strategy.start(Started(number, points[-1]))
         left -= steps - trained[number]
         trained[number] = steps
-        value = (float(curves[number][RUNGS.index(steps)]),)
+        value = source.value(points[number], steps)
+        fitness[number] = math.inf if value is None else value
+        values = None if value is None else (value,)
         scheduler.started(number, rungs[number], steps)
-        scheduler.tell(number, rungs[number], value, steps)
-        strategy.tell(Result(number, rungs[number], steps, points[number], value))
-    fitness = [curve[RUNGS.index(steps)] for curve, steps in zip(curves, trained, strict=True)]
-    return float(curves[int(np.argmin(fitness))][-1]), len(points)
+        scheduler.tell(number, rungs[number], values, steps)
+        strategy.tell(Result(number, rungs[number], steps, points[number], values))
+    return points[int(np.argmin(fitness))], len(points)
 
 
-def rows(seeds: int, compute: float) -> list[dict[str, Any]]:
-    """One row for each way to search, as in table 1 of the paper."""
-    forest = Forest(load())
+def rows(source: Source, experiment: Experiment, seeds: int) -> list[dict[str, Any]]:
+    """One row for each way to search, as in table 1 of the paper. Raises ValueError if a chosen model diverged."""
     lines: list[dict[str, Any]] = []
     for seeded in (True, False):
-        for training in TRAININGS:
-            found = [searched(forest, seeded, training, compute, seed) for seed in range(seeds)]
-            scores = [score for score, _ in found]
+        for training in experiment.trainings:
+            found = [searched(source, experiment, seeded, training, seed) for seed in range(seeds)]
+            scores = [_score(source, point) for point, _ in found]
             _, mean, half = interval(0, scores)
             lines.append(
                 {
@@ -141,19 +189,32 @@ def rows(seeds: int, compute: float) -> list[dict[str, Any]]:
                     "models": f"{fmean(models for _, models in found):.0f}",
                 }
             )
-    alone = float(forest.curve(transformer(forest.space))[-1])
+    alone = _score(source, transformer(source.space))
     first = {"seed model": "the Transformer itself", "training": "none", "bits per byte": f"{alone:.4f}"}
     return [{**dict.fromkeys(lines[0], ""), **first}, *lines]
+
+
+def _score(source: Source, point: Point) -> float:
+    score = source.score(point)
+    if score is None:
+        raise ValueError(f"The full training of the chosen model diverged: {dict(point.choices)}.")
+    return score
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--compute", type=float, default=40, help="of each search, in full trainings")
+    parser.add_argument("--compute", type=float, help="of each search, in full trainings; default: 40, --real: 20")
+    parser.add_argument("--real", action="store_true", help="train every model")
+    parser.add_argument("--kept", type=Path, default=Path("build/evolved.jsonl"), help="values of what was trained")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
-    title = f"seeds and hurdles, {options.compute:g} full trainings each, {options.seeds} seeds"
-    report(title, rows(options.seeds, options.compute), as_json=options.json)
+    experiment = REAL if options.real else FORECAST
+    experiment = replace(experiment, compute=options.compute or experiment.compute)
+    source = Trained(options.kept, REAL.rungs) if options.real else Forest(load())
+    kind = "real training" if options.real else "a forest on our own table"
+    title = f"seeds and hurdles, {kind}, {experiment.compute:g} full trainings each, {options.seeds} seeds"
+    report(title, rows(source, experiment, options.seeds), as_json=options.json)
     return 0
 
 
