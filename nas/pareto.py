@@ -35,14 +35,24 @@ def ranks(values: ArrayLike) -> Indices:
     rows = _rows(values)
     if not len(rows):
         return np.zeros(0, dtype=np.int64)
-    unique, inverse = np.unique(rows, axis=0, return_inverse=True)  # sorted: a row comes after all that dominate it
+    unique, inverse = _distinct(rows)  # sorted: a row comes after all that dominate it
     if unique.shape[1] == 1:
         fronts = np.arange(len(unique))
     elif unique.shape[1] == 2:
         fronts = _sweep(unique)
     else:
         fronts = _peel(unique)
-    return fronts[inverse.reshape(-1)]
+    return fronts[inverse]
+
+
+def _distinct(rows: Rows) -> tuple[Rows, Indices]:
+    """(the distinct rows in lexicographic order, the place of each row among them): faster than `np.unique`."""
+    order = np.lexsort(rows.T[::-1])
+    ordered = rows[order]
+    differs = np.append(True, (ordered[1:] != ordered[:-1]).any(axis=1))
+    places = np.empty(len(rows), dtype=np.int64)
+    places[order] = np.cumsum(differs) - 1
+    return ordered[differs], places
 
 
 def front(values: ArrayLike) -> Indices:
@@ -108,10 +118,10 @@ def crowding(values: ArrayLike, fronts: Indices | None = None) -> Rows:
     for column in rows.T:
         order = np.lexsort((column, fronts))
         group, sorted_column = fronts[order], column[order]
-        starts = np.r_[True, group[1:] != group[:-1]][: len(rows)]
-        ends = np.r_[group[1:] != group[:-1], True][: len(rows)]
-        edges = np.flatnonzero(starts), np.flatnonzero(ends)
-        span = np.repeat(sorted_column[edges[1]] - sorted_column[edges[0]], np.diff(np.r_[edges[0], len(rows)]))
+        starts, ends = np.ones((2, len(rows)), dtype=bool)
+        starts[1:] = ends[:-1] = group[1:] != group[:-1]
+        first, last = np.flatnonzero(starts), np.flatnonzero(ends)
+        span = np.repeat(sorted_column[last] - sorted_column[first], last - first + 1)
         inner = np.flatnonzero(~(starts | ends) & (span > 0))
         distance[order[inner]] += (sorted_column[inner + 1] - sorted_column[inner - 1]) / span[inner]
         distance[order[starts | ends]] = np.inf

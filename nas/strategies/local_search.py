@@ -7,7 +7,6 @@ Workers finish one by one, so every result that joins the front is a start at on
 
 from __future__ import annotations
 
-from itertools import islice
 from random import Random
 from typing import Annotated, Literal
 
@@ -44,6 +43,7 @@ class LocalSearch(StrategyBase):
         self.restart, self.size = restart, size
         self.successes = 0
         self.front: list[Member] = []
+        self._stays = False  # whether the order of the front stays as it is when it is computed again
 
     def propose(self, rng: Random, number: int, tried: int) -> Proposal:
         if self.successes < self.first or not self.front or rng.random() < self.restart:
@@ -53,13 +53,18 @@ class LocalSearch(StrategyBase):
 
     def learn(self, result: Result, failed: bool) -> None:
         others = [member for member in self.front if member.number != result.number]
+        unchanged = self._stays and len(others) == len(self.front)
         if not failed and result.point is not None and result.values is not None:
             self.successes += 1
+            unchanged = unchanged and any(pareto.dominates(member.values, result.values) for member in others)
             others.append(Member(result.number, result.point, result.values))
+        if unchanged:
+            return
         if not others:
-            self.front = []
+            self.front, self._stays = [], False
             return
         values = np.array([member.values for member in others])
         best = pareto.front(values)
-        order = best[np.argsort(-pareto.crowding(values[best]), kind="stable")]
-        self.front = [others[index] for index in islice(order.tolist(), self.size)]
+        order = best[np.argsort(-pareto.crowding(values[best]), kind="stable")][: self.size]
+        self._stays = len(order) == len(best) and bool((order == np.arange(len(order))).all())
+        self.front = [others[index] for index in order.tolist()]

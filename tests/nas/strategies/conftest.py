@@ -78,7 +78,7 @@ def space():
     return BitSpace()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def toy():
     """The toy's parts by name: BitSpace, ones, leading_and_trailing, search."""
     from types import SimpleNamespace

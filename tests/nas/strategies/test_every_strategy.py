@@ -1,6 +1,7 @@
 """What holds for every strategy, over the registry: a new one is tested without another line."""
 
 import dataclasses
+import random
 
 import pytest
 
@@ -241,3 +242,36 @@ LEARNING = [name for name in strategies() if name not in ("optuna", "auto", "ran
 def test_the_known_optimum_of_a_small_space_is_found(name, toy):
     results = toy.search(make(name, toy.BitSpace(10), 6, 1), toy.ones, 120)
     assert min(result.values for result in results) == (0.0,), "one of 1,024 points; the hill is bumpy"
+
+
+MANY = 100_000
+
+
+@pytest.fixture(scope="module")
+def many(toy):
+    """100,000 results of distinct points; one in seven failed."""
+    space, rng, points = toy.BitSpace(20), random.Random(0), {}
+    while len(points) < MANY:
+        point = space.sample(rng)
+        points[point.architecture.hash] = point
+    results = []
+    for number, point in enumerate(points.values()):
+        failed = number % 7 == 3
+        results.append(Result(number, 0, 1, point, None if failed else toy.ones(point), "too slow" if failed else None))
+    return space, results, set(points)
+
+
+@pytest.mark.parametrize("name", [name for name in strategies() if name not in ("optuna", "auto")])
+def test_it_goes_on_after_a_hundred_thousand_results(name, many):
+    """Not of Optuna: its study needs 700 MB for so many trials, and TPE and GP read all of them for each proposal.
+
+    All results stay in the population of `tournament`; else each leaves after a tournament, which takes 50 us.
+    """
+    space, results, known = many
+    strategy = make(name, space, 8, 1, **({"population": MANY} if name == "tournament" else {}))
+    for result in results:
+        strategy.tell(result)
+    batch = hashes(strategy.ask(MANY, 4))
+    assert len(set(batch)) == 4
+    assert not known & set(batch)
+    assert hashes(strategy.ask(MANY, 4)) == batch, "asking changed something"
