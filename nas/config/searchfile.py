@@ -97,6 +97,7 @@ def parse(text: str, source: str = "<text>", folder: str | Path = ".") -> Search
         raise UsageError(str(error)) from None
 
 
+OPTIONAL = ("arms", "baselines", "blocks", "control", "finals", "limits", "recipe")  # null, or nothing below: left out
 STAND_INS: dict[str, Any] = {  # in place of parts that are missing or wrong, so that the others can be checked
     "study": "stand-in",
     "space": "",
@@ -155,7 +156,8 @@ class _Reading:
         values = dict(self.document.data)
         for path in _holes({key: value for key, value in values.items() if key != "space"}, ()):
             self.problem("a hole cannot stand here, only in the space", path)
-        values = {key: value for key, value in values.items() if key not in self.wrong}
+        left_out = {key for key in OPTIONAL if values.get(key, "") is None}
+        values = {key: value for key, value in values.items() if key not in self.wrong | left_out}
         if "control" in values:
             try:
                 found = controls.arms(values.pop("control"), values.get("budget"))

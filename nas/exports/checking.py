@@ -26,11 +26,11 @@ from searchspace.model.build import build
 
 OUTPUTS = 1e-4  # the largest difference of an output, relative to the largest output
 LATENCY = 0.25  # the largest difference of a measured latency, relative to the study's
-SCRIPTS = {"yaml": "yaml", "safetensors": "yaml"}  # formats that one script checks together
+MODULES = {"yaml": "yaml", "safetensors": "yaml"}  # formats that one module checks together
 LENGTH = 24  # positions of the inputs
 ROWS = 16  # at most, to read as many symbols of the vocabulary as possible
 SYMBOLS = 128  # of the text for the tokenizer: one byte each, if symbols are bytes
-SECONDS = 600
+SECONDS = 600  # for one check
 
 
 @dataclass(frozen=True)
@@ -50,13 +50,15 @@ def check(winner: Winner, folder: Path, formats: Sequence[str], *, latency: floa
     inputs = example_inputs(winner.architecture, batch=max(2, min(ROWS, -(-symbols // LENGTH))))
     with torch.inference_mode():
         outputs = model.eval()(*inputs)
-    scripts = dict.fromkeys(SCRIPTS.get(each, each) for each in formats)
-    with tempfile.TemporaryDirectory() as place:
-        expected = Path(place) / "expected.pt"
+    names = list(dict.fromkeys(MODULES.get(each, each) for each in formats))
+    with tempfile.TemporaryDirectory() as temporary:
+        place = Path(temporary)
         text = winner.vocabulary.decode(example_symbols(winner)) if winner.vocabulary is not None else ""
-        torch.save({"inputs": inputs, "outputs": outputs, "text": text}, expected)
+        torch.save({"inputs": inputs, "outputs": outputs, "text": text}, place / "expected.pt")
+        for together in [names] if hasattr(os, "fork") else [[each] for each in names]:
+            _run(folder, place, together)
         scale = max(1.0, float(outputs.abs().max()))
-        return [_one(winner, each, folder, expected, scale, latency) for each in scripts]
+        return [_found(winner, each, place, scale, latency) for each in names]
 
 
 def example_inputs(architecture: Architecture, length: int = LENGTH, batch: int = 2) -> tuple[Tensor, ...]:
@@ -76,20 +78,24 @@ def example_symbols(winner: Winner) -> list[int]:
     return [] if winner.vocabulary is None else list(range(min(SYMBOLS, winner.vocabulary.plain)))
 
 
-def _one(winner: Winner, name: str, folder: Path, expected: Path, scale: float, latency: float) -> Checked:
-    script = Path(__file__).parent / "checks" / f"{name}.py"
-    weights = expected.with_name(f"{name}.pt")
-    command = [sys.executable, "-B", str(script), str(folder.absolute()), str(expected), str(weights)]
-    try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS, env=_environment()
+def _run(folder: Path, place: Path, names: Sequence[str]) -> None:
+    """Run the checks of `nas.exports.checks` in processes of their own; they write what they find into `place`."""
+    script = Path(__file__).parent / "checks" / "__main__.py"
+    command = [sys.executable, "-B", str(script), str(folder.absolute()), str(place), str(SECONDS), *names]
+    with (place / "all.txt").open("w") as said:
+        subprocess.run(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=_environment(), check=False)
+
+
+def _found(winner: Winner, name: str, place: Path, scale: float, latency: float) -> Checked:
+    """What one check wrote into `place`."""
+    written, weights = place / f"{name}.json", place / f"{name}.pt"
+    if not written.is_file():
+        texts = (
+            path.read_text(errors="replace") for path in (place / f"{name}.txt", place / "all.txt") if path.is_file()
         )
-    except subprocess.TimeoutExpired:
-        return Checked(name, {}, (f"it took longer than {SECONDS} seconds",))
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        return Checked(name, {}, (f"it cannot be loaded: {last}",))
-    found = json.loads(done.stdout.strip().splitlines()[-1])
+        lines = [line for text in texts for line in text.splitlines() if line.strip()]
+        return Checked(name, {}, (f"it cannot be loaded: {lines[-1] if lines else 'no message'}",))
+    found = json.loads(written.read_text())
     other = other_weights(winner, name, torch.load(weights)) if weights.is_file() else []
     return Checked(name, found, tuple(_wrong(winner, found, scale, other, latency)))
 

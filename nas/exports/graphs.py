@@ -88,34 +88,33 @@ def _cannot_be_traced(block: Configured) -> bool:
 def programs(architecture: Architecture, weights: Mapping[str, Tensor]) -> Programs:
     """The programs with these weights. Raises UsageError that names a block which cannot be exported."""
     check(architecture)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _module(architecture) as module:
         warnings.simplefilter("ignore")  # torch warns of its own code
         try:
-            return _programs(architecture, weights)
+            return _programs(architecture, module, weights)
         except UsageError:
             # A second trace, in which a size of one is no special case. It comes second, because it may exclude one.
             with torch.fx.experimental._config.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
-                return _programs(architecture, weights)
+                return _programs(architecture, module, weights)
 
 
-def _programs(architecture: Architecture, weights: Mapping[str, Tensor]) -> Programs:
-    with _module(architecture) as module:
-        net = module.model()
-        net.load_state_dict(dict(weights))
-        net.eval()
-        why = _why_no_state(architecture, net)
-        if not why:
-            try:
-                made = _with_state(architecture, net, module)
-                _compare(architecture, net, made)
-                return made
-            except UsageError as error:
-                why = f"one more symbol cannot become a graph: {error}"
-        inputs = example_inputs(architecture, TRACED[1], TRACED[0])
-        prompt = _exported(architecture, Whole(net), inputs, _dynamic(inputs))
-        made = Programs(prompt, None, _input_names(architecture), (), why, inputs)
-        _compare(architecture, net, made)
-        return made
+def _programs(architecture: Architecture, module: Any, weights: Mapping[str, Tensor]) -> Programs:
+    net = module.model()
+    net.load_state_dict(dict(weights))
+    net.eval()
+    why = _why_no_state(architecture, net)
+    if not why:
+        try:
+            made = _with_state(architecture, net, module)
+            _compare(architecture, net, made)
+            return made
+        except UsageError as error:
+            why = f"one more symbol cannot become a graph: {error}"
+    inputs = example_inputs(architecture, TRACED[1], TRACED[0])
+    prompt = _exported(architecture, Whole(net), inputs, _dynamic(inputs))
+    made = Programs(prompt, None, _input_names(architecture), (), why, inputs)
+    _compare(architecture, net, made)
+    return made
 
 
 def _with_state(architecture: Architecture, net: nn.Module, module: Any) -> Programs:

@@ -1,26 +1,34 @@
 """Runs prompt.onnx in the folder `onnx` with ONNX Runtime, and decode.onnx for the last symbol; reads their weights."""
 
-import json
-import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-for hidden in ("nas", "searchspace", "kernels", "tuner"):
-    sys.modules[hidden] = None  # type: ignore[assignment]
-sys.path.pop(0)  # this folder, in which this file has the name of the library
-
-import onnx  # noqa: E402
-import onnxruntime  # noqa: E402
-import torch  # noqa: E402
+import onnx
+import onnxruntime
+import torch
 
 
-def run(name: str, inputs: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
-    """The outputs of a graph."""
-    session = onnxruntime.InferenceSession(folder / f"{name}.onnx", providers=["CPUExecutionProvider"])
+def check(folder: Path, expected: Mapping[str, Any]) -> tuple[dict[str, Any], list[dict[str, torch.Tensor]]]:
+    """The difference, also that of the last step, and the tensors of each graph. See `nas.exports.checks`."""
+    prompt, decode = folder / "onnx/prompt.onnx", folder / "onnx/decode.onnx"
+    inputs, outputs = expected["inputs"], expected["outputs"]
+    difference = float((_run(prompt, inputs)[0] - outputs).abs().max())
+    if decode.is_file():
+        _, *state = _run(prompt, (*inputs[:-1], inputs[-1][:, :-1]))
+        step = _run(decode, (inputs[-1][:, -1:], *state))[0]
+        difference = max(difference, float((step - outputs[:, -1:]).abs().max()))
+    weights = [_tensors(onnx.load(graph).graph) for graph in (prompt, decode) if graph.is_file()]
+    return {"difference": difference}, weights
+
+
+def _run(graph: Path, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
     named = {each.name: given.numpy() for each, given in zip(session.get_inputs(), inputs, strict=True)}
     return [torch.from_numpy(each) for each in session.run(None, named)]
 
 
-def tensors(graph: onnx.GraphProto) -> dict[str, torch.Tensor]:
+def _tensors(graph: onnx.GraphProto) -> dict[str, torch.Tensor]:
     """The tensors of floats in a graph and the graphs in it, by name."""
     inner = [each for node in graph.node for each in node.attribute]
     constants = [each.t for each in inner if each.type == onnx.AttributeProto.TENSOR]
@@ -28,17 +36,5 @@ def tensors(graph: onnx.GraphProto) -> dict[str, torch.Tensor]:
     arrays = {f"{n}:{each.name}": torch.tensor(onnx.numpy_helper.to_array(each)) for n, each in enumerate(floats)}
     for each in inner:
         if each.type == onnx.AttributeProto.GRAPH:
-            arrays |= {f"{len(arrays)}/{name}": value for name, value in tensors(each.g).items()}
+            arrays |= {f"{len(arrays)}/{name}": value for name, value in _tensors(each.g).items()}
     return arrays
-
-
-folder, expected = Path(sys.argv[1]) / "onnx", torch.load(sys.argv[2])
-inputs, outputs = expected["inputs"], expected["outputs"]
-difference = float((run("prompt", inputs)[0] - outputs).abs().max())
-if (folder / "decode.onnx").is_file():
-    _, *state = run("prompt", (*inputs[:-1], inputs[-1][:, :-1]))
-    step = run("decode", (inputs[-1][:, -1:], *state))[0]
-    difference = max(difference, float((step - outputs[:, -1:]).abs().max()))
-graphs = [folder / f"{name}.onnx" for name in ("prompt", "decode")]
-torch.save([tensors(onnx.load(each).graph) for each in graphs if each.is_file()], sys.argv[3])
-print(json.dumps({"difference": difference}))

@@ -1,9 +1,12 @@
 """nas export to a folder: the files, the model card and the check."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from safetensors.torch import load_file, save_file
 
@@ -167,8 +170,18 @@ def test_one_changed_weight_fails_the_check_even_if_no_output_shows_it(study, na
     assert all(f"weights differ: {name}" in "".join(each.wrong) for each in checked), checked
 
 
+def test_a_check_that_hangs_or_fails_does_not_stop_the_others(tmp_path):
+    (tmp_path / "model.py").write_text("import signal\nsignal.pause()\n")
+    torch.save({}, tmp_path / "expected.pt")
+    script = Path(package.__file__).parent / "exports/checks/__main__.py"
+    subprocess.run([sys.executable, script, tmp_path, tmp_path, "1", "python", "torch"], check=True)
+
+    assert (tmp_path / "python.txt").read_text().strip() == "it took longer than 1 seconds"
+    assert "KeyError: 'inputs'" in (tmp_path / "torch.txt").read_text()
+
+
 def test_every_format_has_a_script_that_loads_it_again():
     from nas.exports import checking, registry
 
     folder = Path(checking.__file__).parent / "checks"
-    assert all((folder / f"{checking.SCRIPTS.get(name, name)}.py").is_file() for name in registry.registry.names())
+    assert all((folder / f"{checking.MODULES.get(name, name)}.py").is_file() for name in registry.registry.names())

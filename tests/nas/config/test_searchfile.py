@@ -114,6 +114,14 @@ def test_a_good_file_is_read():
     assert config.strategy.options == {"population": 8}
 
 
+def test_a_part_with_nothing_below_it_is_left_out():
+    for part in ("finals: {top: 1}\n", "limits: {unit_seconds: 60}\n", "recipe: {learning_rate: 1e-3}\n"):
+        assert part in GOOD
+        key, _, _ = part.partition(":")
+        assert searchfile.parse(GOOD.replace(part, f"{key}:\n")) == searchfile.parse(GOOD.replace(part, ""))
+    assert searchfile.parse(GOOD + "control: null\nbaselines:\narms:\nblocks:\n") == searchfile.parse(GOOD)
+
+
 @pytest.mark.parametrize("wrong", MISTAKES)
 def test_each_mistake_is_named_with_its_line_its_path_and_a_way_out(wrong):
     right, place, hint = MISTAKES[wrong]

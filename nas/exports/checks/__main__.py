@@ -1,0 +1,64 @@
+"""Checks formats of an export: `python __main__.py FOLDER PLACE SECONDS FORMAT ...`.
+
+It imports torch once and then forks, so each check has a process of its own, and only the first waits for torch. PLACE
+holds `expected.pt` for all of them, and gets FORMAT.json with the numbers, FORMAT.pt with the weights, and FORMAT.txt
+with what was printed and how a check failed. A check that fails, or takes longer than SECONDS, leaves no FORMAT.json.
+"""
+
+import importlib.util
+import json
+import os
+import signal
+import sys
+import traceback
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+HIDDEN = ("nas", "searchspace", "kernels", "tuner")
+sys.path[:] = [each for each in sys.path if Path(each).resolve() != HERE]  # files here have the names of libraries
+
+import torch  # noqa: E402
+
+
+def main(folder: Path, place: Path, seconds: int, formats: list[str]) -> None:
+    """Check `formats` one after the other; where a system cannot fork, only the first."""
+    for name in formats:
+        if not hasattr(os, "fork"):
+            one(name, folder, place)
+            return
+        child = os.fork()
+        if not child:
+            signal.alarm(seconds)  # the system ends this process, whatever it does
+            one(name, folder, place)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        if os.WIFSIGNALED(status):
+            late = os.WTERMSIG(status) == signal.SIGALRM
+            why = f"it took longer than {seconds} seconds" if late else f"signal {os.WTERMSIG(status)} ended it"
+            with (place / f"{name}.txt").open("a") as file:
+                file.write(f"\n{why}\n")
+
+
+def one(name: str, folder: Path, place: Path) -> None:
+    """Run one check in this process."""
+    printed = os.open(place / f"{name}.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(printed, 1)
+    os.dup2(printed, 2)
+    if name != "yaml":
+        sys.modules.update(dict.fromkeys(HIDDEN))  # type: ignore[arg-type]
+    try:
+        found = importlib.util.spec_from_file_location(f"check_{name}", HERE / f"{name}.py")
+        assert found is not None and found.loader is not None
+        module = importlib.util.module_from_spec(found)
+        found.loader.exec_module(module)
+        numbers, weights = module.check(folder, torch.load(place / "expected.pt"))
+        if weights is not None:
+            torch.save(weights, place / f"{name}.pt")
+        (place / f"{name}.json").write_text(json.dumps(numbers))
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4:])
