@@ -16,7 +16,7 @@ from nas import report as reports
 from nas.report.tables import size
 from nas.store.upkeep.kept import checkpoints
 from nas.upkeep import leftovers
-from nas.upkeep.elsewhere import named_elsewhere, newer
+from nas.upkeep.elsewhere import has_open_units, named_by_diverged, named_elsewhere, newer
 from nas.upkeep.policy import EARLIER, unneeded
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ def clean(store: Reader, study: Study, cache: Path, *, dry_run: bool = False) ->
     nothing.
 
     A search may run meanwhile: what it may need is kept. Whatever cannot be removed is left out, and so are the files
-    of a study of which another database has more results: this one is an older copy.
+    of a study of which another database has more results: this one is an older copy. A copy that went on by itself
+    keeps the checkpoints that it names.
     """
     found: list[Leftover] = []
     for kind, place, count, remove in _found(store, study, cache):
@@ -76,8 +77,7 @@ _Found = tuple[str, str, int, Callable[[], Any]]
 
 def newer_database(store: Reader, study: Study) -> Path | None:
     """A database that has more results of `study`, so it knows better which checkpoints are needed; None: this one."""
-    kept = store.database.read(lambda connection: checkpoints(connection, study.id))
-    return newer(store, study, (each.uri for each in kept))
+    return newer(store, study, _uris(store, study))
 
 
 def _found(store: Reader, study: Study, cache: Path) -> Iterable[_Found]:
@@ -91,10 +91,11 @@ def _found(store: Reader, study: Study, cache: Path) -> Iterable[_Found]:
 
 
 def _of_folders(store: Reader, study: Study) -> Iterable[_Found]:
+    is_done = not (store.open_units(study.id) or has_open_units(store, study, _uris(store, study)))
     for folder in _folders(store, study):
         system, path = fsspec.core.url_to_fs(folder)
         some = [("unfinished file", each) for each in leftovers.unfinished(system, path)]
-        if not store.open_units(study.id) and study.name in Path(path).parts:  # else another study may use the folder
+        if is_done and study.name in Path(path).parts:  # else another study may use the folder
             some += [("state of an interrupted unit", each) for each in leftovers.partials(system, path)]
         for kind, place in some:
             yield kind, place, system.size(place) or 0, partial(system.rm_file, place)
@@ -107,10 +108,11 @@ def _checkpoints(store: Reader, study: Study) -> Iterable[_Found]:
     best, others = reports.best_and_front(store, study)
     front = {trial.number for trial in (best, *others) if trial}
     kept = store.database.read(lambda connection: checkpoints(connection, study.id))
-    for each in unneeded(kept, keep, front):
-        system, path = fsspec.core.url_to_fs(each.uri)
+    some = {each.uri for each in unneeded(kept, keep, front)}
+    for uri in sorted(some - named_by_diverged(store, study, some)):
+        system, path = fsspec.core.url_to_fs(uri)
         if leftovers.CHECKPOINT.fullmatch(path.rpartition("/")[2]) and system.exists(path):
-            yield "checkpoint", each.uri, system.size(path) or 0, partial(system.rm_file, path)
+            yield "checkpoint", uri, system.size(path) or 0, partial(system.rm_file, path)
 
 
 def checkpoint_files(store: Reader, study: Study) -> list[str]:
@@ -134,6 +136,11 @@ def _folders(store: Reader, study: Study) -> list[str]:
     named = study.config.get("checkpoints")
     own = [] if not named else [named if "://" in named else str(Path(named).expanduser().absolute())]
     return list(dict.fromkeys([*own, *(each.uri.rpartition("/")[0] for each in kept)]))
+
+
+def _uris(store: Reader, study: Study) -> list[str]:
+    """The checkpoints of the study, of which some may be gone."""
+    return [each.uri for each in store.database.read(lambda connection: checkpoints(connection, study.id))]
 
 
 def _size(folder: Path) -> int:

@@ -138,6 +138,58 @@ def test_an_older_copy_of_a_study_leaves_its_files_to_the_newer_database(kept, t
     assert rungs(kept.folder) == before
 
 
+def test_a_copy_that_went_on_by_itself_keeps_what_it_names(kept, tmp_path):
+    with kept("all") as result:
+        store, study = result.store, result.study
+        other = tmp_path / "other.db"
+        backup(Path(result.config.storage.removeprefix("sqlite:///")), other)
+        store.update_study(study.id, config={**study.config, "keep": "best"})
+    with sqlite3.connect(other) as connection:  # as many results, one of them with a checkpoint of its own
+        connection.execute("UPDATE unit SET checkpoint_uri = ? WHERE sequence = 9", (str(kept.folder / "its.pt"),))
+        named = {uri for (uri,) in connection.execute("SELECT checkpoint_uri FROM unit")}
+    connection.close()
+    with open_reader(result.config.storage) as store:
+        study = store.study("tried")
+        assert not named & {each.place for each in cleaning.clean(store, study, tmp_path / "cache")}
+        other.unlink()
+        assert named & {each.place for each in cleaning.clean(store, study, tmp_path / "cache")}
+
+
+def test_the_state_of_an_interrupted_unit_stays_while_a_study_of_this_name_runs_elsewhere(kept, describe, tmp_path):
+    with kept("all") as result:
+        study = result.study
+    state = old(kept.folder / f"partial-{'0' * 32}-{'1' * 16}.pt")
+    config = describe(storage="").model_copy(update={"storage": f"sqlite:///{tmp_path}/other.db"})
+    with launch.open_for(config) as other:
+        made = launch.enter(other, config)
+        given = {"purpose": "search", "operator": "random", "choices": {}, "known_results": 0}
+        other.add_trial(made.id, 0, ("0" * 64, "text"), seed=0, steps=2, **given)
+    with open_reader(result.config.storage) as store:
+        cleaning.clean(store, study, tmp_path / "cache")
+    assert state.exists()
+
+
+def test_what_lies_near_and_is_no_database_of_ours_does_not_matter(kept, tmp_path):
+    created = "CREATE TABLE study (id, name, created_at, sequence)"
+    for name, statements in {
+        "empty": [],
+        "foreign": ["CREATE TABLE bookmarks (url)"],
+        "columns": ["CREATE TABLE study (name)"],
+        "values": [created, "INSERT INTO study VALUES (1, 'tried', 'soon', 'many')"],
+    }.items():
+        with sqlite3.connect(tmp_path / f"{name}.db") as connection:
+            for each in statements:
+                connection.execute(each)
+        connection.close()
+    (tmp_path / "text.db").write_text("a diary\n" * 1000)
+    (tmp_path / "folder.db").mkdir()
+    (tmp_path / "loop.db").symlink_to("loop.db")
+    os.mkfifo(tmp_path / "pipe.db")
+    with kept("best") as result:  # its end cleans
+        assert cleaning.newer_database(result.store, result.study) is None
+        assert cleaning.checkpoint_files(result.store, result.study)
+
+
 def test_only_ray_sessions_of_searches_that_have_ended_are_removed(tmp_path):
     ended = subprocess.run(
         [sys.executable, "-c", "from nas.engine import leases; print(leases.owner_name())"],
