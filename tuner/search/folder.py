@@ -1,9 +1,9 @@
 """Results in a folder, where every key of a kernel has its own files.
 
 A key is a problem on a device. Its new rows are lines of JSON in `OPERATION/KEY.jsonl`, one appended for each
-measurement. After a search they are packed into `OPERATION/KEY.packed`, about a kilobyte. So a call reads the rows of
-its own key, however many others there are. Folders of earlier versions have one file for an operation,
-`OPERATION.jsonl`; it is still read.
+measurement. After a search they are packed into `OPERATION/KEY.packed2`, about a kilobyte. So a call reads the rows of
+its own key, however many others there are. Of earlier versions `KEY.packed` is read until the key is packed again, and
+`OPERATION.jsonl`, one file for an operation.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from tuner.measure import resources
 from tuner.measure.measure import timing
 from tuner.search.row import EVERY, Described, Row, schema_of, written
 
-LINES, PACKED, PACKING = ".jsonl", ".packed", ".packing.jsonl"
+LINES, PACKED, PACKING = ".jsonl", ".packed2", ".packing.jsonl"
+FORMER = ".packed"  # of earlier versions, which would replace a file that they cannot read
 PATIENCE = 2.0  # seconds to wait for another process that packs
 DIGITS = 4  # of a packed sample
 KEPT = 3  # samples of a packed row that was not compared in turns: both ends of its interval, and the median
@@ -84,7 +85,8 @@ class Folder:
     def pack(self, operation: str, problem: str, device: Device) -> None:
         """Put the rows of a key into one small file."""
         stem = self._key_folder(operation) / _stem(problem, device)
-        lines, packing, packed = (stem.with_name(stem.name + each) for each in (LINES, PACKING, PACKED))
+        places = (stem.with_name(stem.name + each) for each in (LINES, PACKING, PACKED, FORMER))
+        lines, packing, packed, former = places
         if not lines.exists():
             return
         with holding(stem.with_name(".lock"), PATIENCE) as waited:
@@ -95,9 +97,10 @@ class Folder:
                 lines.unlink()
             else:
                 lines.replace(packing)  # what others append from now on goes to a new file
-            rows = [*self._of_packed(packed), *self._of_lines(packing)]
+            rows = [*self._or_aside(former), *self._or_aside(packed), *self._of_lines(packing)]
             write_whole(packed, _packed(_written(rows, device)))
             packing.unlink()
+            former.unlink(missing_ok=True)
 
     def devices(self) -> Mapping[str, Mapping[str, Any]]:
         """The fingerprint of every device that rows were read of, by its key."""
@@ -124,14 +127,14 @@ class Folder:
         with suppress(FileNotFoundError), os.scandir(folder) as entries:
             some = [each for each in entries if each.name.startswith(wanted) and not each.name.startswith(".")]
             names = [each.name for each in some if each.is_file()]  # a pipe would be waited for
-            order = {PACKED: 0, PACKING: 1, LINES: 2}
+            order = {FORMER: 0, PACKED: 1, PACKING: 2, LINES: 3}
             known = [(name.partition(".")[0], order.get(f".{name.partition('.')[2]}"), name) for name in names]
             return [folder / name for _, rank, name in sorted(known, key=str) if rank is not None]
         return []
 
     def _of_key(self, file: Path) -> list[Row]:
         """The rows of a file of one key. A row for every problem is there for this key, and says so."""
-        rows = list(self._of_packed(file) if file.suffix == PACKED else self._of_lines(file))
+        rows = list(self._of_packed(file) if file.suffix in (FORMER, PACKED) else self._of_lines(file))
         own = next((row for row in rows if row.problem != EVERY), None)
         if own is None:
             return rows
@@ -154,6 +157,13 @@ class Folder:
                 limits.check(known := written(row), schema_of(known), "a row")
                 yield replace(row, device=device["key"])
                 self._devices[device["key"]] = device
+
+    def _or_aside(self, file: Path) -> list[Row]:
+        """The rows of a packed file. One that cannot be read, such as that of a later version, is kept as `.unread`."""
+        rows = list(self._of_packed(file))
+        if not rows and file.exists():
+            file.replace(file.with_name(f"{file.name}.unread"))
+        return rows
 
     def _whole(self, operation: str) -> Path:
         return self.path / f"{_name(operation)}{LINES}"

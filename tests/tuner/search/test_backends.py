@@ -74,18 +74,35 @@ def test_what_earlier_versions_packed_is_read(tmp_path):
     folder, device = Folder(tmp_path), fingerprint("cpu")
     folder.add(device, [key(1), key(1, source="9999")])
     folder.pack("softmax", key(1).problem, device)
-    (file,) = tmp_path.glob("softmax/*.packed")
-    new = folder.rows("softmax")
-    file.write_bytes(zlib.compress(unpacked(file), 9))
-
+    (file,) = tmp_path.glob("softmax/*.packed2")
+    new, former = folder.rows("softmax"), file.with_suffix(".packed")
+    former.write_bytes(zlib.compress(unpacked(file), 9))
+    file.unlink()
     assert folder.rows("softmax") == new and len(new) == 2
+
+    folder.add(device, [key(1, source="7777")])
+    folder.pack("softmax", key(1).problem, device)
+    assert (len(folder.rows("softmax")), file.exists(), former.exists()) == (3, True, False)
+
+
+def test_what_a_later_version_packed_is_not_replaced(tmp_path):
+    folder, device = Folder(tmp_path), fingerprint("cpu")
+    for source in ("8ce8", "9999"):
+        folder.add(device, [key(1, source=source)])
+        folder.pack("softmax", key(1).problem, device)
+        (file,) = tmp_path.glob("softmax/*.packed2")
+        if source == "8ce8":
+            file.write_bytes(b"something new")
+
+    assert file.with_name(f"{file.name}.unread").read_bytes() == b"something new"
+    assert [each.source for each in folder.rows("softmax")] == ["9999"]
 
 
 def test_a_packed_configuration_that_is_none_is_left_out(tmp_path):
     folder, device = Folder(tmp_path), fingerprint("cpu")
     folder.add(device, [key(1, configuration='{"A":1}'), key(1, configuration='{"B":1}')])
     folder.pack("softmax", key(1).problem, device)
-    (file,) = tmp_path.glob("softmax/*.packed")
+    (file,) = tmp_path.glob("softmax/*.packed2")
     file.write_bytes(zlib.compress(unpacked(file).replace(b"[1],", b"[[]],", 1)))
 
     assert [each.configuration for each in folder.rows("softmax")] in (['{"B":1}'], [])
@@ -96,7 +113,7 @@ def test_what_is_no_file_is_not_waited_for(tmp_path):
     folder, device = Folder(tmp_path), fingerprint("cpu")
     folder.add(device, [key(1)])
     (file,) = tmp_path.glob("softmax/*.jsonl")
-    os.mkfifo(file.with_suffix(".packed"))
+    os.mkfifo(file.with_suffix(".packed2"))
     assert len(folder.rows("softmax", key(1).problem)) == len(folder.every_row()) == 1
 
 
@@ -202,7 +219,7 @@ def test_damaged_packed_rows_are_left_out(tmp_path):
     folder, device = Folder(tmp_path), fingerprint("cpu")
     folder.add(device, [key(1), key(1)])
     folder.pack("softmax", key(1).problem, device)
-    (file,) = tmp_path.glob("softmax/*.packed")
+    (file,) = tmp_path.glob("softmax/*.packed2")
     content = file.read_bytes()
     for damaged in (b"", content[:-9], b"\0" + content, zlib.compress(b'{"device":{"key":"a"},"rows":[[0]]}')):
         file.write_bytes(damaged)
