@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+import time
 import traceback
 from pathlib import Path
 
@@ -28,15 +29,25 @@ def main(folder: Path, place: Path, seconds: int, formats: list[str]) -> None:
             return
         child = os.fork()
         if not child:
-            signal.alarm(seconds)  # the system ends this process, whatever it does
             one(name, folder, place)
             os._exit(0)
-        _, status = os.waitpid(child, 0)
-        if os.WIFSIGNALED(status):
-            late = os.WTERMSIG(status) == signal.SIGALRM
-            why = f"it took longer than {seconds} seconds" if late else f"signal {os.WTERMSIG(status)} ended it"
+        if why := ended(child, seconds):
             with (place / f"{name}.txt").open("a") as file:
                 file.write(f"\n{why}\n")
+
+
+def ended(child: int, seconds: int) -> str:
+    """Wait for a process, which is killed if it takes too long -> why it did not end by itself, or nothing."""
+    deadline = time.monotonic() + seconds
+    while True:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return f"signal {os.WTERMSIG(status)} ended it" if os.WIFSIGNALED(status) else ""
+        if time.monotonic() > deadline:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            return f"it took longer than {seconds} seconds"
+        time.sleep(0.02)
 
 
 def one(name: str, folder: Path, place: Path) -> None:
@@ -54,7 +65,9 @@ def one(name: str, folder: Path, place: Path) -> None:
         numbers, weights = module.check(folder, torch.load(place / "expected.pt"))
         if weights is not None:
             torch.save(weights, place / f"{name}.pt")
-        (place / f"{name}.json").write_text(json.dumps(numbers))
+        part = place / f"{name}.part"  # a full disk leaves no half of a result
+        part.write_text(json.dumps(numbers))
+        part.replace(place / f"{name}.json")
     except BaseException:
         traceback.print_exc()
         sys.stderr.flush()
