@@ -59,7 +59,9 @@ def _change(data: Any, change: str) -> None:
     place = data
     for number, name in enumerate(names[:-1]):
         if isinstance(place, dict):
-            place = place.setdefault(name, {})
+            if place.get(name) is None:  # left out, or nothing stands below it
+                place[name] = {}
+            place = place[name]
         else:
             place = place[_item(place, names[: number + 1], change)]
     key = names[-1] if isinstance(place, dict) else _item(place, names, change)

@@ -42,13 +42,13 @@ class StoredArchitecture:
 def stored(store: Reader, study: Study, trial: Trial) -> StoredArchitecture:
     """The architecture of `trial`, with its costs for sequences as long as the task's.
 
-    It is read and its costs are computed only if the database lacks a drawing of it, or if its text is not the one that
-    the search wrote. Raises SpaceError or BlockProblem if it then cannot be read.
+    It is read and its costs are computed only if the database lacks a drawing of it. Raises SpaceError or BlockProblem
+    if it then cannot be read.
     """
     config = SearchConfig.stored(study.config)
     hash, name = trial.architecture_hash, f"{study.name}:{trial.number}"
     drawing = kept(store.drawing(study.id, hash))
-    if drawing and drawing.rows[0].label.split(" ")[0] in ONE_LENGTH and store.is_intact(hash):
+    if drawing and drawing.rows[0].label.split(" ")[0] in ONE_LENGTH:
         costs = costs_at(drawing.length, drawing.cost)
         return StoredArchitecture(hash, trial.architecture, costs, name, config.blocks)
     from nas.config import factory

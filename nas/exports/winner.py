@@ -93,13 +93,16 @@ def _costs(architecture: Architecture, known: Mapping[str, int], metrics: Mappin
 
 
 def winner(store: Reader, study: Study, number: int) -> Winner:
-    """Trial `number`. Raises UsageError if there is none; `weights` needs the store to be open."""
+    """Trial `number`. Raises UsageError if there is none, DamageError if its rows do not agree with their checksums;
+    `weights` needs the store to be open."""
     trial = store.trial(study.id, number)
-    source = stored(store, study, trial)
     finals = _finals(store, study)
     entrants = finals.entrants if finals else ()
     entrant = next((each for each in entrants if each.hash == trial.architecture_hash), None)
     trained = _trained(store, study, trial, finals, entrant)
+    for each in {number, trained.number}:
+        store.check_result(study.id, each, verdict=entrant is not None)
+    source = stored(store, study, trial)
     header = origin(store, study, trial, trained, source, finals, entrant)
     return Winner(number, source, header, partial(_weights, store, study, trained))
 

@@ -24,7 +24,6 @@ from nas.store.records import (
     UnitKind,
     UnitState,
 )
-from nas.store.upkeep import checksums
 
 _STUDY = select(*study.c[*Study.__dataclass_fields__])
 MOST_IDS = 500  # in one statement
@@ -224,12 +223,6 @@ def architecture_by_prefix(connection: Connection, prefix: str) -> tuple[str, st
         raise UsageError(f"No architecture whose hash begins with {prefix!r}: see `nas best` or `nas show` for hashes.")
     listed = ", ".join(hash[: len(prefix) + 6] for hash, _text in found)
     raise UsageError(f"Several architectures begin with {prefix!r} ({listed}, ...): give more of the hash.")
-
-
-def is_intact(connection: Connection, hash: str) -> bool:
-    """Whether the text of the architecture with this hash has a checksum, and it is right."""
-    row = connection.execute(select(architecture).where(architecture.c.hash == hash)).mappings().first()
-    return row is not None and row["checksum"] == checksums.of_row(dict(row), checksums.ARCHITECTURE)
 
 
 def _units(study_id: int, number: int, *columns: Any) -> Select:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from sqlalchemy import Connection
 
+from nas.errors import DamageError
 from nas.store import drawings, finals, leases, log, measurements, queries
 from nas.store.database.engine import Database
 from nas.store.measurements import Measured, Measurement
@@ -31,6 +32,7 @@ from nas.store.records import (
 )
 from nas.store.summaries import changes, columns, ranking
 from nas.store.summaries.columns import Columns
+from nas.store.upkeep.damage import of_result
 
 if TYPE_CHECKING:
     from nas.documents import Documents
@@ -251,9 +253,12 @@ class Reader:
         """(hash, text) of the one architecture whose hash begins with `prefix`."""
         return self._read(queries.architecture_by_prefix, prefix)
 
-    def is_intact(self, hash: str) -> bool:
-        """Whether the text of the architecture with this hash has a checksum, and it is right."""
-        return self._read(queries.is_intact, hash)
+    def check_result(self, study_id: int, number: int, *, verdict: bool) -> None:
+        """Raises DamageError that names a row if a trial's study, architecture or results, or with `verdict` those of
+        the finals, do not agree with their checksums."""
+        found = self._read(lambda connection: next(of_result(connection, study_id, number, verdict=verdict), None))
+        if found is not None:
+            raise DamageError(f"{self.database.place} is damaged: {found}. `nas doctor --storage` lists all.")
 
     def measurements(
         self,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -19,7 +19,7 @@ from nas.store.database.engine import Database
 from nas.store.device_models import metadata
 from nas.store.types import Document, Moment
 from nas.store.upkeep import checksums
-from nas.store.upkeep.filling import ROWS, computed, loaded, rows
+from nas.store.upkeep.filling import ROWS, checksum_of, computed, loaded, rows
 
 MOST = 50  # findings of one check: a damaged page spoils hundreds of rows
 _LATEST = 253_402_300_799  # seconds: the end of the year 9999
@@ -116,24 +116,51 @@ def _problem(column: Column[Any], value: Any) -> str | None:
     return None if isinstance(value, wanted) else f"is no number: {_short(value)}"
 
 
+def of_result(connection: Connection, study_id: int, number: int, *, verdict: bool) -> Iterator[Damage]:
+    """What is wrong with the rows that an export states of a trial: its study, its architecture, its results, and with
+    `verdict` those of the finals."""
+    ids = {"study": study_id, "number": number}
+    trial = connection.execute(
+        text("SELECT id, architecture_hash FROM trial WHERE study_id = :study AND number = :number"), ids
+    ).one()
+    for table, key in (("study", {"id": study_id}), ("architecture", {"hash": trial.architecture_hash})):
+        yield from _of_rows(table, rows(connection, table, stored=True, only=key))
+    done = text("SELECT id, checksum FROM unit WHERE trial_id = :id AND state = 'done' ORDER BY rung")
+    for unit, stored in connection.execute(done, {"id": trial.id}).all():
+        yield from _of_unit(unit, stored, checksum_of(connection, unit))
+    if verdict:
+        yield from _verdicts(connection, study_id)
+
+
 def _checksums(connection: Connection) -> Iterator[Damage]:
     for number, stored, found in computed(connection, stored=True):
-        if stored != found:
-            what = "it has no checksum" if stored is None else "its values do not agree with its checksum"
-            rows = "objective_value, metric and document_score"
-            yield Damage("unit", f"id {number}", f"{what} (its own, or those of its rows in {rows})")
+        yield from _of_unit(number, stored, found)
+
+
+def _of_unit(number: int, stored: str | None, found: str) -> Iterator[Damage]:
+    if stored != found:
+        what = "it has no checksum" if stored is None else "its values do not agree with its checksum"
+        rows = "objective_value, metric and document_score"
+        yield Damage("unit", f"id {number}", f"{what} (its own, or those of its rows in {rows})")
 
 
 def _rows(connection: Connection) -> Iterator[Damage]:
     for table in ROWS:
-        for key, stored, found in rows(connection, table, stored=True):
-            if stored != found:
-                what = "it has no checksum" if stored is None else "its values do not agree with its checksum"
-                yield Damage(table, ", ".join(f"{name} {value!r}" for name, value in key.items()), what)
+        yield from _of_rows(table, rows(connection, table, stored=True))
 
 
-def _verdicts(connection: Connection) -> Iterator[Damage]:
-    for number, document, stored in connection.execute(text("SELECT id, document, checksum FROM verdict")):
+def _of_rows(table: str, some: Iterable[tuple[dict[str, Any], str | None, str]]) -> Iterator[Damage]:
+    for key, stored, found in some:
+        if stored != found:
+            what = "it has no checksum" if stored is None else "its values do not agree with its checksum"
+            yield Damage(table, ", ".join(f"{name} {value!r}" for name, value in key.items()), what)
+
+
+def _verdicts(connection: Connection, study_id: int | None = None) -> Iterator[Damage]:
+    """Of one study, or of all."""
+    where = "" if study_id is None else " WHERE study_id = :study"
+    query = text(f"SELECT id, document, checksum FROM verdict{where}")
+    for number, document, stored in connection.execute(query, {} if study_id is None else {"study": study_id}):
         if stored != checksums.of_document(loaded(document)):
             yield Damage("verdict", f"id {number}", "its document does not agree with its checksum")
 

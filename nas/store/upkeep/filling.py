@@ -61,15 +61,18 @@ def _by_unit(
     return found
 
 
-def rows(connection: Connection, table: str, *, stored: bool) -> Iterator[tuple[dict[str, Any], str | None, str]]:
-    """(key, stored checksum, checksum of what is there) of each row of a table of `ROWS`.
+def rows(
+    connection: Connection, table: str, *, stored: bool, only: Mapping[str, Any] | None = None
+) -> Iterator[tuple[dict[str, Any], str | None, str]]:
+    """(key, stored checksum, checksum of what is there) of each row of a table of `ROWS`, or of those with this key.
 
     stored: whether the column of the checksums is there.
     """
     keys, columns = ROWS[table]
     names = dict.fromkeys((*keys, *columns, *(("checksum",) if stored else ())))
-    query = text(f"SELECT {', '.join(names)} FROM {table}").execution_options(yield_per=BATCH)
-    for row in connection.execute(query).mappings():
+    where = f" WHERE {' AND '.join(f'{name} = :{name}' for name in only)}" if only else ""
+    query = text(f"SELECT {', '.join(names)} FROM {table}{where}").execution_options(yield_per=BATCH)
+    for row in connection.execute(query, dict(only or {})).mappings():
         values = {name: _plain(name, row[name]) for name in columns}
         try:
             found_there = checksums.of_row(values, columns)

@@ -122,6 +122,12 @@ def test_a_part_with_nothing_below_it_is_left_out():
     assert searchfile.parse(GOOD + "control: null\nbaselines:\narms:\nblocks:\n") == searchfile.parse(GOOD)
 
 
+def test_an_option_can_be_set_of_a_part_with_nothing_below_it(tmp_path):
+    path = tmp_path / "search.yaml"
+    path.write_text(GOOD.replace("finals: {top: 1}", "finals:"))
+    assert searchfile.load(path, ["finals.top=1"]).finals == searchfile.parse(GOOD).finals
+
+
 @pytest.mark.parametrize("wrong", MISTAKES)
 def test_each_mistake_is_named_with_its_line_its_path_and_a_way_out(wrong):
     right, place, hint = MISTAKES[wrong]

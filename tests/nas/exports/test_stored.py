@@ -3,7 +3,7 @@
 import pytest
 from sqlalchemy import text
 
-from nas.errors import NasError
+from nas.errors import DamageError, NasError
 from nas.exports.stored import stored
 from nas.exports.winner import winner
 from nas.location import open_existing
@@ -56,21 +56,30 @@ def test_a_drawing_and_the_text_give_the_same(of_search, describe, search):
             assert header | {"exported_at": 0} == again | {"exported_at": 0}
 
 
-def test_a_text_that_was_changed_is_read_and_its_own_hash_is_told(describe, search):
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE architecture SET text = replace(text, 'kind: decoder', 'kind: encoder')",
+        "UPDATE objective_value SET value = 2 * value",
+        "UPDATE metric SET value = value + 1",
+        "UPDATE study SET config = replace(config, 'random', 'nsga2')",
+    ],
+    ids=["architecture", "objective", "metric", "study"],
+)
+def test_what_was_changed_is_not_exported(damage, describe, search):
     config = describe(budget="{trials: 1}")
     search(config).close()
-    change(config.storage, "UPDATE architecture SET text = replace(text, 'kind: decoder', 'kind: encoder')")
+    change(config.storage, damage)
     store, study = open_existing("tried", config.storage)
-    with store:
-        trial = store.trial(study.id, 0)
-        found = stored(store, study, trial)
-        assert found.hash == Architecture.parse(trial.architecture).hash != trial.architecture_hash
+    with store, pytest.raises(DamageError, match="do not agree with its checksum"):
+        winner(store, study, 0)
 
 
-def test_a_text_that_cannot_be_read_is_not_exported(describe, search):
+def test_a_text_that_cannot_be_read_and_has_no_drawing_is_not_exported(describe, search):
     config = describe(budget="{trials: 1}")
     search(config).close()
+    change(config.storage, "DELETE FROM drawing")
     change(config.storage, "UPDATE architecture SET text = 'kind: nothing'")
     store, study = open_existing("tried", config.storage)
     with store, pytest.raises((SpaceError, NasError), match="nothing"):
-        winner(store, study, 0)
+        stored(store, study, store.trial(study.id, 0))
