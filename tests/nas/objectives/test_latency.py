@@ -230,7 +230,7 @@ def test_what_is_measured_in_a_search_that_predicts_says_why(tried, monkeypatch)
         raise CannotCompose("a piece does not run alone: RuntimeError: no such kernel")
 
     monkeypatch.setattr(Predictor, "predicted", no_sum)
-    result = tried(LATENCY, trials=1)
+    result = tried("{latency: {length: 8, threads: 1, check: 3, method: predicted}}", trials=1)
     with result.store as store:
         (trial,) = store.trials(result.study.id)
     found = trial.evidence["prefill_ms"]
