@@ -37,7 +37,7 @@ def clean(store: Reader, study: Study, cache: Path, *, dry_run: bool = False) ->
     nothing.
 
     A search may run meanwhile: what it may need is kept. Whatever cannot be removed is left out, and so are the files
-    of a study of which another database has more results: this one is an older copy. A copy that went on by itself
+    of a study if another database has more results of it: then this one is an older copy. A copy that went on by itself
     keeps the checkpoints that it names.
     """
     found: list[Leftover] = []
@@ -139,7 +139,7 @@ def _folders(store: Reader, study: Study) -> list[str]:
 
 
 def _uris(store: Reader, study: Study) -> list[str]:
-    """The checkpoints of the study, of which some may be gone."""
+    """The checkpoints of the study; some may be gone."""
     return [each.uri for each in store.database.read(lambda connection: checkpoints(connection, study.id))]
 
 

@@ -53,7 +53,7 @@ class Gpu:
         self.free = max(self.free, self.host) + busy
 
     def compile(self, monkeypatch, registers: int, spills: int, shared: int, warps: int) -> Callable[[float], None]:
-        """A Triton kernel that uses these resources; to call it is to launch work of so many milliseconds."""
+        """A Triton kernel that uses these resources; a call launches work that takes this many milliseconds."""
         from triton.runtime.jit import JITFunction
 
         compiled = SimpleNamespace(n_regs=registers, n_spills=spills)

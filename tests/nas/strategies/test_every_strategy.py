@@ -263,7 +263,7 @@ def many(toy):
 
 @pytest.mark.parametrize("name", [name for name in strategies() if name not in ("optuna", "auto")])
 def test_it_goes_on_after_a_hundred_thousand_results(name, many):
-    """Not of Optuna: its study needs 700 MB for so many trials, and TPE and GP read all of them for each proposal.
+    """Not of Optuna: its study then needs 700 MB, and TPE and GP read all of them for each proposal.
 
     All results stay in the population of `tournament`; else each leaves after a tournament, which takes 50 us.
     """
