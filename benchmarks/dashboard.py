@@ -2,6 +2,7 @@
 
 python -m benchmarks.dashboard [--trials 100000] [--storage FILE] [--browsers 50] [--json]
 python -m benchmarks.dashboard --requests [--trials 100000] [--storage FILE] [--json]
+python -m benchmarks.dashboard --reader [--trials 100000] [--storage FILE] [--json]
 python -m benchmarks.dashboard --search [--browsers 50] [--json]
 
 For each server: seconds until it answers, until the first page is there and until its numbers are complete, seconds for
@@ -11,6 +12,8 @@ so. optuna-dashboard is measured if it is installed; it gets the same trials, ob
 
 --requests: CPU time of our server for each kind of request on a study that it has read: pages, orders, filters, zooms
 and choices, each for the first time.
+
+--reader: what a reader waits for in Chromium, from a click until the page shows what changed, and CPU time of the page.
 
 --search: a real search writes trials while browsers follow its page. Each holds a stream of events, which brings the
 parts of the page that changed. The figures are CPU seconds of the server and of the
@@ -38,6 +41,7 @@ from pathlib import Path
 
 import psutil
 
+from benchmarks.support import reader
 from benchmarks.support.report import report
 
 STUDY = "large"
@@ -151,10 +155,7 @@ def requests(storage: str, port: int) -> Iterator[dict]:
     """CPU milliseconds, elapsed ones, and kilobytes on the wire of each kind of request."""
     place = f"/studies/{Path(storage.removeprefix('sqlite:///')).stem}/{STUDY}"
     with serving(["-m", "nas", "dashboard", "--storage", storage, "--port", str(port)], port) as (process, _):
-        while b'http-equiv="refresh"' in content(port, place):
-            time.sleep(1)
-        while quiet_share(process) > 0.05:
-            time.sleep(1)  # what no page waits for is still computed
+        wait_until_read(process, port, place)
         for name, query in REQUESTS.items():
             addresses = [query.format(number) for number in range(2, 7)] if "{}" in query else [query]
             before = process.cpu_times()
@@ -163,6 +164,22 @@ def requests(storage: str, port: int) -> Iterator[dict]:
             spent = (after.user + after.system - before.user - before.system) / len(answers)
             seconds, size = (sorted(each)[len(answers) // 2] for each in zip(*answers))
             yield {"request": name, "CPU ms": round(1e3 * spent), "ms": round(1e3 * seconds), "kB": round(size / 1e3)}
+
+
+def reading(storage: str, port: int) -> Iterator[dict]:
+    """What a reader in a browser waits for."""
+    place = f"/studies/{Path(storage.removeprefix('sqlite:///')).stem}/{STUDY}"
+    with serving(["-m", "nas", "dashboard", "--storage", storage, "--port", str(port)], port) as (process, _):
+        wait_until_read(process, port, place)
+        yield from reader.read(f"http://127.0.0.1:{port}{place}")
+
+
+def wait_until_read(process: psutil.Process, port: int, place: str) -> None:
+    """Until the server has read a large study, and computed what no page waits for."""
+    while b'http-equiv="refresh"' in content(port, place):
+        time.sleep(1)
+    while quiet_share(process) > 0.05:
+        time.sleep(1)
 
 
 def quiet_share(process: psutil.Process) -> float:
@@ -322,6 +339,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=100_000)
     parser.add_argument("--storage", help="a SQLite file with such a study, from benchmarks.scale; default: make one")
     parser.add_argument("--requests", action="store_true", help="only measure each kind of request to our server")
+    parser.add_argument("--reader", action="store_true", help="only measure what a reader waits for in Chromium")
     parser.add_argument("--search", action="store_true", help="only measure what following a running search costs")
     parser.add_argument("--search-trials", type=int, default=100, help="how many trials that search has")
     parser.add_argument("--browsers", type=int, default=50, help="pages that are open at once")
@@ -340,6 +358,10 @@ def main() -> None:
         if arguments.requests:
             rows = list(requests(storage, free_port()))
             report(f"dashboard, requests, {arguments.trials:,} trials", rows, as_json=arguments.json)
+            return
+        if arguments.reader:
+            rows = list(reading(storage, free_port()))
+            report(f"dashboard, a reader, {arguments.trials:,} trials", rows, as_json=arguments.json)
             return
         rows = [ours(storage, free_port(), arguments.browsers)]
         if find_spec("optuna_dashboard"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +26,8 @@ class Column:
 class Table:
     """Rows as they are shown. links: where the first column of each row leads. `total` counts the rows of all pages.
 
-    suffix: of its parameters `sort` and `page`, where a page has several tables that are sorted.
+    suffix: of its parameters `sort` and `page`, where a page has several tables that are sorted. chosen: the trials
+    that the reader chose for a comparison; None if rows cannot be chosen.
     """
 
     columns: Sequence[Column]
@@ -38,7 +39,7 @@ class Table:
     descending: bool = False
     links: Sequence[str] = ()
     empty: str = "Nothing yet."
-    choosable: bool = False
+    chosen: Collection[int] | None = None
     suffix: str = ""
 
     @property

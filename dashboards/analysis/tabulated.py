@@ -72,6 +72,11 @@ class Tabulated:
         """The trials of the search that belong to a control arm."""
         return (self.texts["arm"] != MAIN) & (self.texts["purpose"] == SEARCH)
 
+    def words(self, name: str) -> list[str]:
+        """The different texts of a column, in order, without empty ones."""
+        found: list[str] = self.remember(("words", name), lambda: sorted(set(filter(None, self.texts[name].tolist()))))
+        return found
+
     def column(self, name: str) -> Numbers:
         """An objective, or a known cost of every trial."""
         return self.values[name] if name in self.values else self.numbers[name]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import urlencode
 
 import numpy as np
 import yaml
 
+from dashboards.analysis.tabulated import Tabulated
 from dashboards.figures.front import front_figure
 from dashboards.figures.holes import importance_figure
 from dashboards.figures.labels import labelled
@@ -53,7 +53,7 @@ def view(ask: Ask) -> View:
     status = study.remember("status", lambda: report.status(study.reader, study.study))
     names = [each["name"] for each in study.study.objectives]
     figures = _figures(ask, status, names) if names else {}
-    tables = {"trials": trials_table(ask), "units": _units(ask), "failures": _failures(study)}
+    tables = {"trials": trials_table(ask), "units": _units(ask), "failures": _failures(ask)}
     if status.verdict:
         tables["finals"] = _finals(status)
     return View(
@@ -116,7 +116,7 @@ def _figures(ask: Ask, status: Status, names: list[str]) -> dict[str, Any]:
     if len(names) > 1:
         found["hypervolume"] = study.of_results(("hypervolume", axis), lambda: hypervolume_figure(table, names, axis))
     rungs = study.of_results(("rungs", y), lambda: study.reader.rungs(study.study.id, y, MOST_RUNGS))
-    if len({steps for _, _, steps, _, _ in rungs}) > 1:
+    if study.of_results(("rung steps", y), lambda: len({steps for _, _, steps, _, _ in rungs})) > 1:
         found["rungs"] = study.of_results(("rung figure", y), lambda: rungs_figure(rungs, y, study.address))
     found["importance"] = study.of_results(
         ("importance", y), lambda: importance_figure(holes_of(study, y).important, y)
@@ -175,7 +175,7 @@ def progress_of(status: Status) -> tuple[float, str] | None:
 
 def _filters(ask: Ask, kinds: list[str]) -> list[tuple[str, str, list[tuple[str, str]], str]]:
     """(parameter, name, [(value, name)], what is chosen) of the filters that this study has a use for."""
-    arms = [(arm, shown_arm(arm)) for arm in sorted(set(ask.of.table.texts["arm"].tolist()))]
+    arms = [(arm, shown_arm(arm)) for arm in ask.of.table.words("arm")]
     own = [(kind, kind) for kind in kinds]
     found = [("arm", "Arm", arms if len(arms) > 1 else []), ("failure", "Failure", own)]
     return [
@@ -201,21 +201,26 @@ def _units(ask: Ask) -> Table:
     return paged(ask.parameters, UNITS, rows, empty="No unit is running or waiting.", suffix="_units")
 
 
-def _failures(study: StudyCache) -> Table:
+def _failures(ask: Ask) -> Table:
     """Failures by kind with the message of the first one."""
-    table = study.table
+    study, table = ask.of, ask.of.table
+    rows = study.of_results("failures", lambda: _failure_kinds(study, table))
+    others = dict.fromkeys(("state", "purpose", "front", "arm", "q", "page"))
+    links = [f"{ask.parameters.changed(**others, failure=each['kind'])}#trials" for each in rows]
+    return Table(columns=FAILURES, rows=rows, links=links, empty="No trial has failed.")
+
+
+def _failure_kinds(study: StudyCache, table: Tabulated) -> list[dict[str, Any]]:
     failed = np.flatnonzero((table.texts["state"] == "failed") & (table.texts["purpose"] == SEARCH))
     kinds: dict[str, list[int]] = {}
     for row in failed:
         kinds.setdefault(str(table.texts["error_kind"][row]), []).append(int(table.number[row]))
     firsts = {kind: numbers[0] for kind, numbers in kinds.items()}
     texts = study.reader.errors(study.study.id, list(firsts.values())) if firsts else {}
-    rows = [
+    return [
         {"kind": kind, "trials": len(numbers), "first": firsts[kind], "message": reason(texts.get(firsts[kind], ""))}
         for kind, numbers in sorted(kinds.items(), key=lambda item: -len(item[1]))
     ]
-    links = [f"{study.address}?{urlencode({'failure': each['kind']})}#trials" for each in rows]
-    return Table(columns=FAILURES, rows=rows, links=links, empty="No trial has failed.")
 
 
 def _finals(status: Status) -> Table:

@@ -7,6 +7,7 @@ import numpy as np
 from dashboards.analysis.tabulated import Mask, Tabulated
 from dashboards.figures.labels import labelled
 from dashboards.pages.asked import Ask
+from dashboards.pages.compare import MOST
 from dashboards.view import MOST_PER_PAGE, PER_PAGE, Column, Table
 from nas.report.trials import BASELINE
 
@@ -31,7 +32,7 @@ def trials_table(ask: Ask) -> Table:
     for row in shown:
         row["state"] = ask.of.state_of(row["trial"], row["state"])
         row["note"] = "baseline" if row["operator"] == BASELINE else row["failure"]
-    several = len(set(table.texts["arm"].tolist())) > 1
+    several = len(table.words("arm")) > 1
     columns = [
         Column("trial", "Trial", "number", sorts=True),
         Column("state", "State", "state"),
@@ -52,7 +53,7 @@ def trials_table(ask: Ask) -> Table:
         descending=descending,
         links=[f"{ask.of.address}/trials/{row['trial']}" for row in shown],
         empty="No trial matches." if len(table) else "No trial yet.",
-        choosable=True,
+        chosen=parameters.wholes("chosen", MOST),
     )
 
 
@@ -71,10 +72,8 @@ def _column(table: Tabulated, key: str) -> np.ndarray:
 def _filtered(ask: Ask, table: Tabulated) -> Mask:
     parameters = ask.parameters
     state = parameters.choice("state", STATES, "any")
-    arms = sorted({"any", *table.texts["arm"].tolist()})
-    arm = parameters.choice("arm", arms, "any")
-    kinds = sorted({"any", *(kind for kind in table.texts["error_kind"].tolist() if kind)})
-    kind = parameters.choice("failure", kinds, "any")
+    arm = parameters.choice("arm", ["any", *table.words("arm")], "any")
+    kind = parameters.choice("failure", ["any", *table.words("error_kind")], "any")
     purpose = parameters.choice("purpose", ("any", "search", "final"), "any")
     mask = np.ones(len(table), dtype=bool)
     for name, wanted in (("state", state), ("arm", arm), ("error_kind", kind), ("purpose", purpose)):

@@ -65,7 +65,7 @@ def _without_links(figure: Figure | Heat) -> Figure | Heat:
 
 def _plain_table(table: Table) -> Table:
     columns = [dataclasses.replace(column, sorts=False) for column in table.columns]
-    return dataclasses.replace(table, columns=columns, links=(), choosable=False)
+    return dataclasses.replace(table, columns=columns, links=(), chosen=None)
 
 
 def _architectures(study: StudyCache) -> list[Drawn]:

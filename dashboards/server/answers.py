@@ -24,6 +24,7 @@ from starlette.responses import Response
 from dashboards.figures.figure import Figure, Heat
 from dashboards.figures.plotly import plotly
 from dashboards.figures.svg import svg
+from dashboards.server import parts
 from dashboards.server.cells import cell, decimals, marked
 from dashboards.server.parameters import BadRequest, NotFound, Parameters
 from dashboards.view import Column, Table, View
@@ -83,7 +84,7 @@ def html(view: View, parameters: Parameters, path: str) -> str:
     template = environment().get_template(view.template)
     own: dict[str, Any] = {"view": view, "parameters": parameters, "path": path, "pages": PAGES}
     text = template.render(own | dict(view.shown) | dict(view.values), tables=view.tables, figures=view.figures)
-    return clean(text)
+    return parts.marked(clean(text))
 
 
 def clean(text: str) -> str:
@@ -99,18 +100,16 @@ class Packed:
     kind: str
 
 
-LIVE = re.compile(r'<section data-live id="([\w-]+)">(.*?)</section>', re.DOTALL)  # holds no other section
-VERSION = re.compile(r'<body data-version="(\d+)">')
+def live(page: Packed) -> parts.Live:
+    """The parts of a page that change."""
+    return parts.live(gzip.decompress(page.content).decode())
 
 
-def live_parts(page: Packed) -> tuple[int | None, dict[str, str]]:
-    """(version, {id: HTML}) of the parts of a page that change by themselves; None if it has none.
-
-    No text of a database looks like these marks, because it is escaped.
-    """
-    text = gzip.decompress(page.content).decode()
-    version = VERSION.search(text)
-    return int(version[1]) if version else None, dict(LIVE.findall(text))
+def changed(page: Packed, shown: str) -> Packed:
+    """What a browser replaces that shows these parts, as the header says. frame: tells whether that is enough."""
+    found = live(page)
+    new = parts.changed(found.parts, parts.shown_by(shown))
+    return packed(as_json({"version": found.version, "frame": found.frame, "parts": new}), "application/json")
 
 
 def written(view: View, ending: str, parameters: Parameters, path: str) -> tuple[str, str]:
@@ -198,7 +197,7 @@ def sent(request: Request, found: Packed, status: int = 200) -> Response:
 def problem(request: Request, error: Exception, status: int, ending: str) -> Response:
     """A page that says what was wrong with a request."""
     text = str(error)
-    if ending in (".json", ".csv"):
+    if ending in (".json", ".csv", ".parts"):
         return sent(request, packed(as_json({"error": text}), "application/json"), status)
     title = "Not found" if isinstance(error, NotFound) else "Bad request" if isinstance(error, BadRequest) else "Sorry"
     view = View(template="problem.html", title=title, values={"message": text})

@@ -22,8 +22,9 @@ from dashboards.pages import asked, reading, registry, studies
 from dashboards.server import answers
 from dashboards.server.events import Drawn, Events, Stream, Subject
 from dashboards.server.parameters import BadRequest, NotFound, Parameters
+from dashboards.server.parts import SHOWN
 from dashboards.server.security import Guard, known_names
-from dashboards.server.sources import SUFFIXES, Sources, StudyCache
+from dashboards.server.sources import PARTS, SUFFIXES, Sources, StudyCache
 from nas.errors import NasError
 
 STATIC = Path(__file__).resolve().parent.parent / "static"
@@ -63,9 +64,12 @@ def application(
         try:
             if ending == ".events":
                 return await stream(request, path, parameters)
-            if (known := _recent(sources, path, ending, parameters)) is not None:
-                return answers.sent(request, known)
-            found = await run_in_threadpool(_content, sources, worker, path, ending, parameters)
+            kind = "" if ending == PARTS else ending
+            found = _recent(sources, path, kind, parameters)
+            if found is None:
+                found = await run_in_threadpool(_content, sources, worker, path, kind, parameters)
+            if ending == PARTS:
+                found = await run_in_threadpool(answers.changed, found, request.headers.get(SHOWN, ""))
             return answers.sent(request, found)
         except NotFound as error:
             return answers.problem(request, error, 404, ending)
@@ -142,10 +146,10 @@ def _subject(sources: Sources, path: str) -> Subject:
 
 def _drawn(sources: Sources, worker: Worker, path: str, parameters: Parameters) -> Drawn:
     """The live parts of a page. Raises NotFound if it has none."""
-    version, parts = answers.live_parts(_content(sources, worker, path, "", parameters))
-    if version is None:
+    found = answers.live(_content(sources, worker, path, "", parameters))
+    if found.version is None:
         raise NotFound("This page does not change by itself.")
-    return version, parts
+    return found.version, found.parts
 
 
 def _content(sources: Sources, worker: Worker, path: str, ending: str, parameters: Parameters) -> answers.Packed:

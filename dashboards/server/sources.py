@@ -33,7 +33,8 @@ KEPT, KEPT_RESULTS = 64, 32  # pages, which are compressed, and results that are
 WAIT = 5.0  # seconds for a lock on SQLite
 CACHE_KIB = 4096  # of each of up to 15 connections
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
-SUFFIXES = (".json", ".csv", ".events")
+PARTS = ".parts"
+SUFFIXES = (".json", ".csv", ".events", PARTS)
 T = TypeVar("T")
 
 

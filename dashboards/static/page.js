@@ -53,9 +53,10 @@ function remember(changes) {
   for (const [name, value] of Object.entries(changes)) value === null ? query.delete(name) : query.set(name, value);
   const text = query.toString();
   history.replaceState(null, "", location.pathname + (text ? `?${text}` : "") + location.hash);
+  shown = location.search;
 }
 
-const specOf = name => JSON.parse(document.getElementById(`data-${name}`).textContent);
+const textOf = plot => document.getElementById(`data-${plot.dataset.name}`)?.textContent;
 
 // The server draws fewer points than there are, and others where the reader looks.
 const turns = new Map();
@@ -89,7 +90,7 @@ function broken(text) {
   return text.length < 36 ? text : text.replace(/(.{18,26}) /g, "$1<br>");
 }
 
-async function draw(element, spec = specOf(element.dataset.name)) {
+async function draw(element, spec = JSON.parse(textOf(element))) {
   const name = element.dataset.name;
   const Plotly = await loadPlotly();
   const styles = getComputedStyle(body), width = element.clientWidth;
@@ -124,7 +125,7 @@ async function draw(element, spec = specOf(element.dataset.name)) {
   element.on("plotly_relayout", event => zoomed(element, name, spec.thinned, event));
   if (spec.brush) element.on("plotly_selected", event => {
     const trials = [...new Set((event?.points ?? []).map(p => /\/trials\/(\d+)$/.exec(p.customdata ?? "")?.[1]).filter(Boolean))];
-    if (trials.length > 1) location.assign(`${spec.brush}?trials=${trials.slice(0, 6).join(",")}`);
+    if (trials.length > 1) location.assign(`${spec.brush}?trials=${trials.slice(0, MOST_CHOSEN).join(",")}`);
   });
 }
 
@@ -136,79 +137,177 @@ const watcher = new IntersectionObserver(entries => {
 }, { rootMargin: "200px" });
 
 function drawAll(root) {
-  for (const element of root.querySelectorAll(".plot[data-name]")) watcher.observe(element);
+  for (const element of root.querySelectorAll(".plot[data-name]:not([data-ready])")) watcher.observe(element);
 }
 
-// Forms of choices act at once; their button is for pages without scripts.
-function prepareForms(root) {
-  for (const form of root.querySelectorAll("form[data-auto]")) {
-    const button = form.querySelector("button");
-    if (button) button.hidden = true;
-    form.addEventListener("change", () => form.requestSubmit());
-  }
-  const compare = document.getElementById("compare");
-  compare?.addEventListener("submit", event => {
-    event.preventDefault();
-    const chosen = [...document.querySelectorAll("input[name=trials]:checked")].slice(0, 6).map(each => each.value);
-    if (chosen.length) location.assign(`${compare.getAttribute("action")}?trials=${chosen.join(",")}`);
-  });
-}
-
-// A part of the page is replaced only if its text changed; what the reader opened, chose, scrolled or focused stays.
-const texts = new Map(), waiting = new Map();
-function replacePart(part, text) {
+// A part of the page is replaced if it changed; what the reader opened, chose, scrolled or focused stays.
+// how: "told" by an event, "asked" for by the reader, or "back" in the history. What the reader types is kept until then.
+const waiting = new Map();
+function replacePart(part, text, how) {
   const active = part.contains(document.activeElement) ? document.activeElement : null;
-  if (active?.matches("input,select")) return waiting.set(part.id, text);  // until the reader leaves it
+  const typing = active?.matches("input:not([type=checkbox])");
+  if (how === "told" ? active?.matches("input,select") : how === "asked" && typing) return waiting.set(part.id, text);
   waiting.delete(part.id);
   const open = [...part.querySelectorAll("details")].map(each => each.open);
   const scrolled = [...part.querySelectorAll(".table")].map(each => [each.scrollLeft, each.scrollTop]);
-  const chosen = new Set([...part.querySelectorAll("input:checked")].map(each => each.value));
   const plots = new Map([...part.querySelectorAll(".plot")].map(each => [each.id, each]));
-  part.innerHTML = text;
-  texts.set(part.id, part.innerHTML);
+  const before = new Map([...plots.values()].filter(each => each.dataset.ready).map(each => [each.id, textOf(each)]));
+  const fresh = parsed(text);
+  part.replaceChildren(...fresh.childNodes);
+  part.dataset.live = fresh.dataset.live;
   for (const plot of part.querySelectorAll(".plot")) {
     const old = plots.get(plot.id);
-    if (old?.dataset.ready) {  // keep the drawn figure and give it the new numbers: no flash, no jump
-      plot.replaceWith(old);
-      draw(old).catch(() => {});
-    }
+    if (!old?.dataset.ready) continue;
+    plot.replaceWith(old);  // keep the drawn figure and give it the new numbers: no flash, no jump
+    if (before.get(old.id) !== textOf(old)) draw(old).catch(() => {});
   }
   [...part.querySelectorAll("details")].forEach((each, place) => { each.open = open[place] ?? each.open; });
   [...part.querySelectorAll(".table")].forEach((each, place) => each.scrollTo(...scrolled[place] ?? [0, 0]));
-  for (const box of part.querySelectorAll("input[type=checkbox]")) box.checked = chosen.has(box.value);
+  const numbers = chosen();
+  for (const box of part.querySelectorAll("input[name=trials][type=checkbox]")) box.checked = numbers.includes(box.value);
   if (active) refocus(part, active);
   drawAll(part);
 }
 
+function parsed(text) {
+  const holder = document.createElement("template");
+  holder.innerHTML = text;
+  return holder.content.firstElementChild;
+}
+
+// The same control, or one that is near if it is gone.
 function refocus(part, active) {
-  const same = each => active.id ? each.id === active.id : each.outerHTML === active.outerHTML;
-  const found = part.contains(active) ? active : [...part.querySelectorAll(active.tagName)].find(same);
+  const same = each => active.id ? each.id === active.id
+    : active.name ? each.name === active.name && each.value === active.value : each.outerHTML === active.outerHTML;
+  const alike = [...part.querySelectorAll(active.tagName)];
+  const found = part.contains(active) ? active
+    : alike.find(same) ?? alike.find(each => active.name && each.name === active.name) ?? part.querySelector("[tabindex],select,input");
   found?.focus({ preventScroll: true });
 }
 
 document.addEventListener("focusout", () => setTimeout(() => {
-  for (const [name, text] of waiting) replacePart(document.getElementById(name), text);
+  for (const [name, text] of waiting) replacePart(document.getElementById(name), text, "told");
 }));
 
-// The whole page again: the first time, and after events that did not arrive.
+// The parts of the page at its address that differ from those that are shown.
+async function missing() {
+  const shown = [...document.querySelectorAll("[data-live]")].map(part => `${part.id}=${part.dataset.live}`).join(",");
+  const answer = await fetch(addressOf(".parts"), { headers: { "tessera-shown": shown } });
+  if (!answer.ok) throw new Error(answer.statusText);
+  return answer.json();
+}
+
+function addressOf(ending) {
+  return `${location.pathname === "/" ? "/index" : location.pathname}${ending}${location.search}`;
+}
+
+function take({ version, parts }, how) {
+  seen = version;
+  for (const [name, text] of Object.entries(parts)) {
+    const part = document.getElementById(name);
+    if (part) replacePart(part, text, how);
+  }
+}
+
+// After events that did not arrive.
 let updating = false, again = false;
 async function update() {
   if (updating) { again = true; return; }
   updating = true;
+  const address = location.search;
   try {
-    const answer = await fetch(location.href.split("#")[0], { headers: { accept: "text/html" } });
-    if (answer.ok) {
-      const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-      for (const part of document.querySelectorAll("[data-live]")) {
-        const other = fresh.getElementById(part.id);
-        if (other && other.innerHTML !== texts.get(part.id)) replacePart(part, other.innerHTML);
-      }
-      seen = Number(fresh.body.dataset.version);
-    }
+    const found = await missing();
+    if (address === location.search) take(found, "told");
   } catch { /* the server is away; the event source tries again */ }
   updating = false;
   if (again) { again = false; setTimeout(update, 500); }
 }
+
+// Links, choices and searches that stay on this page replace the parts that differ. If more differs, the page is loaded.
+let showing = 0, shown = location.search;
+async function show(how) {
+  const mine = ++showing, main = document.getElementById("main");
+  stop();
+  shown = location.search;
+  main.setAttribute("aria-busy", "true");
+  try {
+    const found = await missing();
+    if (mine !== showing) return;
+    if (found.frame !== body.dataset.frame) return location.reload();
+    take(found, how);
+    document.getElementById("said").textContent = Object.keys(found.parts).map(described).filter(Boolean).join("; ");
+  } catch {
+    if (mine === showing) location.reload();  // which says what is wrong
+    return;
+  }
+  main.removeAttribute("aria-busy");
+  watch();
+}
+
+function go(query, hash, from) {
+  for (const name of new Set([...query.keys(), ...new URLSearchParams(location.search).keys()]))
+    if (OWN.test(name)) query.get(name) === "" ? query.delete(name) : own(query, name);
+  const text = query.toString();
+  if (`?${text}` === location.search) return;
+  history.pushState(null, "", location.pathname + (text ? `?${text}` : "") + hash);
+  show("asked").then(() => {
+    const target = hash && document.getElementById(hash.slice(1));
+    if (target && !target.closest("section").contains(from)) target.scrollIntoView();
+  });
+}
+
+// What the browser itself adds to the address is there and not in links that are older.
+const OWN = /^(zoom_|view_|chosen$)/;
+function own(query, name) {
+  const value = new URLSearchParams(location.search).get(name);
+  value === null ? query.delete(name) : query.set(name, value);
+}
+
+// What a screen reader says of a part that was replaced.
+function described(name) {
+  const part = document.getElementById(name), table = part.querySelector(".table[id]"), order = part.querySelector("th[aria-sort]");
+  if (!table) return part.querySelector(".plot")?.ariaLabel;
+  const sorted = order && `sorted by ${order.textContent.trim()}, ${order.ariaSort}`;
+  return [table.ariaLabel, sorted, part.querySelector(".pages span")?.textContent].filter(Boolean).join(", ");
+}
+
+document.addEventListener("click", event => {
+  const link = event.target.closest?.("main a[href^='?']");
+  if (!link || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+  event.preventDefault();
+  go(new URL(link.href).searchParams, link.hash, link);
+});
+
+document.addEventListener("submit", event => {
+  const form = event.target;
+  if (form.id === "compare") {
+    event.preventDefault();
+    if (chosen().length) location.assign(`${form.getAttribute("action")}?trials=${chosen().join(",")}`);
+  } else if (form.matches("form[data-live],form[data-auto]")) {
+    event.preventDefault();
+    go(new URLSearchParams(new FormData(form)), "", form);
+  }
+});
+
+// Choices act at once; their button is for pages without scripts. Trials that are chosen are part of the address.
+document.addEventListener("change", event => {
+  if (event.target.matches("form[data-auto] select")) event.target.form.requestSubmit();
+  if (!event.target.matches("input[name=trials][type=checkbox]")) return;
+  const { value, checked } = event.target, numbers = chosen().filter(each => each !== value);
+  if (checked && numbers.length === MOST_CHOSEN) {
+    event.target.checked = false;
+    document.getElementById("said").textContent = `At most ${MOST_CHOSEN} trials are compared.`;
+  } else remember({ chosen: [...numbers, ...(checked ? [value] : [])].join(",") || null });
+});
+
+const MOST_CHOSEN = 6;
+function chosen() {
+  return (new URLSearchParams(location.search).get("chosen") ?? "").split(",").filter(Boolean);
+}
+
+window.addEventListener("popstate", () => {
+  if (location.search !== shown) show("back");
+});
 
 function say(text, lost) {
   const badge = document.getElementById("live");
@@ -218,23 +317,21 @@ function say(text, lost) {
 
 // The stream has the address of the page, with another ending: what changes depends on filters, order and zoom.
 let events = null, seen = Number(body.dataset.version);
-function watch() {
-  if (!body.dataset.version) return;
+function stop() {
   events?.close();
   events = null;
+}
+
+function watch() {
+  if (!body.dataset.version) return;
+  stop();
   if (document.hidden) return say("", false);
-  const path = location.pathname === "/" ? "/index" : location.pathname;
-  const mine = events = new EventSource(`${path}.events${location.search}`);
+  const mine = events = new EventSource(addressOf(".events"));
   events.addEventListener("changed", event => {
     say("live", false);
     const { version, before, parts } = JSON.parse(event.data);
-    if (parts && before === seen) {
-      seen = version;
-      for (const [name, text] of Object.entries(parts)) {
-        const part = document.getElementById(name);
-        if (part) replacePart(part, text);
-      }
-    } else if (version > seen) update();
+    if (parts && before === seen) take({ version, parts }, "told");
+    else if (version > seen) update();
   });
   events.addEventListener("problem", event => say(JSON.parse(event.data) || "live", event.data !== '""'));
   events.onerror = () => {
@@ -243,8 +340,6 @@ function watch() {
   };
 }
 
-for (const part of document.querySelectorAll("[data-live]")) texts.set(part.id, part.innerHTML);
-prepareForms(document);
 drawAll(document);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   for (const element of document.querySelectorAll(".plot[data-ready]")) draw(element).catch(() => {});
@@ -255,7 +350,7 @@ watch();
 // The explorer computes while the reader edits: only the result is replaced, and the address follows.
 const explorer = document.querySelector("form[data-edit]");
 if (explorer) {
-  let waiting = null, latest = 0, mark = () => {};
+  let timer = null, latest = 0, mark = () => {};
   const marked = () => mark([...document.querySelectorAll("#problems [data-line]")].map(each => ({
     line: Number(each.dataset.line), message: each.textContent })));
   loaded("/static/editor.js").then(() => {
@@ -263,18 +358,16 @@ if (explorer) {
     marked();
   }).catch(() => {});  // the text area stays
   explorer.addEventListener("input", () => {
-    clearTimeout(waiting);
-    waiting = setTimeout(async () => {
+    clearTimeout(timer);
+    timer = setTimeout(async () => {
       const turn = ++latest, query = new URLSearchParams(new FormData(explorer));
       const address = `${location.pathname}?${query}`;
       if (address.length > 19000) return;
-      const answer = await fetch(address).catch(() => null);
-      if (!answer?.ok || turn !== latest) return;
-      const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-      const result = document.getElementById(explorer.dataset.edit), other = fresh.getElementById(explorer.dataset.edit);
-      if (result && other) result.replaceChildren(...other.childNodes);
-      marked();
       history.replaceState(null, "", address);
+      const found = await missing().catch(() => null);
+      if (!found || turn !== latest) return;
+      take(found, "asked");
+      marked();
     }, 400);
   });
 }

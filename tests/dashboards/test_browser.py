@@ -179,6 +179,46 @@ def test_pages_work_without_scripts(browser, server):
     context.close()
 
 
+def test_a_table_is_sorted_turned_and_filtered_without_a_reload(page):
+    page.goto(FINISHED)
+    page.locator("#plot-front[data-ready]").wait_for(timeout=WAIT)
+    page.evaluate("window.stayed = document.querySelector('#plot-front .main-svg')")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+
+    page.locator("#trials-rows th a", has_text="FLOPs").click()
+    page.locator("#trials-rows th[aria-sort=ascending]", has_text="FLOPs").wait_for(timeout=WAIT)
+    focused = page.evaluate("document.activeElement.textContent")
+    page.keyboard.press("Enter")  # the same column, the other way
+    page.locator("#trials-rows th[aria-sort=descending]", has_text="FLOPs").wait_for(timeout=WAIT)
+    told = page.locator("#said").inner_text()
+    page.locator("#trials-form select[name=state]").select_option("complete")
+    page.locator("#trials-form button").click()
+    page.locator("#trials-form select[name=state] option[selected]", has_text="complete").wait_for(
+        state="attached", timeout=WAIT
+    )
+    address = page.url
+    kept = page.evaluate("window.stayed === document.querySelector('#plot-front .main-svg')")
+    whole = page.content()
+    page.go_back()
+    page.locator("#trials-form select[name=state] option[selected]", has_text="any").wait_for(
+        state="attached", timeout=WAIT
+    )
+    page.go_back()
+    page.locator("#trials-rows th[aria-sort=ascending]", has_text="FLOPs").wait_for(timeout=WAIT)
+    page.go_forward()
+    page.locator("#trials-rows th[aria-sort=descending]", has_text="FLOPs").wait_for(timeout=WAIT)
+
+    assert "sort=-flops" in address and "state=complete" in address
+    assert (focused, kept) == ("FLOPs of one sequence", True)
+    assert told.startswith("Trials, sorted by FLOPs of one sequence, descending")
+    assert [each for each in asked if not re.search(r"\.parts\?|\.events\?|/static/icon", each)] == []
+    assert page.evaluate("document.getElementById('main').ariaBusy") is None
+    assert "sort=-flops" in page.locator("footer a").get_attribute("href")
+    page.goto(address)
+    assert page.locator("#trials-live").inner_html() in whole, "a view that is sent to somebody is the same"
+
+
 def test_a_click_opens_a_trial_and_a_zoom_is_part_of_the_address(page):
     page.goto(FINISHED)
     page.locator("#plot-front[data-ready]").wait_for(timeout=WAIT)

@@ -1,0 +1,115 @@
+"""What a reader of the dashboard does, in a real Chromium: how long until the page shows it, and what it computes.
+
+The time runs from the click in the page until the frame after the last change of the document, measured in the page
+itself, also over a load of another page. CPU time is that of the page's process, as Chromium counts its tasks.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from functools import partial
+from statistics import median
+from typing import Any
+
+QUIET = 700  # milliseconds without a change after which a page is complete
+TURNS = 7
+# Keeps when the reader acted, and the frame after the last change since then.
+CLOCK = """
+const now = () => performance.timeOrigin + performance.now();
+for (const kind of ["click", "mouseup", "change"])
+  document.addEventListener(kind, event => event.isTrusted && sessionStorage.setItem("acted", now()), true);
+const note = () => requestAnimationFrame(() => requestAnimationFrame(() => {
+  const last = Number(sessionStorage.getItem("last"));
+  sessionStorage.setItem("last", Math.max(last, now()));
+}));
+new MutationObserver(changes => {
+  if (changes.some(each => !(each.target.closest ?? (() => null)).call(each.target, "#live"))) note();
+}).observe(document, { subtree: true, childList: true, attributes: true, characterData: true });
+"""
+
+
+def chromium() -> str | None:
+    """The program; None if there is none."""
+    names = ("chromium", "chromium-browser", "google-chrome", "chrome")
+    return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
+
+
+def read(address: str) -> Iterator[dict[str, Any]]:
+    """{action, ms, slowest ms, page CPU ms} of each action on the page of a study: medians of `TURNS` turns."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=chromium(), args=["--headless", "--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1280, "height": 900})
+        page.add_init_script(CLOCK)
+        page.goto(address)
+        page.locator("#plot-front[data-ready]").wait_for(timeout=60_000)
+        for name, act in ACTIONS.items():
+            found = [_timed(page, partial(act, page, turn)) for turn in range(TURNS)]
+            elapsed, spent = zip(*found)
+            row = {"action": name, "ms": round(median(elapsed)), "slowest ms": round(max(elapsed))}
+            yield row | {"page CPU ms": round(median(spent))}
+        browser.close()
+
+
+def _timed(page: Any, act: Callable[[], None]) -> tuple[float, float]:
+    """(milliseconds, milliseconds of CPU) of what the reader does."""
+    _quiet(page)
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable")
+    before = _busy(session)
+    page.evaluate("sessionStorage.setItem('last', 0)")
+    act()
+    _quiet(page)
+    elapsed = page.evaluate("Number(sessionStorage.getItem('last')) - Number(sessionStorage.getItem('acted'))")
+    after = _busy(session)
+    session.detach()
+    return elapsed, 1e3 * (after - before if after > before else after)
+
+
+def _busy(session: Any) -> float:
+    found = {each["name"]: each["value"] for each in session.send("Performance.getMetrics")["metrics"]}
+    return found["TaskDuration"]
+
+
+def _quiet(page: Any) -> None:
+    last = None
+    while (now := page.evaluate("sessionStorage.getItem('last')")) != last:
+        last = now
+        page.wait_for_timeout(QUIET)
+
+
+def _zoom(page: Any, turn: int) -> None:
+    drag = page.locator("#plot-front .nsewdrag").first
+    drag.scroll_into_view_if_needed()
+    if turn % 2:
+        page.locator("#plot-front .modebar-btn[data-val=reset]").click(force=True)
+        return
+    box = drag.bounding_box()
+    page.mouse.move(box["x"] + 40, box["y"] + 40)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.7 * box["width"], box["y"] + 0.7 * box["height"], steps=3)
+    page.mouse.up()
+
+
+ACTIONS: dict[str, Callable[[Any, int], None]] = {
+    "sort": lambda page, turn: page.locator("#trials-rows th a").nth(1 + turn % 5).click(),
+    "page": lambda page, _turn: page.locator("nav.pages a[rel=next]").last.click(),
+    "filter": lambda page, turn: _filter(page, ("complete", "stopped", "failed", "any")[turn % 4]),
+    "colours of the figure": lambda page, turn: _turn(page, ("ArrowDown", "ArrowUp")[turn % 2]),
+    "zoom": _zoom,
+}
+
+
+def _turn(page: Any, key: str) -> None:
+    page.locator("select[name=shade]").focus()
+    page.keyboard.press(key)
+
+
+def _filter(page: Any, state: str) -> None:
+    form = page.locator("form", has=page.locator("select[name=state]"))
+    form.locator("select[name=state]").select_option(state)
+    page.wait_for_timeout(100)
+    form.locator("button").click()
