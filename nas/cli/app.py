@@ -17,6 +17,7 @@ import typer.main
 
 from nas.errors import DamageError, NasError
 from searchspace.errors import SpaceError
+from searchspace.language.collecting import collected_later
 
 EXIT_CODES = {
     0: "done",
@@ -98,7 +99,8 @@ def run(arguments: list[str] | None = None) -> NoReturn:
     try:
         words = sys.argv[1:] if arguments is None else arguments
         _check_kernels(words)
-        discover(words[0] if words else None)  # all of them if an option is first
+        with collected_later():
+            discover(words[0] if words else None)  # all of them if an option is first
         try:
             command()(args=arguments, prog_name="nas")
         finally:

@@ -14,6 +14,7 @@ from nas.store.endings import CURVE
 from nas.store.models import architecture, metric, objective_value, space_version, study, trial, unit, unit_is_open
 from nas.store.records import (
     PURPOSES,
+    SEARCH,
     Failed,
     SpaceVersion,
     Study,
@@ -126,7 +127,9 @@ def trials(
     light: only the columns in LIGHT and the values. changed: a selection of ids; None is any trial.
     """
     statement = _LIGHT_TRIAL if light else _TRIAL
-    statement = statement.where(trial.c.study_id == study_id).order_by(trial.c.number)
+    # Asked for trials of the finals by number, SQLite would look at all of the search: with + 0 it sorts what it found.
+    number = trial.c.number + 0 if purposes and SEARCH not in purposes else trial.c.number
+    statement = statement.where(trial.c.study_id == study_id).order_by(number)
     if first:  # else SQLite would take the index of numbers, even where that of states leaves few trials
         statement = statement.where(trial.c.number >= first)
     if states:
@@ -255,7 +258,7 @@ def read_values(
 ) -> dict[int, dict[str, float]]:
     """The objectives that a query of `select_values` finds: {unit: {name: value}}. asked: its parameters."""
     found: dict[int, dict[str, float]] = defaultdict(dict)
-    for unit_id, name, value in connection.execute(statement, asked or {}):
+    for unit_id, name, value in connection.execute(statement, asked or {}).all():
         found[unit_id][name] = value
     return found
 
