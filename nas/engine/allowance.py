@@ -35,8 +35,9 @@ class Allowance:
         self.device_seconds += max(seconds, FAILED_SECONDS) if unit.values is None else seconds
         if unit.kind is not UnitKind.TRAIN:
             return
-        steps = max(0, unit.steps - self._steps.get(unit.number, 0))
-        self._steps[unit.number] = self._steps.get(unit.number, 0) + steps
+        before = self._steps.get(unit.number, 0)
+        steps = max(0, unit.steps - before)
+        self._steps[unit.number] = before + steps
         self.tokens += steps * self.step_tokens
         if self.budget.flops is not None:
             self.flops += steps * self.step_flops(unit)

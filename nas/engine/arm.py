@@ -128,8 +128,8 @@ class Arm:
         place = self._place(number)
 
         def call() -> None:
-            self.strategy.start(Started(number, point))
-            self.scheduler.started(place, 0, self.scheduler.start(place))
+            self._strategy.start(Started(number, point))
+            self._scheduler.started(place, 0, self._scheduler.start(place))
 
         self._call(call)
 
@@ -156,9 +156,9 @@ class Arm:
         def call() -> None:
             seen = self._seen(number, values)
             why = failure or (NO_VALUE if seen is None else None)
-            self.strategy.tell(Result(number, rung, steps, point, seen, why))
-            self.scheduler.started(place, rung, steps)
-            self.scheduler.tell(place, rung, seen, steps)
+            self._strategy.tell(Result(number, rung, steps, point, seen, why))
+            self._scheduler.started(place, rung, steps)
+            self._scheduler.tell(place, rung, seen, steps)
 
         self._call(call)
         self.told += 1
@@ -178,7 +178,7 @@ class Arm:
         if not isinstance(promotion, Promotion):
             return None
         place, rung, steps = promotion.number, promotion.rung, promotion.steps
-        self._call(lambda: self.scheduler.started(place, rung, steps))
+        self._call(lambda: self._scheduler.started(place, rung, steps))
         found = replace(promotion, number=self._numbers[promotion.number])
         return self._ids[found.number], found
 

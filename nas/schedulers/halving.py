@@ -133,6 +133,8 @@ class Halving:
         if ranked is None or lowest + 2 >= len(self.levels) or level not in (lowest, lowest + 1):
             return
         (self._first if level == lowest else self._second)[number] = ranked[0]
+        if min(len(self._first), len(self._second)) < self._compared:
+            return  # without a look at all of them for each result
         both = [each for each in self._second if each in self._first]
         if len(both) < self._compared:
             return

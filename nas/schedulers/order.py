@@ -12,8 +12,9 @@ Steady-State Evolutionary Multiobjective Optimization", https://doi.org/10.1109/
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, insort
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Protocol
 
 import numpy as np
@@ -22,6 +23,7 @@ from nas import pareto
 from nas.schedulers.crowd import Crowd
 from nas.schedulers.fronts import Cloud, Front, Staircase, Values
 
+FEW = 1000  # new trials: to sort them in one by one is faster than to sort all
 SLACK = 0.25  # the fronts hold this share of `count` more than needed, so that the pool is seldom sorted
 
 
@@ -45,44 +47,48 @@ class Line:
     """
 
     def __init__(self) -> None:
-        self._values: list[float] = []  # of all trials, sorted
-        self._groups: dict[float, list[int]] = {}  # value -> its trials, sorted
-        self._open: dict[float, list[int]] = {}  # value -> a heap of its trials; promoted ones leave it late
-        self._lowest: list[float] = []  # a heap of the values in `_open`
+        self._new: list[tuple[float, int]] = []  # (value, number) of trials that are in neither of the next two
+        self._sorted: list[tuple[float, int]] = []
+        self._open: list[tuple[float, int]] = []  # a heap; promoted trials leave it late
         self._promoted: set[int] = set()
 
     def add(self, number: int, values: Values) -> None:
-        (value,) = values
-        insort(self._values, value)
-        insort(self._groups.setdefault(value, []), number)
-        if value not in self._open:
-            self._open[value] = []
-            heappush(self._lowest, value)
-        heappush(self._open[value], number)
+        self._new.append((values[0], number))
 
     def promote(self, number: int) -> None:
         self._promoted.add(number)
 
     def candidate(self, count: int) -> int | None:
-        while self._lowest:
-            value = self._lowest[0]
-            waiting = self._open[value]
-            while waiting and waiting[0] in self._promoted:
-                heappop(waiting)
-            if waiting:
-                number, place = self._first(self._groups[value], waiting[0])
-                return number if bisect_left(self._values, value) + place < count else None
-            heappop(self._lowest)
-            del self._open[value]
-        return None
+        self._enter()
+        while self._open and self._open[0][1] in self._promoted:
+            heappop(self._open)
+        if not self._open:
+            return None
+        number, place = self._first(*self._open[0])
+        return number if place < count else None
 
-    def _first(self, group: list[int], oldest: int) -> tuple[int, int]:
-        """The first unpromoted trial of a group and its place; `oldest` is the oldest unpromoted one."""
-        if oldest == group[0]:
-            return oldest, 0
-        if group[-1] not in self._promoted:
-            return group[-1], 1
-        return oldest, bisect_left(group, oldest) + 1
+    def _enter(self) -> None:
+        """Sort the new trials in. Those of a study that is loaded are sorted at once."""
+        if len(self._new) > FEW:
+            self._sorted += self._new
+            self._sorted.sort()
+            self._open += self._new
+            heapify(self._open)
+        else:
+            for each in self._new:
+                insort(self._sorted, each)
+                heappush(self._open, each)
+        self._new = []
+
+    def _first(self, value: float, oldest: int) -> tuple[int, int]:
+        """The first unpromoted trial of a value and its place; `oldest` is the oldest unpromoted one."""
+        start = bisect_left(self._sorted, (value, -1))
+        if oldest == self._sorted[start][1]:
+            return oldest, start
+        newest = self._sorted[bisect_left(self._sorted, (value, math.inf)) - 1][1]
+        if newest not in self._promoted:
+            return newest, start + 1
+        return oldest, bisect_left(self._sorted, (value, oldest)) + 1
 
 
 class Tier:

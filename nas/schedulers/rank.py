@@ -72,7 +72,7 @@ class Ranking:
     def values(self, values: Values) -> Values | None:
         """What to compare, all minimised and finite; None if the trial cannot continue. Raises ValueError if the
         ranking names objectives that it was not given."""
-        if not all(map(math.isfinite, values)) or not self._is_within(values):
+        if not all(map(math.isfinite, values)) or (self.limits and not self._is_within(values)):
             return None
         if isinstance(self.rank, Mapping):
             return (sum(weight * self._term(name, values) for name, weight in self.rank.items()),)

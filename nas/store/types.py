@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 from sqlalchemy import Double, Text
@@ -36,6 +38,43 @@ class Document(TypeDecorator[Any]):
 
     def process_result_value(self, value: str | None, dialect: Any) -> Any:
         return None if value is None else json.loads(value)
+
+
+class DecodedLater(Mapping[str, Any]):
+    """A JSON object that is decoded when it is read first."""
+
+    def __init__(self, text: str) -> None:
+        """text: as `Document` writes it."""
+        self._text = text
+
+    @cached_property
+    def _values(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self._text)
+        return found
+
+    def __getitem__(self, key: str) -> Any:
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __bool__(self) -> bool:
+        return self._text != "{}"
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+class LaterDocument(Document):
+    """A document that is read as `DecodedLater`. A search reads the choices of all trials and needs those of few."""
+
+    cache_ok = True
+
+    def process_result_value(self, value: str | None, dialect: Any) -> DecodedLater | None:
+        return None if value is None else DecodedLater(value)
 
 
 class now(FunctionElement[float]):

@@ -79,9 +79,10 @@ class NSGA2(StrategyBase):
 
     def _survive(self, members: list[Member]) -> None:
         values = [member.values for member in members]
-        fronts = pareto.ranks(values)
+        rows = np.array(values)
+        fronts = pareto.ranks(rows)
         if self.directions is None:
-            best = np.lexsort((-pareto.crowding(values, fronts), fronts))[: self.population].tolist()
+            best = np.lexsort((-pareto.crowding(rows, fronts), fronts))[: self.population].tolist()
         else:
             best = by_niche(values, fronts, self.directions)[: self.population].tolist()
         self.members = [members[index] for index in best]

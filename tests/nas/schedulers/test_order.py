@@ -57,6 +57,24 @@ def test_each_candidate_is_that_of_all_results_sorted_again(history):
                 promote(candidate)
 
 
+@pytest.mark.parametrize("few", [0, 10**6])
+def test_trials_that_are_added_at_once_have_the_same_order(few, monkeypatch):
+    monkeypatch.setattr("nas.schedulers.order.FEW", few)
+    values = np.random.default_rng(0).integers(0, 6, 90).astype(float).tolist()
+    results, promoted, order = {}, set(), Line()
+    for first in range(0, 90, 30):  # the later ones join those that are sorted
+        results |= {number: (values[number],) for number in range(first, first + 30)}
+        for number in range(first + 29, first - 1, -1):
+            order.add(number, results[number])
+        for count in (5, 60):
+            while (found := order.candidate(count)) is not None:
+                assert found == expected(results, promoted, count)
+                order.promote(found)
+                promoted.add(found)
+            assert expected(results, promoted, count) is None
+    assert 60 < len(promoted) < 90
+
+
 @pytest.mark.parametrize("objectives", [1, 2, 3])
 def test_many_results_at_once_are_promoted_in_the_order_of_the_definition(objectives):
     generator = np.random.default_rng(objectives)

@@ -1,6 +1,7 @@
 """The life of a study, its trials and their units, on both databases."""
 
 import math
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -99,6 +100,26 @@ def test_a_promotion_continues_from_the_checkpoint_below(store, study, add):
     assert store.trial(study.id, 0).values == {"bits": 1.0}
     assert [result.values for result in store.results_since(study.id)] == [{"bits": 2.0}, {"bits": 1.0}]
     assert store.promote(added.trial_id, 2, 900) is None  # complete
+
+
+def test_the_log_has_whole_records_whose_choices_are_decoded_when_they_are_read(store, study, add):
+    shared = {"owner": OWNER, "cheap_values": {"flops": 5.0}}
+    added = [add(store, study, number, choices=choices, **shared) for number, choices in enumerate(({"a": 1}, {}))]
+    for each in added:
+        store.finish(each.unit.id, OWNER, 1, {"bits": 2.0}, last=False)
+    above = store.promote(added[0].trial_id, 1, 300, owner=OWNER)
+    store.finish(above.id, OWNER, 1, {"bits": 1.0}, last=True)
+
+    trials, results = store.log_since(study.id, 0, 0, 10)
+    assert [dict(each.choices) for each in trials] == [{"a": 1}, {}]
+    assert [bool(each.choices) for each in trials] == [True, False]
+    assert trials[0].choices == {"a": 1} and trials[0].choices["a"] == 1 and len(trials[0].choices) == 1
+    assert repr(trials[0].choices) == '{"a":1}'
+    assert [each.choices for each in results] == [None, None, {"a": 1}]  # those of rung 0 have their trials
+    whole = store.results_since(study.id)
+    left_out = {"choices": None, "architecture": "", "cheap_values": {}}
+    assert [replace(each, choices=None) for each in results] == [replace(each, **left_out) for each in whole]
+    assert [each.cheap_values for each in whole] == [{"flops": 5.0}] * 3
 
 
 def test_a_queued_promotion_is_leased_before_a_new_trial(store, study, add):
