@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from dashboards.pages.asked import Ask, crumbs
+from dashboards.pages.studies import known_at_once
 from dashboards.view import View
 
 
 def view(ask: Ask) -> View:
-    """A page that asks again by itself."""
-    trials = ask.of.reader.next_number(ask.of.study.id)
+    """What is known without the trials. With JavaScript it asks again, without it is loaded again."""
+    found = known_at_once(ask.of)
+    budget = f" of {found['budget']:,}" if found["budget"] else ""
+    facts = [
+        ("State", found["state"], ""),
+        ("Trials", f"{found['trials']:,}{budget}", ""),
+        ("Failures", f"{found['failures']:,}", ""),
+        ("Workers", f"{found['workers']:,}", ""),
+    ]
     return View(
         template="reading.html",
         title=ask.of.study.name,
-        values={"trials": trials},
-        shown={"address": ask.of.address},
+        values={"trials": found["trials"]},
+        shown={"address": ask.of.address, "facts": facts},
         crumbs=crumbs(ask.of)[:-1],
     )

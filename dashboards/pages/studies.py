@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -13,8 +14,8 @@ from dashboards.server.sources import Source, StudyCache, open_or_none
 from dashboards.view import Column, View, paged
 from nas import report
 from nas.report import activity
-from nas.report.activity import Activity
-from nas.store.records import SEARCH
+from nas.report.activity import Activity, UnitProgress
+from nas.store.records import SEARCH, TrialState
 
 COLUMNS = (
     Column("study", "Study", sorts=True),
@@ -41,12 +42,18 @@ def view(ask: Ask) -> View:
         found, problem = open_or_none(partial(_rows, source, wanted))
         rows += found or []
         problems += [f"{source.shown}: {problem}"] if problem else []
+    reading = [row["study"] for row in rows if row.pop("is_reading", False)]
     empty = "No study matches." if wanted else "No study yet. `make search` or `nas search FILE` starts one."
     table = paged(ask.parameters, COLUMNS, rows, link=lambda row: row["address"], empty=empty, sort="-created")
     return View(
         template="studies.html",
         title="Studies",
-        values={"q": ask.parameters.text("q"), "problems": problems, "databases": [s.shown for s in ask.sources.all()]},
+        values={
+            "q": ask.parameters.text("q"),
+            "problems": problems,
+            "databases": [source.shown for source in ask.sources.all()],
+            "reading": reading,
+        },
         tables={"studies": table},
         is_live=True,
     )
@@ -56,7 +63,7 @@ def _rows(source: Source, wanted: str) -> list[dict[str, Any]]:
     rows = []
     for study in source.studies():
         if wanted in study.study.name.casefold():
-            row, problem = open_or_none(partial(study.remember, "row", partial(summary, study)))
+            row, problem = open_or_none(partial(_row, study))
             rows.append(
                 row or {"study": study.study.name, "database": source.key, "state": f"cannot be read: {problem}"}
             )
@@ -64,43 +71,70 @@ def _rows(source: Source, wanted: str) -> list[dict[str, Any]]:
     return rows
 
 
+def _row(study: StudyCache) -> dict[str, Any]:
+    """A study in one row. While a large study is read for the first time, what one light query says."""
+    whole: Callable[[], dict[str, Any]] = partial(study.remember, "row", partial(summary, study))
+    if study.is_read:
+        with study.free() as is_free:
+            if is_free:
+                return dict(whole())
+        if known := study.earlier("row"):
+            return dict(known)
+    study.read_soon(whole)
+    return known_at_once(study) | {"is_reading": True}
+
+
 def summary(study: StudyCache) -> dict[str, Any]:
-    """A study in one row."""
+    """All that a row says. It needs the trials."""
     table, of = study.table, study.study
-    objective = of.objectives[0] if of.objectives else {"name": "", "direction": "minimize"}
-    growth = best_so_far(table, objective["name"]) if objective["name"] in table.values else None
-    in_search = table.texts["purpose"] == SEARCH
-    state = state_of(study)
-    budget = of.config.get("budget") if isinstance(of.config, dict) else None
-    running = state in ("searching", "in the finals")
+    objective = of.objectives[0]["name"] if of.objectives else ""
+    growth = best_so_far(table, objective) if objective in table.values else None
+    found = _counted(study, Counter(zip(table.texts["purpose"].tolist(), table.texts["state"].tolist())), study.units)
+    running = found["state"] in ("searching", "in the finals")
     left, _ = open_or_none(lambda: report.eta(study.reader, of, units=study.units)) if running else (None, "")
+    return found | {
+        "left": left.seconds if left else None,
+        "best": float(growth.values[-1]) if growth is not None and len(growth.values) else None,
+        "history": sparkline(growth.values.tolist()) if growth is not None else None,
+        "front": len(table.front(list(table.signs))) if table.signs else 0,
+    }
+
+
+def known_at_once(study: StudyCache) -> dict[str, Any]:
+    """What can be said without reading the trials."""
+    counts = {(each.purpose, each.state.value): each.trials for each in study.reader.counts(study.study.id)}
+    return _counted(study, counts, activity.progress(study.reader, study.study))
+
+
+def _counted(study: StudyCache, counts: Mapping[tuple[str, str], int], units: list[UnitProgress]) -> dict[str, Any]:
+    of = study.study
+    budget = of.config.get("budget") if isinstance(of.config, dict) else None
     return {
         "study": of.name,
         "database": study.source.key,
-        "state": state,
-        "trials": int(in_search.sum()),
+        "state": _state(counts, units),
+        "trials": sum(count for (purpose, _), count in counts.items() if purpose == SEARCH),
         "budget": budget.get("trials") if isinstance(budget, dict) else None,
-        "left": left.seconds if left else None,
-        "best": float(growth.values[-1]) if growth is not None and len(growth.values) else None,
-        "objective": objective["name"],
-        "history": sparkline(growth.values.tolist()) if growth is not None else None,
-        "front": len(table.front(list(table.signs))) if table.signs else 0,
-        "workers": len({unit.owner for unit in study.units if unit.activity is Activity.RUNNING}),
-        "failures": Counter(table.texts["state"].tolist())["failed"],
+        "left": None,
+        "best": None,
+        "objective": of.objectives[0]["name"] if of.objectives else "",
+        "history": None,
+        "front": None,
+        "workers": len({unit.owner for unit in units if unit.activity is Activity.RUNNING}),
+        "failures": sum(count for (_, state), count in counts.items() if state == TrialState.FAILED),
         "created": f"{of.created_at:%Y-%m-%d %H:%M}",
         "address": study.address,
     }
 
 
-def state_of(study: StudyCache) -> str:
-    """What happens to a study, in a few words."""
-    units, table = study.units, study.table
+def _state(counts: Mapping[tuple[str, str], int], units: list[UnitProgress]) -> str:
+    """What happens to a study, in a few words. counts: {(purpose, state): trials}."""
     if units:
         doing = activity.of_all(unit.activity for unit in units)
-    elif (table.texts["state"] == "running").any():
+    elif any(state == TrialState.RUNNING for _, state in counts):
         doing = Activity.PAUSED
     else:
-        return "ended" if len(table) else "not started"
+        return "ended" if counts else "not started"
     if doing is Activity.RUNNING:
-        return "in the finals" if (table.texts["purpose"] != SEARCH).any() else "searching"
+        return "in the finals" if any(purpose != SEARCH for purpose, _ in counts) else "searching"
     return doing.value

@@ -157,6 +157,8 @@ def _content(sources: Sources, worker: Worker, path: str, ending: str, parameter
     work, study = registry.find(sources, path)
     ask = asked.Ask(sources=sources, parameters=parameters, study=study, path=path, worker=worker)
     if study is None:
+        if work is studies.view and ending:
+            sources.read()  # a program would not come back
         version = sources.overview.look() if work is studies.view else 0
         return answers.packed(*answers.written(replace(work(ask), version=version), ending, parameters, path))
     prepare = partial(_prepare, sources, worker, study.address)

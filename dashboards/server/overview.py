@@ -11,7 +11,7 @@ from dashboards.server.budget import LEAST_SECONDS, Budget, first_version
 from nas.errors import NasError
 
 if TYPE_CHECKING:
-    from dashboards.server.sources import Source
+    from dashboards.server.sources import Source, StudyCache
 
 
 class Overview:
@@ -28,7 +28,7 @@ class Overview:
         self._lock = threading.Lock()
 
     def look(self) -> int:
-        """Look at every study whose time it is, and return the version."""
+        """Look at every study whose time it is and that was read, and return the version."""
         with self._lock:
             if time.monotonic() < self._next_look:
                 return self.version
@@ -39,8 +39,16 @@ class Overview:
             return self.version
 
 
+def _version(study: StudyCache) -> int:
+    """Without a wait: a study that is read or computed at the moment tells its news later."""
+    if not study.is_read:
+        return study.version
+    with study.free() as is_free:
+        return study.look() if is_free else study.version
+
+
 def _of(source: Source) -> list[object]:
     try:
-        return [(study.address, study.look()) for study in source.studies()]
+        return [(study.address, study.is_read, _version(study)) for study in source.studies()]
     except NasError as error:
         return [(source.key, str(error))]

@@ -11,8 +11,8 @@ import re
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,6 +31,7 @@ LONGEST = 60.0
 LARGE = 20_000  # trials: reading more takes seconds
 KEPT, KEPT_RESULTS = 64, 32  # pages, which are compressed, and results that are kept for a study
 WAIT = 5.0  # seconds for a lock on SQLite
+PATIENCE = 0.1  # seconds for what the list of studies can do without
 CACHE_KIB = 4096  # of each of up to 15 connections
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
 PARTS = ".parts"
@@ -137,6 +138,7 @@ class StudyCache:
         self._slow_start = threading.Lock()
         self._prepared = False
         self._preparing: threading.Thread | None = None
+        self._reading: threading.Thread | None = None
         self._seldom: dict[Any, tuple[int, int, Any]] = {}
 
     @property
@@ -188,6 +190,21 @@ class StudyCache:
             self._next_look = time.monotonic() + min(LONGEST, max(LEAST_SECONDS, SHARE * spent))
             return self.version
 
+    @contextmanager
+    def free(self) -> Iterator[bool]:
+        """Whether nothing long is computed for this study, and nothing will be until the end of the block."""
+        is_free = self._lock.acquire(timeout=PATIENCE)
+        try:
+            yield is_free
+        finally:
+            if is_free:
+                self._lock.release()
+
+    def earlier(self, key: Any) -> Any:
+        """What was remembered last, perhaps for an earlier version; None if there is nothing."""
+        found = self._pages.get(key)
+        return found and found[1]
+
     def of_results(self, key: Any, compute: Callable[[], T]) -> T:
         """The result of `compute()`, computed once for the results that are known."""
         self.look()
@@ -223,6 +240,32 @@ class StudyCache:
         if found is None or not self.is_fresh or found[0] != self.version or not self.source.is_same:
             return None
         return found[1]
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the trials were read, or are so few that this takes no time. If not, see `read_soon`."""
+        with self._slow_start:
+            known = self._table is not None and self._reading is None
+        return known or self.reader.next_number(self.study.id) < LARGE
+
+    def read_soon(self, then: Callable[[], Any]) -> None:
+        """Begin to read the trials in a thread, unless that was begun; `then` computes what is needed first."""
+        with self._slow_start:
+            if self._reading is None:
+                self._reading = threading.Thread(target=self._read, args=(then,), daemon=True)
+                self._reading.start()
+
+    def wait(self) -> None:
+        """Until the trials are read. Raises StoreError."""
+        if reading := self._reading:
+            reading.join()
+        self.look()
+
+    def _read(self, then: Callable[[], Any]) -> None:
+        with suppress(Exception):  # the next page says why it cannot be read
+            self.look()
+            then()
+        self._reading = None
 
     def is_prepared(self, prepare: Callable[[], Any], then: Callable[[], Any]) -> bool:
         """Whether a page needs no long reading first. If it does, `prepare` is called in a thread, once, and after it
@@ -291,6 +334,13 @@ class Sources:
         if key not in found:
             raise NotFound(f"No database named {key[:100]!r} is shown here.{nearest(key[:100], list(found))}")
         return found[key]
+
+    def read(self) -> None:
+        """Read all studies. What cannot be read is told by the pages."""
+        for source in self.all():
+            found, _ = open_or_none(source.studies)
+            for study in found or ():
+                open_or_none(study.wait)
 
     def study(self, key: str, slug: str) -> StudyCache:
         """A study of a database. Raises NotFound or StoreError."""

@@ -346,6 +346,7 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
 });
 document.addEventListener("visibilitychange", watch);
 watch();
+if (document.querySelector("[data-reading]")) setInterval(() => { if (!document.hidden) show("told"); }, 2000);
 
 // The explorer computes while the reader edits: only the result is replaced, and the address follows.
 const explorer = document.querySelector("form[data-edit]");

@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 import shutil
+import threading
 import warnings
 from collections import Counter
 from urllib.parse import quote
@@ -273,6 +274,62 @@ def test_a_large_study_is_read_while_a_page_says_so(databases, monkeypatch):
     assert set(others) == {200} and len(others) > 1 and computed == [], (
         "what takes long was computed for all objectives"
     )
+
+
+def test_the_list_shows_counts_until_a_large_study_is_read(databases, monkeypatch):
+    from dashboards.server import sources
+    from dashboards.server.app import application
+
+    may_read = threading.Event()
+    read = sources.tabulated
+    monkeypatch.setattr(sources, "LARGE", 1)
+    monkeypatch.setattr(sources, "tabulated", lambda *given: (may_read.wait(60), read(*given))[1])
+    made = application([databases["finished"]], costs=False)
+    client = Client(made)
+    study = made.state.sources.study("finished", "finished")
+    first, version = client.get("/").text, made.state.sources.overview.version
+    waiting = client.get("/studies/finished/finished").text
+    may_read.set()
+    whole = json.loads(client.get("/index.json").body)
+    made.state.sources.overview._next_look = 0.0
+    news = made.state.sources.overview.look()
+    then = client.get("/").text
+    study._preparing.join(60)
+    made.state.sources.close()
+
+    (row,) = whole["tables"]["studies"]["rows"]
+    for text in (first, waiting):
+        assert f">{row['trials']}<" in re.sub(r"\s*of [0-9,]+<", "<", text) and row["state"] in text
+    assert "read for the first time" in first and "read for the first time" not in then
+    assert row["best"] and row["front"] and whole["reading"] == []
+    assert '<svg class="spark"' in then and '<svg class="spark"' not in first
+    assert news > version, "browsers that follow the list are told"
+
+
+def test_the_list_does_not_wait_while_a_page_of_a_study_is_computed(databases):
+    from dashboards.server.app import application
+
+    made = application([databases["finished"]], costs=False)
+    client = Client(made)
+    before = client.get("/").text
+    study = made.state.sources.study("finished", "finished")
+    held, done = threading.Event(), threading.Event()
+
+    def compute() -> None:
+        with study.free():
+            held.set()
+            done.wait(60)
+
+    thread = threading.Thread(target=compute)
+    thread.start()
+    held.wait(60)
+    made.state.sources.overview._next_look = 0.0
+    now = client.get("/").text
+    done.set()
+    thread.join(60)
+    made.state.sources.close()
+
+    assert now == before
 
 
 def test_many_pages_do_not_displace_what_takes_long(databases, monkeypatch):
