@@ -80,6 +80,7 @@ class Database:
         self.file = file_of(url)
         self.wait = wait
         self.retry = retry
+        self.retry_writes = 0.0 if reads_only else retry  # such connections never write, so a refusal does not pass
         self.engine = _engine(url, wait, reads_only, cache_kib)
         self._writer = self.engine.execution_options(writes=True)
         # Called when the disk of the database is full: whether to wait a moment and try again. None: give up.
@@ -95,7 +96,7 @@ class Database:
 
     def write(self, work: Callable[[Connection], T]) -> T:
         """Run `work` in a transaction: when this returns, all its changes are committed; if it raises, none are."""
-        return self._run(self._writer, work, self.retry)
+        return self._run(self._writer, work, self.retry_writes)
 
     def at_once(self, work: Callable[[Connection], T], *, writes: bool) -> T:
         """As `read` and `write` without retries: for the first contact, where a wrong URL should fail quickly."""
