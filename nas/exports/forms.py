@@ -24,7 +24,14 @@ from searchspace.primitives.attention.relative_scores import reach_back
 
 
 def over(step: Callable[..., States], states: States, inputs: tuple[Tensor | None, ...]) -> tuple[Any, ...]:
-    """One operator that repeats `step`."""
+    """One operator that repeats `step`, and a loop outside an export, where the operator would be compiled first."""
+    if not torch.compiler.is_exporting():
+        every = []
+        for present in zip(*(each for each in inputs if each is not None)):
+            row = iter(present)
+            states = step(states, *(None if each is None else next(row) for each in inputs))
+            every.append(states)
+        return tuple(torch.stack(each) for each in zip(*every))
     batch = states[0].shape[-2]
 
     def one(states: States, now: States) -> tuple[States, States]:

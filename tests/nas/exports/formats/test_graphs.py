@@ -85,6 +85,13 @@ print(json.dumps([list(differences(folder)) for folder in pathlib.Path(sys.argv[
 """
 
 
+@pytest.fixture(autouse=True)
+def no_gradients():
+    """PyTorch would trace the gradient of every loop of a program first."""
+    with torch.no_grad():
+        yield
+
+
 @pytest.fixture(scope="module")
 def models():
     """Two models that stream: one keeps the keys of all positions, one has states of fixed sizes."""
@@ -101,8 +108,7 @@ def made(models):
 def expected(model):
     """Tokens of every length, and our logits."""
     inputs = [example_inputs(Architecture.parse(SMALL), length)[0] for length in LENGTHS]
-    with torch.no_grad():
-        return [(tokens, model(tokens)) for tokens in inputs]
+    return [(tokens, model(tokens)) for tokens in inputs]
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -128,8 +134,7 @@ def test_an_encoder_and_a_recurrent_decoder_continue_from_a_target():
     for place in range(5, 11):
         step, *state = made.decode.module()(target[:, place : place + 1], *state)
         outs.append(step)
-    with torch.no_grad():
-        assert torch.allclose(torch.cat(outs, dim=1), model(source, target)[:, 5:], atol=1e-5)
+    assert torch.allclose(torch.cat(outs, dim=1), model(source, target)[:, 5:], atol=1e-5)
 
 
 def test_windows_are_masks_in_a_graph_and_have_no_decode_step():
@@ -158,8 +163,7 @@ def test_a_model_without_a_state_has_a_prompt_only():
 
     assert made.decode is None
     assert "an encoder" in made.why_no_decode
-    with torch.no_grad():
-        assert torch.allclose(made.prompt.module()(*inputs), model(*inputs), atol=1e-5)
+    assert torch.allclose(made.prompt.module()(*inputs), model(*inputs), atol=1e-5)
 
 
 @pytest.mark.skipif(
