@@ -2,12 +2,17 @@
 
 forward   the piece on a whole prompt        step     on one more position, from the state after the prompt
 learn     forward and backward pass          again    forward, which keeps nothing; later forward and backward pass
+
+A call with weights that an earlier call of the model has read may find them in the caches. So it is an action of its
+own, timed with the weights of an earlier run (`Weights`).
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import cycle
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -23,21 +28,49 @@ from searchspace.sharing import one_model
 ACTIONS = {"prefill": "forward", "decode": "step", "train": "learn"}
 
 
-def action(call: Call, phase: str) -> str:
+class Action(NamedTuple):
+    """What is timed. does: one of the above. reused: whether an earlier call has the same weights."""
+
+    piece: Piece
+    does: str
+    reused: bool = False
+
+
+def action(call: Call, phase: str) -> Action:
     """What a call of a piece does in a phase."""
-    return "again" if call.again and phase == "train" else ACTIONS[phase]
+    return Action(call.piece, "again" if call.again and phase == "train" else ACTIONS[phase], not call.fresh)
 
 
-def run(piece: Piece, action: str, setting: Setting, device: torch.device) -> Run:
-    """The run that is timed for an action on `piece`."""
+class Weights:
+    """The modules of the pieces that are run together: new ones, and in turns those again for calls that reuse them."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._made: dict[Piece, list[nn.Module]] = {}
+        self._reused: dict[Piece, Iterator[nn.Module]] = {}
+
+    def of(self, action: Action) -> nn.Module:
+        """The module for the next run of an action: the first one of a piece is always new."""
+        piece = action.piece
+        if action.reused and piece in self._made:
+            return next(self._reused.setdefault(piece, cycle(self._made[piece])))
+        with one_model():
+            module = runs.settled(piece.block.build(), piece.depth).to(self.device)
+        self._made.setdefault(piece, []).append(module)
+        return module
+
+
+def run(action: Action, setting: Setting, device: torch.device, weights: Weights | None = None) -> Run:
+    """The run that is timed for an action; weights: of the runs that it is timed with."""
+    piece, does, _ = action
     if piece.is_model:
         job = runs.job(piece.block, device, setting.batch, piece.length)
         emptied(job.module, piece)
-        return {"forward": runs.prefill, "step": runs.decode, "learn": runs.learn}[action](job)
+        return {"forward": runs.prefill, "step": runs.decode, "learn": runs.learn}[does](job)
+    module = (weights or Weights(device)).of(action)
     with one_model():
-        module = runs.settled(piece.block.build(), piece.depth).to(device)
         position = piece.position.build().to(device) if piece.position else None
-    return _ACTIONS[action](_Fixture(module, position, piece, setting.batch, device))
+    return _ACTIONS[does](_Fixture(module, position, piece, setting.batch, device))
 
 
 def emptied(module: nn.Module, piece: Piece) -> nn.Module:
@@ -119,7 +152,12 @@ def _step(fixture: _Fixture) -> Run:
         streams = copy.deepcopy(prompt)
         streams.rewind()
 
-    return Run(prepare=renew, call=call)
+    def prepare() -> None:  # as `runs.decode` does: the token before was generated just now
+        renew()
+        call()
+        renew()
+
+    return Run(prepare, call)
 
 
 def _learn(fixture: _Fixture) -> Run:

@@ -1,8 +1,11 @@
 """Times pieces one after another, as they run in a model: each finds the caches as the pieces before it left them.
 
-One round prepares every link, runs them once untimed, prepares them again and times each one: forwards in order, then
-the backward passes in reverse order. A piece that the model calls often is in the chain `COPIES` times, each time with
-weights of its own.
+One round prepares every link and times each one: forwards in order, then the backward passes in reverse order. A piece
+that the model calls often is in the chain `COPIES` times. The times of a round are divided by the gauge around it
+(`nas.latency.gauge`).
+
+The place of the weights in memory changes the times. So the links are built several times, and more often while the sum
+of a round is uncertain.
 """
 
 from __future__ import annotations
@@ -15,8 +18,12 @@ from typing import Any
 
 from nas.latency.runs import Run
 from tuner.measure.garbage import collector_off
+from tuner.measure.interval import median_interval
 from tuner.measure.measure import Clock, Timing, timing
 
+BUILDS, WARMUP, ROUNDS = 4, 1, 4
+MOST = 3  # times as many builds while the interval around the sum of a round is wider than this to each side
+WIDE = 0.02
 COPIES = 3  # of one piece: the first follows other pieces, the later ones are in the rhythm of the model
 
 
@@ -48,40 +55,49 @@ def shortened(keys: Iterable[Any], copies: int = COPIES) -> list[Any]:
 
 
 def timed(
-    links: Sequence[Link],
+    make: Callable[[], Sequence[Link]],
     clock: Clock,
     *,
     gauge: Callable[[], object],
-    warmup: int,
-    repeats: int,
+    quiet: float,
     seconds: float,
-) -> tuple[dict[Hashable, Times], Timing]:
-    """The times of every key, and those of the gauge, which runs before each round.
+) -> dict[Hashable, Times]:
+    """The times of every key, as on the quiet machine. The gauge runs before and after each round.
 
-    repeats: rounds; there are fewer after `seconds`, but at least one.
+    make: builds the links, always with the same keys; `BUILDS` times, and up to `MOST` times as often while the sum of
+    a round is uncertain. quiet: milliseconds of the gauge on the quiet machine. No round starts after `seconds`, but
+    there is at least one.
     """
-    samples: list[list[float]] = [[] for _ in links]
-    gauged: list[float] = []
+    rounds: list[list[float]] = []
     deadline = clock.now() + seconds
     with collector_off():
-        for number in range(warmup + repeats):
-            if gauged and clock.now() > deadline:
+        for build in range(MOST * BUILDS):
+            if rounds and (clock.now() > deadline or (build >= BUILDS and not _is_uncertain(rounds))):
                 break
-            gauge()
-            measured = clock.time(gauge)
-            times = _round(links, clock)
-            if number < warmup and clock.now() < deadline:
-                continue
-            gauged.append(measured)
-            for kept, milliseconds in zip(samples, times, strict=True):
-                kept.append(milliseconds)
-    return _by_key(links, samples), timing(gauged)
+            links = make()
+            for number in range(WARMUP + ROUNDS):
+                if rounds and clock.now() > deadline:
+                    break
+                before = _gauged(gauge, clock)
+                times = _round(links, clock)
+                factor = 2 * quiet / (before + _gauged(gauge, clock))
+                if number >= WARMUP or clock.now() >= deadline:
+                    rounds.append([each * factor for each in times])
+    return _by_key(links, [*zip(*rounds, strict=True)])
+
+
+def _gauged(gauge: Callable[[], object], clock: Clock) -> float:
+    gauge()
+    return clock.time(gauge)
+
+
+def _is_uncertain(rounds: Sequence[Sequence[float]]) -> bool:
+    """Whether the interval around the median sum of a round is wide."""
+    interval = median_interval([sum(each) for each in rounds])
+    return interval.high - interval.low > 2 * WIDE * interval.median
 
 
 def _round(links: Sequence[Link], clock: Clock) -> list[float]:
-    for link in links:
-        link.run.prepare()
-        link.run.all()
     for link in links:
         link.run.prepare()
     times = [clock.time(link.run.call) for link in links]

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from nas.latency.bench import ACTIONS, action
+from nas.latency.bench import ACTIONS, Action, action
 from nas.latency.pieces import Call, CannotCompose, calls, in_evaluation, within
 from nas.latency.predicted import EMPTY
 from nas.latency.runs import Setting
@@ -33,7 +33,7 @@ def per_line(architecture: Architecture, setting: Setting) -> tuple[list[Counter
         if drawn[place].label == "repeat":
             found[place] = sum((found[below] for below in _children(drawn, place)), Counter())
     empty = replace(EMPTY, length=setting.length, width=model.config.width)
-    return found, piece_problem(setting, empty, ACTIONS[setting.phase])
+    return found, piece_problem(setting, Action(empty, ACTIONS[setting.phase]))
 
 
 def _below(drawn: Sequence[Placed], place: int, model: Configured, setting: Setting) -> Counter[str]:
@@ -44,9 +44,10 @@ def _below(drawn: Sequence[Placed], place: int, model: Configured, setting: Sett
         return Counter()
     if streaming and any(each.part.whole for each in (row, *above)):
         return Counter()
-    times = 1
+    times = fresh = 1
     for each in (row, *above):
         times *= _times(each, streaming)
+        fresh *= 1 if each.part.shared else _times(each, streaming)
     again = any(each.part.recomputed for each in (row, *above) if each.label != "repeat")
     if setting.phase != "train":
         part = replace(part, block=in_evaluation(part.block))
@@ -54,7 +55,8 @@ def _below(drawn: Sequence[Placed], place: int, model: Configured, setting: Sett
         once = within(part, model.config, again=again, streaming=streaming, depth=setting.depth)
     except CannotCompose:
         return Counter()
-    return Counter({key: times * count for key, count in _counted(once, setting).items()})
+    reused = [replace(call, fresh=False) for call in once]
+    return _times_each(_counted(once, setting), fresh) + _times_each(_counted(reused, setting), times - fresh)
 
 
 def _times(row: Placed, streaming: bool) -> int:
@@ -65,8 +67,12 @@ def _times(row: Placed, streaming: bool) -> int:
     return row.count // row.part.count * int(expected)
 
 
+def _times_each(counted: Counter[str], times: int) -> Counter[str]:
+    return Counter({key: times * count for key, count in counted.items()})
+
+
 def _counted(made: Sequence[Call], setting: Setting) -> Counter[str]:
-    return Counter(piece_problem(setting, call.piece, action(call, setting.phase)) for call in made)
+    return Counter(piece_problem(setting, action(call, setting.phase)) for call in made)
 
 
 def _ancestors(drawn: Sequence[Placed], place: int) -> list[int]:

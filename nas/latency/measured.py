@@ -2,8 +2,9 @@
 
 The place of the weights in memory changes the time by more than the noise of one model's samples. So the model is
 built several times, each build is timed in turns with a gauge (a fixed small computation), and the interval is that of
-the medians of the builds. If the gauge is slower than it once was on this device, the machine is loaded: the time is
-divided by the same factor, and the interval covers both values.
+the medians of the builds. There are more builds while that interval is wide. Each sample is divided by the gauge next
+to it and multiplied by the gauge of the quiet machine. If the machine is loaded, the interval covers the time without
+this correction too.
 
 On a CPU with one thread the clock is the CPU time of that thread, which does not include waiting for other processes.
 """
@@ -13,25 +14,24 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import torch
-from torch.nn import functional as F
-
 from nas.latency import energy, memory, runs, served
+from nas.latency import gauge as gauges
 from nas.latency.evidence import LOADED
 from nas.latency.runs import Setting
 from searchspace.registry import Configured
 from tuner.device import resolve
 from tuner.measure import garbage
 from tuner.measure.interval import median_interval
-from tuner.measure.measure import Clock, clock_of, measure
+from tuner.measure.measure import Clock, Timing, clock_of, measure
 
-BUILDS = 6  # their range covers the median over all possible builds with 97 %
+BUILDS = 6  # at least: their range covers the median over all possible builds with 97 %
+MOST = 3  # times as many builds while the interval is wider than this to each side
+WIDE = 0.02
 BETWEEN_PROCESSES = 0.01  # further difference between processes: places of libraries, clock frequency
-GAUGE = "gauge"
 MEASURED, PREDICTED = "measured", "predicted"
 
 
@@ -102,81 +102,68 @@ def latency(
     """Measure a model in a setting.
 
     repeats: the least number of samples over all builds. budget_seconds: limits builds and samples; there is at least
-    one. quiet: milliseconds of the gauge on the quiet device, None if unknown. extras: measure energy, and memory on a
-    CPU, too, which takes more time. Raises ValueError for a phase that the
-    model does not have, and for a device that this machine does not have.
+    one of each. quiet: milliseconds of the gauge on the quiet device, None if unknown. extras: measure energy, and
+    memory on a CPU, too, which takes more time. Raises ValueError for a phase that the model does not have, and for a
+    device that this machine does not have.
     """
     where, watch = resolve(setting.device), clock(setting)
     deadline = math.inf if budget_seconds is None else time.monotonic() + budget_seconds
     builds = min(BUILDS, repeats)
-    medians: list[float] = []  # of the builds, corrected for the load
-    loads: list[float] = []
-    samples, peak, spent = 0, None, None
+    medians: list[float] = []  # of the builds, as on the quiet machine
+    found: list[dict[str, Timing]] = []
+    peak, spent = None, None
     rows: served.Rows = ()
     with runs.on_threads(setting.threads), runs.seeded(where), garbage.little_garbage():
-        for number in range(builds):
-            left = (deadline - time.monotonic()) / (builds - number)
-            if medians and left <= 0:
+        while len(found) < builds or (BUILDS <= len(found) < MOST * BUILDS and is_wide(medians)):
+            left = (deadline - time.monotonic()) / max(1, builds - len(found))
+            if found and left <= 0:
                 break
             module, run = runs.run(model, setting, where)
-            if not medians:
+            if not found:
                 held = memory.counted(module, run) if extras and where.type == "cpu" else None
                 rows, peak = served.by(run), held or memory.peak(run, where)
                 spent = energy.joules(run, where) if extras else None
-            found = measure(
-                {GAUGE: (same := gauge(where)), setting.phase: run.call},
-                prepare={GAUGE: same, setting.phase: run.prepare},
-                warmup=warmup,
-                repeats=math.ceil(repeats / builds),
-                budget_seconds=None if left == math.inf else max(left, 0.0),
-                clock=watch,
+            same = gauges.gauge(where)
+            found.append(
+                measure(
+                    {gauges.NAME: same, setting.phase: run.call},
+                    prepare={gauges.NAME: same, setting.phase: run.prepare},
+                    warmup=warmup,
+                    repeats=math.ceil(repeats / builds),
+                    budget_seconds=None if left == math.inf else max(left, 0.0),
+                    clock=watch,
+                )
             )
-            loads.append(1.0 if quiet is None else found[GAUGE].median / quiet)
-            medians.append(found[setting.phase].median / slowed(loads[-1]))
-            samples += len(found[setting.phase].samples)
+            times, gauged = found[-1][setting.phase].samples, found[-1][gauges.NAME].samples
+            medians.append(statistics.median(gauges.as_quiet(times, gauged, quiet)))
     interval = median_interval(medians)
-    highest = max(median * slowed(load) for median, load in zip(medians, loads, strict=True))
+    load = None if quiet is None else statistics.median(each[gauges.NAME].median for each in found) / quiet
+    highest = interval.high if (load or 1.0) <= LOADED else max(each[setting.phase].median for each in found)
     return PhaseLatency(
         phase=setting.phase,
         milliseconds=interval.median,
         low=interval.low * (1 - BETWEEN_PROCESSES),
         high=max(interval.high, highest) * (1 + BETWEEN_PROCESSES),
-        samples=samples,
+        samples=sum(len(each[setting.phase].samples) for each in found),
         coverage=interval.coverage,
         peak_bytes=peak,
         joules=spent,
         tokens_per_second=1e3 * setting.tokens / interval.median,
-        load=None if quiet is None else statistics.median(loads),
+        load=load,
         served=rows,
     )
 
 
-def slowed(load: float) -> float:
-    """The factor by which a load slows everything; below `LOADED` it is noise of the gauge."""
-    return load if load > LOADED else 1.0
-
-
-def gauge(device: torch.device) -> Callable[[], object]:
-    """A fixed computation similar to a small model: products, a softmax, rowwise operations.
-
-    Run it once right before it is timed, so that its time does not depend on what the caches held.
-    """
-    x, w = torch.full((64, 128), 0.01, device=device), torch.full((128, 128), 0.01, device=device)
-
-    @torch.no_grad()
-    def call() -> torch.Tensor:
-        y = x
-        for _ in range(8):
-            y = F.layer_norm(y + F.gelu(y @ w), (128,)).softmax(dim=-1)
-        return y
-
-    return call
+def is_wide(medians: Sequence[float]) -> bool:
+    """Whether the interval around the median of the builds is wide."""
+    interval = median_interval(medians)
+    return interval.high - interval.low > 2 * WIDE * interval.median
 
 
 def quiet_gauge(device: str, threads: int) -> float:
     """Milliseconds of the gauge now."""
     setting = Setting(phase="prefill", device=device, threads=threads)
     with runs.on_threads(threads):
-        same = gauge(resolve(device))
-        found = measure({GAUGE: same}, prepare={GAUGE: same}, warmup=5, repeats=30, clock=clock(setting))
-    return found[GAUGE].median
+        same = gauges.gauge(resolve(device))
+        found = measure({"": same}, prepare={"": same}, warmup=5, repeats=30, clock=clock(setting))
+    return found[""].median

@@ -14,7 +14,8 @@ from collections.abc import Iterable, Sequence
 from nas.latency import runs
 from nas.latency.bench import update
 from nas.latency.chain import Link, timed
-from nas.latency.measured import clock, gauge, slowed
+from nas.latency.gauge import gauge
+from nas.latency.measured import clock
 from nas.latency.runs import Setting
 from nas.latency.table import Entry, Table, problem
 from tuner.device import resolve
@@ -22,7 +23,7 @@ from tuner.measure.measure import Timing
 
 SIZES = (2**5, 2**9, 2**12, 2**14, 2**16, 2**18, 2**20, 2**22)  # elements of a tensor
 TOGETHER, MOST = 2**20, 32  # elements in all tensors of one measurement at least, and the most tensors
-REPEATS, WARMUP, SECONDS = 11, 2, 20.0
+SECONDS = 5.0
 
 
 class Optimiser:
@@ -51,22 +52,18 @@ class Optimiser:
         where = resolve(self.setting.device)
         counts = {size: min(MOST, max(1, TOGETHER // size)) for size in SIZES}
         with runs.on_threads(self.setting.threads), runs.seeded(where):
-            links = [Link(size, update([(size,)] * count, where)) for size, count in counts.items()]
-            found, same = timed(
-                links,
+            found = timed(
+                lambda: [Link(size, update([(size,)] * count, where)) for size, count in counts.items()],
                 clock(self.setting),
                 gauge=gauge(where),
-                warmup=WARMUP,
-                repeats=REPEATS,
+                quiet=self.table.quiet,
                 seconds=SECONDS,
             )
-        factor = slowed(same.median / self.table.quiet)
-        per = {size: factor * count for size, count in counts.items()}
-        return [_entry(found[size].first, per[size]) for size in SIZES]
+        return [_entry(found[size].first, counts[size]) for size in SIZES]
 
 
-def _entry(found: Timing, share: float) -> Entry:
-    return Entry(found.median / share, found.low / share, found.high / share)
+def _entry(found: Timing, count: int) -> Entry:
+    return Entry(found.median / count, found.low / count, found.high / count)
 
 
 def interpolated(sizes: Sequence[int], times: Sequence[float], size: int) -> float:

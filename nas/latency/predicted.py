@@ -17,10 +17,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+
 from nas.latency import bench, runs, served
+from nas.latency.bench import Action
 from nas.latency.calibration import CONFIDENCE, CrossCheck
 from nas.latency.chain import Link, Times, shortened, timed
-from nas.latency.measured import PREDICTED, CannotRun, PhaseLatency, clock, gauge, latency, slowed
+from nas.latency.gauge import gauge
+from nas.latency.measured import PREDICTED, CannotRun, PhaseLatency, clock, latency
 from nas.latency.optimiser import Optimiser
 from nas.latency.pieces import NOTHING, NOWHERE, Call, CannotCompose, Piece, calls, in_evaluation
 from nas.latency.runs import Setting
@@ -30,11 +34,9 @@ from tuner.device import resolve
 from tuner.measure import garbage
 from tuner.outcome import poisons
 
-REPEATS, WARMUP, SECONDS = 15, 2, 20.0
+SECONDS, PIECES_SECONDS = 20.0, 10.0  # to measure an architecture, and the missing pieces of one
 ATTEMPTS, PAUSE = 3, 1.0  # measurements of an architecture while the machine is loaded; seconds before the second
 EMPTY = Piece(NOTHING, 1, 1, NOWHERE)
-
-Action = tuple[Piece, str]  # a piece and an action of `bench`
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ class Predictor:
         model = architecture.configured if self._trains else in_evaluation(architecture.configured)
         setting = self.setting
         made = calls(model, setting.length, streaming=setting.phase == "decode", depth=setting.depth)
-        empty = replace(EMPTY, length=setting.length, width=model.config.width), bench.ACTIONS[setting.phase]
+        empty = self._empty(setting.length, model.config.width)
         found = self._pieces([empty, empty, *self._actions(made)])  # the second one follows another, as pieces do
         total = self._together(made, found, found[empty].repeated)
         if self._trains:
@@ -144,7 +146,10 @@ class Predictor:
 
     def _actions(self, made: Iterable[Call]) -> list[Action]:
         """The actions of all calls, in order."""
-        return [(call.piece, bench.action(call, self.setting.phase)) for call in made]
+        return [bench.action(call, self.setting.phase) for call in made]
+
+    def _empty(self, length: int, width: int) -> Action:
+        return Action(replace(EMPTY, length=length, width=width), bench.ACTIONS[self.setting.phase])
 
     def _together(self, made: Sequence[Call], found: Mapping[Action, Entry], empty: float) -> float:
         """Milliseconds of all calls. The whole model is timed once, so one empty time belongs to it."""
@@ -160,7 +165,8 @@ class Predictor:
         keys = {each: self._key(each) for each in dict.fromkeys(actions)}
         known = {each: entry for each, key in keys.items() if (entry := self.table.piece(key)) is not None}
         if missing := keys.keys() - known.keys():
-            found = self._measure(around(shortened(actions), missing))
+            first = {action._replace(reused=False) for action in missing}  # before their weights are used again
+            found = self._measure(around(shortened(actions), missing | first))
             self.table.keep_pieces({keys[each]: found[each] for each in found if each in missing})
             known |= {each: found[each] for each in missing}
         return known
@@ -169,32 +175,35 @@ class Predictor:
         where = resolve(self.setting.device)
         alone = turned_into(CannotCompose, "a piece does not run alone")
         with alone, runs.on_threads(self.setting.threads), runs.seeded(where), garbage.little_garbage():
-            links = [Link(each, bench.run(*each, self.setting, where)) for each in actions]
-            # The first backward pass after all forwards takes longer. In a model only one is the first.
-            last = Link(None, bench.run(EMPTY, bench.ACTIONS[self.setting.phase], self.setting, where))
-            first = {link.key: link.run for link in reversed(links)}
+            first = {link.key: link.run for link in reversed(self._links(actions, where))}
             rows = {each: served.by(first[each]) for each in dict.fromkeys(actions)}
-            times, same = timed(
-                [*links, last],
+            times = timed(
+                lambda: self._links(actions, where),
                 clock(self.setting),
                 gauge=gauge(where),
-                warmup=WARMUP,
-                repeats=REPEATS,
-                seconds=SECONDS,
+                quiet=self.table.quiet,
+                seconds=PIECES_SECONDS,
             )
-        factor = slowed(same.median / self.table.quiet)
-        return {each: self._entry(each, times[each], factor, rows[each]) for each in rows}
+        return {each: self._entry(each, times[each], rows[each]) for each in rows}
 
-    def _entry(self, action: Action, found: Times, factor: float, rows: served.Rows) -> Entry:
-        details: dict[str, Any] = {"repeated": found.later.median / factor}
+    def _links(self, actions: Sequence[Action], where: torch.device) -> list[Link]:
+        """The runs of the actions, in order, and an empty one.
+
+        The first backward pass after all forwards takes longer. In a model only one is the first: here the empty one.
+        """
+        weights = bench.Weights(where)
+        links = [Link(each, bench.run(each, self.setting, where, weights)) for each in actions]
+        return [*links, Link(None, bench.run(self._empty(1, 1), self.setting, where))]
+
+    def _entry(self, action: Action, found: Times, rows: served.Rows) -> Entry:
+        details: dict[str, Any] = {"repeated": found.later.median}
         if self._trains:
-            details["elements"] = list(bench.elements(action[0]))
+            details["elements"] = list(bench.elements(action.piece))
         first = found.first
-        return Entry(first.median / factor, first.low / factor, first.high, rows, details)
+        return Entry(first.median, first.low, first.high, rows, details)
 
     def _key(self, action: Action) -> str:
-        piece, done = action
-        return piece_problem(self.setting, piece, done)
+        return piece_problem(self.setting, action)
 
 
 def around(actions: Sequence[Action], missing: Collection[Action]) -> list[Action]:

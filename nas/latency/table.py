@@ -13,9 +13,9 @@ from functools import cached_property
 from typing import Any
 
 from nas.latency import served
+from nas.latency.bench import Action
 from nas.latency.code import code
 from nas.latency.measured import PhaseLatency, quiet_gauge
-from nas.latency.pieces import Piece
 from nas.latency.runs import Setting
 from nas.latency.stored import GAUGE, MODEL, PIECE, SUM
 from nas.store import Measurement, Reader, Store
@@ -130,9 +130,11 @@ def problem(setting: Setting, **what: Any) -> str:
     return json.dumps({**known, **what}, sort_keys=True, separators=(",", ":"))
 
 
-def piece_problem(setting: Setting, piece: Piece, action: str) -> str:
-    """The problem of a piece, by what is done with it: an action of `nas.latency.bench`."""
-    return problem(replace(setting, length=piece.length, depth=None), action=action, piece=piece.text())
+def piece_problem(setting: Setting, action: Action) -> str:
+    """The problem of a piece, by what is done with it."""
+    piece, does, reused = action
+    more = {"reused": True} if reused else {}
+    return problem(replace(setting, length=piece.length, depth=None), action=does, piece=piece.text(), **more)
 
 
 def _row(kind: str, key: str, entry: Entry) -> Measurement:

@@ -108,10 +108,12 @@ def record() -> Callable[[launch.Result], list[tuple[Any, ...]]]:
 @pytest.fixture
 def measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Latencies are measured with one build and few rounds: for tests in which the times mean nothing."""
-    from nas.latency import measured, optimiser, predicted
+    from nas.latency import chain, measured, optimiser, predicted
 
     monkeypatch.setattr(measured, "BUILDS", 1)
     monkeypatch.setattr(predicted, "PAUSE", 0.0)
-    for module in (predicted, optimiser):
-        for name, value in {"REPEATS": 1, "WARMUP": 0, "SECONDS": 0.0}.items():
-            monkeypatch.setattr(module, name, value)
+    for name, value in {"BUILDS": 1, "WARMUP": 0, "ROUNDS": 1}.items():
+        monkeypatch.setattr(chain, name, value)
+    monkeypatch.setattr(predicted, "SECONDS", 0.0)
+    monkeypatch.setattr(predicted, "PIECES_SECONDS", 0.0)
+    monkeypatch.setattr(optimiser, "SECONDS", 0.0)

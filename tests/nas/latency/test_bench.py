@@ -52,12 +52,31 @@ def test_the_operators_of_all_pieces_are_those_of_the_model(body, phase):
     job = runs.job(configured, CPU, 1, LENGTH)
     whole = operators({"prefill": runs.prefill, "decode": runs.decode, "train": runs.learn}[phase](job))
 
-    empty = operators(bench.run(replace(EMPTY, length=LENGTH, width=8), bench.ACTIONS[phase], setting, CPU))
+    nothing = bench.Action(replace(EMPTY, length=LENGTH, width=8), bench.ACTIONS[phase])
+    empty = operators(bench.run(nothing, setting, CPU))
     found, known = Counter(empty), {}
     for call in calls(model, LENGTH, streaming=phase == "decode"):
-        action = call.piece, bench.action(call, phase)
-        known[action] = known.get(action) or operators(bench.run(*action, setting, CPU))
+        action = bench.action(call, phase)
+        known[action] = known.get(action) or operators(bench.run(action, setting, CPU))
         found.update(known[action])
         found.subtract(empty)
     other = (+found - whole) + (whole - +found)
     assert sum(other.values()) <= (3 if body == "halting" else 0), other  # it looks once who still runs
+
+
+def test_a_call_that_reuses_weights_runs_with_those_of_an_earlier_one():
+    body = "[repeat: {times: 3, share_weights: true, of: [gru, gru]}]"
+    model = Architecture.parse(f"{{kind: decoder, width: 8, vocabulary: 16, body: {body}}}").configured
+    weights = bench.Weights(CPU)
+    actions = [bench.action(call, "prefill") for call in calls(model, LENGTH) if call.piece.block.type.name == "gru"]
+    modules = [weights.of(action) for action in actions]
+
+    assert [action.reused for action in actions] == [False, False, True, True, True, True]
+    assert len({id(each) for each in modules}) == 2
+    assert [id(each) for each in modules] == [id(each) for each in modules[:2]] * 3
+
+
+def test_weights_that_are_reused_alone_are_built():
+    piece = bench.Action(replace(EMPTY, length=LENGTH, width=8), "forward", reused=True)
+    weights = bench.Weights(CPU)
+    assert weights.of(piece) is weights.of(piece)

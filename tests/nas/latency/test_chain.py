@@ -1,8 +1,11 @@
 """Pieces are timed in the order of a model: forwards in order, backward passes in reverse."""
 
+import itertools
+
 import pytest
 
-from nas.latency.chain import COPIES, Link, shortened, timed
+from nas.latency import chain
+from nas.latency.chain import COPIES, MOST, ROUNDS, Link, shortened, timed
 from nas.latency.optimiser import interpolated
 from nas.latency.runs import Run
 
@@ -29,31 +32,54 @@ class Steps:
         return Link(key, Run(does("prepare", 0.0), does("call", forward), back))
 
 
+@pytest.fixture(autouse=True)
+def built_once(monkeypatch):
+    monkeypatch.setattr(chain, "BUILDS", 1)
+
+
 def _timed(clock, links, **changes):
-    how = {"gauge": lambda: 0.5, "warmup": 0, "repeats": 2, "seconds": 1000.0, **changes}
-    return timed(links, clock, **how)
+    how = {"gauge": lambda: 0.5, "quiet": 0.5, "seconds": 1000.0, **changes}
+    return timed(lambda: links, clock, **how)
 
 
 def test_runs_in_order_and_back_in_reverse():
     clock = Steps()
-    _timed(clock, [clock.link("a", 1.0, 2.0), clock.link("b", 3.0), clock.link("c", 4.0, 5.0)], repeats=1)
+    _timed(clock, [clock.link("a", 1.0, 2.0), clock.link("b", 3.0), clock.link("c", 4.0, 5.0)])
     calls = [each for each in clock.ran if each[0] != "prepare"]
     assert calls[-5:] == [("call", "a"), ("call", "b"), ("call", "c"), ("back", "c"), ("back", "a")]
 
 
 def test_the_first_call_of_a_piece_and_later_ones_have_their_own_times():
     clock = Steps()
-    found, gauge = _timed(clock, [clock.link("a", 1.0, 2.0), clock.link("b", 7.0), clock.link("a", 4.0, 5.0)])
+    found = _timed(clock, [clock.link("a", 1.0, 2.0), clock.link("b", 7.0), clock.link("a", 4.0, 5.0)])
     assert (found["a"].first.median, found["a"].later.median) == (3.0, 9.0)
     assert (found["b"].first.median, found["b"].later.median) == (7.0, 7.0)
-    assert gauge.median == 0.5
 
 
-@pytest.mark.parametrize(("seconds", "rounds"), [(1000.0, 5), (0.0, 1), (2.0, 2)])
+@pytest.mark.parametrize(("seconds", "rounds"), [(1000.0, ROUNDS), (0.0, 1), (8.0, 2)])
 def test_ends_in_time_after_one_round_at_least(seconds, rounds):
+    """A round is three calls of the clock, and the first one does not count while there is time."""
     clock = Steps()
-    found, _ = _timed(clock, [clock.link("a", 1.0)], repeats=5, seconds=seconds)
+    found = _timed(clock, [clock.link("a", 1.0)], seconds=seconds)
     assert len(found["a"].first.samples) == rounds
+
+
+def test_a_round_is_divided_by_the_gauge_around_it():
+    clock, gauged = Steps(), itertools.cycle([0.4, 0.4, 0.6, 0.6])  # it runs once before it is timed
+    found = _timed(clock, [clock.link("a", 3.0)], gauge=lambda: next(gauged), quiet=0.25)
+    assert found["a"].first.median == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize(("noise", "builds"), [(0.0, 1), (0.5, MOST)])
+def test_links_are_built_more_often_while_their_times_are_uncertain(noise, builds):
+    clock, times, made = Steps(), itertools.cycle([1.0 - noise, 1.0, 1.0 + noise]), []
+
+    def make():
+        made.append([Link("a", Run(lambda: None, lambda: next(times)))])
+        return made[-1]
+
+    timed(make, clock, gauge=lambda: 0.5, quiet=0.5, seconds=1000.0)
+    assert len(made) == builds
 
 
 def test_a_piece_is_there_at_most_so_often():

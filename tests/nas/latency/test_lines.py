@@ -37,7 +37,7 @@ def test_the_lines_below_the_model_and_the_bare_model_are_the_whole(body, phase)
     assert not below - found[0]
 
 
-def test_the_times_of_all_lines_are_those_that_a_prediction_adds():
+def test_the_times_of_all_lines_are_those_that_a_prediction_adds(measured_once):
     class Counting(Predictor):
         def _pieces(self, actions):
             self.added = Counter(map(self._key, actions[1:]))  # the first empty piece only runs before the second

@@ -173,7 +173,7 @@ def test_an_encoder_decoder_calls_its_encoder_for_the_prompt_only():
 def test_every_piece_runs_alone_in_every_phase(body, phase):
     setting, device = Setting(phase=phase, length=LENGTH, batch=2), torch.device("cpu")
     for piece in pieces(model(body)):
-        _runs_twice(bench.run(piece, bench.ACTIONS[phase], setting, device))
+        _runs_twice(bench.run(bench.Action(piece, bench.ACTIONS[phase]), setting, device))
 
 
 @pytest.mark.parametrize("phase", runs.PHASES)
@@ -181,7 +181,7 @@ def test_every_piece_of_an_encoder_decoder_runs_alone(phase):
     setting, device = Setting(phase=phase, length=LENGTH, batch=2), torch.device("cpu")
     configured = Architecture.parse(TRANSLATOR).configured
     for piece in {call.piece for call in calls(configured, LENGTH, streaming=phase == "decode")}:
-        _runs_twice(bench.run(piece, bench.ACTIONS[phase], setting, device))
+        _runs_twice(bench.run(bench.Action(piece, bench.ACTIONS[phase]), setting, device))
 
 
 def _runs_twice(run):

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nas.latency import bench, evidence, measured, predicted, runs
+from nas.latency import bench, evidence, gauge, measured, predicted, runs
 from nas.latency.calibration import CrossCheck
 from nas.latency.measured import MEASURED, PREDICTED, CannotRun, PhaseLatency, latency
 from nas.latency.pieces import CannotCompose, calls
@@ -87,7 +87,7 @@ def test_missing_pieces_are_timed_between_their_neighbours():
     predictor.timed.clear()
     predictor.sum(architecture("[gru, convolution, feed_forward, lstm]"))
 
-    assert [piece.block.type.name for piece, _ in predictor.timed] == ["convolution", "feed_forward", "lstm"]
+    assert [piece.block.type.name for piece, *_ in predictor.timed] == ["convolution", "feed_forward", "lstm"]
 
 
 @given(ratios=st.lists(st.floats(0.5, 2.0), min_size=3, max_size=20), factor=st.floats(0.1, 10.0))
@@ -141,7 +141,7 @@ def test_a_load_that_slows_all_alike_changes_nothing_but_the_interval(loads, tim
 
     def slow(candidates, **_):
         load = next(said)
-        return {name: timing([load * (0.5 if name == measured.GAUGE else time)] * 4) for name in candidates}
+        return {name: timing([load * (0.5 if name == gauge.NAME else time)] * 4) for name in candidates}
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measured, "measure", slow)
