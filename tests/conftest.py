@@ -21,6 +21,8 @@ for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ[variable] = "1"
 if not Path("/dev/nvidiactl").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")
+# Ray's workers are as urgent as the tests. Else they wait for all other tests, and a worker of pytest waits for them.
+os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
 # What somebody tuned on this machine must not decide which code is tested: no table is at that place.
 os.environ["NAS_KERNEL_TABLES"] = str(Path(__file__).parent / "no-tables")
 os.environ.pop("NAS_KERNEL_LOCK", None)
@@ -43,8 +45,10 @@ settings.register_profile(
 settings.load_profile("house")
 
 
-# Files with one test that takes as long as hundreds of others: they start first, so that none runs alone at the end.
+# Files with one test that takes as long as hundreds of others, or that waits: they start first, so that none runs alone
+# at the end, and while one waits there are others.
 LONGEST = ("test_tutorial.py", "test_graphs.py", "test_ahead_of_time.py", "test_huggingface.py")
+LONGEST += ("test_ray.py", "test_ray_restart.py", "test_interrupt.py", "test_leases.py", "test_chaos.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
