@@ -1,4 +1,4 @@
-"""A hash of the code that runs when a model does: latencies that were measured with other code are not used.
+"""A hash of the code that runs when a model does, and of what times it: latencies of other code are not used.
 
 It changes when a computation changes. It does not change with comments, docstrings, imports, the messages of errors, or
 the file that a function is in. Kernels are covered by more than this hash: every latency names the implementations that
@@ -22,6 +22,9 @@ RUNS = (
     "searchspace.backbones",
     "searchspace.contract",
     "searchspace.sharing",
+    "nas.latency.gauge",
+    "nas.latency.chain",
+    "nas.latency.bench",
 )
 
 
