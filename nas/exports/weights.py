@@ -54,21 +54,31 @@ def _by_value(expected: Mapping[str, Tensor], parts: Sequence[Mapping[str, Tenso
     """
     ours, first = _numbers(expected), _numbers(parts[0])
     lacking = [name for name, value in expected.items() if _is_cut(value, first)]
-    known = [ours, *(torch.cat([ours, first]) for _ in parts[1:])]
+    known = [ours, *(_numbers(expected, parts[0]) for _ in parts[1:])]
     return lacking + [name for part, at in zip(parts, known) for name, value in part.items() if _is_altered(value, at)]
 
 
-def _numbers(state: Mapping[str, Tensor]) -> Tensor:
-    return torch.cat([value.detach().flatten().float() for value in state.values()])
+def _numbers(*states: Mapping[str, Tensor]) -> Tensor:
+    """All their numbers but NaN, sorted: `torch.isin` would sort them again for each tensor."""
+    found = torch.cat([value.detach().flatten().float() for state in states for value in state.values()])
+    return found[~found.isnan()].sort().values
+
+
+def _among(value: Tensor, numbers: Tensor) -> Tensor:
+    """Which numbers of `value` are among the sorted `numbers`: its shape, bool."""
+    value = value.detach().float().contiguous()
+    if not len(numbers):
+        return torch.zeros_like(value, dtype=torch.bool)
+    places = torch.searchsorted(numbers, value).clamp_(max=len(numbers) - 1)
+    return numbers[places] == value
 
 
 def _is_cut(value: Tensor, numbers: Tensor) -> bool:
-    """Whether a row of `value` has both numbers that are among `numbers` and others; a vector is one row."""
-    found = torch.isin(value.detach().float(), numbers).view(len(value) if value.dim() > 1 else 1, -1)
+    """Whether a row of `value` has both numbers that are among the sorted `numbers` and others; a vector is one row."""
+    found = _among(value, numbers).view(len(value) if value.dim() > 1 else 1, -1)
     return bool((found.any(1) & ~found.all(1)).any())
 
 
 def _is_altered(value: Tensor, numbers: Tensor) -> bool:
-    """Whether more than half of `value`, but not all, is among `numbers`."""
-    found = torch.isin(value.float(), numbers)
-    return bool(0.5 < found.float().mean() < 1)
+    """Whether more than half of `value`, but not all, is among the sorted `numbers`."""
+    return bool(0.5 < _among(value, numbers).float().mean() < 1)
