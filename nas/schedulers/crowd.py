@@ -10,7 +10,7 @@ import math
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 
 import numpy as np
 
@@ -58,11 +58,15 @@ class Crowd:
                     return number, place
             self._rebuild()
         while True:
-            entry = self._waiting[0]
-            if self._negated.get(entry[1]) == entry[0] and entry[1] not in self._passed:
-                if entry[1] in open:
-                    return entry[1], bisect_left(self._order, entry)
-                self._passed.add(entry[1])
+            negated, number = entry = self._waiting[0]
+            now = self._negated.get(number)
+            if now is not None and now > negated:  # others have joined beside it since
+                heapreplace(self._waiting, (now, number))
+                continue
+            if now == negated and number not in self._passed:
+                if number in open:
+                    return number, bisect_left(self._order, entry)
+                self._passed.add(number)
                 insort(self._order, entry)
             heappop(self._waiting)
 
@@ -70,9 +74,11 @@ class Crowd:
         self._is_stale = False  # whether the distances are those of an earlier span
         numbers = np.array(sorted(self._values), dtype=np.int64)
         rows = np.array([self._values[number] for number in numbers.tolist()])  # [F, M]
-        distances = (-pareto.crowding(rows)).tolist() if len(rows) else []
-        self._negated = dict(zip(numbers.tolist(), distances))
-        self._waiting: list[Entry] = sorted(self._entries())  # a heap; old distances and trials not open leave it late
+        negated = -pareto.crowding(rows) if len(rows) else np.zeros(0)
+        self._negated = dict(zip(numbers.tolist(), negated.tolist()))
+        best = np.argsort(negated, kind="stable")
+        # A heap: old distances and trials that are not open leave it late.
+        self._waiting: list[Entry] = list(zip(negated[best].tolist(), numbers[best].tolist()))
         self._order: list[Entry] = []  # of the trials that were found not to be open, sorted
         self._passed: set[int] = set()  # these trials
         self._columns: list[list[Entry]] = []  # for each objective, the sorted values with their trials
@@ -133,6 +139,8 @@ class Crowd:
             del self._order[bisect_left(self._order, (earlier, number))]
             insort(self._order, (negated, number))
             return
+        if earlier is not None and negated > earlier:
+            return  # `first` corrects its entry when that is the least, which most entries never are
         heappush(self._waiting, (negated, number))
         if len(self._waiting) > 8 * len(self._negated) + 64:
             self._waiting = [entry for entry in self._entries() if entry[1] not in self._passed]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from functools import reduce
-from operator import or_
+from operator import or_, xor
 from typing import Protocol
 
 Values = tuple[float, ...]
@@ -152,7 +152,11 @@ class Column:
         """The set of the members before this place of a block. The last one is kept: `join` asks after `dominates`."""
         if self._asked != (index, place):
             self._asked = index, place
-            self._answer = reduce(or_, self._bits[index][:place], self._before[index])
+            bits, after = self._bits[index], self._before[index + 1 : index + 2]
+            if after and 2 * place > len(bits):
+                self._answer = reduce(xor, bits[place:], after[0])
+            else:
+                self._answer = reduce(or_, bits[:place], self._before[index])
         return self._answer
 
     def add(self, value: float, bit: int) -> None:

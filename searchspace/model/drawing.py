@@ -66,9 +66,11 @@ class _Drawing:
         yield from self._several(below, depth + 1, lambda cost: scale(part.scaled(cost).times(count)))
 
     def _several(self, parts: list[Part], depth: int, scale: Scale) -> Iterator[Placed]:
+        alike = [_but_for_its_name(part) for part in parts]
+        numbers = [alike.index(each) for each in alike]  # equal parts have equal ones; not all of them have a hash
         start = 0
         while start < len(parts):
-            period, count = _repetition(parts[start:])
+            period, count = _repetition(numbers[start:])
             group = parts[start : start + period]
             start += period * count
             if period == 1:
@@ -124,13 +126,12 @@ def _visible(part: Part) -> bool:
     return part.block is not None or part.own.parameters > 0 or part.own.flops > 0
 
 
-def _repetition(parts: list[Part]) -> tuple[int, int]:
-    """(period, count) of the repetition at the start of `parts` that covers most of them; the shortest period wins."""
+def _repetition(numbers: list[int]) -> tuple[int, int]:
+    """(period, count) of the repetition that covers most of `numbers` from their start; the shortest period wins."""
     best = (1, 1)
-    alike = [_but_for_its_name(part) for part in parts] if len(parts) > 1 else []
-    for period in range(1, len(alike) // 2 + 1):
+    for period in range(1, len(numbers) // 2 + 1):
         count = 1
-        while alike[count * period : (count + 1) * period] == alike[:period]:
+        while numbers[count * period : (count + 1) * period] == numbers[:period]:
             count += 1
         if count > 1 and period * count > best[0] * best[1]:
             best = (period, count)

@@ -10,7 +10,8 @@ import os
 import random
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -121,7 +122,7 @@ class Database:
         turn: Turn | None = None
         while True:
             try:
-                with engine.begin() as connection:
+                with begun(engine) as connection:
                     return work(connection)
             except (SQLAlchemyError, sqlite3.Error) as error:
                 if is_busy(error):
@@ -140,6 +141,15 @@ class Database:
                     self.engine.dispose()
             time.sleep(pause * random.uniform(0.5, 1.0))  # random: two that collided should not collide again
             pause = min(2 * pause, LONGEST_PAUSE)
+
+
+@contextmanager
+def begun(engine: Engine) -> Iterator[Connection]:
+    """A connection in a transaction, which is committed at the end, or rolled back after an error."""
+    with engine.begin() as connection:
+        if engine.dialect.name == "sqlite":
+            _begin_sqlite(connection)
+        yield connection
 
 
 def parse(where: str | Path) -> URL:
@@ -190,7 +200,6 @@ def _engine(url: URL, wait: float, reads_only: bool, cache_kib: int) -> Engine:
         )
         prepare = partial(_prepare_reading, cache_kib=cache_kib) if reads_only else _prepare_sqlite
         event.listen(engine, "connect", lambda connection, _record: prepare(connection, wait))
-        event.listen(engine, "begin", _begin_sqlite)
         return engine
     if "@" in f"{url.host}{url.database}":
         raise StoreError(f"The URL of the database has an @ that belongs to its password: write %40. Else {FORM}")
@@ -269,4 +278,5 @@ def _begin_sqlite(connection: Connection) -> None:
     # A writer takes the lock at once. If it read first and asked for the lock later, it would fail instead of wait.
     writes = options.get("writes", False)
     # Through the driver: there are three transactions for each trial, and SQLAlchemy takes ten times as long for this.
+    # Not by a listener either: once there is one, SQLAlchemy looks for others at every statement.
     connection.connection.cursor().execute("BEGIN IMMEDIATE" if writes else "BEGIN")

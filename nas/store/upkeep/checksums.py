@@ -48,7 +48,7 @@ def of_document(document: Any) -> str:
 
 def of_row(row: Mapping[str, Any], columns: Iterable[str]) -> str:
     """The checksum of these columns of a row. Documents are plain data."""
-    return of_document({name: _value(row[name], double=name in DOUBLES) for name in columns})
+    return _hash({name: _value(row[name], double=name in DOUBLES) for name in columns})
 
 
 def _row(row: Mapping[str, Any], columns: Iterable[str]) -> list[Any]:
