@@ -158,6 +158,7 @@ function replacePart(part, text, how) {
   for (const plot of part.querySelectorAll(".plot")) {
     const old = plots.get(plot.id);
     if (!old?.dataset.ready) continue;
+    old.ariaLabel = plot.ariaLabel;
     plot.replaceWith(old);  // keep the drawn figure and give it the new numbers: no flash, no jump
     if (before.get(old.id) !== textOf(old)) draw(old).catch(() => {});
   }
@@ -201,12 +202,16 @@ function addressOf(ending) {
   return `${location.pathname === "/" ? "/index" : location.pathname}${ending}${location.search}`;
 }
 
+// Returns the parts that say something else now: links alone may differ too.
 function take({ version, parts }, how) {
   seen = version;
+  const changed = [];
   for (const [name, text] of Object.entries(parts)) {
-    const part = document.getElementById(name);
+    const part = document.getElementById(name), before = part?.textContent;
     if (part) replacePart(part, text, how);
+    if (part && part.textContent !== before) changed.push(part);
   }
+  return changed;
 }
 
 // After events that did not arrive.
@@ -234,8 +239,8 @@ async function show(how) {
     const found = await missing();
     if (mine !== showing) return;
     if (found.frame !== body.dataset.frame) return location.reload();
-    take(found, how);
-    document.getElementById("said").textContent = Object.keys(found.parts).map(described).filter(Boolean).join("; ");
+    const changed = take(found, how);
+    document.getElementById("said").textContent = changed.map(described).filter(Boolean).join("; ");
   } catch {
     if (mine === showing) location.reload();  // which says what is wrong
     return;
@@ -264,8 +269,8 @@ function own(query, name) {
 }
 
 // What a screen reader says of a part that was replaced.
-function described(name) {
-  const part = document.getElementById(name), table = part.querySelector(".table[id]"), order = part.querySelector("th[aria-sort]");
+function described(part) {
+  const table = part.querySelector(".table[id]"), order = part.querySelector("th[aria-sort]");
   if (!table) return part.querySelector(".plot")?.ariaLabel;
   const sorted = order && `sorted by ${order.textContent.trim()}, ${order.ariaSort}`;
   return [table.ariaLabel, sorted, part.querySelector(".pages span")?.textContent].filter(Boolean).join(", ");

@@ -211,7 +211,7 @@ def test_a_table_is_sorted_turned_and_filtered_without_a_reload(page):
 
     assert "sort=-flops" in address and "state=complete" in address
     assert (focused, kept) == ("FLOPs of one sequence", True)
-    assert told.startswith("Trials, sorted by FLOPs of one sequence, descending")
+    assert told == "Trials, sorted by FLOPs of one sequence, descending", "what did not change is not told"
     assert [each for each in asked if not re.search(r"\.parts\?|\.events\?|/static/icon", each)] == []
     assert page.evaluate("document.getElementById('main').ariaBusy") is None
     assert "sort=-flops" in page.locator("footer a").get_attribute("href")

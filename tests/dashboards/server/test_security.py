@@ -184,6 +184,7 @@ NAMES = [
     "zoo",
     "study",
     "trial",
+    "chosen",
 ]
 VALUES = [
     "",
@@ -213,7 +214,7 @@ def asked(generator):
     path = generator.choice(REAL)
     if generator.random() < 0.25:
         path = "/" + "/".join(generator.choices(WORDS, k=generator.randrange(1, 6)))
-    path += generator.choice(["", "", ".json", ".csv", ".events"])
+    path += generator.choice(["", "", ".json", ".csv", ".events", ".parts"])
     query = "&".join(f"{generator.choice(NAMES)}={generator.choice(VALUES)}" for _ in range(generator.randrange(5)))
     return path, query
 
@@ -222,7 +223,7 @@ def test_random_requests_neither_fail_nor_leak(client):
     generator, found = random.Random(0), collections.Counter()
     for _ in range(REQUESTS):
         path, query = asked(generator)
-        answer = client.get(f"{path}?{query}")
+        answer = client.get(f"{path}?{query}", {"tessera-shown": generator.choice(VALUES)})
         found[answer.status] += 1
         assert answer.status < 500, (path, query)
         assert b"Traceback" not in answer.body, (path, query)
