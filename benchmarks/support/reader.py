@@ -1,7 +1,7 @@
-"""What a reader of the dashboard does, in a real Chromium: how long until the page shows it, and what it computes.
+"""What a reader of the dashboard does, in a real Chromium: how long until the page shows it, and how long it is busy.
 
 The time runs from the click in the page until the frame after the last change of the document, measured in the page
-itself, also over a load of another page. CPU time is that of the page's process, as Chromium counts its tasks.
+itself, also over a load of another page. Busy is the time of the tasks in the page, as Chromium counts them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def chromium() -> str | None:
 
 
 def read(address: str) -> Iterator[dict[str, Any]]:
-    """{action, ms, slowest ms, page CPU ms} of each action on the page of a study: medians of `TURNS` turns."""
+    """{action, ms, slowest ms, busy ms} of each action on the page of a study: medians of `TURNS` turns."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as started:
@@ -50,12 +50,12 @@ def read(address: str) -> Iterator[dict[str, Any]]:
             found = [_timed(page, partial(act, page, turn)) for turn in range(TURNS)]
             elapsed, spent = zip(*found)
             row = {"action": name, "ms": round(median(elapsed)), "slowest ms": round(max(elapsed))}
-            yield row | {"page CPU ms": round(median(spent))}
+            yield row | {"busy ms": round(median(spent))}
         browser.close()
 
 
 def _timed(page: Any, act: Callable[[], None]) -> tuple[float, float]:
-    """(milliseconds, milliseconds of CPU) of what the reader does."""
+    """(milliseconds until the page shows it, milliseconds of tasks) of what the reader does."""
     _quiet(page)
     session = page.context.new_cdp_session(page)
     session.send("Performance.enable")
