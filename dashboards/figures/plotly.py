@@ -73,7 +73,7 @@ def _traces(series: Series) -> list[dict[str, Any]]:
         "customdata": list(series.links),
         "showlegend": bool(series.name),
     }
-    if series.mark in ("line", "steps"):
+    if series.mark in ("line", "steps") and len(series.x) > 1:  # one point makes no line
         shape = {"color": colour, "width": 2, "dash": "dash" if series.dashed else "solid"}
         trace |= {"mode": "lines", "line": shape | {"shape": "hv" if series.mark == "steps" else "linear"}}
         return [*_band(series, colour), trace]

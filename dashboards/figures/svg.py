@@ -128,7 +128,7 @@ def _series(series: Series, x: Scale, y: Scale) -> Iterator[str]:
         None if a is None or b is None or not _drawn(x, a) or not _drawn(y, b) else (x(a), y(b))
         for a, b in zip(series.x, series.y)
     ]
-    if series.mark in ("line", "steps"):
+    if series.mark in ("line", "steps") and len(places) > 1:  # one point makes no line
         yield from _band(series, x, y)
         if path := _path(places, series.mark == "steps"):
             yield _line(series, path)

@@ -58,6 +58,17 @@ def test_very_many_points_are_one_element_of_the_picture(count):
     assert tuple(picture.count(each) for each in ("<title>", 'stroke-linecap="round"', "h0")) == drawn
 
 
+@pytest.mark.parametrize("mark", ["line", "steps"])
+def test_a_line_of_one_point_is_a_mark_with_its_interval(mark):
+    one = Series(name="rung 0", x=[5], y=[0.9], low=[0.8], high=[1.0], mark=mark)
+    figure = Figure(title="", x=Axis(label="x"), y=Axis(label="y"), series=[one])
+    (trace,) = plotly(figure)["data"]
+
+    assert trace["mode"] == "markers"
+    assert trace["error_y"]["array"] == pytest.approx([0.1])
+    assert 'class="whisker' in svg(figure) and 'class="mark' in svg(figure)
+
+
 def test_a_zoom_into_a_large_study_draws_the_trials_in_it(table):
     flops = np.sort(table.values["flops"][table.longest])[1000:1400]
     figure = front_figure(
