@@ -31,6 +31,7 @@ from tuner.measure.measure import Clock, Timing, clock_of, measure
 BUILDS = 6  # at least: their range covers the median over all possible builds with 97 %
 MOST = 3  # times as many builds while the interval is wider than this to each side
 WIDE = 0.02
+GAUGE_SECONDS = 0.25
 BETWEEN_PROCESSES = 0.01  # further difference between processes: places of libraries, clock frequency
 MEASURED, PREDICTED = "measured", "predicted"
 
@@ -161,9 +162,11 @@ def is_wide(medians: Sequence[float]) -> bool:
 
 
 def quiet_gauge(device: str, threads: int) -> float:
-    """Milliseconds of the gauge now."""
+    """Milliseconds of the gauge in quiet moments of the next `GAUGE_SECONDS`: the lowest decile."""
     setting = Setting(phase="prefill", device=device, threads=threads)
     with runs.on_threads(threads):
         same = gauges.gauge(resolve(device))
-        found = measure({"": same}, prepare={"": same}, warmup=5, repeats=30, clock=clock(setting))
-    return found[""].median
+        alone = {"": same}
+        found = measure(alone, prepare=alone, warmup=5, repeats=30, min_seconds=GAUGE_SECONDS, clock=clock(setting))
+    ordered = sorted(found[""].samples)
+    return ordered[len(ordered) // 10]

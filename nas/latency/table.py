@@ -7,6 +7,7 @@ the same tuned kernels serve it. Without a database they are kept in memory.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,13 +25,27 @@ from tuner.device import fingerprint
 
 @dataclass(frozen=True)
 class Entry:
-    """Milliseconds with their interval. served: the choices of tuned kernels. details: further values, plain data."""
+    """Milliseconds with their interval. served: the choices of tuned kernels. details: further values, plain data.
+
+    quiet: milliseconds of the gauge that counted as quiet then; None if unknown.
+    """
 
     milliseconds: float
     low: float
     high: float
     served: served.Rows = ()
     details: Mapping[str, Any] | None = None
+    quiet: float | None = None
+
+    def at(self, quiet: float | None) -> Entry:
+        """The same if this time of the gauge counts as quiet."""
+        if quiet is None or self.quiet is None or quiet == self.quiet:
+            return self
+        factor, details = quiet / self.quiet, self.details
+        if details and "repeated" in details:
+            details = {**details, "repeated": factor * details["repeated"]}
+        times = {name: factor * getattr(self, name) for name in ("milliseconds", "low", "high")}
+        return replace(self, **times, details=details, quiet=quiet)
 
     @property
     def repeated(self) -> float:
@@ -85,8 +100,7 @@ class Table:
             problem(setting, architecture=architecture): Entry(time, time, time, rows)
             for architecture, (time, rows) in found.items()
         }
-        known = self._read(SUM)
-        self._keep(SUM, {key: each for key, each in entries.items() if known.get(key) != each})
+        self._keep(SUM, {key: each for key, each in entries.items() if not _are_alike(self._find(SUM, key), each)})
 
     @cached_property
     def quiet(self) -> float:
@@ -105,7 +119,11 @@ class Table:
 
     def _find(self, kind: str, key: str) -> Entry | None:
         entry = self._read(kind).get(key)
-        return entry if entry is not None and served.still(entry.served) else None
+        if entry is None or not served.still(entry.served):
+            return None
+        if kind == GAUGE:
+            return entry
+        return entry.at(self.remembered if type(self.store) is Reader else self.quiet)
 
     def _read(self, kind: str) -> dict[str, Entry]:
         if kind not in self._known:
@@ -114,6 +132,8 @@ class Table:
         return self._known[kind]
 
     def _keep(self, kind: str, found: Mapping[str, Entry]) -> None:
+        if kind != GAUGE:
+            found = {key: replace(entry, quiet=self.quiet) for key, entry in found.items()}
         self._read(kind).update(found)
         if isinstance(self.store, Store) and found:
             rows = [_row(kind, key, entry) for key, entry in found.items()]
@@ -137,8 +157,14 @@ def piece_problem(setting: Setting, action: Action) -> str:
     return problem(replace(setting, length=piece.length, depth=None), action=does, piece=piece.text(), **more)
 
 
+def _are_alike(one: Entry | None, other: Entry) -> bool:
+    """Whether they differ by rounding alone."""
+    return one is not None and one.served == other.served and math.isclose(one.milliseconds, other.milliseconds)
+
+
 def _row(kind: str, key: str, entry: Entry) -> Measurement:
-    more = {"served": list(entry.served), "told": entry.details}  # the keys that stored rows have
+    # The keys that stored rows have.
+    more = {"served": list(entry.served), "told": entry.details, "quiet": entry.quiet}
     return Measurement(
         operation=kind,
         problem=key,
@@ -156,4 +182,4 @@ def _entry(row: Measurement) -> Entry:
     more = json.loads(row.configuration)
     assert row.milliseconds is not None
     low, high = row.low or row.milliseconds, row.high or row.milliseconds
-    return Entry(row.milliseconds, low, high, tuple(more["served"]), more["told"])
+    return Entry(row.milliseconds, low, high, tuple(more["served"]), more["told"], more.get("quiet"))

@@ -111,6 +111,7 @@ def measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     from nas.latency import chain, measured, optimiser, predicted
 
     monkeypatch.setattr(measured, "BUILDS", 1)
+    monkeypatch.setattr(measured, "GAUGE_SECONDS", 0.0)
     monkeypatch.setattr(predicted, "PAUSE", 0.0)
     for name, value in {"BUILDS": 1, "WARMUP": 0, "ROUNDS": 1}.items():
         monkeypatch.setattr(chain, name, value)

@@ -1,5 +1,6 @@
 """What was measured is found again in the database, as long as it is still what would be measured."""
 
+import itertools
 import shutil
 
 import pytest
@@ -12,7 +13,7 @@ from nas.latency import evidence, served, stored, table
 from nas.latency.measured import latency
 from nas.latency.predicted import Predictor
 from nas.latency.runs import Setting
-from nas.latency.table import Table
+from nas.latency.table import Entry, Table
 from nas.store import open_store
 from searchspace.model.architecture import Architecture
 from tuner.search import exchange
@@ -31,6 +32,11 @@ def measured(tmp_path_factory):
         predictor.measured(MODEL)
         predictor.sum(MODEL)
     return path
+
+
+@pytest.fixture(autouse=True)
+def always_as_quiet(monkeypatch):
+    monkeypatch.setattr(table, "quiet_gauge", lambda *_: 0.5)
 
 
 @pytest.fixture
@@ -114,6 +120,18 @@ def test_the_gauge_remembers_the_quietest_time(tmp_path, monkeypatch):
 
     assert [Table(store).quiet for _ in range(3)] == [2.0, 1.0, 1.0]
     assert Table(store).remembered == 1.0
+    store.close()
+
+
+def test_times_of_another_quiet_moment_are_scaled_to_the_quietest(tmp_path, monkeypatch):
+    store = open_store(tmp_path / "gauge.db")
+    times = itertools.chain([2.0], itertools.repeat(1.0))
+    monkeypatch.setattr(table, "quiet_gauge", lambda *_: next(times))
+    Table(store).keep_pieces({"{}": Entry(4.0, 3.0, 5.0, (), {"repeated": 2.0})})
+    found = Table(store).piece("{}")
+
+    assert (found.milliseconds, found.low, found.high, found.repeated) == (2.0, 1.5, 2.5, 1.0)
+    assert Table(store).piece("{}") == found
     store.close()
 
 
