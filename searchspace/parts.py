@@ -24,6 +24,7 @@ class Part:
     count: how often it is called in sequence.
     shared: whether all calls use one set of parameters.
     expected: the mean number of calls, if it can be less than `count`.
+    skipped: whether while streaming, too, the calls beyond the expected number do nothing.
     again: whether an earlier part already counted the parameters.
     recomputed: whether the backward pass calls it again, so that it keeps no activations.
     whole: whether it reads its whole input at once, so that it keeps no state while streaming.
@@ -37,6 +38,7 @@ class Part:
     count: int = 1
     shared: bool = False
     expected: float | None = None
+    skipped: bool = False
     again: bool = False
     recomputed: bool = False
     whole: bool = False

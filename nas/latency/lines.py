@@ -62,7 +62,7 @@ def _below(drawn: Sequence[Placed], place: int, model: Configured, setting: Sett
 def _times(row: Placed, streaming: bool) -> int:
     """How often the block of a line is called in one call of the line above; expected numbers while not streaming."""
     expected = row.part.expected
-    if expected is None or streaming or row.label == "repeat":
+    if expected is None or (streaming and not row.part.skipped) or row.label == "repeat":
         return row.count
     return row.count // row.part.count * int(expected)
 

@@ -3,8 +3,8 @@
 A block that holds other blocks is split into its skeleton (the block with nothing in it) and those blocks. So the time
 of a model is the sum of the times of its skeletons and leaves, times their numbers of calls. A block that cannot be
 split is one piece with everything in it, such as one that changes the length. A halting block calls what it holds as
-often as its depth says; while it generates token by token, it takes every step. An encoder-decoder calls its encoder
-for the prompt only.
+often as its depth says; while it generates token by token, it takes every step, but halted positions skip what comes
+after the last block that mixes positions. An encoder-decoder calls its encoder for the prompt only.
 """
 
 from __future__ import annotations
@@ -164,11 +164,12 @@ def _found_below(
 
 
 def _times(part: Part, streaming: bool) -> int:
-    """How often a part is called. Expected numbers count where a halting block stops early: not while streaming.
+    """How often a part is called. Expected numbers count where a halting block stops early: not while streaming, but
+    for the parts that halted positions skip.
 
     Raises CannotCompose if the expected number is not a whole number.
     """
-    if part.expected is None or streaming:
+    if part.expected is None or (streaming and not part.skipped):
         return part.count
     if part.expected != int(part.expected):
         raise CannotCompose(f"a halting block takes {part.expected:g} steps on average, not a whole number.")

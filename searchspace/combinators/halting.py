@@ -232,9 +232,11 @@ class Halting(Composite, Primitive):
         chance = unit + matmul(shape.rows, config.dim, 1) + kept(shape, 3 * shape.rows)
         mixing = kept(shape, 2 * shape.rows * config.dim)  # the state and the output before each step
         chances, times = config.chances, config.times
+        inner = in_order("of", config.of, replace(shape, normed=False), count=times, shared=True, expected=steps)
+        needed = len(inner) if config.halted == "live" else len(inner) - behind_mixers(config.of)
         return [
             *signal_parts(config, shape, steps),
             Part(name="halt", shape=shape, own=chance, count=chances, shared=True, expected=min(steps, chances)),
             Part(name="mixing", shape=shape, own=mixing, count=times),
-            *in_order("of", config.of, replace(shape, normed=False), count=times, shared=True, expected=steps),
+            *(replace(part, skipped=place >= needed) for place, part in enumerate(inner)),
         ]
