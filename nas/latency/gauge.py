@@ -12,8 +12,6 @@ from collections.abc import Callable, Sequence
 import torch
 from torch.nn import functional as F
 
-NAME = "gauge"
-
 LAUNCHES, ROWWISE, PRODUCTS = 60, 3, 1  # of each kind: about half, a fifth and a third of half a millisecond on a CPU
 
 

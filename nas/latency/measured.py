@@ -18,10 +18,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import torch
+
 from nas.latency import energy, memory, runs, served
 from nas.latency import gauge as gauges
 from nas.latency.evidence import LOADED
-from nas.latency.runs import Setting
+from nas.latency.runs import Run, Setting
 from searchspace.registry import Configured
 from tuner.device import resolve
 from tuner.measure import garbage
@@ -111,7 +113,7 @@ def latency(
     deadline = math.inf if budget_seconds is None else time.monotonic() + budget_seconds
     builds = min(BUILDS, repeats)
     medians: list[float] = []  # of the builds, as on the quiet machine
-    found: list[dict[str, Timing]] = []
+    found: list[tuple[Timing, Timing]] = []  # of each build: the model, the gauge
     peak, spent = None, None
     rows: served.Rows = ()
     with runs.on_threads(setting.threads), runs.seeded(where), garbage.little_garbage():
@@ -124,28 +126,20 @@ def latency(
                 held = memory.counted(module, run) if extras and where.type == "cpu" else None
                 rows, peak = served.by(run), held or memory.peak(run, where)
                 spent = energy.joules(run, where) if extras else None
-            same = gauges.gauge(where)
-            found.append(
-                measure(
-                    {gauges.NAME: same, setting.phase: run.call},
-                    prepare={gauges.NAME: same, setting.phase: run.prepare},
-                    warmup=warmup,
-                    repeats=math.ceil(repeats / builds),
-                    budget_seconds=None if left == math.inf else max(left, 0.0),
-                    clock=watch,
-                )
-            )
-            times, gauged = found[-1][setting.phase].samples, found[-1][gauges.NAME].samples
-            medians.append(statistics.median(gauges.as_quiet(times, gauged, quiet)))
+            budget = None if left == math.inf else max(left, 0.0)
+            rounds = math.ceil(repeats / builds)
+            times, same = _in_turns(run, where, warmup=warmup, repeats=rounds, budget_seconds=budget, clock=watch)
+            found.append((times, same))
+            medians.append(statistics.median(gauges.as_quiet(times.samples, same.samples, quiet)))
     interval = median_interval(medians)
-    load = None if quiet is None else statistics.median(each[gauges.NAME].median for each in found) / quiet
-    highest = interval.high if (load or 1.0) <= LOADED else max(each[setting.phase].median for each in found)
+    load = None if quiet is None else statistics.median(same.median for _, same in found) / quiet
+    highest = interval.high if (load or 1.0) <= LOADED else max(times.median for times, _ in found)
     return PhaseLatency(
         phase=setting.phase,
         milliseconds=interval.median,
         low=interval.low * (1 - BETWEEN_PROCESSES),
         high=max(interval.high, highest) * (1 + BETWEEN_PROCESSES),
-        samples=sum(len(each[setting.phase].samples) for each in found),
+        samples=sum(len(times.samples) for times, _ in found),
         coverage=interval.coverage,
         peak_bytes=peak,
         joules=spent,
@@ -153,6 +147,13 @@ def latency(
         load=load,
         served=rows,
     )
+
+
+def _in_turns(run: Run, where: torch.device, **how: Any) -> tuple[Timing, Timing]:
+    """The times of a run and of the gauge; how: options of `measure`."""
+    same = gauges.gauge(where)
+    found = measure({"run": run.call, "gauge": same}, prepare={"run": run.prepare, "gauge": same}, **how)
+    return found["run"], found["gauge"]
 
 
 def is_wide(medians: Sequence[float]) -> bool:
