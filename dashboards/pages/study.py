@@ -62,7 +62,7 @@ def view(ask: Ask) -> View:
         values={
             "study": study.study.name,
             "status": status.to_dict(),
-            "sentences": status.ranking.sentences(),
+            "sentences": status.ranking.sentences() + status.pending,
             "verdict": status.verdict.sentence if status.verdict else None,
             "notes": status.verdict.notes() if status.verdict else [],
             "search_file": study.remember(

@@ -14,6 +14,7 @@ from nas.report.finals import FinalsResult, verdict
 from nas.report.forecasts import Eta, eta
 from nas.report.header import Header, header
 from nas.report.ranking import Ranking, ranking
+from nas.report.summary import pending
 from nas.report.tables import counted, duration, short
 from nas.store import TrialState
 from searchspace.wording import plural
@@ -46,6 +47,7 @@ class Status:
     units: list[UnitProgress]  # that have not ended
     owners: list[Owner]  # processes that hold leases
     failures: dict[str, list[Failed]]  # by kind
+    pending: list[str]  # values that machines outside the cluster have not measured yet, a sentence an objective
     header: Header
     eta: Eta | None
     front: int  # trials on the Pareto front
@@ -85,6 +87,7 @@ class Status:
             "units": {"waiting": waiting, "running": len(self.units) - waiting},  # the stored states
             "workers": [asdict(owner) | {"expires": owner.expires.isoformat()} for owner in self.owners],
             "failures": {kind: [trial.number for trial in failed] for kind, failed in self.failures.items()},
+            "pending": self.pending,
             "trained_seconds": self.trained_seconds,
             "spending": self.spending.to_dict(),
             "header": self.header.to_dict(),
@@ -123,6 +126,7 @@ class Status:
         if self.eta:
             lines.append(("eta", eta_text(self.eta)))
         lines += [("failed", f"{kind}: {len(failed)} ({_names(failed)})") for kind, failed in self.failures.items()]
+        lines += [("pending", each) for each in self.pending]
         lines += [line for line in self.header.lines() if line[0] in ("seeds", "cut off")]
         if self.best:
             scores = ", ".join(f"{name} {short(value)}" for name, value in self.best.values.items())
@@ -160,6 +164,7 @@ def status(store: Reader, study: Study) -> Status:
         units=units,
         owners=store.owners(study.id),
         failures=_by_kind(failed),
+        pending=pending(store, study),
         header=header(store, study, sum(states["search"].values()), failed),
         eta=eta(store, study, units=units) if doing is Activity.RUNNING and study.config.get("scheduler") else None,
         front=len(front),

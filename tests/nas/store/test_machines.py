@@ -10,7 +10,7 @@ import pytest
 from nas.cli.app import run
 from nas.engine import rescoring
 from nas.engine.replay import replay
-from nas.report import summary, trials
+from nas.report import overview, summary, trials
 from nas.store import open_store
 from nas.store.upkeep.damage import damage
 
@@ -85,6 +85,8 @@ def test_two_machines_measure_for_one_search_and_one_comes_late(url, describe, s
         assert [each.state for each in every] == ["complete"] * 5
         (waits,) = summary.pending(store, study)
         assert waits == "board_ms: 5 trials wait for the machine board: nas latency serve tried --machine board"
+        status = overview.status(store, study)
+        assert status.to_dict()["pending"] == [waits] and f"pending   {waits}" in status.to_text().splitlines()
         results = [unit for unit in store.results_since(study.id) if not unit.later]
         told = store.trial(study.id, 4).known_results
         assert told > 4 and len(results) == 5  # it knew values of the laptop when it was proposed
