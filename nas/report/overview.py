@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -145,13 +146,18 @@ class Status:
 
 
 def status(store: Reader, study: Study) -> Status:
-    """How `study` stands now."""
+    """How `study` stands now. The front, which takes longest, is read next to the rest."""
+    with ThreadPoolExecutor(1) as other:
+        return _status(store, study, other.submit(trials.best_and_front, store, study))
+
+
+def _status(store: Reader, study: Study, found: Future[tuple[Trial | None, list[Trial]]]) -> Status:
     states: dict[str, dict[str, int]] = {"search": {}, "final": {}}
     for count in store.counts(study.id):
         states.setdefault(count.purpose, {})[count.state.value] = count.trials
     units = activity.progress(store, study)
     doing = _activity(states, units)
-    (best, front), failed = trials.best_and_front(store, study), store.failures(study.id)
+    failed = store.failures(study.id)
     return Status(
         study=study,
         activity=doing,
@@ -167,12 +173,12 @@ def status(store: Reader, study: Study) -> Status:
         pending=pending(store, study),
         header=header(store, study, sum(states["search"].values()), failed),
         eta=eta(store, study, units=units) if doing is Activity.RUNNING and study.config.get("scheduler") else None,
-        front=len(front),
-        best=best,
         ranking=ranking(store, study),
         probes=probes.probes(store, study),
         controls=controls(store, study) if doing is None else [],
         verdict=verdict(store, study),
+        best=found.result()[0],
+        front=len(found.result()[1]),
     )
 
 
