@@ -152,12 +152,7 @@ def _step(fixture: _Fixture) -> Run:
         streams = copy.deepcopy(prompt)
         streams.rewind()
 
-    def prepare() -> None:  # as `runs.decode` does: the token before was generated just now
-        renew()
-        call()
-        renew()
-
-    return Run(prepare, call)
+    return Run(renew, call)
 
 
 def _learn(fixture: _Fixture) -> Run:

@@ -61,12 +61,13 @@ def timed(
     gauge: Callable[[], object],
     quiet: float,
     seconds: float,
+    warm: int = 0,
 ) -> dict[Hashable, Times]:
     """The times of every key, as on the quiet machine. The gauge runs before and after each round.
 
     make: builds the links, always with the same keys; `BUILDS` times, and up to `MOST` times as often while the sum of
     a round is uncertain. quiet: milliseconds of the gauge on the quiet machine. No round starts after `seconds`, but
-    there is at least one.
+    there is at least one. warm: untimed rounds before each timed one.
     """
     rounds: list[list[float]] = []
     deadline = clock.now() + seconds
@@ -79,6 +80,8 @@ def timed(
                 if rounds and clock.now() > deadline:
                     break
                 before = _gauged(gauge, clock)
+                for _ in range(warm):
+                    _round(links, clock)
                 times = _round(links, clock)
                 factor = 2 * quiet / (before + _gauged(gauge, clock))
                 if number >= WARMUP or clock.now() >= deadline:

@@ -16,6 +16,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,12 +24,12 @@ import torch
 from nas.latency import energy, memory, runs, served
 from nas.latency import gauge as gauges
 from nas.latency.evidence import LOADED
-from nas.latency.runs import Run, Setting
+from nas.latency.runs import WARM, Setting
 from searchspace.registry import Configured
 from tuner.device import resolve
 from tuner.measure import garbage
 from tuner.measure.interval import median_interval
-from tuner.measure.measure import Clock, Timing, clock_of, measure
+from tuner.measure.measure import Call, Clock, Timing, clock_of, measure
 
 BUILDS = 6  # at least: their range covers the median over all possible builds with 97 %
 MOST = 3  # times as many builds while the interval is wider than this to each side
@@ -128,7 +129,10 @@ def latency(
                 spent = energy.joules(run, where) if extras else None
             budget = None if left == math.inf else max(left, 0.0)
             rounds = math.ceil(repeats / builds)
-            times, same = _in_turns(run, where, warmup=warmup, repeats=rounds, budget_seconds=budget, clock=watch)
+            warm = partial(run.warm, WARM.get(setting.phase, 0))
+            times, same = _in_turns(
+                run.call, warm, where, warmup=warmup, repeats=rounds, budget_seconds=budget, clock=watch
+            )
             found.append((times, same))
             medians.append(statistics.median(gauges.as_quiet(times.samples, same.samples, quiet)))
     interval = median_interval(medians)
@@ -149,10 +153,10 @@ def latency(
     )
 
 
-def _in_turns(run: Run, where: torch.device, **how: Any) -> tuple[Timing, Timing]:
-    """The times of a run and of the gauge; how: options of `measure`."""
+def _in_turns(call: Call, prepare: Call, where: torch.device, **how: Any) -> tuple[Timing, Timing]:
+    """The times of a call and of the gauge; how: options of `measure`."""
     same = gauges.gauge(where)
-    found = measure({"run": run.call, "gauge": same}, prepare={"run": run.prepare, "gauge": same}, **how)
+    found = measure({"run": call, "gauge": same}, prepare={"run": prepare, "gauge": same}, **how)
     return found["run"], found["gauge"]
 
 

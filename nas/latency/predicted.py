@@ -27,7 +27,7 @@ from nas.latency.gauge import gauge
 from nas.latency.measured import PREDICTED, CannotRun, PhaseLatency, clock, latency
 from nas.latency.optimiser import Optimiser
 from nas.latency.pieces import NOTHING, NOWHERE, Call, CannotCompose, Piece, calls, in_evaluation
-from nas.latency.runs import Setting
+from nas.latency.runs import WARM, Setting
 from nas.latency.table import Entry, Table, piece_problem
 from searchspace.model.architecture import Architecture
 from tuner.device import resolve
@@ -183,6 +183,7 @@ class Predictor:
                 gauge=gauge(where),
                 quiet=self.table.quiet,
                 seconds=PIECES_SECONDS,
+                warm=WARM.get(self.setting.phase, 0),
             )
         return {each: self._entry(each, times[each], rows[each]) for each in rows}
 

@@ -24,6 +24,8 @@ from searchspace.registry import Configured
 PHASES = ("prefill", "decode", "train")
 WHOLE = ("first_token", "generate")  # phases that are measured as a whole, never predicted
 NEW_TOKENS = 32
+# Untimed calls right before each timed one: in use a step follows a step, and finds code and weights in the caches.
+WARM = {"decode": 3, "prefill": 2}
 ALWAYS = 30.0  # the bias of a block that halts after the first step
 
 
@@ -85,6 +87,13 @@ class Run:
     prepare: Callable[[], object]
     call: Callable[[], object]
     back: Callable[[], object] | None = None
+
+    def warm(self, times: int) -> None:
+        """Run everything a few times, and prepare the next call."""
+        for _ in range(times):
+            self.prepare()
+            self.all()
+        self.prepare()
 
     def all(self) -> None:
         """The call and its backward pass."""
@@ -196,10 +205,7 @@ def decode(job: Job) -> Run:
         return one(Context(streams=streams))
 
     def prepare() -> None:
-        # In use a step follows another step and finds the weights in the cache, so one runs before each timed one.
         job.module.eval()
-        renew()
-        call()
         renew()
 
     return Run(prepare, call)

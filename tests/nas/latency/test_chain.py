@@ -64,6 +64,14 @@ def test_ends_in_time_after_one_round_at_least(seconds, rounds):
     assert len(found["a"].first.samples) == rounds
 
 
+def test_untimed_rounds_come_before_each_timed_one():
+    clock = Steps()
+    times = _timed(clock, [clock.link("a", 1.0), clock.link("b", 2.0)], warm=2)
+    calls = [key for what, key in clock.ran if what == "call"]
+    assert calls == ["a", "b"] * 3 * (chain.WARMUP + ROUNDS)
+    assert len(times["a"].first.samples) == ROUNDS
+
+
 def test_a_round_is_divided_by_the_gauge_around_it():
     clock, gauged = Steps(), itertools.cycle([0.4, 0.4, 0.6, 0.6])  # it runs once before it is timed
     found = _timed(clock, [clock.link("a", 3.0)], gauge=lambda: next(gauged), quiet=0.25)
