@@ -3,7 +3,6 @@
 import pytest
 
 from benchmarks import latency_everywhere
-from nas.latency import predicted
 from nas.latency.pieces import CannotCompose
 from nas.latency.predicted import Predictor
 from searchspace.model.architecture import Architecture
@@ -11,8 +10,8 @@ from searchspace.model.architecture import Architecture
 
 @pytest.fixture
 def _once(monkeypatch):
-    for name, value in {"REPEATS": 1, "WARMUP": 0, "SECONDS": 0.0}.items():
-        monkeypatch.setattr(predicted, name, value)
+    for where, name, value in latency_everywhere.ONCE:
+        monkeypatch.setattr(where, name, value)
 
 
 def model(body, kind="decoder"):

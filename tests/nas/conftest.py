@@ -115,6 +115,8 @@ def measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(predicted, "PAUSE", 0.0)
     for name, value in {"BUILDS": 1, "WARMUP": 0, "ROUNDS": 1}.items():
         monkeypatch.setattr(chain, name, value)
+    for module in (measured, predicted):
+        monkeypatch.setattr(module, "WARM", {})
     monkeypatch.setattr(predicted, "SECONDS", 0.0)
     monkeypatch.setattr(predicted, "PIECES_SECONDS", 0.0)
     monkeypatch.setattr(optimiser, "SECONDS", 0.0)
