@@ -122,7 +122,7 @@ class Database:
         turn: Turn | None = None
         while True:
             try:
-                with begun(engine) as connection:
+                with transaction(engine) as connection:
                     return work(connection)
             except (SQLAlchemyError, sqlite3.Error) as error:
                 if is_busy(error):
@@ -144,7 +144,7 @@ class Database:
 
 
 @contextmanager
-def begun(engine: Engine) -> Iterator[Connection]:
+def transaction(engine: Engine) -> Iterator[Connection]:
     """A connection in a transaction, which is committed at the end, or rolled back after an error."""
     with engine.begin() as connection:
         if engine.dialect.name == "sqlite":

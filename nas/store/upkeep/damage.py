@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import Column, Connection, Integer, Table, Text, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from nas.store.database.engine import Database, begun
+from nas.store.database.engine import Database, transaction
 from nas.store.device_models import metadata
 from nas.store.types import Document, Moment
 from nas.store.upkeep import checksums
@@ -53,7 +53,7 @@ def _tried(database: Database, check: Callable[[Connection], Iterator[Damage]]) 
             found.append(each)
 
     try:
-        with begun(database.engine) as connection:
+        with transaction(database.engine) as connection:
             work(connection)
     except (SQLAlchemyError, ValueError, TypeError, KeyError, OverflowError, UnicodeError) as error:
         found.append(Damage(check.__name__.strip("_"), "", f"the check could not finish: {_short(error)}"))
