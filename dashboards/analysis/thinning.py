@@ -10,12 +10,20 @@ from numpy.typing import ArrayLike, NDArray
 MOST = 2000  # points of one kind in a scatter plot: a browser needs 0.1 to 0.2 ms for each
 
 
-def thinned(x: ArrayLike, y: ArrayLike, keep: ArrayLike | None = None, most: int = MOST) -> NDArray[np.int64]:
+def thinned(
+    x: ArrayLike,
+    y: ArrayLike,
+    keep: ArrayLike | None = None,
+    most: int = MOST,
+    *,
+    log: tuple[bool, bool] = (False, False),
+) -> NDArray[np.int64]:
     """The indices of about `most` points that show the same as all, ascending.
 
     The plane is cut into cells, and each cell that holds points keeps one. So a point that is alone in its cell, such
     as an outlier, is always kept. The smallest and largest values of x and y are kept, and the points in the mask
-    `keep`. Raises ValueError if x and y have different lengths.
+    `keep`. log: whether the axes of x and y are logarithmic; cells are equally large in the picture.
+    Raises ValueError if x and y have different lengths, or if a value on a logarithmic axis is not positive.
     """
     x, y = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     if x.shape != y.shape:
@@ -23,7 +31,8 @@ def thinned(x: ArrayLike, y: ArrayLike, keep: ArrayLike | None = None, most: int
     if len(x) <= most:
         return np.arange(len(x))
     cells = int(math.sqrt(most))
-    place = _cells(x, cells) * cells + _cells(y, cells)
+    across, down = (_drawn(values, is_log) for values, is_log in zip((x, y), log))
+    place = _cells(across, cells) * cells + _cells(down, cells)
     chosen = np.zeros(len(x), dtype=bool)
     chosen[np.unique(place, return_index=True)[1]] = True
     for values in (x, y):
@@ -31,6 +40,15 @@ def thinned(x: ArrayLike, y: ArrayLike, keep: ArrayLike | None = None, most: int
     if keep is not None:
         chosen |= np.asarray(keep, dtype=bool)
     return np.flatnonzero(chosen)
+
+
+def _drawn(values: NDArray[np.float64], is_log: bool) -> NDArray[np.float64]:
+    """The values in proportion to their places on an axis."""
+    if not is_log:
+        return values
+    if values.min() <= 0:
+        raise ValueError(f"A logarithmic axis has positive values only, but one is {values.min():g}.")
+    return np.log10(values)
 
 
 def _cells(values: NDArray[np.float64], count: int) -> NDArray[np.int64]:

@@ -48,11 +48,12 @@ def front_figure(
     if not dominated:
         kinds = kinds[3:]
     series = [_stairs(table, front, x, y)]
+    log_axes = (x in log and _positive(table, x), y in log and _positive(table, y))
     for name, mask, colour, symbol, size in kinds:
         rows = np.flatnonzero(mask & searched & _inside(table, x, bounds[0]) & _inside(table, y, bounds[1]))
         if shade and name != "Winner":
             rows = rows[np.isfinite(table.column(shade)[rows])]
-        rows = rows[thinned(table.column(x)[rows], table.column(y)[rows], special[rows])]
+        rows = rows[thinned(table.column(x)[rows], table.column(y)[rows], special[rows], log=log_axes)]
         series.append(
             _points(table, rows, x, y, address, name, colour, symbol, size, shade if name != "Winner" else "")
         )
@@ -62,8 +63,8 @@ def front_figure(
         note += f" {left_out:,} trials that lie on top of others are not drawn; zooming in draws them."
     return Figure(
         title=f"{labelled(y)} against {labelled(x)}",
-        x=Axis(label=labelled(x), log=x in log and _positive(table, x), bounds=bounds[0]),
-        y=Axis(label=labelled(y), log=y in log and _positive(table, y), bounds=bounds[1]),
+        x=Axis(label=labelled(x), log=log_axes[0], bounds=bounds[0]),
+        y=Axis(label=labelled(y), log=log_axes[1], bounds=bounds[1]),
         series=tuple(each for each in series if len(each.x)),
         note=note,
         height=440,

@@ -10,6 +10,7 @@ from dashboards.figures.figure import QUIET, Axis, Figure, Heat, Series
 from dashboards.figures.marks import COLOURS, cut
 
 SYMBOLS = {"triangle": "triangle-up", "cross": "x-thin"}
+MANY = 300  # points that look alike; the page draws more of them as one element (static/clouds.js)
 
 
 def plotly(figure: Figure | Heat) -> dict[str, Any]:
@@ -17,6 +18,7 @@ def plotly(figure: Figure | Heat) -> dict[str, Any]:
     if isinstance(figure, Heat):
         return {"data": [_heat(figure)], "layout": _layout(figure.x, figure.y, 120 + 28 * len(figure.y.categories))}
     data = [trace for series in figure.series for trace in _traces(series)]
+    _share_scale([trace["marker"] for trace in data if "colorbar" in trace.get("marker", {})])
     layout = _layout(figure.x, figure.y, figure.height)
     for name, axis, values in (("xaxis", figure.x, "x"), ("yaxis", figure.y, "y")):
         if axis.log:  # else most ticks are one digit, far from the number that it belongs to
@@ -26,6 +28,13 @@ def plotly(figure: Figure | Heat) -> dict[str, Any]:
         0 if figure.thinned else 1
     )  # a zoom may leave one kind, and must not move the figure
     return {"data": data, "layout": layout, "brush": figure.brush, "thinned": figure.thinned}
+
+
+def _share_scale(markers: Sequence[dict[str, Any]]) -> None:
+    """Equal numbers get equal colours in all series, and one bar shows them."""
+    known = [value for each in markers for value in each["color"] if value is not None]
+    for place, each in enumerate(markers):
+        each |= {"cmin": min(known), "cmax": max(known), "showscale": place == 0}
 
 
 def _layout(x: Axis, y: Axis, height: int) -> dict[str, Any]:
@@ -80,9 +89,11 @@ def _traces(series: Series) -> list[dict[str, Any]]:
     marker: dict[str, Any] = {"color": colour, "size": series.size, "symbol": SYMBOLS.get(series.symbol, series.symbol)}
     if series.symbol == "cross":
         marker["line"] = {"width": 2, "color": colour}
+    if len(series.x) > MANY and series.symbol in ("circle", "triangle"):
+        marker["maxdisplayed"] = 1
     if series.shade:
         bar = {"title": {"text": _plain(series.shade_label), "side": "right"}, "thickness": 12}
-        marker |= {"color": list(series.shade), "colorscale": "Viridis", "reversescale": True, "showscale": True}
+        marker |= {"color": list(series.shade), "colorscale": "Viridis", "reversescale": True}
         marker["colorbar"] = bar
     trace |= {"mode": "markers", "marker": marker}
     if series.mark == "bars":

@@ -53,8 +53,10 @@ def _figure(figure: Figure, width: int, height: int) -> Iterator[str]:
     yield from _axes(figure, x, y, width, height)
     if len(legend) > 1:
         yield from _legend(legend, width)
+    shades = shades_of([value for each in figure.series for value in each.shade])  # one scale for all
     for series in figure.series:
-        yield from _series(series, x, y)
+        yield from _series(series, x, y, shades[: len(series.shade)])
+        shades = shades[len(series.shade) :]
 
 
 def _axes(figure: Figure, x: Scale, y: Scale, width: int, height: int) -> Iterator[str]:
@@ -123,7 +125,7 @@ def _colour(series: Series) -> str:
     return "quiet" if series.colour == QUIET else f"c{series.colour % len(COLOURS)}"
 
 
-def _series(series: Series, x: Scale, y: Scale) -> Iterator[str]:
+def _series(series: Series, x: Scale, y: Scale, shades: Sequence[int | None]) -> Iterator[str]:
     places = [
         None if a is None or b is None or not _drawn(x, a) or not _drawn(y, b) else (x(a), y(b))
         for a, b in zip(series.x, series.y)
@@ -135,23 +137,28 @@ def _series(series: Series, x: Scale, y: Scale) -> Iterator[str]:
         return
     if series.low:
         yield from _whiskers(series, x, y)
-    if len(places) > DENSE and series.symbol == "circle" and not series.shade:
-        yield _dots(series, [place for place in places if place is not None])
+    colours = [_colour(series) if shade is None else f"s{shade}" for shade in shades or [None] * len(places)]
+    if len(places) > DENSE and series.mark != "bars":
+        yield from _clouds(series, places, colours)
         return
-    shades = shades_of(series.shade)
     for i, place in enumerate(places):
         if place is not None:
-            shade = shades[i] if shades else None
-            yield _mark(series, i, place, x, y, _colour(series) if shade is None else f"s{shade}")
+            yield _mark(series, i, place, x, y, colours[i])
 
 
-def _dots(series: Series, places: Sequence[tuple[float, float]]) -> str:
-    """Lines without a length, whose round ends are the points."""
+def _clouds(series: Series, places: Sequence[tuple[float, float] | None], colours: Sequence[str]) -> Iterator[str]:
+    """One element for all points of a colour. Dots are lines without a length, whose round ends are the points."""
+    r = series.size / 2
+    found: dict[str, list[str]] = {}
+    for place, colour in zip(places, colours):
+        if place is not None:
+            mark = f"M{place[0]:.1f} {place[1]:.1f}h0" if series.symbol == "circle" else shape(series.symbol, *place, r)
+            found.setdefault(colour, []).append(mark)
     wide = series.size + 1  # a mark has an outline of 1
     ends: dict[str, str | float] = {"stroke_width": wide, "stroke_linecap": "round"}
-    return element(
-        "path", kind=f"whisker {_colour(series)}", d="".join(f"M{x:.1f} {y:.1f}h0" for x, y in places), **ends
-    )
+    for colour, marks in found.items():
+        look = {"kind": f"whisker {colour}", **ends} if series.symbol == "circle" else {"kind": f"mark {colour}"}
+        yield element("path", d="".join(marks), **look)
 
 
 def _mark(series: Series, i: int, place: tuple[float, float], x: Scale, y: Scale, colour: str) -> str:

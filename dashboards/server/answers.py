@@ -26,6 +26,7 @@ from dashboards.figures.plotly import plotly
 from dashboards.figures.svg import svg
 from dashboards.server import parts
 from dashboards.server.cells import cell, decimals, marked
+from dashboards.server.files import modules
 from dashboards.server.parameters import BadRequest, NotFound, Parameters
 from dashboards.view import Column, Table, View
 from nas.report.tables import short, size
@@ -75,7 +76,7 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     made.filters |= {"short": short, "size": size, "cell": cell, "decimals": decimals, "marked": marked}
-    made.globals |= {"once": _once, "svg": lambda figure: Markup(svg(figure)), "plotly": _traces}
+    made.globals |= {"once": _once, "svg": lambda figure: Markup(svg(figure)), "plotly": _traces, "modules": modules}
     return made
 
 

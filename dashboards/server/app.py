@@ -6,9 +6,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
-from importlib.util import find_spec
-from pathlib import Path
+from functools import partial
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -21,14 +19,13 @@ from dashboards.explorer.process import Worker
 from dashboards.pages import asked, reading, registry, studies
 from dashboards.server import answers
 from dashboards.server.events import Drawn, Events, Stream, Subject
+from dashboards.server.files import KINDS, files
 from dashboards.server.parameters import BadRequest, NotFound, Parameters
 from dashboards.server.parts import SHOWN
 from dashboards.server.security import Guard, known_names
 from dashboards.server.sources import PARTS, SUFFIXES, Sources, StudyCache
 from nas.errors import NasError
 
-STATIC = Path(__file__).resolve().parent.parent / "static"
-KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 log = logging.getLogger("dashboards")
 
 
@@ -191,13 +188,3 @@ async def static(request: Request) -> Response:
         return PlainTextResponse("There is no such file.", 404)
     headers = {"cache-control": "no-cache"}
     return FileResponse(found, headers=headers, media_type=KINDS[found.suffix])
-
-
-@cache
-def files() -> dict[str, Path]:
-    """The files that are served, by name: a name that is not here never becomes a path."""
-    found = {path.name: path for path in STATIC.iterdir() if path.suffix in KINDS}
-    plotly = find_spec("plotly")
-    if plotly is not None and plotly.origin:
-        found["plotly.min.js"] = Path(plotly.origin).parent / "package_data" / "plotly.min.js"
-    return found

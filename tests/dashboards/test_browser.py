@@ -243,6 +243,38 @@ def test_a_click_opens_a_trial_and_a_zoom_is_part_of_the_address(page):
     page.wait_for_url("**/trials/1", timeout=WAIT)
 
 
+MANY = """async () => {
+  const { draw } = await import("/static/plots.js"), plot = document.getElementById("plot-front");
+  const spec = JSON.parse(document.getElementById("data-front").textContent), places = [...Array(400).keys()];
+  const cloud = { ...spec.data.at(-1), x: places.map(i => 1e6 + i * 1e4), y: places.map(i => 3 + i % 20) };
+  Object.assign(cloud, { name: "cloud", hovertext: places.map(i => `point ${i}`), customdata: [], error_y: {} });
+  cloud.marker = { symbol: "circle", size: 5, maxdisplayed: 1 };
+  Object.assign(cloud.marker, { color: places, colorscale: "Viridis", cmin: 0, cmax: 399 });
+  await draw(plot, { ...spec, data: [cloud] });
+  const { xaxis, yaxis } = plot._fullLayout;
+  return [xaxis.c2p(xaxis.d2c(cloud.x[210])), yaxis.c2p(cloud.y[210])];
+}"""
+
+
+def test_many_points_are_few_elements_and_each_still_answers_the_mouse(page):
+    page.goto(FINISHED)
+    page.locator("#plot-front[data-ready]").wait_for(timeout=WAIT)
+    x, y = page.evaluate(MANY)
+    box = page.locator("#plot-front .nsewdrag").first.bounding_box()
+    colours = page.locator("#plot-front .cloud").count()
+    page.mouse.move(box["x"] + x, box["y"] + y)
+    label = page.locator("#plot-front .hoverlayer", has_text="point 210")
+    label.wait_for(timeout=WAIT)
+
+    assert 10 < colours < 30 and page.locator("#plot-front .scatterlayer .point").count() < 5
+    drawn = page.evaluate(
+        "[...document.querySelectorAll('.cloud')].map(e => e.getAttribute('d').split('h0').length - 1)"
+    )
+    assert sum(drawn) == 400
+    fill = label.locator("path").first.evaluate("label => getComputedStyle(label).fill")
+    assert fill in page.evaluate("[...document.querySelectorAll('.cloud')].map(e => getComputedStyle(e).stroke)")
+
+
 def test_a_box_around_points_opens_a_comparison_of_their_trials(page):
     page.goto(FINISHED)
     page.locator("#plot-front[data-ready]").wait_for(timeout=WAIT)

@@ -27,6 +27,20 @@ def test_the_front_the_extremes_and_outliers_stay(cloud):
     assert len(kept) < 2300
 
 
+def test_cells_are_equally_large_on_logarithmic_axes(cloud):
+    exponent, y = 3 * cloud[5:, 0], cloud[5:, 1]
+    x = 10**exponent  # most values lie in one cell of a linear axis
+
+    assert list(thinned(x, y, log=(True, False))) == list(thinned(exponent, y))
+    assert list(thinned(y, x, log=(False, True))) == list(thinned(y, exponent))
+    assert len(thinned(x, y)) < 0.2 * len(thinned(x, y, log=(True, False)))
+
+
+def test_a_logarithmic_axis_has_no_zero():
+    with pytest.raises(ValueError, match="positive"):
+        thinned([0.0, 1.0, 2.0], [1, 2, 3], most=2, log=(True, False))
+
+
 def test_few_points_are_all_kept():
     assert list(thinned([1, 2, 2], [3, 4, 4])) == [0, 1, 2]
 

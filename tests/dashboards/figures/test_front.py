@@ -58,6 +58,20 @@ def test_very_many_points_are_one_element_of_the_picture(count):
     assert tuple(picture.count(each) for each in ("<title>", 'stroke-linecap="round"', "h0")) == drawn
 
 
+@pytest.mark.parametrize("symbol", ["circle", "triangle"])
+def test_very_many_points_in_colours_are_one_element_for_each(symbol):
+    known = list(range(DENSE + 1))
+    series = Series(name="all", x=known, y=known, shade=known, links=["/"] * len(known), symbol=symbol)
+    few = Series(name="few", x=[1], y=[1], shade=[DENSE], symbol=symbol)
+    figure = Figure(title="", x=Axis(label="x"), y=Axis(label="y"), series=[series, few])
+    picture, (many, one) = svg(figure), plotly(figure)["data"]
+
+    assert picture.count("<path") < 40 and picture.count(' s7"') == 2, "both series share the darkest colour"
+    assert [each["marker"]["cmax"] for each in (many, one)] == [DENSE, DENSE]
+    assert [each["marker"]["showscale"] for each in (many, one)] == [True, False]
+    assert [each["marker"].get("maxdisplayed") for each in (many, one)] == [1, None]
+
+
 @pytest.mark.parametrize("mark", ["line", "steps"])
 def test_a_line_of_one_point_is_a_mark_with_its_interval(mark):
     one = Series(name="rung 0", x=[5], y=[0.9], low=[0.8], high=[1.0], mark=mark)
