@@ -22,6 +22,11 @@ class CrossCheck:
 
     ratios: tuple[float, ...]
 
+    @property
+    def is_enough(self) -> bool:
+        """Whether there are enough architectures to tell an error."""
+        return len(self.ratios) > 2
+
     @cached_property
     def factor(self) -> float:
         """The correction of a sum."""
@@ -39,7 +44,7 @@ class CrossCheck:
     @property
     def error(self) -> float:
         """The median of the errors, as a fraction; infinite with fewer than three architectures."""
-        return math.expm1(statistics.median(self.errors)) if len(self.ratios) > 2 else math.inf
+        return math.expm1(statistics.median(self.errors)) if self.is_enough else math.inf
 
     @cached_property
     def spread(self) -> float:

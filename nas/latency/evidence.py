@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-OPTIONS = ("phase", "length", "batch", "threads", "new_tokens")  # of `nas profile`
+OPTIONS = ("phase", "device", "length", "batch", "threads", "new_tokens")  # of `nas profile`
 UNITS = {  # in the names of results, by objective
     "latency": "ms",
     "throughput": "tokens_per_second",
@@ -18,15 +18,19 @@ LOADED = 1.05  # times the quietest run of a fixed computation: above this the l
 def sentence(name: str, found: Mapping[str, Any], trial: str) -> str:
     """How the latency `name` of `trial` (STUDY:NUMBER) was found, and the command that measures it again."""
     checked = found["cross_check"]
-    within = f", predictions within {checked['error']:.1%} of {checked['of']} measured" if checked else ""
+    predicted = checked and found["kind"] == "predicted"
+    within = f", predictions within {checked['error']:.1%} of {checked['of']} measured" if predicted else ""
+    why = f" ({found['not_predicted']})" if found.get("not_predicted") else ""
     load = f", at {found['load']:.2f} times the load of quiet times" if (found["load"] or 1) > LOADED else ""
-    more = f", {found['joules']:.3g} joules a call" if found.get("joules") else ""
+    more = f", {found['tokens_per_second']:.4g} tokens a second" if found.get("tokens_per_second") else ""
+    more += f", {found['joules']:.3g} joules a call" if found.get("joules") else ""
     if found.get("peak_bytes"):
         more += f", at most {found['peak_bytes']:,} bytes"
         more += f" ({found['declared_bytes']:,} declared)" if found.get("declared_bytes") else ""
-    setting = " ".join(f"--{name.replace('_', '-')} {found[name]}" for name in OPTIONS if name in found)
+    asked = {**found, "device": found["device"].get("asked", "cpu")}  # earlier versions did not keep it
+    setting = " ".join(f"--{name.replace('_', '-')} {asked[name]}" for name in OPTIONS if name in asked)
     return (
-        f"{name} {found['milliseconds']:.4g} ms, {found['low']:.4g} to {found['high']:.4g}, {found['kind']} on "
+        f"{name} {found['milliseconds']:.4g} ms, {found['low']:.4g} to {found['high']:.4g}, {found['kind']}{why} on "
         f"{found['device']['name']}{within}{load}{more}; again: nas profile {trial} {setting}"
     )
 

@@ -16,11 +16,14 @@ from typing import Any
 from nas.latency import served
 from nas.latency.bench import Action
 from nas.latency.code import code
+from nas.latency.evidence import LOADED
 from nas.latency.measured import PhaseLatency, quiet_gauge
 from nas.latency.runs import Setting
 from nas.latency.stored import GAUGE, MODEL, PIECE, SUM
 from nas.store import Measurement, Reader, Store
 from tuner.device import fingerprint
+
+KEPT = ("samples", "coverage", "peak_bytes", "load", "joules")  # of a latency, next to its times
 
 
 @dataclass(frozen=True)
@@ -41,11 +44,14 @@ class Entry:
         """The same if this time of the gauge counts as quiet."""
         if quiet is None or self.quiet is None or quiet == self.quiet:
             return self
-        factor, details = quiet / self.quiet, self.details
-        if details and "repeated" in details:
-            details = {**details, "repeated": factor * details["repeated"]}
-        times = {name: factor * getattr(self, name) for name in ("milliseconds", "low", "high")}
-        return replace(self, **times, details=details, quiet=quiet)
+        factor, details = quiet / self.quiet, dict(self.details or {})
+        low, middle, high = (factor * each for each in (self.low, self.milliseconds, self.high))
+        if "repeated" in details:
+            details["repeated"] *= factor
+        if details.get("load"):
+            details["load"] /= factor
+            high = max(high, self.high) if details["load"] > LOADED else high  # as of what was measured under load
+        return replace(self, milliseconds=middle, low=low, high=high, details=details or None, quiet=quiet)
 
     @property
     def repeated(self) -> float:
@@ -77,7 +83,10 @@ class Table:
     def model(self, architecture: str, setting: Setting) -> PhaseLatency | None:
         """The latency of an architecture, by its hash; None if unknown."""
         entry = self._find(MODEL, problem(setting, architecture=architecture))
-        if entry is None or entry.details is None:
+        if entry is None:
+            return None
+        told: dict[str, Any] = {name: (entry.details or {}).get(name) for name in KEPT}
+        if told["samples"] is None or told["coverage"] is None:  # a damaged row
             return None
         return PhaseLatency(
             phase=setting.phase,
@@ -85,12 +94,13 @@ class Table:
             low=entry.low,
             high=entry.high,
             served=entry.served,
-            **entry.details,
+            tokens_per_second=1e3 * setting.tokens / entry.milliseconds,
+            **told,
         )
 
     def keep_model(self, architecture: str, setting: Setting, found: PhaseLatency) -> None:
         """Store the latency of an architecture."""
-        details = {name: getattr(found, name) for name in ("samples", "coverage", "peak_bytes", "load", "joules")}
+        details = {name: getattr(found, name) for name in KEPT}
         entry = Entry(found.milliseconds, found.low, found.high, found.served, details)
         self._keep(MODEL, {problem(setting, architecture=architecture): entry})
 
@@ -128,7 +138,8 @@ class Table:
     def _read(self, kind: str) -> dict[str, Entry]:
         if kind not in self._known:
             rows = [] if self.store is None else self.store.measurements(kind, device=self.device.key)
-            self._known[kind] = {row.problem: _entry(row) for row in rows if row.source == code() and row.milliseconds}
+            entries = {row.problem: _entry(row) for row in rows if row.source == code()}
+            self._known[kind] = {key: entry for key, entry in entries.items() if entry is not None}
         return self._known[kind]
 
     def _keep(self, kind: str, found: Mapping[str, Entry]) -> None:
@@ -178,8 +189,14 @@ def _row(kind: str, key: str, entry: Entry) -> Measurement:
     )
 
 
-def _entry(row: Measurement) -> Entry:
-    more = json.loads(row.configuration)
-    assert row.milliseconds is not None
-    low, high = row.low or row.milliseconds, row.high or row.milliseconds
-    return Entry(row.milliseconds, low, high, tuple(more["served"]), more["told"], more.get("quiet"))
+def _entry(row: Measurement) -> Entry | None:
+    """None for a row that is damaged: what it stood for is measured again."""
+    try:
+        more = json.loads(row.configuration)
+        served, told, quiet = tuple(more["served"]), more["told"], more.get("quiet")
+        middle = row.milliseconds or math.nan
+        low, high = row.low or middle, row.high or middle
+        whole = all(0 < each < math.inf for each in (low, middle, high, middle if quiet is None else quiet))
+        return Entry(middle, low, high, served, dict(told) if told else None, quiet) if whole else None
+    except (KeyError, ValueError, TypeError):
+        return None

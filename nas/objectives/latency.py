@@ -182,8 +182,9 @@ class Latency(Objective):
         known["quiet"] = (found.load or 1.0) <= self.load
         if found.peak_bytes is not None:
             known["declared_bytes"] = memory.declared(architecture.configured, self.setting)
-        checked = {"error": self._check.error, "of": len(self._check.ratios)} if self._check else None
-        device = {"key": table.device.key, "name": table.device.name}
+        check = self._check if self._check is not None and self._check.is_enough else None
+        checked = {"error": check.error, "of": len(check.ratios)} if check else None
+        device = {"key": table.device.key, "name": table.device.name, "asked": self.setting.device}
         reason = {"not_predicted": why} if (why := self._reasons.get(architecture.hash)) else {}
         if self.setting.depth is not None:
             known["depth"] = self.setting.depth
@@ -203,23 +204,33 @@ class Latency(Objective):
     def _find(self, architecture: Architecture) -> PhaseLatency:
         if reason := impossible(architecture.configured, self.setting):
             raise CannotRun(reason)
-        if self.method != "measured" and (check := self._checked()) is not None:
+        why = f"the phase {self.setting.phase} is measured as a whole" if self.setting.phase in WHOLE else ""
+        if self.method != "measured":
             try:
-                return self.predictor.predicted(architecture, check)
+                return self.predictor.predicted(architecture, self._checked())
             except CannotCompose as error:
-                self._reasons[architecture.hash] = str(error)
-        if self.setting.phase in WHOLE:
-            self._reasons[architecture.hash] = f"the phase {self.setting.phase} is measured as a whole"
+                why = str(error)
+        self._reasons[architecture.hash] = why
         return self.predictor.measured(architecture)
 
-    def _checked(self) -> CrossCheck | None:
-        """The cross-check, made once in a process; None if latencies must be measured."""
+    def _checked(self) -> CrossCheck:
+        """The cross-check, made once in a process. Raises CannotCompose if it does not allow predictions."""
         if self._check is None and self._search.space is not None:
             self._check = self.predictor.check(self._drawn(self._search.space))
             self._search.say(self._summary(self._check))
-        if self._check is None or len(self._check.ratios) < 3:
-            return None
-        return self._check if self.method == "predicted" or self._check.error <= self.bound else None
+        if self._check is None:
+            raise CannotCompose("there is no space whose architectures could check predictions")
+        if why := self._why_not(self._check):
+            raise CannotCompose(why)
+        return self._check
+
+    def _why_not(self, check: CrossCheck) -> str:
+        """Why the cross-check does not allow predictions; empty if it does."""
+        if not check.is_enough:
+            return "too few architectures of the space are sums of pieces"
+        if self.method == "auto" and check.error > self.bound:
+            return f"predictions were {check.error:.1%} off in the cross-check, and the bound is {self.bound:.1%}"
+        return ""
 
     def _drawn(self, space: Space) -> Iterator[Architecture]:
         """Random architectures of the space that run in this setting. They are the same in every process."""
@@ -228,12 +239,11 @@ class Latency(Objective):
         return islice(distinct.values(), self.count)
 
     def _summary(self, check: CrossCheck) -> str:
-        if len(check.ratios) < 3:
-            return f"{self.name}: too few architectures of the space are sums of pieces, so latencies are measured"
-        does = "predicted" if self.method == "predicted" or check.error <= self.bound else "measured"
+        if why := self._why_not(check):
+            return f"{self.name}: {why}, so latencies are measured"
         return (
             f"{self.name}: predicted within {check.error:.1%} (median of {len(check.ratios)} random architectures, "
-            f"cross-checked; bound {self.bound:.0%}), so latencies are {does}"
+            f"cross-checked; bound {self.bound:.1%}), so latencies are predicted"
         )
 
 

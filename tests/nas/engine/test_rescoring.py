@@ -106,6 +106,7 @@ def test_follows_a_search_until_it_ends(ended, describe, search, monkeypatch):
     [
         ("parameters", "the search has one of this name"),
         ("bits_per_byte", "needs a training or a probe"),
+        ({"latency": {"on": {"machine": "laptop"}}}, "it is found where this command runs, so leave out `on`"),
         ({"latency": {"phase": "decod"}}, "No phase is called 'decod'. Did you mean 'decode'"),
     ],
 )

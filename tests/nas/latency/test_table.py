@@ -1,9 +1,11 @@
 """What was measured is found again in the database, as long as it is still what would be measured."""
 
 import itertools
+import math
 import shutil
 
 import pytest
+from sqlalchemy import update
 
 from kernels.dispatch import tuned
 from kernels.dispatch.registry import Choice, operation
@@ -15,6 +17,7 @@ from nas.latency.predicted import Predictor
 from nas.latency.runs import Setting
 from nas.latency.table import Entry, Table
 from nas.store import open_store
+from nas.store.device_models import measurement
 from searchspace.model.architecture import Architecture
 from tuner.search import exchange
 from tuner.search.backends import Database
@@ -133,6 +136,38 @@ def test_times_of_another_quiet_moment_are_scaled_to_the_quietest(tmp_path, monk
     assert (found.milliseconds, found.low, found.high, found.repeated) == (2.0, 1.5, 2.5, 1.0)
     assert Table(store).piece("{}") == found
     store.close()
+
+
+def test_what_was_quiet_then_is_a_load_if_a_quieter_moment_is_known(known, store, monkeypatch):
+    before = known.table.model(MODEL.hash, SETTING)
+    monkeypatch.setattr(table, "quiet_gauge", lambda *_: 0.25)
+    after = Table(store).model(MODEL.hash, SETTING)
+
+    assert after.milliseconds == pytest.approx(before.milliseconds / 2)
+    assert after.tokens_per_second == pytest.approx(2 * before.tokens_per_second)
+    assert after.load == pytest.approx(2 * before.load)
+    assert after.high >= before.milliseconds, "the interval covers the time without the correction"
+
+
+DAMAGED = [
+    {"configuration": "{broken"},
+    {"configuration": "[]"},
+    {"configuration": "{}"},
+    {"configuration": '{"served": [], "told": 5}'},
+    {"configuration": '{"served": [], "told": null, "quiet": 0}'},
+    {"milliseconds": math.inf},
+]
+
+
+@pytest.mark.parametrize("change", DAMAGED, ids=str)
+def test_a_damaged_row_is_not_used(store, change):
+    with store.database.engine.begin() as connection:
+        connection.execute(update(measurement).values(change))
+    after = Table(store)
+
+    assert after.model(MODEL.hash, SETTING) is None and after.remembered is None
+    keys = [row.problem for row in store.measurements(stored.PIECE)]
+    assert keys and not any(map(after.piece, keys))
 
 
 def test_says_what_served_each_problem_once(known):

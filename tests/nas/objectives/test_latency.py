@@ -157,7 +157,10 @@ def test_a_search_keeps_the_interval_the_word_and_what_served(tried):
         assert "layer_norm" in {row["operation"] for row in found["served"]}
         assert all(row["choice"] and row["why"] for row in found["served"])
     assert "ms, " in reports.story_text(told)
-    assert "again: nas profile tried:0 --phase prefill --length 8 --batch 1 --threads 1" in reports.story_text(told)
+    assert (
+        "again: nas profile tried:0 --phase prefill --device cpu --length 8 --batch 1 --threads 1"
+        in reports.story_text(told)
+    )
     assert {"operation", "problem", "choice", "why"} == set(evidence.served(told["evidence"])[0])
 
 
@@ -180,15 +183,26 @@ def test_a_search_that_goes_on_keeps_its_values_and_measures_none_again(tried, m
     assert before.items() <= after.items()
 
 
-@pytest.mark.parametrize(("error", "kind"), [(0.01, "predicted"), (0.2, "measured")])
-def test_measures_where_predictions_are_further_off_than_the_bound(error, kind, tried, monkeypatch):
-    check = CrossCheck((1.0, 1 + error, 1 - error, 1 + error, 1 - error))
+@pytest.mark.parametrize(
+    ("errors", "reason"),
+    [
+        ((0.01, -0.01), ""),
+        ((0.2, -0.2), "predictions were 33.3% off in the cross-check, and the bound is 5.0%"),
+        ((), "too few architectures of the space are sums of pieces"),
+    ],
+)
+def test_measures_where_predictions_are_further_off_than_the_bound(errors, reason, tried, monkeypatch):
+    check = CrossCheck((1.0, *(1 + error for error in errors)))
     monkeypatch.setattr(Predictor, "check", lambda self, architectures: list(architectures) and check)
-    result = tried("{latency: {length: 8, threads: 1, check: 3, bound: 0.05}}", trials=1)
+    result = tried("{latency: {length: 8, threads: 1, check: 3, bound: 0.05, load: 99}}", trials=1)
     with result.store as store:
         (trial,) = store.trials(result.study.id)
 
-    assert trial.evidence["prefill_ms"]["kind"] == kind
+    found = trial.evidence["prefill_ms"]
+    assert (found["kind"], found.get("not_predicted", "")) == ("measured" if reason else "predicted", reason)
+    said = evidence.sentence("prefill_ms", found, "tried:0")
+    assert (f"measured ({reason}) on " if reason else "predicted on ") in said
+    json.dumps(found, allow_nan=False)
 
 
 def test_an_architecture_without_that_phase_fails_and_the_search_goes_on(describe, search):
