@@ -3,7 +3,7 @@
     python -m benchmarks.quality [--tables macro-flops,hwgpt] [--arms model,nsga2] [--seeds 20] [--processes 2]
                                  [--peers] [--options '{"model": {"start": 10}}'] [--file build/quality.jsonl] [--json]
 
-Every table is a YAML space whose points have recorded or modelled values. The score of two objectives is the
+Every table is a YAML space whose points have recorded, modelled or invented values. The score of two objectives is the
 hypervolume relative to that of the exact front, both scaled to the range of the table, the reference its worst corner.
 For LTS it is the share of the exact front that was found, for the error alone the share of the runs that found the
 optimum. A line gives the mean over the seeds and the half-width of its 95 % interval (Student's t). Each run is stored
@@ -28,11 +28,11 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from benchmarks.quality import arms, hwgpt, lts, macro, own
+from benchmarks.quality import arms, hwgpt, invented, lts, macro, own
 from benchmarks.quality.table import Missing, Table
 from benchmarks.support.report import report, skip
 
-SOURCES = (macro, hwgpt, lts, own)
+SOURCES = (macro, hwgpt, lts, own, invented)
 ROOT = Path(__file__).parents[2]
 CODE = ("nas/strategies/*.py", "nas/pareto.py", "searchspace/space/*.py", "benchmarks/quality/*.py")
 ENOUGH = 1 - 1e-9  # a score of 1

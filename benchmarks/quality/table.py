@@ -6,12 +6,13 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from nas import pareto
 from nas.strategies.contract import Evaluate
 
 Values = tuple[float, ...]
+Name = TypeVar("Name")
 
 
 @dataclass
@@ -53,7 +54,7 @@ def found(*parts: str) -> Path:
     return path
 
 
-def scaled(rows: dict[str, Values]) -> dict[str, Values]:
+def scaled(rows: dict[Name, Values]) -> dict[Name, Values]:
     """The rows with each column scaled to 0..1 over the table."""
     lows = [min(column) for column in zip(*rows.values())]
     spans = [(max(column) - low) or 1.0 for column, low in zip(zip(*rows.values()), lows)]

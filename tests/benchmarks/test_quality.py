@@ -5,7 +5,7 @@ import random
 import pytest
 
 from benchmarks.quality import __main__ as quality
-from benchmarks.quality import choose
+from benchmarks.quality import choose, invented
 from benchmarks.quality.table import Missing, found, relative_hypervolume, scaled, share_of_front
 
 
@@ -32,7 +32,7 @@ def test_a_stored_run_is_not_repeated(tmp_path):
     assert left == jobs[:1]
 
 
-@pytest.mark.parametrize("name", ["macro-flops", "hwgpt", "hwgpt-rows", "lts-pareto-lm1b-arm"])
+@pytest.mark.parametrize("name", ["macro-flops", "hwgpt", "hwgpt-rows", "lts-pareto-lm1b-arm", "invented-cell"])
 def test_points_of_a_table_have_values(name):
     if name not in quality.tables():
         pytest.skip(f"the data of {name} are not here")
@@ -46,6 +46,16 @@ def test_points_of_a_table_have_values(name):
     assert 0 <= table.score(values) < 1
     if table.evaluate:
         assert table.evaluate(points[0]) == (values[0][0], None)
+
+
+def test_layers_of_the_invented_tables_act_together():
+    """The best option of a layer depends on the others, so the best word of a sum of layers is not the best one."""
+    assert invented.cell((0, 2, 2, 0, 2, 0))[1] == 90 and invented.cell((3, 0, 0, 0, 3, 0))[1] < 30
+    assert invented.trap((2, 2))[1] < invented.trap((0, 0))[1] < min(invented.trap((2, 0))[1], invented.trap((0, 2))[1])
+    assert invented.order((1, 2, 3, 0))[1] < invented.order((2, 1, 3, 0))[1] < invented.order((2, 2, 3, 3))[1]
+    values = invented.interactions(2, 2, {2: (1.0, 1.0)}, seed=0)
+    mixed = values((0, 0))[1] + values((1, 1))[1] - values((0, 1))[1] - values((1, 0))[1]
+    assert abs(mixed) > 0.1
 
 
 def test_a_setting_is_chosen_without_the_table_that_is_held_out():
