@@ -3,18 +3,22 @@
 Triton keeps compiled kernels on disk, under a hash of the source, the settings and the device, so the child process
 that measures finds them there. A process of the pool calls the implementation on tensors of the CPU, with Triton's
 launches replaced by their compilation. It knows the GPU only as the target of the compiler, so it uses none of its
-memory and does not disturb what is timed. Nothing depends on the pool: if one of its processes dies or hangs, the child
-compiles for itself.
+memory and does not disturb what is timed. On a CPU nothing is compiled while something is timed; what needs a C++
+compiler is built in batches, on all cores, and the measuring child finds it in PyTorch's cache. Nothing depends on the
+pool: if one of its processes dies or hangs, the child compiles for itself.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import wait as wait_for
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -73,11 +77,22 @@ class Precompiler:
             return
         self.running = [each for each in self.running if not each.done()]
         for choice in choices:
-            if len(self.running) >= WAITING * self.processes:
+            if len(self.running) >= self.most:
                 return
             if (problem, choice) not in self.submitted:
                 self.submitted.add((problem, choice))
                 self._submit(problem, choice)
+
+    @property
+    def most(self) -> int:
+        """How many choices are compiled or wait at a time."""
+        return WAITING * self.processes
+
+    def wait(self, seconds: float) -> None:
+        """Until nothing compiles. If that takes longer, all processes end, and nothing is compiled in advance again."""
+        if wait_for(self.running, timeout=max(seconds, 0.0)).not_done:
+            self.close()
+            self.processes = 0
 
     def _submit(self, problem: Problem, choice: Choice) -> None:
         try:
@@ -95,7 +110,8 @@ class Precompiler:
         if self.pool is None:
             return
         processes = list((self.pool._processes or {}).values())
-        self.pool.shutdown(wait=False, cancel_futures=True)
+        idle = all(each.done() for each in self.running)
+        self.pool.shutdown(wait=idle, cancel_futures=True)  # idle processes end by themselves and clean up
         for process in processes:
             with suppress(ProcessLookupError, ValueError):
                 process.kill()
@@ -107,8 +123,17 @@ def default_processes(device: str) -> int:
     return 0 if device == "cpu" else min(MOST, (os.cpu_count() or 1) // 2)
 
 
+def building_processes(device: str) -> int:
+    """How many processes build for a CPU while nothing is timed; none for a GPU, which a build would use."""
+    return min(MOST, os.cpu_count() or 1) if device == "cpu" else 0
+
+
 def prepare(settings: Settings) -> None:
-    """Initialise a process of the pool: hide the GPUs from it, and load the files that register operations."""
+    """Initialise a process of the pool: leave interrupts to the session, hide the GPUs from the process, set the number
+    of threads, which code for a CPU depends on, and load the files that register operations."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if settings.threads is not None:
+        torch.set_num_threads(settings.threads)
     for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
         os.environ[name] = ""
     for path in settings.load:
@@ -137,6 +162,19 @@ def compile_choice(problem: Problem, choice: Choice, elsewhere: Elsewhere | None
         driver.set_active(elsewhere)
     with only_compiling():
         call_forward_and_backward(found, replace(problem, device="cpu"), tuned.bound(found, choice))
+
+
+def build_choice(problem: Problem, choice: Choice, elsewhere: Elsewhere | None) -> None:
+    """Run `choice` once, forward and backward, so that what `torch.compile` makes of it is in PyTorch's cache.
+
+    Raises what the compiler raises.
+    """
+    from tuner.measure.correctness import call_forward_and_backward
+
+    found = operation(problem.operation)
+    config: Any = import_module("torch._inductor.config")
+    config.compile_threads = 1  # the pool has a process for each core
+    call_forward_and_backward(found, problem, tuned.bound(found, choice))
 
 
 @contextmanager

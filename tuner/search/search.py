@@ -114,14 +114,20 @@ class Search:
         finally:
             self.bench.forget()
 
+    def worth_building(self) -> list[Choice]:
+        """The pending configurations that the roofline does not rule out."""
+        return [choice for choice in self.pending if self.bench.bounds([choice])[0] <= self.best]
+
     def build(self) -> bool:
         """Measure the pending configurations; return True if any could be the new best."""
-        before = self.best
         for choice in self.pending:
             self.measure(choice)
         times = valid(self.known)
-        built = (times.get(group.first, math.inf) for group in self.waiting)
-        return min(built, default=math.inf) <= before * CLEARLY
+        return any(self._may_win(times.get(group.first, math.inf)) for group in self.waiting)
+
+    def _may_win(self, milliseconds: float) -> bool:
+        """Whether a time that was measured alone may be the best in turns: it is not clearly slower."""
+        return milliseconds <= CLEARLY * self.best
 
     def measure(self, choice: Choice) -> float | None:
         """Milliseconds of `choice`, measured unless known; None if it failed, cannot win, or time is up."""
@@ -156,9 +162,9 @@ class Search:
 
     def _compared(self) -> dict[Choice, Outcome]:
         times = valid(self.known)
-        some = list(fastest(times, self.effort.finalists))
-        if self.default not in some and self.default in times:
-            some.append(self.default)
+        built = [group.first for group in self.waiting if self._may_win(times.get(group.first, math.inf))]
+        known = [choice for choice in (self.default, *built) if choice in times]
+        some = list(dict.fromkeys([*fastest(times, self.effort.finalists), *known]))
         if not some:
             return {self.default: self.known[self.default].outcome}
         with self._keeping_the_last():

@@ -24,7 +24,7 @@ from kernels.dispatch.registry import Choice, Operation, Problem, operation
 from kernels.dispatch.table import kind
 from tuner.device import Device, fingerprint
 from tuner.measure.children import Children, Disturbed, Patience, TimeIsUp
-from tuner.measure.precompile import Precompiler
+from tuner.measure.precompile import WAITING, Precompiler, build_choice, building_processes
 from tuner.measure.worker import Settings
 from tuner.measure.worker import load as load_file
 from tuner.search import candidates, other_devices, plan
@@ -39,7 +39,7 @@ from tuner.search.progress import Progress, Report
 from tuner.search.search import Search
 
 SEARCH = 0.7  # of a problem's share of the budget; the rest is for the comparison of the finalists
-BUILDS = 0.3  # of the budget, and whatever else is left, for implementations that need seconds of compilation
+BUILDS = 0.5  # of the budget, and whatever else is left, for implementations that need seconds of compilation
 
 
 def tune(
@@ -64,7 +64,7 @@ def tune(
     session early and keeps what was measured. Raises ValueError for an unknown operation, effort or device.
     """
     session = Session(store, device, effort, budget_seconds, seed, threads, tuple(load), patience, listener)
-    with session.children, session.precompiler:
+    with session.children, session.precompiler, session.builder:
         return session.run(problems, again)
 
 
@@ -107,6 +107,7 @@ class Session:
         settings = Settings(device, threads, load, _memory_limit())
         self.children = Children(settings, patience or Patience(longest=longest, definition=4 * longest))
         self.precompiler = Precompiler(settings)
+        self.builder = Precompiler(settings, building_processes(device), build_choice)
         self.children.end = math.inf if self.budget is None else self.began + self.budget
 
     def run(self, problems: Mapping[str, Sequence[Problem]], again: bool = False) -> Report:
@@ -243,13 +244,30 @@ class Session:
         )
 
     def _build(self) -> None:
-        """Measure what needs compilation, operation by operation, the slowest problem of each first."""
-        for search in _in_turns([each for each in self.searches.values() if each.pending]):
-            search.deadline = self.children.end - self.effort.final_seconds - search.bench.startup_seconds
-            with suppress(Disturbed):
-                may_win = search.build()
-                if may_win or (self.hurried and not search.pending):
-                    search.on_progress(search.decide())
+        """Measure what needs compilation: the slowest problem of each operation first, and last where a build lost."""
+        waiting = _in_turns([each for each in self.searches.values() if each.pending])
+        while waiting:
+            count = max(self.builder.most, 1)
+            some, waiting = waiting[:count], waiting[count:]
+            self._compile([(search.problem, search.worth_building()) for search in some])
+            lost = {search.problem.operation for search in some if not self._built(search)}
+            waiting.sort(key=lambda search: search.problem.operation in lost)  # and otherwise in the same order
+
+    def _compile(self, builds: Iterable[tuple[Problem, Sequence[Choice]]]) -> None:
+        """Compile in other processes, and wait for them: nothing is timed meanwhile."""
+        for problem, choices in builds:
+            self.builder.compile_next(problem, choices)
+        self.builder.wait(min(WAITING * self.children.patience.longest, self.children.left()))
+
+    def _built(self, search: Search) -> bool:
+        """Measure what is pending; whether it may win, or could not be measured."""
+        search.deadline = self.children.end - self.effort.final_seconds - search.bench.startup_seconds
+        with suppress(Disturbed):
+            may_win = search.build()
+            if may_win or (self.hurried and not search.pending):
+                search.on_progress(search.decide())
+            return may_win or bool(search.pending)
+        return True
 
     def _report_progress(
         self, found: Operation, problem: Problem, number: int, total: int, decision: Decision | None = None

@@ -29,6 +29,10 @@ def die(problem, choice, elsewhere):
     os._exit(1)
 
 
+def hang(problem, choice, elsewhere):
+    time.sleep(600)
+
+
 def wait(folder, count, seconds=60.0):
     end = time.monotonic() + seconds
     while len(list(folder.iterdir())) < count and time.monotonic() < end:
@@ -55,6 +59,18 @@ def test_if_a_process_dies_the_session_continues_without_it(tmp_path):
         precompiler.compile_next(problem(tmp_path), CHOICES)
         assert precompiler.processes == 0
         precompiler.compile_next(problem(tmp_path), CHOICES)
+
+
+def test_a_batch_is_waited_for_and_one_that_hangs_is_given_up(tmp_path):
+    with Precompiler(Settings(threads=1), processes=1, compile=write) as precompiler:
+        precompiler.compile_next(problem(tmp_path), CHOICES[:2])
+        precompiler.wait(60.0)
+        assert len(list(tmp_path.iterdir())) == 2
+        precompiler.compile = hang
+        precompiler.compile_next(problem(tmp_path), CHOICES)
+        precompiler.wait(0.05)
+        assert (precompiler.pool, precompiler.processes) == (None, 0)
+        precompiler.wait(60.0)  # for nothing
 
 
 def test_nothing_is_precompiled_for_a_cpu(tmp_path):

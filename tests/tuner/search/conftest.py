@@ -50,6 +50,7 @@ def pretended(monkeypatch):
         return made[-1]
 
     monkeypatch.setattr("tuner.search.session.Children", make)
+    monkeypatch.setattr("tuner.search.session.building_processes", lambda device: 0)
     return made
 
 

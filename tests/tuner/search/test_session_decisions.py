@@ -1,9 +1,12 @@
 """A session over real candidates: what wins, what is kept, and what is not even tried."""
 
+from dataclasses import replace
+
 import pytest
 
 from kernels.dispatch import sources
-from kernels.dispatch.registry import THREADS, Choice, Implementation, Problem
+from kernels.dispatch.registry import THREADS, Choice, Implementation, Problem, register
+from tuner.measure.precompile import Precompiler
 from tuner.outcome import Kind, Outcome
 from tuner.search import candidates
 from tuner.search.cache import Known
@@ -114,6 +117,24 @@ def test_what_a_compiler_must_look_at_comes_when_all_is_decided(pretended, store
     comparisons = [number for number, choices in enumerate(names) if len(choices) > 1]
     assert names.index(["built"]) > comparisons[1]  # both were decided before
     assert [each.choice.implementation for each in report.decisions] == ["built", "built"]
+
+
+def test_builds_are_compiled_in_batches_and_come_last_where_one_lost(pretended, store, faulty, monkeypatch, changed):
+    changed(faulty, built=Implementation("built", faulty.right, builds=True))
+    several = {**faulty.FAULTY.implementations, "lost": Implementation("lost", faulty.right, builds=True)}
+    register(replace(faulty.FAULTY, name="other", implementations=several))
+    compiled, batches = [], []
+    monkeypatch.setattr(Precompiler, "most", 2)
+    monkeypatch.setattr(Precompiler, "compile_next", lambda self, problem, some: compiled.extend(some))
+    monkeypatch.setattr(Precompiler, "wait", lambda self, seconds: batches.append(len(compiled)))
+    session = Session(store, "cpu", "quick", None, 0, 1, (), None, None)
+    session.children.speed |= {"built": 0.1, "lost": 9.0}
+    problems = [faulty.problem(rows) for rows in (16, 32, 64)]
+    session.run({"faulty": problems, "other": [replace(each, operation="other") for each in problems]})
+
+    names = [choices[0].implementation for choices in session.children.asked if len(choices) == 1]
+    assert [name for name in names if name in ("built", "lost")] == ["built", "lost", "built", "built", "lost", "lost"]
+    assert batches == [2, 4, 6]
 
 
 def test_a_build_that_cannot_win_changes_nothing_and_is_not_tried_again(pretended, store, faulty, run, changed):
