@@ -53,7 +53,7 @@ def trials_table(ask: Ask) -> Table:
         descending=descending,
         links=[f"{ask.of.address}/trials/{row['trial']}" for row in shown],
         empty="No trial matches." if len(table) else "No trial yet.",
-        chosen=parameters.wholes("chosen", MOST),
+        chosen=parameters.wholes("trials", MOST),
     )
 
 

@@ -20,7 +20,7 @@ from dashboards.pages import asked, reading, registry, studies
 from dashboards.server import answers
 from dashboards.server.events import Drawn, Events, Stream, Subject
 from dashboards.server.files import KINDS, files
-from dashboards.server.parameters import BadRequest, NotFound, Parameters
+from dashboards.server.parameters import BadRequest, NotFound, Parameters, joined
 from dashboards.server.parts import SHOWN
 from dashboards.server.security import Guard, known_names
 from dashboards.server.sources import PARTS, SUFFIXES, Sources, StudyCache
@@ -57,7 +57,7 @@ def application(
 
     async def page(request: Request) -> Response:
         path, ending = split(request.scope["path"])
-        parameters = Parameters(dict(request.query_params))
+        parameters = Parameters(joined(request.query_params.multi_items()))
         try:
             if ending == ".events":
                 return await stream(request, path, parameters)

@@ -12,7 +12,7 @@ LEAST_SECONDS = 1.0  # between two looks
 SHARE = 100  # looking at a database takes at most 1/100 of the time
 FOLLOWING = 300  # looking, drawing and telling take at most 1/300 of the time of a core
 AT_ONCE = 0.05  # seconds of CPU that may be spent before that
-MOST_SILENT = 300.0  # seconds until a change is told, whatever that costs
+MOST_SILENT = 120.0  # seconds until a change is told, whatever that costs
 EVENT = 0.0002  # seconds of CPU for one event to one browser
 
 
@@ -42,8 +42,9 @@ class Budget:
         with self._lock:
             now = time.monotonic()
             busy = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
-            grown = min(self._left + (now - self._at) / (FOLLOWING * busy), AT_ONCE)
-            self._left, self._at = max(grown - seconds, -MOST_SILENT / FOLLOWING), now
+            second = 1 / (FOLLOWING * busy)  # what a second adds
+            grown = min(self._left + (now - self._at) * second, AT_ONCE)
+            self._left, self._at = max(grown - seconds, -MOST_SILENT * second), now
 
     @property
     def is_left(self) -> bool:

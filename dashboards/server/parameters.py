@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from urllib.parse import urlencode
 
 from searchspace.errors import nearest
 
+LISTS = ("trials",)  # a form without a script repeats the name for each box that is checked
 MOST_TEXT = 200  # characters of a search text
 MOST_VALUE = 1e300  # of an end of an axis: the difference of two ends is a number too
 
@@ -92,6 +93,12 @@ class Parameters:
     def items(self) -> list[tuple[str, str]]:
         """All parameters as they are written."""
         return list(self._query.items())
+
+
+def joined(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """{name: value} of a query. If a name is repeated, the last value counts; those of a list have commas between."""
+    lists = {name: ",".join(value for key, value in pairs if key == name) for name, _ in pairs if name in LISTS}
+    return dict(pairs) | lists
 
 
 def _whole(name: str, written: str, low: int, high: int) -> int:

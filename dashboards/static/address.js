@@ -24,7 +24,7 @@ export function remember(changes) {
 }
 
 // What the browser itself adds to the address is there and not in links that are older.
-const OWN = /^(zoom_|view_|chosen$)/;
+const OWN = /^(zoom_|view_|trials$)/;
 
 // A step of the history to another query of this page. An empty value takes what is ours away; false: it is the same.
 export function step(names, hash) {

@@ -5,7 +5,7 @@ import { tell } from "./said.js";
 
 export const MOST = 6;
 
-export const chosen = () => (query().get("chosen") ?? "").split(",").filter(Boolean);
+export const chosen = () => (query().get("trials") ?? "").split(",").filter(Boolean);
 
 export const compare = (address, numbers) => location.assign(`${address}?trials=${numbers.slice(0, MOST).join(",")}`);
 
@@ -21,5 +21,5 @@ document.addEventListener("change", event => {
   if (checked && numbers.length === MOST) {
     event.target.checked = false;
     tell(`At most ${MOST} trials are compared.`);
-  } else remember({ chosen: [...numbers, ...(checked ? [value] : [])].join(",") || null });
+  } else remember({ trials: [...numbers, ...(checked ? [value] : [])].join(",") || null });
 });

@@ -27,8 +27,7 @@ function zoomed(plot, isThinned, event, draw) {
   }
   const ends = axis => written(axis.range.map(each => (axis.type === "log" ? 10 ** each : each)));
   remember({ zoom_x: isWhole ? null : ends(xaxis), zoom_y: isWhole ? null : ends(yaxis) });
-  document.dispatchEvent(new Event("zoomed"));  // the stream has the address of the page
-  refine(plot, draw);
+  document.dispatchEvent(new CustomEvent("zoomed", { detail: refine(plot, draw) }));
 }
 
 const written = numbers => numbers.map(each => Number(each).toPrecision(6)).join(",");

@@ -47,4 +47,7 @@ async function update() {
 }
 
 document.addEventListener("visibilitychange", watch);
-document.addEventListener("zoomed", watch);
+document.addEventListener("zoomed", ({ detail: drawn }) => {
+  stop();  // the address changed
+  drawn.then(watch, watch);
+});

@@ -40,14 +40,11 @@ document.addEventListener("click", event => {
 });
 
 document.addEventListener("submit", event => {
-  const form = event.target;
-  if (form.id === "compare") {
-    event.preventDefault();
-    if (chosen().length) compare(form.getAttribute("action"), chosen());
-  } else if (form.matches("form[data-live],form[data-auto]")) {
-    event.preventDefault();
-    go(new URLSearchParams(new FormData(form)), "", form);
-  }
+  const { target: form, submitter } = event, compares = submitter?.getAttribute("formaction");
+  if (!form.matches("form[data-live],form[data-auto]")) return;
+  event.preventDefault();
+  if (!compares) go(new URLSearchParams(Object.fromEntries(new FormData(form, submitter))), "", form);
+  else if (chosen().length) compare(compares, chosen());
 });
 
 // Choices act at once; their button is for pages without scripts.

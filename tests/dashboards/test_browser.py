@@ -172,8 +172,16 @@ def test_pages_work_without_scripts(browser, server):
     page.locator("select[name=y]").select_option("flops")
     page.locator("#front-section form button").click()
     assert "y=flops" in page.url
-    page.locator("a", has_text="Parameters").first.click()
+    for number in (1, 2):
+        page.locator(f"input[name=trials][value='{number}']").check()
+    page.locator("th button", has_text="Parameters").click()
     assert "sort=parameters" in page.url
+    page.goto(f"{page.url.replace('#', '&per=5&page=2#')}")
+    page.locator("#trials-previous").click()
+    page.locator("input[type=checkbox][name=trials]:not(:checked)").first.check()
+    page.locator("#compare button").click()
+    assert page.locator("main p a").count() == 3, "those of other pages too"
+    page.goto(FINISHED)
     page.locator("td a").first.click()
     assert page.locator("h1").inner_text().startswith("Trial")
     context.close()
@@ -186,7 +194,7 @@ def test_a_table_is_sorted_turned_and_filtered_without_a_reload(page):
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
 
-    page.locator("#trials-rows th a", has_text="FLOPs").click()
+    page.locator("#trials-rows th button", has_text="FLOPs").click()
     page.locator("#trials-rows th[aria-sort=ascending]", has_text="FLOPs").wait_for(timeout=WAIT)
     focused = page.evaluate("document.activeElement.textContent")
     page.keyboard.press("Enter")  # the same column, the other way

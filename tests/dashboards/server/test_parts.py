@@ -64,8 +64,8 @@ def test_a_wrong_parameter_is_told(client):
 
 
 def test_chosen_trials_are_part_of_the_address(client):
-    page = client.get(f"{STUDY}?chosen=1,2&sort=trial").text
+    page = client.get(f"{STUDY}?trials=1,2&sort=trial").text
 
     assert page.count(" checked>") == 2
-    assert "chosen=1%2C2" in page, "links keep them"
-    assert client.get(f"{STUDY}?chosen=1,2,3,4,5,6,7").status == 400
+    assert "trials=1%2C2" in page, "links keep them"
+    assert client.get(f"{STUDY}?trials=1,2,3,4,5,6,7").status == 400

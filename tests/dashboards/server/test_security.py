@@ -184,7 +184,6 @@ NAMES = [
     "zoo",
     "study",
     "trial",
-    "chosen",
 ]
 VALUES = [
     "",
