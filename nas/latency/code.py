@@ -25,6 +25,9 @@ RUNS = (
     "nas.latency.gauge",
     "nas.latency.chain",
     "nas.latency.bench",
+    "nas.latency.runs",
+    "nas.latency.measured",
+    "nas.latency.optimiser",
 )
 
 

@@ -47,7 +47,7 @@ class Latency(Objective):
     batch, length: of the input; the default length is the task's. threads: of torch on a CPU; the default is torch's
     setting. method: measured, predicted (whatever the cross-check says), or auto. check: the number of random
     architectures in the cross-check. bound: the largest error in the cross-check, a fraction, with which `auto`
-    predicts. load: of the machine, times that of quiet moments; a measurement above it is repeated, up to three times
+    predicts. load: of the machine, times that of quiet moments; a measurement above it is taken up to three times,
     with pauses, and the quietest one counts. depth: the steps of halting blocks; by default those of untrained ones.
     on: {resources: {NAME: AMOUNT}} measures on a worker of Ray that holds these resources, by a probe of its own before
     the trial's training; {machine: NAME} leaves it to `nas latency serve STUDY --machine NAME`, and the search does not

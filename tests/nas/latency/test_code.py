@@ -2,7 +2,8 @@
 
 import pytest
 
-from nas.latency.code import hash_of
+from nas.latency import bench, chain, gauge, measured, optimiser, runs
+from nas.latency.code import RUNS, hash_of
 
 FILE = '''"""A module."""
 import math
@@ -44,3 +45,8 @@ def test_a_computation_counts(old, new):
 def test_the_file_that_a_function_is_in_does_not_count():
     head, tail = FILE.split("\n\n\nLIMIT", 1)
     assert hash_of([head, f"LIMIT{tail}"]) == hash_of([FILE]) == hash_of([f"LIMIT{tail}", head])
+
+
+@pytest.mark.parametrize("part", [gauge.gauge, chain.timed, bench.run, runs.run, measured.latency, optimiser.Optimiser])
+def test_what_times_a_model_counts(part):
+    assert part.__module__ in RUNS
