@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from nas.latency.bench import ACTIONS, Action, action
+from nas.latency.bench import ACTIONS, Action, actions, is_hot
 from nas.latency.pieces import Call, CannotCompose, calls, in_evaluation, within
 from nas.latency.predicted import EMPTY
 from nas.latency.runs import Setting
@@ -27,16 +27,17 @@ def per_line(architecture: Architecture, setting: Setting) -> tuple[list[Counter
     model = architecture.configured if setting.phase == "train" else in_evaluation(architecture.configured)
     streaming = setting.phase == "decode"
     whole = calls(model, setting.length, streaming=streaming, depth=setting.depth)
-    found = [_counted(whole, setting)]
-    found += [_below(drawn, place, model, setting) for place in range(1, len(drawn))]
+    hot = is_hot(whole, setting.phase)
+    found = [_counted(whole, setting, hot)]
+    found += [_below(drawn, place, model, setting, hot) for place in range(1, len(drawn))]
     for place in reversed(range(len(drawn))):
         if drawn[place].label == "repeat":
             found[place] = sum((found[below] for below in _children(drawn, place)), Counter())
     empty = replace(EMPTY, length=setting.length, width=model.config.width)
-    return found, piece_problem(setting, Action(empty, ACTIONS[setting.phase]))
+    return found, piece_problem(setting, Action(empty, ACTIONS[setting.phase], hot=hot))
 
 
-def _below(drawn: Sequence[Placed], place: int, model: Configured, setting: Setting) -> Counter[str]:
+def _below(drawn: Sequence[Placed], place: int, model: Configured, setting: Setting, hot: bool) -> Counter[str]:
     """The pieces of all calls of the block of one line."""
     row, streaming = drawn[place], setting.phase == "decode"
     part, above = row.part, [drawn[each] for each in _ancestors(drawn, place)]
@@ -56,7 +57,8 @@ def _below(drawn: Sequence[Placed], place: int, model: Configured, setting: Sett
     except CannotCompose:
         return Counter()
     reused = [replace(call, fresh=False) for call in once]
-    return _times_each(_counted(once, setting), fresh) + _times_each(_counted(reused, setting), times - fresh)
+    first, later = _counted(once, setting, hot), _counted(reused, setting, hot)
+    return _times_each(first, fresh) + _times_each(later, times - fresh)
 
 
 def _times(row: Placed, streaming: bool) -> int:
@@ -71,8 +73,8 @@ def _times_each(counted: Counter[str], times: int) -> Counter[str]:
     return Counter({key: times * count for key, count in counted.items()})
 
 
-def _counted(made: Sequence[Call], setting: Setting) -> Counter[str]:
-    return Counter(piece_problem(setting, action(call, setting.phase)) for call in made)
+def _counted(made: Sequence[Call], setting: Setting, hot: bool) -> Counter[str]:
+    return Counter(piece_problem(setting, each) for each in actions(made, setting.phase, hot))
 
 
 def _ancestors(drawn: Sequence[Placed], place: int) -> list[int]:

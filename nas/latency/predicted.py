@@ -26,7 +26,7 @@ from nas.latency.chain import Link, Times, shortened, timed
 from nas.latency.gauge import gauge
 from nas.latency.measured import PREDICTED, CannotRun, PhaseLatency, clock, latency
 from nas.latency.optimiser import Optimiser
-from nas.latency.pieces import NOTHING, NOWHERE, Call, CannotCompose, Piece, calls, in_evaluation
+from nas.latency.pieces import NOTHING, NOWHERE, CannotCompose, Piece, calls, in_evaluation
 from nas.latency.runs import WARM, Setting
 from nas.latency.table import Entry, Table, piece_problem
 from searchspace.model.architecture import Architecture
@@ -126,13 +126,15 @@ class Predictor:
         model = architecture.configured if self._trains else in_evaluation(architecture.configured)
         setting = self.setting
         made = calls(model, setting.length, streaming=setting.phase == "decode", depth=setting.depth)
-        empty = self._empty(setting.length, model.config.width)
-        found = self._pieces([empty, empty, *self._actions(made)])  # the second one follows another, as pieces do
-        total = self._together(made, found, found[empty].repeated)
+        hot = bench.is_hot(made, setting.phase)
+        actions = bench.actions(made, setting.phase, hot)
+        empty = self._empty(setting.length, model.config.width)._replace(hot=hot)
+        found = self._pieces([empty, empty, *actions])  # the second one follows another, as pieces do
+        total = self._together(actions, found, found[empty].repeated)
         if self._trains:
             total += self.optimiser.milliseconds(
                 size
-                for call, action in zip(made, self._actions(made), strict=True)
+                for call, action in zip(made, actions, strict=True)
                 if call.fresh
                 for size in found[action].elements
             )
@@ -144,17 +146,13 @@ class Predictor:
     def _trains(self) -> bool:
         return self.setting.phase == "train"
 
-    def _actions(self, made: Iterable[Call]) -> list[Action]:
-        """The actions of all calls, in order."""
-        return [bench.action(call, self.setting.phase) for call in made]
-
     def _empty(self, length: int, width: int) -> Action:
         return Action(replace(EMPTY, length=length, width=width), bench.ACTIONS[self.setting.phase])
 
-    def _together(self, made: Sequence[Call], found: Mapping[Action, Entry], empty: float) -> float:
+    def _together(self, actions: Sequence[Action], found: Mapping[Action, Entry], empty: float) -> float:
         """Milliseconds of all calls. The whole model is timed once, so one empty time belongs to it."""
         total, seen = empty, set()
-        for action in self._actions(made):
+        for action in actions:
             entry = found[action]
             total += (entry.repeated if action in seen else entry.milliseconds) - empty
             seen.add(action)

@@ -163,9 +163,9 @@ def problem(setting: Setting, **what: Any) -> str:
 
 def piece_problem(setting: Setting, action: Action) -> str:
     """The problem of a piece, by what is done with it."""
-    piece, does, reused = action
-    more = {"reused": True} if reused else {}
-    return problem(replace(setting, length=piece.length, depth=None), action=does, piece=piece.text(), **more)
+    piece = action.piece
+    more = {name: True for name in ("reused", "hot") if getattr(action, name)}
+    return problem(replace(setting, length=piece.length, depth=None), action=action.does, piece=piece.text(), **more)
 
 
 def _are_alike(one: Entry | None, other: Entry) -> bool:

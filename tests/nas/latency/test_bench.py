@@ -57,8 +57,7 @@ def test_the_operators_of_all_pieces_are_those_of_the_model(body, phase):
     nothing = bench.Action(replace(EMPTY, length=LENGTH, width=8), bench.ACTIONS[phase])
     empty = operators(bench.run(nothing, setting, CPU))
     found, known = Counter(empty), {}
-    for call in calls(model, LENGTH, streaming=phase == "decode"):
-        action = bench.action(call, phase)
+    for action in bench.actions(calls(model, LENGTH, streaming=phase == "decode"), phase, hot=False):
         known[action] = known.get(action) or operators(bench.run(action, setting, CPU))
         found.update(known[action])
         found.subtract(empty)
@@ -70,7 +69,8 @@ def test_a_call_that_reuses_weights_runs_with_those_of_an_earlier_one():
     body = "[repeat: {times: 3, share_weights: true, of: [gru, gru]}]"
     model = Architecture.parse(f"{{kind: decoder, width: 8, vocabulary: 16, body: {body}}}").configured
     weights = bench.Weights(CPU)
-    actions = [bench.action(call, "prefill") for call in calls(model, LENGTH) if call.piece.block.type.name == "gru"]
+    grus = [call for call in calls(model, LENGTH) if call.piece.block.type.name == "gru"]
+    actions = bench.actions(grus, "prefill", hot=False)
     modules = [weights.of(action) for action in actions]
 
     assert [action.reused for action in actions] == [False, False, True, True, True, True]

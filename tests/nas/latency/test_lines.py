@@ -37,7 +37,8 @@ def test_the_lines_below_the_model_and_the_bare_model_are_the_whole(body, phase)
     assert not below - found[0]
 
 
-def test_the_times_of_all_lines_are_those_that_a_prediction_adds(measured_once):
+@pytest.mark.parametrize(("phase", "body"), [("train", BODIES[2]), ("prefill", "[gru]"), ("prefill", BODIES[0])])
+def test_the_times_of_all_lines_are_those_that_a_prediction_adds(measured_once, phase, body):
     class Counting(Predictor):
         def _pieces(self, actions):
             self.added = Counter(map(self._key, actions[1:]))  # the first empty piece only runs before the second
@@ -48,9 +49,9 @@ def test_the_times_of_all_lines_are_those_that_a_prediction_adds(measured_once):
 
             return {each: Entry(1.0, 1.0, 1.0, (), {"repeated": 1.0, "elements": []}) for each in actions}
 
-    setting = Setting(phase="train", length=8)
+    setting = Setting(phase=phase, length=8)
     predictor = Counting(Table(), setting)
-    predictor.sum(architecture(BODIES[2]))
-    found, empty = per_line(architecture(BODIES[2]), setting)
+    predictor.sum(architecture(body))
+    found, empty = per_line(architecture(body), setting)
 
     assert predictor.added == found[0] + Counter([empty])

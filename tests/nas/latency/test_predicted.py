@@ -90,6 +90,18 @@ def test_missing_pieces_are_timed_between_their_neighbours():
     assert [piece.block.type.name for piece, *_ in predictor.timed] == ["convolution", "feed_forward", "lstm"]
 
 
+@pytest.mark.parametrize(("phase", "again"), [("prefill", True), ("decode", True), ("train", False)])
+def test_the_calls_of_a_small_model_are_not_timed_among_many_others(phase, again):
+    """Before it is called again, a large model fills the caches with other things."""
+    predictor = Additive(setting=Setting(phase=phase, length=8))
+    predictor.sum(architecture("[repeat: {times: 9, of: [gru, lstm]}]"))
+    predictor.timed.clear()
+    predictor.sum(architecture("[repeat: {times: 2, of: [gru, lstm]}]"))
+    timed = {each.piece.block.type.name for each in predictor.timed}
+
+    assert timed == ({"decoder", "gru", "lstm", "sequence"} if again else set())
+
+
 @given(ratios=st.lists(st.floats(0.5, 2.0), min_size=3, max_size=20), factor=st.floats(0.1, 10.0))
 def test_what_all_sums_are_wrong_by_alike_is_no_error(ratios, factor):
     one, other = CrossCheck(tuple(ratios)), CrossCheck(tuple(factor * each for each in ratios))
