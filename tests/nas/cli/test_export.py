@@ -73,6 +73,7 @@ def test_an_export_can_be_printed(study, nas):
     )
 
 
+@pytest.mark.usefixtures("measured_once")
 def test_an_exported_architecture_is_trained_and_profiled(study, nas, tmp_path):
     path = str(tmp_path / "best.yaml")
     nas("export", "tiny", "--best", "--out", path)

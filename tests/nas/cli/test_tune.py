@@ -241,6 +241,7 @@ def test_what_cannot_be_done_is_said(arguments, says, nas, tuner):
     assert says in ended.err
 
 
+@pytest.mark.usefixtures("measured_once")
 def test_a_profile_says_which_table_and_choices_it_used(nas, tuner, quick):
     ended = nas("profile", "transformer:tiny", "--phase", "prefill", "--length", "8", "--threads", "1")
     assert "Table of tuned kernels: none; defaults are used" in ended.err

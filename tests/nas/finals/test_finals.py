@@ -315,6 +315,7 @@ def test_a_metric_that_is_better_when_it_is_higher_is_compared_and_told_so(descr
     assert stored.verdict["low"] < difference < stored.verdict["high"]
 
 
+@pytest.mark.usefixtures("measured_once")
 def test_latency_is_matched_as_the_objective_of_the_search_measures_it(describe):
     here = "{latency: {phase: decode, length: 4, threads: 1, method: measured}}"
     there = "{latency: {on: {resources: {quiet: 1}}, name: board_ms}}"

@@ -33,11 +33,18 @@ def architecture(body):
     return Architecture.parse(f"kind: decoder\nwidth: 16\nvocabulary: 11\nbody: {body}")
 
 
+def table():
+    """A table that does not measure what counts as quiet."""
+    made = Table()
+    made.quiet = 1.0
+    return made
+
+
 class Additive(Predictor):
     """On a device where the time of a piece follows from its name, and a model takes `factor` times the sum."""
 
-    def __init__(self, factor=1.25, table=None, setting=SETTING):
-        super().__init__(table or Table(), setting)
+    def __init__(self, factor=1.25, setting=SETTING):
+        super().__init__(table(), setting)
         self.factor, self.timed = factor, []
 
     def _measure(self, actions):
@@ -132,8 +139,9 @@ def test_decoding_is_refused_where_a_block_cannot():
         Additive(setting=Setting(phase="decode", length=8)).sum(encoder)
 
 
+@pytest.mark.usefixtures("measured_once")
 def test_a_training_step_is_pieces_and_the_optimiser():
-    predictor = Predictor(Table(), Setting(phase="train", length=8))
+    predictor = Predictor(table(), Setting(phase="train", length=8))
     model = architecture("[reversible: {of: [attention: {heads: 2}, feed_forward]}]")
     found = predictor.sum(model)
 
@@ -171,7 +179,7 @@ TABLE = Architecture.parse("kind: decoder\nwidth: 16\nvocabulary: 11\nposition: 
 @pytest.mark.parametrize(("phase", "length"), [("prefill", 9), ("train", 9), ("decode", 8)])
 def test_a_model_that_cannot_read_that_far_does_not_run(phase, length):
     """A decode step reads one position more than the prompt has."""
-    predictor = Predictor(Table(), Setting(phase=phase, length=length))
+    predictor = Predictor(table(), Setting(phase=phase, length=length))
     with pytest.raises(CannotRun, match="learned supports at most 8 positions, but would read 9"):
         predictor.sum(TABLE)
     with pytest.raises(CannotRun, match="at most 8 positions"):
@@ -199,9 +207,7 @@ def test_a_measurement_under_load_is_repeated_and_the_quietest_counts(monkeypatc
 
     monkeypatch.setattr(predicted, "latency", measured_at)
     monkeypatch.setattr(predicted, "PAUSE", 0.0)
-    table = Table()
-    table.quiet = 1.0
-    predictor = Predictor(table, SETTING, load=1.5)
+    predictor = Predictor(table(), SETTING, load=1.5)
     assert predictor.measured(model).load == 2.0  # the best of three
     assert predictor.measured(model).load == 1.0  # it is needed again, and now the machine is quiet
     assert predictor.measured(model).milliseconds == 11.0
@@ -222,7 +228,7 @@ def test_a_piece_that_does_not_run_alone_is_no_reason_to_stop(monkeypatch):
 
     monkeypatch.setattr(bench, "run", fails)
     with pytest.raises(CannotCompose, match="a piece does not run alone: RuntimeError: no such kernel"):
-        Predictor(Table(), SETTING).sum(architecture("[gru]"))
+        Predictor(table(), SETTING).sum(architecture("[gru]"))
 
 
 def test_a_dead_device_is_a_reason_to_stop(monkeypatch):
@@ -231,7 +237,7 @@ def test_a_dead_device_is_a_reason_to_stop(monkeypatch):
 
     monkeypatch.setattr(bench, "run", dies)
     with pytest.raises(RuntimeError, match="illegal memory access"):
-        Predictor(Table(), SETTING).sum(architecture("[gru]"))
+        Predictor(table(), SETTING).sum(architecture("[gru]"))
 
 
 def test_parameters_are_counted_without_memory_if_the_model_can_be_built_so(monkeypatch):
