@@ -124,10 +124,10 @@ def blocks_of(architecture: Architecture) -> list[Configured]:
 
 @cache
 def architecture_model(architecture: Architecture) -> Any:
-    """The module of `architecture` without memory for its weights."""
-    import torch
+    """The module of `architecture` without initial weights."""
+    from nas.exports.bundle.undrawn import undrawn
 
-    with torch.device("meta"):
+    with undrawn():
         return architecture.configured.build()
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
-from nas.exports.bundle.edits import Text
+from nas.exports.bundle.edits import Text, applied
 from nas.exports.bundle.folding import folded
 
 OURS = ("searchspace", "kernels")
@@ -91,9 +91,8 @@ class Modules:
     def get(self, name: str) -> Module:
         """The module called `name`, folded."""
         if name not in self._known:
-            text = _folded_text(name)
             changed = {key: new for (module, key), new in self.replaced.items() if module == name}
-            self._known[name] = Module(name, Text(_with(text, changed)))
+            self._known[name] = _changed(name, changed) if changed else _whole(name)
         return self._known[name]
 
     def is_ours(self, name: str) -> bool:
@@ -119,6 +118,16 @@ class Modules:
 
 
 @cache
+def _whole(name: str) -> Module:
+    return Module(name, Text(_folded_text(name)))
+
+
+def _changed(name: str, changed: Mapping[str, str]) -> Module:
+    """The module with other code for some of its definitions."""
+    return Module(name, Text(_with(_folded_text(name), changed)))
+
+
+@cache
 def _folded_text(name: str) -> str:
     return folded(inspect.getsource(importlib.import_module(name)))
 
@@ -133,10 +142,6 @@ def _is_module(name: str) -> bool:
 
 def _with(text: str, changed: Mapping[str, str]) -> str:
     """`text` with other code for some of its definitions."""
-    from nas.exports.bundle.edits import applied
-
-    if not changed:
-        return text
     source = Text(text)
     edits = [
         (*source.lines(node, comments=False), changed[node.name].rstrip() + "\n")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from torch import nn
 
@@ -19,6 +20,7 @@ NOT_NEEDED = {"__post_init__", "cost", "parts", "given", "after", "able", "widen
 NOT_DECORATED = {"primitive"}
 DEFAULTS = ("named", "given")  # of fields that the model always fills in
 EMPTY_BASES = {("searchspace.parts", "Composite")}
+REMEMBERED = 2**14  # nodes of syntax trees whose names are known: each is asked for several times
 
 
 @dataclass
@@ -143,28 +145,33 @@ def _of_nodes(modules: Modules, found: Reached, module: str, nodes: list[ast.AST
     return keys
 
 
-def names(node: ast.AST, local: frozenset[str] = frozenset(), *, annotations: bool = False) -> Iterator[ast.expr]:
+@lru_cache(REMEMBERED)
+def names(node: ast.AST, *, annotations: bool = False) -> tuple[ast.expr, ...]:
     """The names and `module.name`s in `node` that are not local to a function: outside annotations, or only there."""
+    return tuple(_names(node, frozenset(), annotations))
+
+
+def _names(node: ast.AST, local: frozenset[str], annotations: bool) -> Iterator[ast.expr]:
     if isinstance(node, ast.Lambda | ast.FunctionDef):
         outer, local = local, local | locals_of(node)
         inside = node.body if isinstance(node.body, list) else [node.body]
         for each in inside:
-            yield from names(each, local, annotations=annotations)
+            yield from _names(each, local, annotations)
         for each in [*getattr(node, "decorator_list", ()), *node.args.defaults, *filter(None, node.args.kw_defaults)]:
-            yield from names(each, outer, annotations=annotations)
+            yield from _names(each, outer, annotations)
         if annotations and isinstance(node, ast.FunctionDef):
             arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
             arguments += [each for each in (node.args.vararg, node.args.kwarg) if each is not None]
             for hint in [node.returns, *(each.annotation for each in arguments)]:
                 if hint is not None:
-                    yield from names(hint, frozenset())
+                    yield from _names(hint, frozenset(), False)
         return
     if isinstance(node, ast.AnnAssign):
         if annotations:
-            yield from names(node.annotation, frozenset())
-        yield from names(node.target, local, annotations=annotations)
+            yield from _names(node.annotation, frozenset(), False)
+        yield from _names(node.target, local, annotations)
         if node.value is not None:
-            yield from names(node.value, local, annotations=annotations)
+            yield from _names(node.value, local, annotations)
         return
     if isinstance(node, ast.Name):
         if node.id not in local and not annotations:
@@ -176,9 +183,10 @@ def names(node: ast.AST, local: frozenset[str] = frozenset(), *, annotations: bo
             yield node.value
         return
     for child in ast.iter_child_nodes(node):
-        yield from names(child, local, annotations=annotations)
+        yield from _names(child, local, annotations)
 
 
+@lru_cache(REMEMBERED)
 def locals_of(function: ast.FunctionDef | ast.Lambda) -> frozenset[str]:
     """The parameters of a function and the names that it assigns, without those of functions inside it."""
     a = function.args

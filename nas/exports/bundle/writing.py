@@ -26,9 +26,10 @@ WIDTH = 116
 
 def written(modules: Modules, found: Reached) -> tuple[str, dict[Key, str]]:
     """The imports and definitions as one text, and the name of each definition in it."""
-    names = _names(modules, found)
+    order = _ordered(modules, found)
+    names = _names(modules, found, order)
     writer = _Writer(modules, found, names)
-    sections = [writer.section(module) for module in _ordered(modules, found)]
+    sections = [writer.section(module) for module in order]
     body = "\n\n\n".join(each for each in sections if each)
     return f"{_imports(found, body)}\n{body}\n", names
 
@@ -46,7 +47,7 @@ def _ordered(modules: Modules, found: Reached) -> list[str]:
     return list(TopologicalSorter(graph).static_order())
 
 
-def _names(modules: Modules, found: Reached) -> dict[Key, str]:
+def _names(modules: Modules, found: Reached, order: list[str]) -> dict[Key, str]:
     """A name for each definition: its own, or with the name of its module if another definition or a local has it."""
     local = {
         name
@@ -58,7 +59,6 @@ def _names(modules: Modules, found: Reached) -> dict[Key, str]:
     }
     taken = {each.used for each in found.imports} | set(keyword.kwlist)
     names: dict[Key, str] = {}
-    order = _ordered(modules, found)
     for key in sorted(found.definitions, key=lambda key: (order.index(key[0]), key[1])):
         name = key[1]
         if name in taken or (name in local and _used_elsewhere(modules, found, key)):
