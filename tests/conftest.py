@@ -4,8 +4,11 @@ import atexit
 import gc
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
+import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -159,6 +162,49 @@ def _once(replace: Callable, language) -> Callable:
 def root() -> Path:
     """The folder of the checkout."""
     return ROOT
+
+
+@pytest.fixture(scope="session")
+def forked() -> Callable[..., subprocess.CompletedProcess]:
+    """`forked(code, *arguments, folder=..., **environment)`: what Python code does and says in a process of its own.
+
+    The process is a fork of this one, because to import all modules again takes several seconds.
+    """
+
+    def run(code: str, *arguments: str, folder: Path | None = None, **environment: str) -> subprocess.CompletedProcess:
+        with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of threads
+                process = os.fork()
+            if process == 0:
+                os.dup2(out.fileno(), 1)
+                os.dup2(err.fileno(), 2)
+                os.chdir(folder or Path.cwd())
+                os.environ.update(environment)
+                sys.argv = ["-c", *arguments]
+                _run_and_exit(code)
+            ended = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+            said = [file.seek(0) or file.read() for file in (out, err)]
+        return subprocess.CompletedProcess(code, ended, *said)
+
+    return run
+
+
+def _run_and_exit(code: str) -> None:
+    """What `python -c` does."""
+    sys.stdout, sys.stderr = (os.fdopen(number, "w", 1, closefd=False) for number in (1, 2))
+    warnings.simplefilter("default")
+    ended = 1
+    try:
+        exec(code, {"__name__": "__main__"})
+        ended = 0
+    except SystemExit as error:
+        ended = error.code if isinstance(error.code, int) else int(error.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        os._exit(ended)
 
 
 @pytest.fixture(scope="session")

@@ -89,13 +89,13 @@ def test_every_example_is_tried(examples):
     assert examples.keys() == USES.keys()
 
 
-def test_the_examples_work_as_they_stand(examples, root):
-    """All in one process, which is what takes the time, each with names of its own."""
+def test_the_examples_work_as_they_stand(examples, forked):
+    """All in one process, each with names of its own."""
     code = f"""
 for name, source in {[(name, examples[name] + use) for name, use in USES.items()]!r}:
     exec(compile(source, name, "exec"), {{"__name__": name}})
 """
-    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=150)
+    done = forked(code)
 
     assert done.returncode == 0, done.stderr
 

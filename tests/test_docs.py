@@ -1,9 +1,7 @@
 """Every link in every page leads somewhere: files exist, and so do the headings that anchors name."""
 
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -61,7 +59,7 @@ def test_pages_show_no_private_path(pages):
     assert not [str(path) for path, text in pages.items() if str(Path.home()) + "/" in text]
 
 
-def test_the_python_of_the_readme_works(root, tmp_path):
+def test_the_python_of_the_readme_works(root, tmp_path, forked):
     """As it stands, with a search file whose budget is smaller."""
     blocks = re.findall(
         r"^```python\n(.*?)^```", (root / "README.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
@@ -72,13 +70,7 @@ def test_the_python_of_the_readme_works(root, tmp_path):
     small += "runner: {inline: {process: false}}\n"  # the process of its own that trials have takes seconds to start
     (tmp_path / "examples" / "first.yaml").write_text(small, encoding="utf-8")
     code = "def train_and_score(architecture, steps):\n    return 1.0 * steps\n\n\n" + "\n".join(blocks)
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-    )
+    done = forked(code, folder=tmp_path)
 
     assert len(blocks) == 2
     assert done.returncode == 0, done.stderr

@@ -26,14 +26,9 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 @pytest.mark.skipif(any(importlib.util.find_spec(name) is None for name in NEEDED), reason=f"needs {', '.join(NEEDED)}")
 @pytest.mark.timeout(900)  # two processes; the machine may be busy
-def test_the_tutorial_runs_from_texts_to_a_hugging_face_folder(root, tmp_path):
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(root),
-        "HF_HUB_OFFLINE": "1",
-        "HF_MODULES_CACHE": str(tmp_path / "m"),
-    }
-    environment.pop("NAS_STORAGE", None)
+def test_the_tutorial_runs_from_texts_to_a_hugging_face_folder(root, tmp_path, forked, monkeypatch):
+    monkeypatch.delenv("NAS_STORAGE", raising=False)
+    environment = {"PYTHONPATH": str(root), "HF_HUB_OFFLINE": "1", "HF_MODULES_CACHE": str(tmp_path / "m")}
     ours, theirs = [HEAD], ""
     for language, text in BLOCK.findall((root / "docs/tutorial.md").read_text(encoding="utf-8")):
         if language == "yaml":
@@ -42,11 +37,11 @@ def test_the_tutorial_runs_from_texts_to_a_hugging_face_folder(root, tmp_path):
             theirs = text  # in a process that cannot see this package
         else:
             ours.append(f"exec({text!r}, {{}})" if language == "python" else commands(text))
-    for code in ("\n".join(ours), theirs):
-        done = subprocess.run(
-            [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True
-        )
-        assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-3000:]}"
+    made = forked("\n".join(ours), folder=tmp_path, **environment)
+    assert made.returncode == 0, f"{made.stdout}\n{made.stderr[-3000:]}"
+    alone = [sys.executable, "-c", theirs]
+    done = subprocess.run(alone, cwd=tmp_path, env={**os.environ, **environment}, capture_output=True, text=True)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-3000:]}"
 
     card = (tmp_path / "exported/README.md").read_text()
     assert len(json.loads((tmp_path / "trained/training.json").read_text())["points"]) == 4

@@ -1,10 +1,6 @@
-"""A runner that behaves like a cluster, whose units come back in any order; and processes that are killed."""
+"""A runner that behaves like a cluster, whose units come back in any order."""
 
-import os
 import random
-import sys
-import warnings
-from collections.abc import Callable
 
 import pytest
 
@@ -41,25 +37,3 @@ class Disorderly:
 def disorderly() -> type[Disorderly]:
     """`disorderly(unit, seed=0)`: such a runner of `unit`."""
     return Disorderly
-
-
-@pytest.fixture
-def exit_code_of() -> Callable[..., int]:
-    """`exit_code_of(code, *arguments)`: how a process ends that runs this Python code; negative is a signal.
-
-    The process is a fork of this one, because to import all modules again takes several seconds.
-    """
-
-    def run(code: str, *arguments: str) -> int:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of threads
-            process = os.fork()
-        if process == 0:
-            try:
-                sys.argv = ["-c", *arguments]
-                exec(code, {"__name__": "__main__"})
-            finally:
-                os._exit(0 if sys.exc_info()[0] is None else 1)
-        return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-
-    return run

@@ -97,7 +97,7 @@ launch.search(SearchConfig.model_validate_json(sys.argv[2]), quiet=True, runner=
 """
 
 
-def test_a_killed_search_with_arms_resumes_as_if_nothing_had_happened(describe, search, record, tmp_path, exit_code_of):
+def test_a_killed_search_with_arms_resumes_as_if_nothing_had_happened(describe, search, record, tmp_path, forked):
     def two_arms(folder):
         folder.mkdir()
         return with_arms(describe(folder, strategy=NSGA2, budget="{trials: 20}"), control=("random", 0.3))
@@ -105,7 +105,7 @@ def test_a_killed_search_with_arms_resumes_as_if_nothing_had_happened(describe, 
     whole = record(search(two_arms(tmp_path / "whole")))
     config = two_arms(tmp_path / "killed")
     tables = str(Path(__file__).parents[1] / "conftest.py")
-    assert exit_code_of(KILLED, tables, config.model_dump_json()) == -signal.SIGKILL
+    assert forked(KILLED, tables, config.model_dump_json()).returncode == -signal.SIGKILL
     assert record(search(config)) == whole
     with launch.open_for(config) as store:
         report = replay(store, store.study("tried"))

@@ -90,12 +90,12 @@ launch.search(SearchConfig.model_validate_json(sys.argv[2]), quiet=True, runner=
 """
 
 
-def test_a_killed_search_is_taken_up_at_once_by_the_next_one(describe, search, record, tmp_path, exit_code_of):
+def test_a_killed_search_is_taken_up_at_once_by_the_next_one(describe, search, record, tmp_path, forked):
     whole = record(search(describe(scheduler=HALVING)))
     (tmp_path / "killed").mkdir()
     config = describe(tmp_path / "killed", scheduler=HALVING)
     tables = str(Path(__file__).parents[1] / "conftest.py")
-    assert exit_code_of(KILLED, tables, config.model_dump_json()) == -signal.SIGKILL
+    assert forked(KILLED, tables, config.model_dump_json()).returncode == -signal.SIGKILL
     assert record(search(config)) == whole
 
 

@@ -191,8 +191,8 @@ launch.search(SearchConfig.model_validate_json(sys.argv[1]), quiet=True)
 """
 
 
-def test_a_process_killed_right_after_a_probe_loses_nothing(probed, exit_code_of):
-    assert exit_code_of(KILLED, probed().model_dump_json()) == -signal.SIGKILL
+def test_a_process_killed_right_after_a_probe_loses_nothing(probed, forked):
+    assert forked(KILLED, probed().model_dump_json()).returncode == -signal.SIGKILL
     units, trials = units_of(launch.search(probed(), quiet=True))
     assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 2
     assert [[unit.attempt for unit in each] for each in units.values()] == [[1, 1], [1, 1]]
