@@ -24,7 +24,7 @@ from nas.runners.ray import RayOptions  # noqa: E402
 from nas.store import TrialState, UnitKind  # noqa: E402
 from nas.work import FailureKind, Outcome, Progress, Work  # noqa: E402
 
-MEMORY = {"object_store_memory": 80 * 2**20}
+NODE = {"object_store_memory": 80 * 2**20, "include_log_monitor": False}  # nobody reads the logs
 # A removed node is noticed after one second instead of 15. The cluster asks more often, and waits no less for answers.
 NODE_DEATHS = {"health_check_period_ms": 300, "health_check_failure_threshold": 3}
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
@@ -32,9 +32,10 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
 
 @pytest.fixture(scope="module")
 def cluster():
-    head = {"num_cpus": 1, "include_dashboard": False, "_system_config": NODE_DEATHS, **MEMORY}
+    alone = {"include_dashboard": False, "no_monitor": True}  # of a cluster that grows
+    head = {"num_cpus": 1, "_system_config": NODE_DEATHS, **alone, **NODE}
     made = Cluster(initialize_head=True, head_node_args=head)
-    made.add_node(num_cpus=1, resources={"quiet": 1}, **MEMORY)
+    made.add_node(num_cpus=1, resources={"quiet": 1}, **NODE)
     ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
     yield made
     ray.shutdown()

@@ -35,7 +35,6 @@ kind: decoder
 width: 16
 vocabulary: 32
 body:
-  - gru: {variant: cho}
   - lstm
   - linear_attention: {heads: 2}
   - residual: {of: {favor_attention: {heads: 2, features: 8}}}
