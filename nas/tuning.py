@@ -99,6 +99,7 @@ def report_dict(report: Report) -> dict[str, Any]:
         "measured": report.measured,
         "seconds": report.seconds,
         "interrupted": report.interrupted,
+        "unbuilt": report.unbuilt,
         "killed": {"processes": report.killed, "seconds": report.killed_seconds},
         "regret": report.regret,
         "decisions": [{**decision_row(each), "failures": dict(each.failures)} for each in report.decisions],

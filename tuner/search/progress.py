@@ -29,8 +29,9 @@ class Progress:
 @dataclass
 class Report:
     """The result of a session. measured: new measurements. interrupted: by the user or by the budget. tried, possible:
-    the configurations of all problems that were ever measured, and how many there are at most. killed: measuring
-    processes that were killed from outside, which took `killed_seconds`."""
+    the configurations of all problems that were ever measured, and how many there are at most. unbuilt: the problems
+    for which a choice that needs a compiler was not built in time. killed: measuring processes that were killed from
+    outside, which took `killed_seconds`."""
 
     device: Device
     threads: int
@@ -42,6 +43,7 @@ class Report:
     interrupted: bool = False
     tried: int = 0
     possible: int = 0
+    unbuilt: int = 0
     killed: int = 0
     killed_seconds: float = 0.0
 

@@ -136,6 +136,7 @@ class Session:
         self._sweep({found.name: found for found, _ in work}.values())
         self.report.interrupted |= bool(self.report.undecided) and self.effort.evaluations > 0
         self.report.measured = self._measured
+        self.report.unbuilt = sum(bool(each.worth_building()) for each in self.searches.values())
         self.report.killed, self.report.killed_seconds = self.children.killed, self.children.killed_seconds
         self.report.tried = sum(len(self._cache(found).known(problem)) for found, problem in work)
         self.report.possible = sum(candidates.possible(found, problem) for found, problem in work)

@@ -340,5 +340,6 @@ def _print_report(report: Report, path: Path, entries: int, effort: str, as_json
         note(f"Undecided: {plural(len(report.undecided), 'problem')}; the same command continues with them.")
     elif report.tried < report.possible and effort != "full":
         tried = f"{report.tried:,} of at most {report.possible:,} configurations"
-        note(f"More time: {tried} were measured; `--effort full` measures more of them and keeps these results.")
+        lacks = f", torch.compile was not tried for {plural(report.unbuilt, 'problem')}" if report.unbuilt else ""
+        note(f"More time: {tried} were measured{lacks}; `--effort full` measures more of them and keeps these results.")
     note(f"{path} now serves {plural(entries, 'problem')}.")

@@ -137,6 +137,15 @@ def test_builds_are_compiled_in_batches_and_come_last_where_one_lost(pretended, 
     assert batches == [2, 4, 6]
 
 
+def test_a_session_counts_what_it_had_no_time_to_build(pretended, store, faulty, changed):
+    changed(faulty, built=Implementation("built", faulty.right, builds=True))
+    session = Session(store, "cpu", "quick", None, 0, 1, (), None, None)
+    session.children.patience.newest["built"] = 1e9  # seconds that it takes
+    report = session.run({"faulty": [faulty.problem(16), faulty.problem(32)]})
+
+    assert (report.unbuilt, len(report.decisions)) == (2, 2)
+
+
 def test_a_build_that_cannot_win_changes_nothing_and_is_not_tried_again(pretended, store, faulty, run, changed):
     changed(faulty, slow=Implementation("slow", faulty.slow, builds=True))
     first = run(store, faulty)
