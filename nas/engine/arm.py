@@ -125,7 +125,7 @@ class Arm:
         if point is not None:
             self._points[number] = point
         self._open.add(number)
-        place = self._place(number)
+        place = self._enter(number)
 
         def call() -> None:
             self._strategy.start(Started(number, point))
@@ -149,7 +149,7 @@ class Arm:
         values = self.scores.minimised(unit.values)
         self._ids[unit.number] = unit.trial_id
         self.known.add(unit.architecture_hash)
-        point, place = self._point(unit), self._place(unit.number)
+        point, place = self._point(unit), self._enter(unit.number)
         number, rung, steps, failure = unit.number, unit.rung, unit.steps, unit.error_kind
         self._open.discard(number)
 
@@ -196,18 +196,19 @@ class Arm:
         return self.scheduler.start(len(self._numbers))
 
     def first_steps(self, number: int) -> int:
-        """The steps of the first training unit of a trial."""
-        return self.scheduler.start(self._place(number))
+        """The steps of the first training unit of a trial that was started."""
+        return self.scheduler.start(self._places[number])
 
     def horizon(self, number: int) -> int:
-        """The steps at which the learning rate of a trial has come down."""
-        return self.scheduler.horizon(self._place(number))
+        """The steps at which the learning rate of a trial that was started has come down."""
+        return self.scheduler.horizon(self._places[number])
 
     def is_last(self, unit: Unit) -> bool:
-        """Whether a trial ends with this unit."""
-        return self.scheduler.is_last(self._place(unit.number), unit.rung, unit.steps)
+        """Whether a trial that was started ends with this unit."""
+        return self.scheduler.is_last(self._places[unit.number], unit.rung, unit.steps)
 
-    def _place(self, number: int) -> int:
+    def _enter(self, number: int) -> int:
+        """The place of a trial in the arm. Only the log may enter trials: their order is the scheduler's numbering."""
         if number not in self._places:
             self._places[number] = len(self._numbers)
             self._numbers.append(number)

@@ -180,6 +180,9 @@ class Proposer:
         return known or self._parsed(unit.architecture)
 
     def _arm(self, unit: Unit) -> Arm:
+        """The unit's arm, which knows its trial: that of a unit that was taken over may not be read yet."""
+        if unit.number >= self._next:
+            self.absorb()
         return self.arms[unit.arm]
 
     def _told_too_much(self, trial: Trial) -> bool:

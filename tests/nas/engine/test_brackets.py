@@ -7,8 +7,10 @@ import pytest
 from nas import report
 from nas.config.schema import SearchConfig
 from nas.engine import launch, planning
+from nas.engine.loop import Interrupted
 from nas.engine.replay import replay
 from nas.report.forecasts import Paces
+from nas.runners.inline import InlineRunner
 from nas.schedulers.contract import WAIT, Level, Promotion
 from nas.schedulers.registry import registry
 from nas.store.records import Pace
@@ -136,3 +138,34 @@ def test_a_scheduler_can_wait_for_what_runs(describe, made, disorderly, table):
     with launch.search(config, quiet=True, runner=disorderly(table)) as result:
         assert len(result.store.trials(result.study.id)) == 8
     assert max(each.most for each in made if isinstance(each, Patient)) == 3
+
+
+class Stopped(InlineRunner):
+    """Asks the search to stop while the unit with this place in the order of the search runs."""
+
+    def __init__(self, unit, place):
+        super().__init__(unit)
+        self.left = place
+
+    def wait(self, timeout):
+        self.left -= 1
+        if self.left < 0:
+            raise KeyboardInterrupt
+        return super().wait(timeout)
+
+
+def test_a_search_that_was_stopped_goes_on_with_the_same_brackets(describe, table, tmp_path):
+    """The unit that ran is the first that the next process takes. It learns from the log what its trial is."""
+    found = []
+    for places in ((), (4, 6)):
+        (folder := tmp_path / f"stopped {len(places)} times").mkdir()
+        scheduler = "{hyperband: {rungs: [2, 6, 18]}}"
+        config = arms(describe(folder=folder, scheduler=scheduler, budget="{trials: 18}"), control=1 / 3)
+        for place in places:
+            with pytest.raises(Interrupted):
+                launch.search(config, quiet=True, runner=Stopped(table, place))
+        with launch.search(config, quiet=True, runner=InlineRunner(table)) as result:
+            units = result.store.results_since(result.study.id)
+            states = [each.state for each in result.store.trials(result.study.id)]
+        found.append(([(each.number, each.steps, each.architecture_hash) for each in units], states))
+    assert found[0] == found[1]
