@@ -27,3 +27,8 @@ class StoreError(NasError):
 
 class DamageError(StoreError):
     """The study database is damaged. The command line adds the damaged rows to the message."""
+
+    @classmethod
+    def of_row(cls, row: str, found: str) -> DamageError:
+        """An error about one row, such as "table trial, number 3"."""
+        return cls(f"The study database is damaged: {row}: {found}. `nas doctor --storage` lists all that is.")

@@ -115,17 +115,13 @@ def run(arguments: list[str] | None = None) -> NoReturn:
         _forget_stdout()
     except BrokenPipeError:
         _forget_stdout()
-    except LookupError as error:
-        if type(error).__name__ != "LockedMiss":  # by its name, so that an error does not import `kernels`
-            raise
-        _fail(str(error), 1)
-    except OSError as error:
-        if error.filename is None:
-            raise
-        _fail(f"{error.filename}: {error.strerror}.", 1)
     except KeyboardInterrupt:
         _fail("Interrupted.", 130)
-    except Exception:
+    except Exception as error:
+        if type(error).__name__ == "LockedMiss":  # by its name, so that an error does not import `kernels`
+            _fail(str(error), 1)
+        if isinstance(error, OSError) and error.filename is not None:
+            _fail(f"{error.filename}: {error.strerror}.", 1)
         if (damaged := _damage()) is None:
             raise
         _fail(damaged, 3)

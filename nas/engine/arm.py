@@ -227,8 +227,9 @@ class Arm:
         """The point of a trial, or of that of a unit; None if it is outside the space."""
         if of.choices is None and self._read is not None:
             of = self._read(of.number)
-        find = chosen_point if of.choices and of.space_version == self._space_version else point_of
-        return find(self.space, of.choices, lambda: self._text(of), of.architecture_hash)
+        if of.choices and of.space_version == self._space_version:
+            return chosen_point(self.space, of.choices, of.architecture_hash)
+        return point_of(self.space, of.choices, lambda: self._text(of), of.architecture_hash)
 
     def _text(self, of: Trial | Unit) -> str:
         return of.architecture if of.architecture or self._read is None else self._read(of.number).architecture

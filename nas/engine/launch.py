@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -13,7 +14,7 @@ from nas.config.schema import SETTLED, Named, SearchConfig
 from nas.engine.learned import with_learned
 from nas.engine.loop import Search
 from nas.engine.settled import settle
-from nas.errors import StoreError, UsageError
+from nas.errors import NasError, StoreError, UsageError
 from nas.finals.again import check_ended
 from nas.finals.result import Report
 from nas.objectives.contract import Objective
@@ -22,6 +23,7 @@ from nas.report.header import Header, header
 from nas.runners.contract import Runner
 from nas.store import Reader, Store, Study, Trial, open_store
 from nas.store.database.engine import file_of, parse
+from nas.store.opening import damage_of_opened
 from nas.upkeep import cleaning
 from nas.work import FailureKind
 from searchspace.errors import SpaceError, nearest
@@ -102,11 +104,8 @@ def search(
     """
     check_kind(retry_failed)
     store = open_for(config)
-    try:
+    with _closed_after_an_error(store):
         return _search(store, config, quiet, runner, retry_failed=retry_failed)
-    except BaseException:
-        store.close()
-        raise
 
 
 def finals(config: SearchConfig, *, quiet: bool = False, runner: Runner | None = None) -> Result:
@@ -115,13 +114,23 @@ def finals(config: SearchConfig, *, quiet: bool = False, runner: Runner | None =
     Raises NasError, also for a study whose search has not ended.
     """
     store = open_for(config)
-    try:
+    with _closed_after_an_error(store):
         ended = next((each for each in store.studies() if each.name == config.study), None)
         if ended is not None:
             check_ended(store, ended)
         return _search(store, config, quiet, runner, finals_only=ended is not None)
-    except BaseException:
+
+
+@contextmanager
+def _closed_after_an_error(store: Store) -> Iterator[None]:
+    """Close the store after an error. If its rows are damaged, that explains an error that the user cannot correct."""
+    try:
+        yield
+    except BaseException as error:
         store.close()
+        is_clear = isinstance(error, NasError | SpaceError) or not isinstance(error, Exception)
+        if not is_clear and (damaged := damage_of_opened()) is not None:
+            raise damaged from error
         raise
 
 
@@ -199,6 +208,7 @@ def enter(store: Store, config: SearchConfig) -> Study:
         except UsageError:
             pass  # another process created it a moment ago
     study = store.study(config.study)
+    store.check_study(study.id)
     if check_continues(store, study, config):
         store.add_space_version(study.id, config.space)
     before = SearchConfig.stored(study.config)

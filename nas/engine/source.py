@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cached_property
 
-from nas.errors import NasError
+from nas.errors import DamageError, NasError
 from nas.strategies.contract import NothingLeft, Proposal, Strategy
 from searchspace.errors import SpaceError
 from searchspace.model.architecture import Architecture
@@ -118,7 +118,7 @@ def point_of(space: Space, choices: dict, text: Callable[[], str], hash: str) ->
     return space.locate(Architecture.parse(text()))
 
 
-def chosen_point(space: Space, choices: dict, text: Callable[[], str], hash: str) -> Point:
+def chosen_point(space: Space, choices: dict, hash: str) -> Point:
     """The point of a trial whose choices were made in this version of the space. To build it takes milliseconds.
 
     So its architecture is made when it is needed. Strategies need that of the parents of new proposals, not that of
@@ -127,6 +127,9 @@ def chosen_point(space: Space, choices: dict, text: Callable[[], str], hash: str
 
     def made() -> Architecture:
         found = space.point(choices).architecture
-        return found if found.hash == hash else Architecture.parse(text())
+        if found.hash != hash:
+            row = f"table trial, architecture_hash {hash!r}"
+            raise DamageError.of_row(row, f"its choices give another architecture, {found.hash!r}")
+        return found
 
     return Point(choices, Architecture.deferred(hash, made))

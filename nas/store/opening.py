@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, inspect
 
-from nas.errors import StoreError
+from nas.errors import DamageError, StoreError
 from nas.store.database.engine import CACHE_KIB, RETRY_SECONDS, WAIT_SECONDS, Database, file_of, parse
 from nas.store.migrate import HEAD, migrate, refuse_newer, version_of
 from nas.store.reading import Reader
@@ -20,7 +20,7 @@ from nas.store.store import Store
 SHOWN = 5  # names of tables in a message
 LARGEST_KEPT = 64 * 2**20  # bytes of a migrated copy that are kept in memory
 _last_migrated: dict[bytes, bytes] = {}  # the hash of a file before its migration -> the file afterwards
-OPENED: list[str | Path] = []  # the databases that this process opened last, for `damage_of_opened`
+OPENED: list[str | Path] = []  # the database that this process opened last, for `damage_of_opened`
 
 
 def open_store(
@@ -37,7 +37,9 @@ def open_store(
     wait: seconds for a lock on SQLite. retry: seconds for a PostgreSQL that went away. Raises StoreError that says what
     to do.
     """
-    url = parse(where or os.environ.get("NAS_STORAGE") or "nas.db")
+    where = where or os.environ.get("NAS_STORAGE") or "nas.db"
+    OPENED[:] = [where]
+    url = parse(where)
     file = file_of(url)
     _check_file(file, may_be_new=create)
     if file is None or file.exists():
@@ -94,7 +96,7 @@ def open_reader(
 
 
 def damage_of_opened() -> StoreError | None:
-    """An error that names the damaged rows of the database that was opened last to read; None if it is in order."""
+    """An error that names the damaged rows of the database that was opened last; None if it is in order."""
     from nas.store.upkeep.damage import damage
 
     for where in OPENED:
@@ -107,7 +109,7 @@ def damage_of_opened() -> StoreError | None:
         if found:
             more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
             rows = "; ".join(str(each) for each in found[:SHOWN])
-            return StoreError(
+            return DamageError(
                 f"{place} is damaged: {rows}{more}. `nas doctor --storage` lists all. Keep a copy, then take your last "
                 "backup; other studies and trials can still be read."
             )

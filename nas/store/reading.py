@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -32,7 +33,7 @@ from nas.store.records import (
 )
 from nas.store.summaries import changes, columns, ranking
 from nas.store.summaries.columns import Columns
-from nas.store.upkeep.damage import of_result
+from nas.store.upkeep.damage import Damage, of_result, of_study
 
 if TYPE_CHECKING:
     from nas.documents import Documents
@@ -256,7 +257,15 @@ class Reader:
     def check_result(self, study_id: int, number: int, *, verdict: bool) -> None:
         """Raises DamageError that names a row if a trial's study, architecture or results, or with `verdict` those of
         the finals, do not agree with their checksums."""
-        found = self._read(lambda connection: next(of_result(connection, study_id, number, verdict=verdict), None))
+        self._check(partial(of_result, study_id=study_id, number=number, verdict=verdict))
+
+    def check_study(self, study_id: int) -> None:
+        """Raises DamageError that names a row if what a study asks for and its spaces do not agree with their
+        checksums."""
+        self._check(partial(of_study, study_id=study_id))
+
+    def _check(self, rows: Callable[[Connection], Iterator[Damage]]) -> None:
+        found = self._read(lambda connection: next(rows(connection), None))
         if found is not None:
             raise DamageError(f"{self.database.place} is damaged: {found}. `nas doctor --storage` lists all.")
 

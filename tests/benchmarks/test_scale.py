@@ -57,6 +57,6 @@ def test_a_resumed_search_builds_no_architecture_of_the_log(storage, monkeypatch
 
 def test_a_resumed_search_proposes_the_same_as_if_it_had_built_all_of_them(storage, monkeypatch):
     deferred = proposed(storage)
-    monkeypatch.setattr(arm, "chosen_point", point_of)
+    monkeypatch.setattr(arm, "chosen_point", lambda space, choices, hash: point_of(space, choices, str, hash))
 
     assert proposed(storage) == deferred

@@ -5,7 +5,6 @@ Every check goes on after what it cannot read, so one damaged row does not hide 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from nas.store.database.engine import Database, transaction
 from nas.store.device_models import metadata
-from nas.store.types import Document, Moment
+from nas.store.types import Document, Moment, decoded
 from nas.store.upkeep import checksums
 from nas.store.upkeep.filling import ROWS, checksum_of, computed, loaded, rows
 
@@ -108,12 +107,18 @@ def _problem(column: Column[Any], value: Any) -> str | None:
         try:
             written = value.decode("utf-8") if isinstance(value, bytes) else value
             if isinstance(column.type, Document):
-                json.loads(written)
+                decoded(written)
         except ValueError as error:
             return f"cannot be read: {_short(error)}"
         return None
     wanted = int if isinstance(column.type, Integer) else (int, float)
     return None if isinstance(value, wanted) else f"is no number: {_short(value)}"
+
+
+def of_study(connection: Connection, study_id: int) -> Iterator[Damage]:
+    """What is wrong with the rows that say what a study searches: its own, and those of its spaces."""
+    for table, key in (("study", {"id": study_id}), ("space_version", {"study_id": study_id})):
+        yield from _of_rows(table, rows(connection, table, stored=True, only=key))
 
 
 def of_result(connection: Connection, study_id: int, number: int, *, verdict: bool) -> Iterator[Damage]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from sqlalchemy import Connection, text
 
+from nas.store.types import decoded
 from nas.store.upkeep import checksums
 
 BATCH = 500  # units that are read at once
@@ -88,7 +88,7 @@ def _plain(name: str, value: Any) -> Any:
 def loaded(written: str) -> Any:
     """The data of a JSON text; the text itself if it is damaged, which `damage` reports."""
     try:
-        return json.loads(written)
+        return decoded(written)
     except ValueError:
         return written
 

@@ -4,6 +4,8 @@ import random
 
 import pytest
 
+from nas.runners.inline import InlineRunner
+
 
 class Disorderly:
     """Three units at once, which come back in any order: a cluster, as the search sees it."""
@@ -31,6 +33,26 @@ class Disorderly:
 
     def close(self):
         self.running.clear()
+
+
+class Stopped(InlineRunner):
+    """Asks the search to stop while the unit with this place in the order of the search runs."""
+
+    def __init__(self, unit, place):
+        super().__init__(unit)
+        self.left = place
+
+    def wait(self, timeout):
+        self.left -= 1
+        if self.left < 0:
+            raise KeyboardInterrupt
+        return super().wait(timeout)
+
+
+@pytest.fixture
+def stopped() -> type[Stopped]:
+    """`stopped(unit, place)`: such a runner of `unit`; places count from 0."""
+    return Stopped
 
 
 @pytest.fixture

@@ -140,21 +140,7 @@ def test_a_scheduler_can_wait_for_what_runs(describe, made, disorderly, table):
     assert max(each.most for each in made if isinstance(each, Patient)) == 3
 
 
-class Stopped(InlineRunner):
-    """Asks the search to stop while the unit with this place in the order of the search runs."""
-
-    def __init__(self, unit, place):
-        super().__init__(unit)
-        self.left = place
-
-    def wait(self, timeout):
-        self.left -= 1
-        if self.left < 0:
-            raise KeyboardInterrupt
-        return super().wait(timeout)
-
-
-def test_a_search_that_was_stopped_goes_on_with_the_same_brackets(describe, table, tmp_path):
+def test_a_search_that_was_stopped_goes_on_with_the_same_brackets(describe, table, stopped, tmp_path):
     """The unit that ran is the first that the next process takes. It learns from the log what its trial is."""
     found = []
     for places in ((), (4, 6)):
@@ -163,7 +149,7 @@ def test_a_search_that_was_stopped_goes_on_with_the_same_brackets(describe, tabl
         config = arms(describe(folder=folder, scheduler=scheduler, budget="{trials: 18}"), control=1 / 3)
         for place in places:
             with pytest.raises(Interrupted):
-                launch.search(config, quiet=True, runner=Stopped(table, place))
+                launch.search(config, quiet=True, runner=stopped(table, place))
         with launch.search(config, quiet=True, runner=InlineRunner(table)) as result:
             units = result.store.results_since(result.study.id)
             states = [each.state for each in result.store.trials(result.study.id)]

@@ -17,6 +17,7 @@ from nas.report.console import Reporter
 from nas.runners.inline import InlineRunner
 from nas.store import TrialState
 from nas.work import Progress
+from searchspace.model.architecture import Architecture
 
 
 def parts(owner):
@@ -136,10 +137,11 @@ def test_the_leases_of_another_host_are_taken_over_when_they_run_out(describe, s
     study = launch.enter(store, config)
     whole = record(search(config))
     again = describe(budget="{trials: 4}")
+    other = Architecture.parse("kind: decoder\nwidth: 8\nvocabulary: 256\nbody: attention")
     store.add_trial(
         study.id,
         3,
-        ("hash", store.trial(study.id, 0).architecture),
+        (other.hash, other.text()),
         seed=0,
         purpose="search",
         operator="random",

@@ -2,7 +2,8 @@
 
 import pytest
 
-from nas.engine.source import Exhausted, Source
+from nas.engine.source import Exhausted, Source, chosen_point
+from nas.errors import DamageError
 from nas.strategies.contract import Result, Started
 from nas.strategies.registry import make
 from searchspace.space.space import Space
@@ -42,3 +43,13 @@ def test_everything_that_is_left_fails(monkeypatch):
     monkeypatch.setattr(space, "sample", lambda rng, by: space.point({"width": 8}))
     with pytest.raises(Exhausted, match=r"known to fail \(1 are\): 1 no value\. Look at their errors"):
         source.propose(2, 1, known)
+
+
+def test_choices_that_give_another_architecture_are_damage():
+    space = Space.parse(SMALL)
+    one, other, *_ = space.enumerate()
+    assert chosen_point(space, one.choices, one.architecture.hash).architecture.text() == one.architecture.text()
+    with pytest.raises(
+        DamageError, match=f"table trial, architecture_hash '{other.architecture.hash}': its choices give"
+    ):
+        chosen_point(space, one.choices, other.architecture.hash).architecture.text()
