@@ -19,6 +19,8 @@ Rows = NDArray[np.float64]
 Indices = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
+LARGEST = float(np.finfo(np.float64).max / 4)  # the difference of two such values is still finite
+
 
 def dominates(a: Sequence[float], b: Sequence[float]) -> bool:
     """Whether `a` is nowhere worse than `b` and somewhere better. Raises ValueError if their lengths differ."""
@@ -108,11 +110,11 @@ def _first_of_two(rows: Rows) -> Mask:
 
 def crowding(values: ArrayLike, fronts: Indices | None = None) -> Rows:
     """The crowding distance of each row within its front: the sum over the objectives of the gap between its two
-    neighbours, divided by the span of the front; infinite at the ends. [N].
+    neighbours, divided by the span of the front; infinite at the ends. [N]. Values beyond `LARGEST` count as `LARGEST`.
 
     fronts: from `ranks`; None if all rows are on one front. Raises ValueError if `values` is not [N, M] or holds NaN.
     """
-    rows = _rows(values)
+    rows = np.clip(_rows(values), -LARGEST, LARGEST)
     fronts = np.zeros(len(rows), dtype=np.int64) if fronts is None else fronts
     distance = np.zeros(len(rows))
     for column in rows.T:

@@ -123,7 +123,7 @@ class Tier:
 
 
 class Fronts:
-    """The order with several objectives."""
+    """The order with several objectives. Values beyond `nas.pareto.LARGEST` count as that, so that spans are finite."""
 
     def __init__(self) -> None:
         self._points: dict[int, Values] = {}
@@ -137,7 +137,7 @@ class Fronts:
         self._pool: set[Values] = set()  # the other points: each is dominated by the last tier
 
     def add(self, number: int, values: Values) -> None:
-        point = tuple(map(float, values))
+        point = tuple(min(max(float(value), -pareto.LARGEST), pareto.LARGEST) for value in values)
         self._points[number] = point
         trials = self._trials.setdefault(point, [])
         insort(trials, number)

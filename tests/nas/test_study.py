@@ -92,16 +92,17 @@ def test_an_impossible_question_is_refused(arguments, opened):
 
 def test_a_unit_of_the_finals_that_was_left_behind_completes_its_trial(opened):
     store, study = opened.store, opened.record.id
-    text = opened.ask()[0].architecture.text()
+    found = opened.ask()[0].architecture
+    named = (found.hash, found.text())
     unit = store.add_trial(
-        study, 50, ("0" * 64, text), seed=9, purpose="final", operator="finalist", choices={}, known_results=0, steps=4
+        study, 1, named, seed=9, purpose="final", operator="finalist", choices={}, known_results=0, steps=4
     ).unit
     assert unit.owner is None
     (asked,) = opened.ask()
 
-    assert (asked.trial, asked.purpose) == (50, "final")
+    assert (asked.trial, asked.purpose) == (1, "final")
     assert opened.tell(asked, {"loss": 1.0})
-    assert store.trial(study, 50).state == "complete"
+    assert store.trial(study, 1).state == "complete"
 
 
 def test_a_study_or_a_database_that_is_not_there_is_told(opened, tmp_path):

@@ -13,6 +13,8 @@ from nas.store.database.secrets import redacted
 # SQLSTATE classes and codes: https://www.postgresql.org/docs/current/errcodes-appendix.html
 CONFLICTS = {"40001", "40P01"}  # serialisation failure, deadlock
 TIMEOUTS = {"55P03", "57014"}  # the server's lock_timeout, its statement_timeout
+# Its idle_in_transaction_session_timeout, transaction_timeout, idle_session_timeout: this process was too slow.
+TIMEOUTS |= {"25P03", "25P04", "57P05"}
 NO_WRITES = {"25006"}  # read-only, as a standby is until it becomes the primary server
 GOING_OR_COMING = {"57P01", "57P02", "57P03", "53300"}  # shut down, crashed, starting up, too many clients
 # A quota gives an error of a write. Without space, SQLite cannot enlarge the index of its log either.

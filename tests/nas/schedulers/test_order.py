@@ -113,3 +113,18 @@ def test_a_new_best_moves_every_front_back():
         results[number] = (float(-number), float(-number))
         order.add(number, results[number])
         assert order.candidate(1) == expected(results, set(), 1) == number
+
+
+def test_values_whose_differences_are_no_numbers_have_an_order():
+    """A span that overflows made every distance NaN, and the search ended with an IndexError."""
+    generator = np.random.default_rng(0)
+    order, results, promoted = Fronts(), {}, set()
+    for number in range(60):
+        results[number] = tuple(generator.choice([-1.7e308, -1e308, 0.0, 1e308, 1.7e308], 3).tolist())
+        order.add(number, results[number])
+        bounded = {each: np.clip(row, -pareto.LARGEST, pareto.LARGEST) for each, row in results.items()}
+        candidate = order.candidate(len(results) // 2)
+        assert candidate == expected(bounded, promoted, len(results) // 2)
+        if candidate is not None:
+            order.promote(candidate)
+            promoted.add(candidate)

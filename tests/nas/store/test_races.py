@@ -222,6 +222,20 @@ def test_what_the_server_ends_because_it_takes_too_long_is_tried_again(remote, s
             assert renewed.result(timeout=30) == [unit.id]
 
 
+def test_a_transaction_that_was_suspended_for_too_long_for_the_server_is_tried_again(remote):
+    """The server closes the connection of a process that sleeps in a transaction."""
+    calls = []
+
+    def work(connection):
+        calls.append(connection)
+        connection.exec_driver_sql("SET idle_in_transaction_session_timeout = 50")
+        if len(calls) == 1:
+            time.sleep(0.2)
+        return connection.exec_driver_sql("SELECT 1").scalar_one()
+
+    assert remote.database.write(work) == 1 and len(calls) == 2
+
+
 def test_a_server_that_is_read_only_for_a_while_is_waited_for(remote, study_of):
     """As a standby is until it becomes the primary server."""
     unit = propose(remote, study_of.id, 0, owner="a").unit
