@@ -10,7 +10,7 @@ import numpy as np
 from dashboards.analysis.holes import Importance, Tried, order_of
 from dashboards.analysis.tabulated import Numbers
 from dashboards.figures.figure import QUIET, Axis, Figure, Series
-from dashboards.figures.labels import labelled
+from dashboards.figures.labels import labelled, written
 from searchspace.wording import plural
 
 SHOWN = 15  # holes
@@ -50,7 +50,7 @@ def marginal_figure(hole: str, found: Sequence[Tried], objective: str) -> Figure
     own = [each for each in found if each.hole == hole and each.mean is not None]
     return Figure(
         title=f"{labelled(objective)} by {hole}",
-        x=Axis(label=hole, categories=tuple(str(each.value) for each in own)),
+        x=Axis(label=hole, categories=tuple(written(each.value) for each in own)),
         y=Axis(label=labelled(objective)),
         series=(
             Series(
@@ -106,6 +106,7 @@ def parallel_figure(
         series=tuple(series),
         note="Each line is one trial; each quantity goes from its lowest value at 0 to its highest at 1. Values that "
         "are not numbers are in alphabetical order.",
+        height=440,
         empty="No trial with a result yet.",
     )
 

@@ -1,6 +1,8 @@
-"""Names of quantities as people read them."""
+"""Names of quantities, and values of holes, as people read them."""
 
 from __future__ import annotations
+
+from typing import Any
 
 KNOWN = {
     "flops": "FLOPs of one sequence",
@@ -27,3 +29,8 @@ def labelled(name: str) -> str:
             return f"{labelled(name.removesuffix(ending))} ({unit})"
     words = name.replace("_", " ").strip()
     return words[:1].upper() + words[1:] if words else name
+
+
+def written(value: Any) -> str:
+    """The value of a hole as a space writes it: true, not True."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from dashboards.analysis.layers import aligned
-from dashboards.figures.labels import labelled
+from dashboards.figures.labels import labelled, written
 from dashboards.figures.progress import curves_figure
 from dashboards.pages.asked import Ask, crumbs
 from dashboards.server.parameters import NotFound
@@ -31,7 +34,7 @@ def view(ask: Ask) -> View:
     values.append({"name": "Steps", **{str(trial.number): trial.steps for trial in trials}})
     values.append({"name": "State", **{str(trial.number): trial.state.value for trial in trials}})
     holes = [
-        {"name": hole, **{str(trial.number): (trial.choices or {}).get(hole) for trial in trials}}
+        {"name": hole, **{str(trial.number): _value(trial.choices, hole) for trial in trials}}
         for hole in dict.fromkeys(hole for trial in trials for hole in trial.choices or {})
         if len({repr((trial.choices or {}).get(hole)) for trial in trials}) > 1
     ]
@@ -55,3 +58,8 @@ def view(ask: Ask) -> View:
         crumbs=crumbs(study),
         is_live=True,
     )
+
+
+def _value(choices: Mapping[str, Any] | None, hole: str) -> str | None:
+    """None if the trial has no such hole."""
+    return written(choices[hole]) if choices and hole in choices else None

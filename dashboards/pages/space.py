@@ -13,7 +13,7 @@ from dashboards.analysis.holes import Importance, Tried, importances, tried, var
 from dashboards.analysis.tabulated import Numbers
 from dashboards.figures.figure import Figure
 from dashboards.figures.holes import importance_figure, marginal_figure, parallel_figure
-from dashboards.figures.labels import labelled
+from dashboards.figures.labels import labelled, written
 from dashboards.pages.asked import Ask, crumbs
 from dashboards.server.sources import StudyCache
 from dashboards.view import Column, View, paged
@@ -43,7 +43,14 @@ def view(ask: Ask) -> View:
     hole = ask.parameters.choice("hole", shown, shown[0]) if shown else ""
     versions = study.reader.space_versions(study.study.id)
     rows = [
-        {"hole": e.hole, "value": str(e.value), "trials": e.trials, "scored": e.scored, "best": e.best, "mean": e.mean}
+        {
+            "hole": e.hole,
+            "value": written(e.value),
+            "trials": e.trials,
+            "scored": e.scored,
+            "best": e.best,
+            "mean": e.mean,
+        }
         for e in holes.tried
     ]
     label = labelled(objective)

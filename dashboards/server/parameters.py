@@ -97,8 +97,11 @@ class Parameters:
 
 def joined(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
     """{name: value} of a query. If a name is repeated, the last value counts; those of a list have commas between."""
-    lists = {name: ",".join(value for key, value in pairs if key == name) for name, _ in pairs if name in LISTS}
-    return dict(pairs) | lists
+    query = dict(pairs)
+    for name in LISTS:
+        if name in query:
+            query[name] = ",".join(value for key, value in pairs if key == name)
+    return query
 
 
 def _whole(name: str, written: str, low: int, high: int) -> int:

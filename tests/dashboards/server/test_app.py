@@ -293,3 +293,22 @@ def test_commands_to_copy_quote_the_name_of_the_study(client):
 
     assert text[0] == 200
     assert "nas show &#39;a/../" in text[1]
+
+
+def test_values_of_holes_are_written_as_in_a_space(tmp_path):
+    from dashboards.server.app import application
+
+    with open_store(tmp_path / "a.db") as store:
+        study = store.create_study("a", {}, "kind: decoder", 0, [{"name": "loss", "direction": "minimize"}], "d")
+        for number in range(2):
+            store.add_trial(
+                study.id, number, architecture=(f"{number}", "kind: decoder\n"), seed=0, purpose="search",
+                operator="random", choices={"bias": bool(number)}, known_results=0, steps=10,
+            )  # fmt: skip
+    made = application([str(tmp_path / "a.db")], costs=False)
+    compared = json.loads(Client(made).get("/studies/a/a/compare.json?trials=0,1").text)
+    space = json.loads(Client(made).get("/studies/a/a/space.json").text)
+    made.state.sources.close()
+
+    assert compared["tables"]["holes"]["rows"] == [{"name": "bias", "0": "false", "1": "true"}]
+    assert {row["value"] for row in space["tables"]["values"]["rows"]} == {"false", "true"}

@@ -68,4 +68,8 @@ def test_chosen_trials_are_part_of_the_address(client):
 
     assert page.count(" checked>") == 2
     assert "trials=1%2C2" in page, "links keep them"
+    assert client.get(f"{STUDY}?trials=1&sort=rung&trials=2&sort=trial").text == page, (
+        "as a form without a script sends"
+    )
+    assert len(json.loads(client.get(f"{STUDY}/compare.json?trials=1&trials=2").text)["trials"]) == 2
     assert client.get(f"{STUDY}?trials=1,2,3,4,5,6,7").status == 400
