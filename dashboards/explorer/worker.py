@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from tuner.search.overview import Overview
 
+OF_STUDY = "the space of the study"
 READING = 2.0  # seconds, less than a request may take
 
 
@@ -125,19 +126,19 @@ def sample(asked: dict[str, Any]) -> dict[str, Any]:
     """A random architecture of the space in `text`, or of `space` if the text has no holes."""
     space = Space.parse(asked["text"], "text")
     if not space.dimensions and asked.get("space"):
-        space = Space.parse(asked["space"], "the space of the study")
+        space = Space.parse(asked["space"], OF_STUDY)
     return {"text": space.sample(random.Random(asked["seed"])).architecture.text()}
 
 
 def mutate(asked: dict[str, Any]) -> dict[str, Any]:
     """The architecture in `text` with one hole of `space` filled differently."""
-    space = Space.parse(asked["space"], "the space of the study")
+    space = Space.parse(asked["space"], OF_STUDY)
     return {"text": space.mutate(_located(space, asked["text"]), random.Random(asked["seed"])).architecture.text()}
 
 
 def crossover(asked: dict[str, Any]) -> dict[str, Any]:
     """Values from the architectures in `text` and `other`."""
-    space = Space.parse(asked["space"], "the space of the study")
+    space = Space.parse(asked["space"], OF_STUDY)
     a, b = _located(space, asked["text"]), _located(space, asked["other"])
     return {"text": space.crossover(a, b, random.Random(asked["seed"])).architecture.text()}
 
@@ -156,8 +157,10 @@ def _located(space: Space, text: str) -> Point:
 
 
 def _problem(problem: Problem) -> dict[str, Any]:
-    line = problem.mark.line if problem.mark else None
-    return {"line": line, "path": problem.path, "message": problem.message[:2000]}
+    """Its line is one of the text that the reader edits."""
+    if problem.mark and problem.mark.source == OF_STUDY:
+        return {"line": None, "path": problem.path, "message": f"In {OF_STUDY}: {problem.message[:2000]}"}
+    return {"line": problem.mark and problem.mark.line, "path": problem.path, "message": problem.message[:2000]}
 
 
 ACTIONS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {

@@ -58,6 +58,14 @@ def test_a_mistake_names_its_line(worker):
     assert "residual" in found["problems"][0]["message"]
 
 
+def test_a_mistake_in_the_space_of_a_study_has_no_line_of_the_text(worker):
+    own = "kind: decoder\nwidth: !choice [8, 16]\nvocabulary: 256\nbody: [a_block_of_the_study]\n"
+    (problem,) = worker.ask(action="mutate", text=TEXT, space=own, seed=1)["problems"]
+
+    assert problem["line"] is None
+    assert problem["message"].startswith("In the space of the study: No block is called 'a_block_of_the_study'")
+
+
 def test_a_space_is_sampled_and_a_point_is_changed(worker):
     first = worker.ask(action="sample", text=SPACE, seed=1)["text"]
     second = worker.ask(action="mutate", text=first, space=SPACE, seed=1)["text"]
