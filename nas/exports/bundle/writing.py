@@ -35,7 +35,7 @@ def written(modules: Modules, found: Reached) -> tuple[str, dict[Key, str]]:
 
 
 def _ordered(modules: Modules, found: Reached) -> list[str]:
-    """The modules of the definitions: each after those that it imports."""
+    """The modules of the definitions: each after those that it imports, in the same order in every process."""
     used = {module for module, _ in found.definitions}
     graph: dict[str, set[str]] = {name: set() for name in sorted(used)}
     for module, name in sorted(found.definitions):
@@ -44,7 +44,7 @@ def _ordered(modules: Modules, found: Reached) -> list[str]:
                 key = reach.modules_key(modules, module, each)
                 if isinstance(key, tuple) and key[0] != module:
                     graph[module].add(key[0])
-    return list(TopologicalSorter(graph).static_order())
+    return list(TopologicalSorter({name: sorted(below) for name, below in graph.items()}).static_order())
 
 
 def _names(modules: Modules, found: Reached, order: list[str]) -> dict[Key, str]:
