@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -100,7 +99,7 @@ def _pieces(source: Source) -> list[dict[str, Any]]:
 
 
 def _piece(source: Source, names: Mapping[str, str], row: Measurement) -> dict[str, Any]:
-    problem = json.loads(row.problem)
+    problem = stored.parsed(row.problem)
     name, options = stored.described(problem)
     first, later = stored.milliseconds(row)
     return {

@@ -18,6 +18,7 @@ from nas.store.measurements import Measurement
 PIECE, MODEL, SUM = "latency of a piece in sequence", "latency of a model", "sum of the pieces of a model"
 GAUGE = "latency of the gauge"
 OPERATIONS = (PIECE, MODEL, SUM, GAUGE, "latency of a piece")
+HELD = {"reused": "weights of an earlier call", "hot": "in a small model"}  # by the caches, in words
 CONDITIONS = ("phase", "batch", "length", "threads", "depth", "new_tokens")
 
 
@@ -45,6 +46,15 @@ class Compared:
         return None if self.predicted is None else self.predicted / self.measured - 1
 
 
+def parsed(text: str) -> dict[str, Any]:
+    """The problem or the configuration of a row; empty if the row is damaged."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def conditions(evidence: Mapping[str, Any]) -> dict[str, Any]:
     """Those that the evidence of a trial, or the problem of a row, names."""
     return {name: evidence[name] for name in CONDITIONS if evidence.get(name) is not None}
@@ -53,8 +63,8 @@ def conditions(evidence: Mapping[str, Any]) -> dict[str, Any]:
 def milliseconds(row: Measurement) -> tuple[float, float]:
     """(the first call of a piece in a model, a later one)."""
     first = row.milliseconds or 0.0
-    told = json.loads(row.configuration).get("told") or {}
-    return first, told.get("repeated", first)
+    told = parsed(row.configuration).get("told")
+    return first, told.get("repeated", first) if isinstance(told, dict) else first
 
 
 def compared(models: Iterable[Measurement], sums: Iterable[Measurement]) -> list[Compared]:
@@ -63,7 +73,9 @@ def compared(models: Iterable[Measurement], sums: Iterable[Measurement]) -> list
     pairs = {_key(row): (row, known[_key(row)]) for row in models if row.milliseconds and _key(row) in known}
     groups: dict[Any, list[tuple[dict[str, Any], Measurement, Measurement]]] = {}
     for whole, parts in pairs.values():
-        problem = json.loads(whole.problem)
+        problem = parsed(whole.problem)
+        if "phase" not in problem:
+            continue
         alike = whole.device, whole.source, tuple(conditions(problem).items())
         groups.setdefault(alike, []).append((problem, whole, parts))
     return [each for group in groups.values() for each in _compared(group)]
@@ -100,7 +112,9 @@ def described(problem: Mapping[str, Any]) -> tuple[str, str]:
         ((name, options),) = json.loads(problem["piece"])["block"].items()
     except (KeyError, ValueError, TypeError, AttributeError):
         return "unknown", ""
+    held = [word for key, word in HELD.items() if problem.get(key)]
     scalars = {key: value for key, value in dict(options).items() if isinstance(value, bool | int | float | str)}
     if name == "sequence" and not scalars and not options.get("of"):
         return "nothing", "the cost of timing alone"
-    return name, " ".join(f"{key}={str(value).lower()}" for key, value in scalars.items())
+    shown = " ".join(f"{key}={str(value).lower()}" for key, value in scalars.items())
+    return name, ", ".join(filter(None, [shown, *held]))
