@@ -178,7 +178,9 @@ class StudyCache:
                 raise StoreError(f"The study {self.study.name[:100]!r} is no longer in this database.")
             mark = reader.mark(self.study.id)
             units = progress(reader, self.study)
-            seen = (mark.sequence, reader.next_number(self.study.id), [vars(unit) for unit in units])
+            ended = reader.verdict(self.study.id)  # it is stored after the last unit, and so is why the search ended
+            said = found[0], ended and ended.created_at
+            seen = (mark.sequence, reader.next_number(self.study.id), [vars(unit) for unit in units], said)
             if seen != self._seen or self._table is None:
                 self.study = found[0]
                 self._table = tabulated(reader, self.study, self._table, self._mark)

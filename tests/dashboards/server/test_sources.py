@@ -166,3 +166,22 @@ def test_a_study_that_is_deleted_is_told(tmp_path):
         kept.look()
     assert [each.study.name for each in shown.all()[0].studies()] == ["b"]
     shown.close()
+
+
+def test_a_verdict_that_is_stored_after_the_last_unit_is_news(databases, tmp_path):
+    from dashboards.server.sources import Sources
+
+    path = tmp_path / "finished.db"
+    shutil.copy(databases["finished"], path)
+    with open_store(path) as store:
+        sources = Sources([str(path)])
+        cache = sources.study("finished", "finished")
+        before = cache.look()
+        cache._next_look = 0.0
+        again = cache.look()
+        store.add_verdict(cache.study.id, {"word": "better"})
+        cache._next_look = 0.0
+        after = cache.look()
+    sources.close()
+
+    assert before == again < after
