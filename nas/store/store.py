@@ -140,7 +140,8 @@ class Store(Reader):
 
         objective: {"name": ..., "direction": "minimize" | "maximize"}; the study lists it from then on. evidence: how
         it was measured. rung: 1 + the place of an objective that the search waits for: the value is then in the study's
-        sequence, as a probe that is done. Raises ValueError for a value that is not finite.
+        sequence, as a probe that is done. Raises ValueError for a value that is not finite, StoreError for a
+        trial that was deleted.
         """
         endings.check_finite({objective["name"]: value})
         return self.database.write(

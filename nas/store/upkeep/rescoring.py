@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, select, update
 
+from nas.errors import StoreError
 from nas.store.models import objective_value, study, trial, unit
 from nas.store.records import UnitKind, UnitState
 from nas.store.studies import change, lock, next_in_sequence
@@ -26,11 +27,11 @@ def add(
     """Give the trial, and each of its finished rungs, the value -> whether it had none.
 
     objective: {"name": ..., "direction": "minimize" | "maximize"}; the study's list gets it if it is not there. rung:
-    of the probe that is added to the study's sequence; None adds none.
+    of the probe that is added to the study's sequence; None adds none. Raises StoreError if the trial was deleted.
     """
     name, own = objective["name"], trial.c.id == trial_id
     covered = select(*(trial.c[column] for column in checksums.TRIAL)).where(own)
-    lock(connection, connection.execute(select(trial.c.study_id).where(own)).scalar_one())
+    lock(connection, _study_of(connection, trial_id))
     row = dict(connection.execute(covered).mappings().one())
     _declare(connection, row["study_id"], objective)
     if name in row["cheap_values"]:
@@ -55,7 +56,7 @@ def add(
 
 def add_none(connection: Connection, trial_id: int, rung: int, failure: tuple[str, str]) -> bool:
     """Add a failed probe of the trial to the study's sequence -> whether it has none of this rung."""
-    study_id = connection.execute(select(trial.c.study_id).where(trial.c.id == trial_id)).scalar_one()
+    study_id = _study_of(connection, trial_id)
     lock(connection, study_id)
     same = select(unit.c.id).where(unit.c.trial_id == trial_id, unit.c.kind == UnitKind.PROBE, unit.c.rung == rung)
     if connection.execute(same).first() is not None:
@@ -63,6 +64,14 @@ def add_none(connection: Connection, trial_id: int, rung: int, failure: tuple[st
     why = {"error_kind": failure[0], "error_text": storable(failure[1])}
     _probe(connection, study_id, trial_id, rung, {"state": UnitState.FAILED, **why})
     return True
+
+
+def _study_of(connection: Connection, trial_id: int) -> int:
+    """Raises StoreError if there is no such trial any more."""
+    found: int | None = connection.execute(select(trial.c.study_id).where(trial.c.id == trial_id)).scalar()
+    if found is None:
+        raise StoreError("The trial is not in the database any more: its study was deleted.")
+    return found
 
 
 def _probe(connection: Connection, study_id: int, trial_id: int, rung: int, ended: Mapping[str, Any]) -> int:

@@ -7,7 +7,7 @@ import pytest
 
 from nas.cli.app import run
 from nas.engine import rescoring
-from nas.errors import UsageError
+from nas.errors import StoreError, UsageError
 from nas.objectives.flops import Flops
 from nas.report import front, trials
 from nas.store import open_store
@@ -64,6 +64,15 @@ def test_the_value_of_a_faster_process_counts(ended, monkeypatch):
         first == rescoring.Rescored(0, 7.0, old=True, objective="flops")
         and store.trial(study.id, 0).values["flops"] == 7.0
     )
+
+
+def test_a_trial_that_was_deleted_meanwhile_is_told(ended):
+    for adds in (
+        lambda: ended.store.add_value(10**6, {"name": "flops", "direction": "minimize"}, 1.0),
+        lambda: ended.store.add_no_value(10**6, 1, ("no value", "it does not run")),
+    ):
+        with pytest.raises(StoreError, match="its study was deleted"):
+            adds()
 
 
 def test_a_trial_without_a_value_says_why_and_is_not_on_the_front(ended, monkeypatch):
