@@ -103,7 +103,8 @@ class Guard:
             rest = urlencode([pair for pair in query if pair[0] != "token"])
             place = "/" + quote(path.lstrip("/\\"))  # never //host, which would leave this server
             return self._entered(place + (f"?{rest}" if rest else ""), request)
-        given = request.headers.get("authorization", "").removeprefix("Bearer ")
+        written = request.headers.get("authorization", "").encode("latin-1")  # as it came: a token need not be ASCII
+        given = written.decode("utf-8", "replace").removeprefix("Bearer ")
         if _equal(given, self.token) or _equal(request.cookies.get(COOKIE, ""), _kept(self.token)):
             return None
         if request.method == "POST" and path == "/login":

@@ -51,6 +51,16 @@ def test_the_token_becomes_a_cookie_that_scripts_cannot_read(guarded):
     assert guarded.get("/", {"cookie": cookie.partition(";")[0]}).status == 200
 
 
+def test_a_token_of_any_letters_is_taken_from_programs_too(databases):
+    token = "schlüssel-ß"
+    made = application([databases["finished"]], host="0.0.0.0", token=token, costs=False)
+    sent = f"Bearer {token}".encode().decode("latin-1")  # the bytes of UTF-8, as a program sends them
+    answers = [Client(made, "any.example").get("/", {"authorization": each}) for each in (sent, sent[:-1])]
+    made.state.sources.close()
+
+    assert [each.status for each in answers] == [200, 401]
+
+
 def test_the_form_takes_the_token_of_this_site_alone(guarded):
     form = {"content-type": "application/x-www-form-urlencoded"}
     body = f"token={TOKEN}".encode()
