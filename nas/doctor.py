@@ -134,7 +134,7 @@ def _database(storage: str | None) -> tuple[bool, str]:
     """Open the named database; without a name, try to make a SQLite file in a temporary folder."""
     with tempfile.TemporaryDirectory() as folder:
         file = file_of(parse(storage)) if storage else None
-        if file is not None and not file.exists():
+        if storage and file is not None and not file.exists():
             return False, f"there is no file {file}; `nas search --storage {location.shown(storage)}` would make it"
         with open_reader(storage) if storage else open_store(Path(folder) / "doctor.db") as store:
             names = [study.name for study in store.studies()]
