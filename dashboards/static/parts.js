@@ -19,19 +19,19 @@ export async function missing() {
 // how: "told" by an event, "asked" for by the reader, or "back" in the history.
 export function take(found, how) {
   version = found.version;
-  const changed = [];
-  for (const [name, text] of Object.entries(found.parts)) {
-    const part = document.getElementById(name), before = part?.textContent;
-    if (part) replace(part, text, how);
-    if (part && part.textContent !== before) changed.push(part);
-  }
-  return changed;
+  const named = Object.entries(found.parts).map(([name, text]) => [document.getElementById(name), text]);
+  // All are looked at before the first is replaced: a look at where a table is scrolled lays out the page.
+  const ready = named.filter(([part]) => part).map(([part, text]) => [part, part.textContent, prepared(part, text, how)]);
+  return ready.filter(([part, before, replace]) => {
+    replace();
+    return part.textContent !== before;
+  }).map(([part]) => part);
 }
 
 // A part that waits until the reader leaves what is typed or chosen in it.
 const waiting = new Map();
 document.addEventListener("focusout", () => setTimeout(() => {
-  for (const [name, text] of waiting) replace(document.getElementById(name), text, "told");
+  for (const [name, text] of waiting) prepared(document.getElementById(name), text, "told")();
 }));
 
 function isBusy(active, how) {
@@ -39,18 +39,21 @@ function isBusy(active, how) {
   return how === "asked" && active?.matches("input:not([type=checkbox])");
 }
 
-function replace(part, text, how) {
+// What replaces a part, or lets it wait.
+function prepared(part, text, how) {
   const active = part.contains(document.activeElement) ? document.activeElement : null;
-  if (isBusy(active, how)) return waiting.set(part.id, text);
-  waiting.delete(part.id);
+  if (isBusy(active, how)) return () => waiting.set(part.id, text);
   const restore = [opened(part), scrolled(part), drawn(part)];
-  const fresh = parsed(text);
-  part.replaceChildren(...fresh.childNodes);
-  part.dataset.live = fresh.dataset.live;
-  for (const each of restore) each();
-  check(part);
-  if (active) refocus(part, active);
-  drawAll(part);
+  return () => {
+    waiting.delete(part.id);
+    const fresh = parsed(text);
+    part.replaceChildren(...fresh.childNodes);
+    part.dataset.live = fresh.dataset.live;
+    for (const each of restore) each();
+    check(part);
+    if (active) refocus(part, active);
+    drawAll(part);
+  };
 }
 
 function parsed(text) {
