@@ -121,6 +121,13 @@ def test_a_process_of_another_user_that_is_hidden_is_alive(monkeypatch):
 
     monkeypatch.setattr(psutil, "Process", hidden)
     assert not leases.is_dead(owner)
+
+    def refused(pid):
+        raise psutil.AccessDenied(pid)
+
+    with monkeypatch.context() as other:
+        other.setattr(psutil, "Process", refused)
+        assert not leases.is_dead(owner)
     child.communicate()
     assert leases.is_dead(owner)
 

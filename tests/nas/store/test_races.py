@@ -1,5 +1,6 @@
 """Several writers at once, writers that are killed, and a PostgreSQL that goes away."""
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -204,6 +205,21 @@ def test_a_deadlock_is_tried_again(remote, study_of):
         list(pool.map(take, [ids, ids[::-1]]))
     assert runs.total() == 3
     assert [trial.known_results for trial in remote.trials(study_of.id)] == [2, 2]
+
+
+def test_a_writer_of_sqlite_takes_the_lock_before_it_reads_and_a_reader_takes_none(tmp_path):
+    database = Database(parse(tmp_path / "a.db"))
+
+    def locked(_connection):
+        with contextlib.closing(sqlite3.connect(tmp_path / "a.db", timeout=0)) as other:
+            try:
+                other.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                return "locked" in str(error)
+            return False
+
+    assert database.write(locked) and not database.read(locked)
+    database.close()
 
 
 @pytest.mark.parametrize("limit", ["lock_timeout", "statement_timeout"])
