@@ -260,8 +260,8 @@ class Reader:
         self._check(partial(of_result, study_id=study_id, number=number, verdict=verdict))
 
     def check_study(self, study_id: int) -> None:
-        """Raises DamageError that names a row if what a study asks for and its spaces do not agree with their
-        checksums."""
+        """Raises DamageError that names a row if what a study asks for or its spaces do not agree with their checksums;
+        neither may the trials and results of a study that has few."""
         self._check(partial(of_study, study_id=study_id))
 
     def _check(self, rows: Callable[[Connection], Iterator[Damage]]) -> None:

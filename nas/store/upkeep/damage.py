@@ -20,6 +20,7 @@ from nas.store.types import Document, Moment, decoded
 from nas.store.upkeep import checksums
 from nas.store.upkeep.filling import ROWS, checksum_of, computed, loaded, rows
 
+FEW = 2000  # trials of a study that are checked whenever a search goes on, in about a second
 MOST = 50  # findings of one check: a damaged page spoils hundreds of rows
 _LATEST = 253_402_300_799  # seconds: the end of the year 9999
 
@@ -116,9 +117,15 @@ def _problem(column: Column[Any], value: Any) -> str | None:
 
 
 def of_study(connection: Connection, study_id: int) -> Iterator[Damage]:
-    """What is wrong with the rows that say what a study searches: its own, and those of its spaces."""
+    """What is wrong with the rows that say what a study searches, its own and those of its spaces, and with up to `FEW`
+    trials and their results. To check more takes longer than to read them."""
     for table, key in (("study", {"id": study_id}), ("space_version", {"study_id": study_id})):
         yield from _of_rows(table, rows(connection, table, stored=True, only=key))
+    count = text("SELECT count(*) FROM trial WHERE study_id = :study")
+    if connection.execute(count, {"study": study_id}).scalar_one() <= FEW:
+        yield from _of_rows("trial", rows(connection, "trial", stored=True, only={"study_id": study_id}))
+        for number, stored, found in computed(connection, stored=True, study_id=study_id):
+            yield from _of_unit(number, stored, found)
 
 
 def of_result(connection: Connection, study_id: int, number: int, *, verdict: bool) -> Iterator[Damage]:

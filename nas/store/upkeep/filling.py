@@ -28,17 +28,21 @@ ROWS = {
 _JSON = {"names", "totals", "weights"}
 
 
-def computed(connection: Connection, *, stored: bool) -> Iterator[tuple[int, str | None, str]]:
+def computed(
+    connection: Connection, *, stored: bool, study_id: int | None = None
+) -> Iterator[tuple[int, str | None, str]]:
     """(id, stored checksum, checksum of what is there) of each unit that is done, in the order of their ids.
 
-    stored: whether the column of the checksums is there.
+    stored: whether the column of the checksums is there. study_id: of one study; None for all.
     """
     columns = ", ".join(("id", *checksums.UNIT, *(("checksum",) if stored else ())))
-    query = text(f"SELECT {columns} FROM unit WHERE state = 'done' AND id > :after ORDER BY id LIMIT {BATCH}")
-    after = -(2**62)
-    while rows := connection.execute(query, {"after": after}).mappings().all():
-        first, after = rows[0]["id"], rows[-1]["id"]
-        parts = [_by_unit(connection, table, names, first, after) for table, names in _PARTS]
+    wanted = "state = 'done' AND id > :after" + ("" if study_id is None else " AND study_id = :study")
+    query = text(f"SELECT {columns} FROM unit WHERE {wanted} ORDER BY id LIMIT {BATCH}")
+    asked = {"after": -(2**62)} | ({} if study_id is None else {"study": study_id})
+    while rows := connection.execute(query, asked).mappings().all():
+        first, last = rows[0]["id"], rows[-1]["id"]
+        asked["after"] = last
+        parts = [_by_unit(connection, table, names, first, last) for table, names in _PARTS]
         for row in rows:
             yield row["id"], row.get("checksum"), checksums.of_unit(dict(row), *(part[row["id"]] for part in parts))
 

@@ -34,6 +34,12 @@ DAMAGE = {
     "architecture, hash": "UPDATE architecture SET text = (SELECT text FROM architecture ORDER BY hash LIMIT 1)",
 }
 
+# Each row can be read, and proposals would change.
+SILENT = {
+    "unit, row id 3": "UPDATE objective_value SET value = value + 1 WHERE unit_id = 3",
+    "trial, row id 3": "UPDATE trial SET choices = (SELECT choices FROM trial WHERE id = 4) WHERE id = 3",
+}
+
 
 @pytest.fixture
 def small_disk(monkeypatch):
@@ -119,16 +125,32 @@ def config(describe, table, stopped, kept):
     return lambda folder: describe(folder, **asked)
 
 
+@pytest.fixture
+def refused(config, table, kept, tmp_path):
+    """`refused(statement, row)`: after this damage the search does not go on, and names the row."""
+
+    def call(statement, row):
+        asked = config(tmp_path)
+        connection = sqlite3.connect(shutil.copy(kept, tmp_path))
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        connection.execute(statement)
+        connection.commit()
+        connection.close()
+        with pytest.raises(DamageError, match=f"is damaged: (.*; )?table {row}"):
+            launch.search(asked, quiet=True, runner=InlineRunner(table))
+
+    return call
+
+
 @pytest.mark.parametrize("row", DAMAGE)
-def test_the_damaged_row_is_named(config, table, kept, tmp_path, row):
-    asked = config(tmp_path)
-    connection = sqlite3.connect(shutil.copy(kept, tmp_path))
-    connection.execute("PRAGMA ignore_check_constraints = ON")
-    connection.execute(DAMAGE[row])
-    connection.commit()
-    connection.close()
-    with pytest.raises(DamageError, match=f"is damaged: (.*; )?table {row}"):
-        launch.search(asked, quiet=True, runner=InlineRunner(table))
+def test_the_damaged_row_of_a_large_study_is_named(refused, monkeypatch, row):
+    monkeypatch.setattr("nas.store.upkeep.damage.FEW", 0)  # trials whose checksums are compared
+    refused(DAMAGE[row], row)
+
+
+@pytest.mark.parametrize("row", SILENT)
+def test_in_a_small_study_other_valid_values_are_found_too(refused, row):
+    refused(SILENT[row], f"{row}: its values do not agree with its checksum")
 
 
 def test_an_error_of_a_search_whose_database_is_in_order_stays_as_it_is(config, table, kept, tmp_path):
