@@ -338,7 +338,7 @@ def free_port() -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trials", type=int, default=100_000)
-    parser.add_argument("--storage", help="a SQLite file with such a study, from benchmarks.scale; default: make one")
+    parser.add_argument("--storage", help="a SQLite file or its URL with such a study; default: make one")
     parser.add_argument("--requests", action="store_true", help="only measure each kind of request to our server")
     parser.add_argument("--reader", action="store_true", help="only measure what a reader waits for in Chromium")
     parser.add_argument("--search", action="store_true", help="only measure what following a running search costs")
@@ -351,7 +351,10 @@ def main() -> None:
         searching(arguments)
         return
     with tempfile.TemporaryDirectory() as folder:
-        storage = f"sqlite:///{Path(arguments.storage or Path(folder) / 'study.db').absolute()}"
+        file = Path((arguments.storage or f"{folder}/study.db").removeprefix("sqlite:///")).absolute()
+        storage = f"sqlite:///{file}"
+        if arguments.storage and not file.is_file():
+            parser.error(f"--storage: there is no file {file}")
         if not arguments.storage:
             from benchmarks.support.studies import fill
 

@@ -33,8 +33,9 @@ def plotly(figure: Figure | Heat) -> dict[str, Any]:
 def _share_scale(markers: Sequence[dict[str, Any]]) -> None:
     """Equal numbers get equal colours in all series, and one bar shows them."""
     known = [value for each in markers for value in each["color"] if value is not None]
+    ends = {"cmin": min(known, default=0.0), "cmax": max(known, default=1.0)}
     for place, each in enumerate(markers):
-        each |= {"cmin": min(known), "cmax": max(known), "showscale": place == 0}
+        each |= ends | {"showscale": place == 0}
 
 
 def _layout(x: Axis, y: Axis, height: int) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def decoded(text: str | bytes) -> Any:
     try:
         return json.loads(text)
     except RecursionError:
-        raise ValueError("JSON of so many levels is not ours") from None
+        raise ValueError("this JSON is nested too deeply to be ours") from None
 
 
 class DecodedLater(Mapping[str, Any]):

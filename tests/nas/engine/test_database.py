@@ -21,7 +21,7 @@ HALVING = "{halving: {rungs: [2, 4, 8], factor: 2}}"
 STRATEGY = "{nsga2: {start: 4, population: 4}}"
 DAMAGE = {
     "trial, row id .*: choices cannot be read": "UPDATE trial SET choices = substr(choices, 1, 20)",
-    "trial, row id .*: choices cannot be read: JSON of so": f"UPDATE trial SET choices = '{'[' * 100_000}'",
+    "trial, row id .*: choices cannot be read: this JSON is nested": f"UPDATE trial SET choices = '{'[' * 100_000}'",
     "unit, row id 3: seconds is no number": "UPDATE unit SET seconds = 'abc' WHERE id = 3",
     "unit, row id 3: its values do not agree": "DELETE FROM objective_value WHERE unit_id = 3",
     "trial, number 2: no arm 'other'": "UPDATE trial SET arm = 'other' WHERE number = 2",

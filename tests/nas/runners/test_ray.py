@@ -24,7 +24,7 @@ from nas.runners.ray import RayOptions  # noqa: E402
 from nas.store import TrialState, UnitKind  # noqa: E402
 from nas.work import FailureKind, Outcome, Progress, Work  # noqa: E402
 
-NODE = {"object_store_memory": 80 * 2**20, "include_log_monitor": False}  # nobody reads the logs
+NODE = {"object_store_memory": 80 * 2**20, "include_log_monitor": False}  # no test reads logs
 # A removed node is noticed after one second instead of 15. The cluster asks more often, and waits no less for answers.
 NODE_DEATHS = {"health_check_period_ms": 300, "health_check_failure_threshold": 3}
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
