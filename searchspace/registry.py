@@ -314,6 +314,9 @@ def configure(
         key = (block.name, role, tuple(block.fields.items()), given)
         if key in made:
             return made[key]
+    known = block.__dict__.setdefault("_configured", {})
+    if (id(kind), given) in known:
+        return known[id(kind), given]
     if kind.role == "block" and given and given.causal and not kind.module.able(block.fields).causal:
         raise ValueError(LOOKS_AHEAD.format(block.name))
     below = kind.module.given(block.fields) if kind.role == "model" else {}
@@ -324,6 +327,8 @@ def configure(
     done = Configured(kind, kind.config(**values))
     if made is not None and key is not None:
         made[key] = done
+    if done.is_ours:
+        known[id(kind), given] = done
     return done
 
 

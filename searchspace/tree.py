@@ -6,12 +6,13 @@ node in its file; equality ignores it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TypeAlias
+from functools import cached_property, wraps
+from typing import TypeAlias, TypeVar
 
 Scalar = bool | int | float | str | None
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,26 @@ class Block:
     def has_holes(self) -> bool:
         """Whether there is a hole in its fields. Kept, because reading a space asks at every level."""
         return any(has_holes(child) for child in self.fields.values())
+
+    def __reduce__(self):  # without what is kept
+        return Block, (self.name, self.fields, self.mark)
+
+
+def kept(find: Callable[[Block], Found]) -> Callable[[Block], Found]:
+    """`find`, whose result depends on nothing but the block. It is kept with the block, so it must not be changed.
+
+    The architectures of a search have most of their layers in common, as the same objects.
+    """
+    key = f"{find.__module__}.{find.__qualname__}"
+
+    @wraps(find)
+    def found(block: Block) -> Found:
+        known = block.__dict__
+        if key not in known:
+            known[key] = find(block)
+        return known[key]
+
+    return found
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any
 from searchspace import registry
 from searchspace.errors import Problem, SpaceError
 from searchspace.language import schema
-from searchspace.tree import Block, Value
+from searchspace.tree import Block, Value, kept
 from searchspace.window_growth import factors, grown
 
 MAX_BLOCKS = 20_000  # with repeats expanded
@@ -40,15 +40,19 @@ def encoded(value: Value) -> Any:
 def recorded(value: Value) -> Any:
     """As `encoded`, with the oldest name of each block and option. Hashes are computed from it."""
     if isinstance(value, Block):
-        fields = {
-            registry.recorded_option(value.name, name): recorded(field) for name, field in schema.written(value).items()
-        }
-        return {registry.recorded_name(value.name): fields}
+        return _recorded(value)
     if isinstance(value, tuple):
         return [recorded(item) for item in value]
     return value
 
 
+@kept
+def _recorded(block: Block) -> dict[str, Any]:
+    fields = {registry.recorded_option(block.name, name): recorded(it) for name, it in schema.written(block).items()}
+    return {registry.recorded_name(block.name): fields}
+
+
+@kept
 def compressed(block: Block) -> Block:
     """`block` with every run of equal blocks as a `repeat`; its canonical form is the same."""
     return Block(block.name, {name: _compress_value(block, name) for name in block.fields}, block.mark)
@@ -61,6 +65,10 @@ class _Writer:
         self.remaining = MAX_BLOCKS
 
     def block(self, block: Block) -> Block:
+        entries = _entries(block)
+        if entries is not None and entries <= self.remaining:
+            self.remaining -= entries
+            return block
         fields = {name: self.value(block.name, name, value) for name, value in block.fields.items()}
         return Block(block.name, fields, block.mark)
 
@@ -83,6 +91,26 @@ class _Writer:
                 raise _too_many(block)
             done += [copy for factor in factors(growth, times) for copy in grown(expanded, factor)]
         return tuple(done)
+
+
+@kept
+def _entries(block: Block) -> int | None:
+    """The number of list entries in `block`, if it is canonical as it is; None if something in it may be expanded."""
+    if block.name in ("sequence", "repeat"):
+        return None
+    total = 0
+    waiting = list(block.fields.values())
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, tuple):
+            total += sum(isinstance(item, Block) for item in value)
+            waiting += value
+        elif isinstance(value, Block):
+            below = _entries(value)
+            if below is None:
+                return None
+            total += below
+    return total
 
 
 def _expanded(block: Block) -> tuple[tuple[Block, ...], int, int]:
@@ -148,7 +176,7 @@ def _compress(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
     letters: list[int] = []  # equal blocks have equal numbers
     known: dict[str, int] = {}
     for block in blocks:
-        letters.append(known.setdefault(repr(encoded(block)), len(known)))
+        letters.append(known.setdefault(_spelled(block), len(known)))
     done: list[Block] = []
     start = 0
     while start < len(blocks):
@@ -161,6 +189,11 @@ def _compress(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
             done.append(blocks[start])
         start += covered or 1
     return tuple(done)
+
+
+@kept
+def _spelled(block: Block) -> str:
+    return repr(encoded(block))
 
 
 def _run(letters: list[int], start: int, period: int) -> int:

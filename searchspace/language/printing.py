@@ -15,7 +15,7 @@ import yaml
 from searchspace import registry
 from searchspace.language import schema
 from searchspace.language.constraints import Constraint
-from searchspace.tree import Block, Choice, Floats, Hole, Integers, Same, Value
+from searchspace.tree import Block, Choice, Floats, Hole, Integers, Same, Value, kept
 
 WIDTH = 110
 _UNITS = (("T", 10**12), ("G", 10**9), ("M", 10**6), ("k", 10**3))
@@ -79,6 +79,9 @@ class _Printer:
         return {name: self.value(value, known[name].type) for name, value in shown.items()}
 
     def block(self, block: Block) -> Any:
+        return self._block(block) if self.defaults else _short(block)
+
+    def _block(self, block: Block) -> Any:
         written = self.fields(block)
         if not written:
             return block.name
@@ -130,6 +133,11 @@ class _Printer:
         if not isinstance(option, tuple):
             return self.one(option)
         return [self.one(item) for item in option] if len(option) != 1 else self.blocks(option)
+
+
+@kept
+def _short(block: Block) -> Any:
+    return _Printer()._block(block)
 
 
 def _bound(constraint: Constraint) -> dict[str, str]:

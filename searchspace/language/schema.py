@@ -12,7 +12,7 @@ from searchspace import registry
 from searchspace.errors import Problem, SpaceError, nearest
 from searchspace.language.documents import describe
 from searchspace.registry import BlockType, Field, Role
-from searchspace.tree import Block, Choice, Floats, Integers, Same, Value
+from searchspace.tree import Block, Choice, Floats, Integers, Same, Value, kept
 
 Shape = Literal["one", "blocks", "branches"]
 
@@ -167,6 +167,7 @@ def same(first: Any, second: Any) -> bool:
     return first == second
 
 
+@kept
 def written(block: Block) -> dict[str, Value]:
     """The fields of `block` that are not at their default."""
     known = registry.block_type(block.name).fields

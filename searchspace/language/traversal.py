@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,7 @@ Choose = Callable[[str, Hole], Any]
 
 REPEAT = "repeat"
 BODY = "of"
+MAX_FILLED = 4096  # blocks that an outline keeps
 MAX_COPIES = 256  # the maximum for repeats whose copies have their own holes
 _COPY = re.compile(r"@(\d+)")
 
@@ -95,6 +96,7 @@ class Outline:
         # Keys are identities: nodes are immutable, and `root` keeps them alive.
         self._open: dict[int, tuple[str, ...]] = {}
         self._options: dict[tuple[int, type, Scalar], Value] = {}
+        self._filled: dict[Hashable, Block] = {}
         self._each: dict[int, bool] = {}
         self._problems: list[Problem] = []
         self._ties: list[tuple[Same, str, tuple[str, ...]]] = []
@@ -105,6 +107,9 @@ class Outline:
             self._check_copies()
         if self._problems:
             raise SpaceError(self._problems)
+
+    def __reduce__(self):  # identities hold in one process
+        return Outline, (self.root,)
 
     def open(self, value: Value) -> bool:
         """Whether there is a hole in `value`."""
@@ -125,6 +130,15 @@ class Outline:
         if key not in self._options:
             self._options[key] = option(choice, label)
         return self._options[key]
+
+    def filled(self, block: Block, fields: dict[str, Value]) -> Block:
+        """`block` with these fields in place of its own. The same fields give the same object, while it is kept."""
+        key = (id(block), *map(_identity, fields.values()))
+        if key not in self._filled:
+            if len(self._filled) >= MAX_FILLED:
+                self._filled.clear()  # all at once, so that every object named in a key is alive
+            self._filled[key] = Block(block.name, {**block.fields, **fields}, block.mark)
+        return self._filled[key]
 
     def differs(self, block: Block) -> bool:
         """Whether `block` is a repeat whose copies have their own holes."""
@@ -230,6 +244,13 @@ class Outline:
         self._problems.append(Problem(message, value.mark, path))
 
 
+def _identity(value: Value) -> Hashable:
+    """Equal for equal scalars of one type, and for lists of the same objects."""
+    if isinstance(value, tuple):
+        return tuple(map(_identity, value))
+    return id(value) if isinstance(value, Block) else (type(value), value)
+
+
 class Walk:
     """One way to fill a space. `choices` records the values in the order of the calls of `choose`."""
 
@@ -276,7 +297,7 @@ class Walk:
             return block
         if self.outline.differs(block):
             return self._copies(block, each if self.outline.anchored(block) else place, each)
-        return Block(block.name, {**block.fields, **self._fields(block, names, place, each)}, block.mark)
+        return self.outline.filled(block, self._fields(block, names, place, each))
 
     def _fields(self, block: Block, names: Iterable[str], place: str, each: str) -> dict[str, Value]:
         return {
@@ -291,13 +312,13 @@ class Walk:
             for copy in range(1, copies(own) + 1)
         ]
         if own["share_weights"]:
-            return Block(block.name, {**own, BODY: bodies[0]}, block.mark)
+            return self.outline.filled(block, {**own, BODY: bodies[0]})
         # An empty copy is left out, because `each` may skip a layer. It still counts for the growth of windows.
         alone = {**own, "times": 1, window_growth.GROWTH: 1}
         growth: Any = own[window_growth.GROWTH]
         growing = zip(bodies, window_growth.factors(growth, len(bodies)), strict=True)
         return tuple(
-            Block(block.name, {**alone, BODY: window_growth.grown(body, factor)}, block.mark)
+            self.outline.filled(block, {**alone, BODY: window_growth.grown(body, factor)})
             for body, factor in growing
             if body
         )

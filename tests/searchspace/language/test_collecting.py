@@ -1,5 +1,6 @@
 """Reading pauses the garbage collector, repeats are checked once, and neither changes what is read."""
 
+import copy
 import gc
 
 import pytest
@@ -39,7 +40,7 @@ def test_a_wrong_block_is_reported_after_equal_names_that_are_right():
 
 def test_equal_blocks_are_configured_once_if_asked_for():
     made = {}
-    root = Space.parse(MODEL + "[attention, residual: {of: attention}, attention]").root
+    root = copy.deepcopy(Space.parse(MODEL + "[attention, residual: {of: attention}, attention]").root)
     assert configure(root, made=made) == configure(root) and len([key for key in made if key[0] == "attention"]) == 1
     given = Given(dim=16, causal=False)
     assert configure(Block("attention", {}), given, made=made) == configure(Block("attention", {}), given)
