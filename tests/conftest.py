@@ -1,6 +1,7 @@
 """What every test stands on: few threads, Triton without a GPU, and repeatable property tests."""
 
 import atexit
+import compileall
 import gc
 import os
 import shutil
@@ -26,6 +27,10 @@ if not Path("/dev/nvidiactl").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 # Ray's workers are as urgent as the tests. Else they wait for all other tests, and a worker of pytest waits for them.
 os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
+# Of the processes that are started from here, the workers of pytest-xdist among them: glibc keeps the memory of tensors
+# for the next ones. Otherwise it returns it to the kernel, and each page that is used again costs a fault.
+for variable in ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"):
+    os.environ.setdefault(variable, str(256 * 2**20))
 # What somebody tuned on this machine must not decide which code is tested: no table is at that place.
 os.environ["NAS_KERNEL_TABLES"] = str(Path(__file__).parent / "no-tables")
 os.environ.pop("NAS_KERNEL_LOCK", None)
@@ -34,6 +39,7 @@ os.environ["XDG_DATA_HOME"] = tempfile.mkdtemp(prefix="tessera-tests-")
 atexit.register(shutil.rmtree, os.environ["XDG_DATA_HOME"], ignore_errors=True)
 
 ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("nas", "searchspace", "kernels", "tuner", "dashboards", "benchmarks")
 
 # No deadline and no complaint about slow generation: the machine is shared. A failure must be there again tomorrow, so
 # the examples are the same every time; NAS_EXPLORE=1 looks at new ones.
@@ -67,7 +73,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """On a fresh clone, each worker of pytest-xdist compiles its share of the test files, which takes 6 s of CPU.
+    """On a fresh clone, each worker of pytest-xdist compiles its share of all files, which takes 8 s of CPU.
 
     Otherwise all workers compile all files at the same time. If pytest lacks what is used here, they do.
     """
@@ -75,6 +81,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if worker is None or sys.dont_write_bytecode or not hasattr(rewrite, "_rewrite_test"):
         return
     number, count = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
+    for path in sorted(each for package in PACKAGES for each in (ROOT / package).rglob("*.py"))[number::count]:
+        compileall.compile_file(path, quiet=2)  # if it was not compiled before
     for path in sorted(Path(__file__).parent.rglob("test_*.py"))[number::count]:
         kept = rewrite.get_cache_dir(path) / (path.stem + rewrite.PYC_TAIL)
         if rewrite._read_pyc(path, kept) is None and rewrite.try_makedirs(kept.parent):

@@ -7,17 +7,31 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
+class _Excluded:
+    """Who excludes objects from collection, as far as known. Python walks through all of them to count them."""
+
+    by_us = by_program = False
+
+
 def spare_existing() -> Callable[[], None]:
     """Exclude all existing objects from garbage collection, so that the collection before each measurement is short.
 
-    Returns the function that undoes it. If the program has excluded objects itself, nothing is changed, because there
-    is no way to exclude more and to undo that alone.
+    Returns the function that undoes it. If the program has excluded objects itself, nothing is changed from then on,
+    because there is no way to exclude more and to undo that alone.
     """
     gc.collect()
-    if gc.get_freeze_count():
+    if not _Excluded.by_us:
+        _Excluded.by_program = _Excluded.by_program or gc.get_freeze_count() > 0
+    if _Excluded.by_us or _Excluded.by_program:
         return lambda: None
     gc.freeze()
-    return gc.unfreeze
+    _Excluded.by_us = True
+    return _include_again
+
+
+def _include_again() -> None:
+    gc.unfreeze()
+    _Excluded.by_us = False
 
 
 @contextmanager

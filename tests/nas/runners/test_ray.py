@@ -42,17 +42,20 @@ def cluster():
     made.shutdown()
 
 
-@pytest.fixture
+class Shared(RayRunner):
+    """A runner whose next units do something else: each runner starts a process for its board."""
+
+    def __call__(self, run):
+        self._run = run
+        return self
+
+
+@pytest.fixture(scope="module")
 def runner(cluster):
-    made = []
-
-    def make(run, **options):
-        made.append(RayRunner(RayOptions(**{"workers": 2, "address": cluster.address} | options), run=run))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
+    """`runner(run)`: a runner of two workers whose units do `run`. It is the same one for all tests."""
+    made = Shared(RayOptions(workers=2, address=cluster.address))
+    yield made
+    made.close()
     assert ray.is_initialized()  # what was connected before stays so
 
 
@@ -208,7 +211,7 @@ def test_what_no_unit_is_to_blame_for_ends_the_search(runner):
         gathered(one, 1)
 
 
-def test_an_interrupt_reaches_the_units_and_takes_along_what_is_done(runner, tmp_path):
+def test_an_interrupt_reaches_the_units_and_takes_along_what_is_done(cluster, tmp_path):
     def run(work, progress):
         try:
             (tmp_path / f"began{work.trial}").touch()
@@ -219,12 +222,13 @@ def test_an_interrupt_reaches_the_units_and_takes_along_what_is_done(runner, tmp
             raise
         return Outcome(trial=work.trial, rung=0, seconds=1.0)
 
-    two = runner(run)
+    two = RayRunner(RayOptions(workers=2, address=cluster.address), run)  # its own: an interrupted runner ends
     two.submit(work(0))
     two.submit(work(1))
     await_file(tmp_path / "began1")
     assert [outcome.trial for outcome in two.interrupt(60)] in ([0], [])  # it returns when the units have ended
     assert await_file(tmp_path / "saved") == "1"
+    two.close()
 
 
 def test_a_unit_that_no_node_can_hold_is_refused(cluster):

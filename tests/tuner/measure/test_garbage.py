@@ -10,15 +10,19 @@ FROZEN = """
 import gc
 from tuner.measure import garbage
 
-undo = garbage.spare_existing()
-assert gc.get_freeze_count()
-undo()
-assert not gc.get_freeze_count()
+for _ in range(2):
+    undo = garbage.spare_existing()
+    inner = garbage.spare_existing()
+    inner()
+    assert gc.get_freeze_count()
+    undo()
+    assert not gc.get_freeze_count()
 
 gc.freeze()
 before = gc.get_freeze_count()
-with garbage.little_garbage():
-    pass
+for _ in range(2):
+    with garbage.little_garbage():
+        pass
 assert gc.get_freeze_count() >= before - 100, "the program's own objects stay excluded"
 """
 
