@@ -65,6 +65,7 @@ def prepare(study: str | None, storages: Sequence[str], host: str, port: int, to
     import uvicorn
 
     from dashboards.server.app import application
+    from dashboards.server.connection import Timed
     from dashboards.server.sources import slug_of
 
     token = token or os.environ.get(TOKEN) or None
@@ -82,6 +83,8 @@ def prepare(study: str | None, storages: Sequence[str], host: str, port: int, to
     listening = _listen(host, port)
     config = uvicorn.Config(
         made,
+        http=Timed,
+        ws="none",
         log_level="warning",
         limit_concurrency=MOST_CONNECTIONS,
         server_header=False,
