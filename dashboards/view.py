@@ -14,7 +14,10 @@ PER_PAGE, MOST_PER_PAGE = 50, 1000
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table. kind: text, long, word, number, percent, bytes, seconds, code, state or sparkline."""
+    """A column of a table.
+
+    kind: text, long, word, quantity (the name of one), number, percent, bytes, seconds, code, state or sparkline.
+    """
 
     key: str
     label: str

@@ -13,32 +13,45 @@ import threading
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import uvicorn
 from playwright.sync_api import Browser, sync_playwright
 
 from dashboards.server.app import application
+from dashboards.server.sources import StudyCache
 from nas import location
-from nas.store.records import SEARCH
+from nas.latency.stored import OPERATIONS
+from nas.store.records import SEARCH, TrialState
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "pictures"
 WIDTHS = (360, 800, 1600)
 ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 
-def pages(study: str, trial: int, others: list[int]) -> dict[str, str]:
-    """{name: address} of every kind of page."""
-    chosen = ",".join(map(str, [trial, *others]))
+def pages(cache: StudyCache) -> dict[str, str]:
+    """{name: address} of every kind of page that a study and its database have."""
+    study, found = cache.address, cache.study.id
+    best = [each.number for each in cache.reader.best(found, limit=3, purposes=(SEARCH,), longest=True)]
+    failed = cache.reader.trials(found, states=(TrialState.FAILED,), limit=1)
+    measured = cache.source.reader.measured(1, without=OPERATIONS)
+    chosen = ",".join(map(str, best))
     parts = {"space": "space", "lineage": "lineage", "audit": "audit", "compare": f"compare?trials={chosen}"}
-    return {
+    addresses = {
         "studies": "/",
         "study": study,
-        "trial": f"{study}/trials/{trial}",
+        "trial": f"{study}/trials/{best[0]}",
         **{name: f"{study}/{path}" for name, path in parts.items()},
         "tuning": "/tuning",
         "latency": "/tuning/latency",
         "explorer": "/explorer",
     }
+    if failed:
+        addresses["failed"] = f"{study}/trials/{failed[0].number}"
+    if measured:
+        asked = {"operation": measured[0].operation, "problem": measured[0].problem}
+        addresses["problem"] = f"/tuning?{urlencode(asked)}"
+    return addresses
 
 
 def serve(storage: str) -> tuple[Any, str]:
@@ -72,8 +85,7 @@ def main() -> None:
     chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
     app, server = serve(location.storage_of(arguments.study, arguments.storage))
     (cache,) = (each for each in app.state.sources.all()[0].studies() if each.study.name == arguments.study)
-    best = [trial.number for trial in cache.reader.best(cache.study.id, limit=3, purposes=(SEARCH,), longest=True)]
-    found = pages(cache.address, best[0], best[1:])
+    found = pages(cache)
     time.sleep(8)  # until costs can be computed
     with sync_playwright() as started:
         browser = started.chromium.launch(executable_path=chromium, args=ARGUMENTS)

@@ -75,7 +75,7 @@ def timed(
     if not each:
         return list(lines), "No piece of this architecture was timed alone, so its time is known as a whole only."
     made = [_with_time(line, pieces, each) for line, pieces in zip(lines, asked["lines"])]
-    return made, f"{missing} of {len(calls)} pieces were not timed." if missing else ""
+    return made, f"{missing} of {len(calls)} pieces have no measured time." if missing else ""
 
 
 def _with_time(line: Line, pieces: Mapping[str, int], each: Mapping[int, float]) -> Line:

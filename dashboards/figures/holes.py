@@ -73,7 +73,7 @@ def marginal_figure(hole: str, found: Sequence[Tried], objective: str) -> Figure
         ),
         height=320,
         note="Means with 95 % intervals over trials. Other holes differ too, so this is no experiment.",
-        empty="No trial with a result has this hole.",
+        empty="No trial with a result has this hole." if hole else "No trial has a result yet.",
     )
 
 

@@ -11,8 +11,9 @@ from dashboards.analysis.history import in_order
 from dashboards.analysis.tabulated import Numbers, Tabulated
 from dashboards.figures.figure import QUIET, Axis, Figure, Series
 from dashboards.figures.labels import labelled
-from dashboards.figures.progress import arms_of, history_figure
+from dashboards.figures.progress import arms_of, history_figure, hypervolume_figure
 from dashboards.pages.asked import Ask, crumbs
+from dashboards.pages.study import status_of
 from dashboards.server.sources import StudyCache
 from dashboards.view import Column, Table, View
 from nas.rank_correlation import CONFIDENCE, LEAST, correlation
@@ -44,11 +45,19 @@ def view(ask: Ask) -> View:
         known = study.of_results("predictors", lambda: _predictors(study, names[0]))
         figures["predictors"], predictors = _audit(table, known, names[0])
         figures["history"] = history_figure(table, names[0])
+    if len(names) > 1:
+        figures["hypervolume"] = study.of_results(("hypervolume", "trials"), lambda: hypervolume_figure(table, names))
+    status = status_of(study)
     arms = arms_of(table)
     return View(
         template="audit.html",
         title="Audit",
-        values={"objective": names[0] if names else "", "controls": [arm for arm in arms if arm != MAIN]},
+        values={
+            "objective": names[0] if names else "",
+            "controls": [arm for arm in arms if arm != MAIN],
+            "probes": [each.sentence() for each in status.probes],
+            "sentences": [each.sentence() for each in status.controls],
+        },
         shown={"address": study.address},
         tables={
             "predictors": Table(

@@ -20,9 +20,10 @@ OPERATORS = (
     *(Column("operator", "Operator", sorts=True), Column("trials", "Trials", "number", sorts=True)),
     *(
         Column("scored", "Trained longest", "number"),
-        Column("improved", "Better than the parent", "number", sorts=True),
+        Column("compared", "Compared with parents", "number"),
+        Column("improved", "Better than all of them", "number", sorts=True),
     ),
-    *(Column("share", "Share", "percent"), Column("best", "Best", "number", sorts=True)),
+    *(Column("share", "Share (%)", "percent"), Column("best", "Best", "number", sorts=True)),
 )
 
 
@@ -39,7 +40,9 @@ def view(ask: Ask) -> View:
         )
     operators = study.of_results(("operators", objective), lambda: _operators(table, family, objective))
     best = _best(table, objective) if names else None
-    tables: dict[str, Table] = {"operators": paged(ask.parameters, OPERATORS, operators)}
+    tables: dict[str, Table] = {
+        "operators": paged(ask.parameters, OPERATORS, operators, empty="No trial was proposed yet.")
+    }
     if best is not None:
         tables["line"] = family_table(study, study.reader.trial(study.study.id, best), family)
     return View(
@@ -83,8 +86,8 @@ def _operators(table: Tabulated, family: Lineage, objective: str) -> list[dict[s
     return [
         {
             "operator": name or "unknown",
-            **{key: int(row[key]) for key in ("trials", "scored", "improved")},
-            "share": f"{row['improved'] / row['compared']:.0%}" if row["compared"] else None,
+            **{key: int(row[key]) for key in ("trials", "scored", "compared", "improved")},
+            "share": 100 * row["improved"] / row["compared"] if row["compared"] else None,
             "best": sign * row["best"] if "best" in row else None,
         }
         for name, row in sorted(rows.items(), key=lambda item: -item[1]["trials"])
@@ -116,7 +119,9 @@ def _figure(table: Tabulated, family: Lineage, objective: str, address: str) -> 
             if parent in values and number in values:
                 edges += [(parent, values[parent]), (number, values[number]), (None, None)]
             left.append(parent)
-    lines = Series(name="Line of the front", x=[x for x, _ in edges], y=[y for _, y in edges], mark="line", colour=1)
+    lines = Series(
+        name="Ancestors of the front", x=[x for x, _ in edges], y=[y for _, y in edges], mark="line", colour=1
+    )
     operators = sorted(set(table.texts["operator"][searched].tolist()))
     series = [lines]
     for place, operator in enumerate(operators[:7]):
@@ -141,6 +146,6 @@ def _figure(table: Tabulated, family: Lineage, objective: str, address: str) -> 
         y=Axis(label=labelled(objective)),
         series=tuple(each for each in series if len(each.x)),
         height=420,
-        note="Lines join the ancestors of the Pareto front.",
+        note="A point is a trial. Lines join parents and children among the ancestors of the Pareto front.",
         empty="No trial has a result yet.",
     )

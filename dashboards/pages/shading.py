@@ -60,6 +60,7 @@ def shaded(ask: Ask, trial: Trial, lines: Sequence[Line]) -> Shaded:
     chosen = ask.parameters.choice("shade", {**offered, **notes}, "flops")
     if chosen in COSTS or chosen not in offered:
         missing = next(iter(notes.values()), "") if trial.evidence and len(offered) == len(COSTS) else ""
+        missing = missing and f"The blocks cannot be shaded by measured time. {missing}"
         quantity = chosen if chosen in COSTS else "flops"
         return Shaded(
             lines=lines, offered=offered, chosen=quantity, quantity=quantity, note=missing, is_settled=is_settled

@@ -25,7 +25,7 @@ COLUMNS = (
     Column("budget", "Of", "number"),
     Column("left", "Time left", "seconds"),
     Column("best", "Best", "number"),
-    Column("objective", "Objective"),
+    Column("objective", "Objective", "quantity"),
     Column("history", "Best so far", "sparkline"),
     Column("front", "On the front", "number", sorts=True),
     Column("workers", "Workers", "number", sorts=True),

@@ -17,7 +17,6 @@ from dashboards.figures.progress import (
     history_figure,
     hypervolume_figure,
     rungs_figure,
-    shown_arm,
     verdict_figure,
 )
 from dashboards.pages.asked import Ask, crumbs
@@ -50,7 +49,7 @@ def view(ask: Ask) -> View:
     """The page of a study."""
     study = ask.of
     table = study.table
-    status = study.remember("status", lambda: report.status(study.reader, study.study))
+    status = status_of(study)
     names = [each["name"] for each in study.study.objectives]
     figures = _figures(ask, status, names) if names else {}
     tables = {"trials": trials_table(ask), "units": _units(ask), "failures": _failures(ask)}
@@ -62,7 +61,8 @@ def view(ask: Ask) -> View:
         values={
             "study": study.study.name,
             "status": status.to_dict(),
-            "sentences": status.ranking.sentences() + status.pending,
+            "sentences": [*status.ranking.sentences(), *(each.sentence() for each in status.probes), *status.pending],
+            "controls": [each.sentence() for each in status.controls],
             "verdict": status.verdict.sentence if status.verdict else None,
             "notes": status.verdict.notes() if status.verdict else [],
             "search_file": study.remember(
@@ -72,6 +72,7 @@ def view(ask: Ask) -> View:
         shown={
             "facts": facts(study, status),
             "phase": status.phase,
+            "said": _said(status),
             "done": progress_of(status),
             "workers": [worker_text(owner) for owner in status.owners],
             "objectives": names,
@@ -86,6 +87,11 @@ def view(ask: Ask) -> View:
         crumbs=crumbs(study)[:-1],
         is_live=True,
     )
+
+
+def status_of(study: StudyCache) -> Status:
+    """How the study stands now; read once for all its pages."""
+    return study.remember("status", lambda: report.status(study.reader, study.study))
 
 
 def _figures(ask: Ask, status: Status, names: list[str]) -> dict[str, Any]:
@@ -153,7 +159,7 @@ def facts(study: StudyCache, status: Status) -> list[tuple[str, str, str]]:
         name = study.study.objectives[0]["name"]
         detail = f"{labelled(name)}, trial {status.best.number}"
         found.append(("Best", short(status.best.values[name]) if name in status.best.values else "?", detail))
-    found.append(("Pareto front", f"{status.front:,}", "trial" if status.front == 1 else "trials"))
+    found.append(("Pareto front", f"{status.front:,}", f"of {plural(len(study.study.objectives), 'objective')}"))
     failed = sum(len(each) for each in status.failures.values())
     found.append(("Failures", f"{failed:,}", ", ".join(status.failures) or "none"))
     found.append(("Trained", duration(status.trained_seconds), "over all workers"))
@@ -173,9 +179,17 @@ def progress_of(status: Status) -> tuple[float, str] | None:
     return None if share is None else (min(1.0, share), f"{share:.0%} of the budget is spent")
 
 
+def _said(status: Status) -> list[str]:
+    """The verdict: its first sentence, and the rest if there is more."""
+    if status.verdict is None:
+        return []
+    first, stop, rest = status.verdict.sentence.partition(". ")
+    return [first + stop.strip(), rest] if rest else [first]
+
+
 def _filters(ask: Ask, kinds: list[str]) -> list[tuple[str, str, list[tuple[str, str]], str]]:
     """(parameter, name, [(value, name)], what is chosen) of the filters that this study has a use for."""
-    arms = [(arm, shown_arm(arm)) for arm in ask.of.table.words("arm")]
+    arms = [(arm, arm) for arm in ask.of.table.words("arm")]
     own = [(kind, kind) for kind in kinds]
     found = [("arm", "Arm", arms if len(arms) > 1 else []), ("failure", "Failure", own)]
     return [

@@ -12,6 +12,7 @@ from dashboards.analysis.lineage import Lineage, changed, distance, lineage
 from dashboards.explorer.process import Unavailable
 from dashboards.figures.architecture import architecture_svg
 from dashboards.figures.labels import labelled
+from dashboards.figures.marks import cut
 from dashboards.figures.outline import MOST_LINES, Line, line_of, outline
 from dashboards.figures.progress import curves_figure
 from dashboards.pages.asked import Ask, crumbs
@@ -109,7 +110,7 @@ def _lines(ask: Ask, trial: Trial) -> tuple[list[Line], str]:
         found = ask.worker.ask(action="show", text=trial.architecture, length=length, depth=shape.halting_steps)
         if "lines" in found:
             return [Line(**line) for line in found["lines"]], remark
-        problem = "; ".join(each["message"] for each in found.get("problems", []))
+        problem = " ".join(each["message"] for each in found.get("problems", []))
     except Unavailable as error:
         problem = str(error)
     lines, unreadable = open_or_none(lambda: outline(trial.architecture))
@@ -237,11 +238,8 @@ def change_text(change: Any) -> str:
 
 
 def hole_name(path: str) -> str:
-    """The end of a path, which is what people look for: body[0].repeat.times becomes body[0]…times."""
-    if len(path) <= 34:
-        return path
-    first, last = path.split(".", 1)[0], path.rpartition(".")[2]
-    return f"{first[:12]}…{last[-24:]}"
+    """A path without what all paths have, and not too long: body[1].residual.of[0].gru becomes body[1].gru."""
+    return cut(path.replace(".residual.of[0]", "").replace(".residual.", "."), 48)
 
 
 def _neighbours(study: StudyCache, trial: Trial) -> Table:

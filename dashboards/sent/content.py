@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -98,12 +97,9 @@ def _environment(study: StudyCache) -> list[tuple[str, str]]:
     return lines
 
 
-def value_text(value: Any) -> str:
+def value_text(value: str) -> str:
     """A value in a table of Markdown."""
-    if value is None:
-        return ""
-    text = short(value) if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
-    text = "".join(each if each.isprintable() else " " for each in text)
+    text = "".join(each if each.isprintable() else " " for each in value)
     for special, written in (("&", "&amp;"), ("<", "&lt;"), ("\\", "\\\\"), ("|", "\\|"), ("[", "\\["), ("`", "'")):
         text = text.replace(special, written)
     return " ".join(text.split())

@@ -7,7 +7,8 @@ from typing import Any
 
 from dashboards.figures.svg import svg
 from dashboards.sent.content import Content, value_text
-from dashboards.view import Column
+from dashboards.server.cells import cell, scales
+from dashboards.view import Column, Table
 
 ROWS = 20  # of the best trials
 
@@ -17,14 +18,15 @@ def markdown(content: Content, folder: str) -> tuple[str, dict[str, str]]:
     view = content.view
     pictures = {f"{name}.svg": svg(figure, alone=True) for name, figure in content.figures.items()}
     parts = [f"# {value_text(view.title)}", value_text(view.shown["phase"])]
-    if view.values["verdict"]:
-        parts.append(f"**{value_text(view.values['verdict'])}**")
+    said = [value_text(each) for each in (*view.shown["said"], *view.values["notes"])]
+    parts += [f"**{said[0]}**"] if said else []
     parts.append(_facts(view.shown["facts"]))
     if "finals" in view.tables:
         parts += ["## Finals", _table(view.tables["finals"].columns, view.tables["finals"].rows)]
-        parts += [value_text(note) for note in view.values["notes"]]
-    for name, figure in content.figures.items():
+        parts += said[1:]
+    for name, figure in sorted(content.figures.items(), key=lambda item: item[0] != "verdict"):
         parts += [f"## {value_text(figure.title)}", f"![{value_text(figure.title)}]({folder}/{name}.svg)", figure.note]
+    parts += [value_text(each) for each in (*view.values["controls"], *view.values["sentences"])]
     for drawn in content.architectures[:3]:
         parts += [f"## Trial {drawn.number}: {value_text(drawn.scores)}"]
         if drawn.picture:
@@ -52,7 +54,10 @@ def _table(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> str:
     shown = [column for column in columns if column.kind != "picture"]
     lines = ["| " + " | ".join(value_text(column.label) for column in shown) + " |"]
     lines.append("|" + "|".join("---:" if column.kind in ("number", "seconds") else "---" for column in shown) + "|")
-    lines += ["| " + " | ".join(value_text(row.get(column.key)) for column in shown) + " |" for row in rows]
+    scaled = scales(Table(columns=shown, rows=rows))
+    for row in rows:
+        texts = (cell(row.get(column.key), column, scaled[column.key]) for column in shown)
+        lines.append("| " + " | ".join(map(value_text, texts)) + " |")
     return "\n".join(lines)
 
 

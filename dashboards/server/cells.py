@@ -5,56 +5,78 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup, escape
 
+from dashboards.figures.labels import labelled
 from dashboards.view import Column, Table
 from nas.report.tables import duration, short, size
 
-DIGITS = 4  # of the largest value of a column; the smallest has at least three
-MOST_DECIMALS = 6
+DIGITS = 4  # of the largest value of a column; the smallest has at least two
+UNITS = (  # if the largest value of a column is at least this, all are divided by this; the most decimals
+    *((1e12, 1e12, "T", 3), (1e9, 1e9, "G", 3), (1e6, 1e6, "M", 3)),
+    *((1e4, 1e3, "k", 3), (0.0, 1.0, "", 6)),
+)
 CODE = re.compile("`([^`]+)`")
 
 
-def cell(value: Any, column: Column, decimals: int | None = None) -> str:
-    """A value as people read it in a table. decimals: of a number; None for as many as it needs."""
+@dataclass(frozen=True)
+class Scaled:
+    """How all numbers of a column are written, so that their points are below one another: 4.10M and 11.00M."""
+
+    decimals: int
+    factor: float = 1.0
+    unit: str = ""
+
+    def text(self, value: float) -> str:
+        """The number in this unit, with these decimals."""
+        return f"{value / self.factor:.{self.decimals}f}{self.unit}"
+
+
+def cell(value: Any, column: Column, scaled: Scaled | None = None) -> str:
+    """A value as people read it in a table. scaled: how its column is written; None if numbers differ too much."""
     if value is None or value == "":
         return ""
     if isinstance(value, bool):
         return "yes" if value else ""
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
+    if column.kind == "quantity":
+        return labelled(str(value))
     if not isinstance(value, int | float) or (isinstance(value, float) and not math.isfinite(value)):
         return str(value)
     if column.kind == "seconds":
-        return duration(value)
+        return f"{value:.1f} s" if 0 < value < 9.95 else duration(value)
     if column.kind == "bytes":
         return size(value)
     if column.kind == "percent":
         return f"{value:.1f}"
-    if decimals is not None:
-        return f"{value:.{decimals}f}"
+    if scaled is not None:
+        return scaled.text(value)
     if isinstance(value, int) or (value.is_integer() and abs(value) < 1e6):
         return f"{int(value):,}"
     return short(value)
 
 
-def decimals(table: Table) -> dict[str, int | None]:
-    """The decimals that the numbers of each column share, so that their points are below one another."""
+def scales(table: Table) -> dict[str, Scaled | None]:
+    """How the numbers of each column are written."""
     return {each.key: _shared([row.get(each.key) for row in table.rows]) for each in table.columns}
 
 
-def _shared(values: Sequence[Any]) -> int | None:
-    """None where the values are no floats, are all whole numbers, or differ too much in size."""
+def _shared(values: Sequence[Any]) -> Scaled | None:
+    """None where the values are no floats, are whole numbers below a million, or differ too much in size."""
     known = [each for each in values if each is not None and each != ""]
     if not all(isinstance(each, float) and math.isfinite(each) for each in known):
         return None
     sizes = [abs(each) for each in known if each]
-    if all(each.is_integer() for each in known) or not 1e-4 <= min(sizes) <= max(sizes) < 1e4:
+    if not sizes or min(sizes) < 1e-4 or (max(sizes) < 1e6 and all(each.is_integer() for each in known)):
         return None
-    wanted = max(DIGITS - 1 - math.floor(math.log10(max(sizes))), 2 - math.floor(math.log10(min(sizes))))
-    return wanted if wanted <= MOST_DECIMALS else None
+    _, factor, unit, most = next(each for each in UNITS if max(sizes) >= each[0])
+    smallest, largest = (math.floor(math.log10(each / factor)) for each in (min(sizes), max(sizes)))
+    decimals = max(0, DIGITS - 1 - largest, 1 - smallest)
+    return Scaled(decimals, factor, unit) if decimals <= most else None
 
 
 def marked(text: str) -> Markup:

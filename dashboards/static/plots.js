@@ -6,6 +6,7 @@ import { load } from "./loading.js";
 import { listen } from "./mouse.js";
 
 const NARROW = 500;  // pixels; labels are shorter and turned on a phone
+const LETTER = 7.5;  // pixels of a letter of a title
 
 export const specOf = plot => document.getElementById(`data-${plot.dataset.name}`)?.textContent;
 
@@ -31,23 +32,26 @@ function laidOut(layout, styles, width) {
     font: { family: "system-ui, sans-serif", size: 12, color: text }, hovermode: "closest", dragmode: "zoom",
     legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: width < NARROW ? 10 : 12 } },
   };
-  return width < NARROW ? narrowed(made) : made;
+  if (width < NARROW) narrowed(made);
+  const names = Math.max(0, ...(made.yaxis.ticktext ?? []).map(name => name.length));
+  made.xaxis.title.text = broken(made.xaxis.title.text, (width - Math.max(56, 6.5 * names)) / LETTER);
+  made.yaxis.title.text = broken(made.yaxis.title.text, (layout.height - 90) / LETTER);
+  return made;
 }
 
-function narrowed(layout) {
-  const { xaxis, yaxis } = layout;
-  for (const axis of [xaxis, yaxis]) axis.title = { text: broken(axis.title.text), font: { size: 12 } };
+function narrowed({ xaxis, yaxis }) {
+  for (const axis of [xaxis, yaxis]) axis.title = { ...axis.title, font: { size: 12 } };
   if (yaxis.ticktext) {
     yaxis.ticktext = yaxis.ticktext.map(text => (text.length > 20 ? `…${text.slice(-19)}` : text));
     xaxis.nticks = 4;
   }
   if (xaxis.ticktext?.join("").length > 24) Object.assign(xaxis, { tickangle: -45, ticklabeloverflow: "allow" });
-  return layout;
 }
 
-// A long title in lines of about 26 letters.
-function broken(text) {
-  return text.length < 36 ? text : text.replace(/(.{18,26}) /g, "$1<br>");
+// A long title in lines of at most so many letters.
+function broken(text, letters) {
+  if (text.length <= letters) return text;
+  return text.replace(new RegExp(`(.{1,${Math.max(12, Math.floor(letters))}})( |$)`, "g"), "$1<br>").replace(/<br>$/, "");
 }
 
 function traces(spec, styles, width) {

@@ -22,7 +22,7 @@ def sentence(name: str, found: Mapping[str, Any], trial: str) -> str:
     within = f", predictions within {checked['error']:.1%} of {checked['of']} measured" if predicted else ""
     why = f" ({found['not_predicted']})" if found.get("not_predicted") else ""
     load = f", at {found['load']:.2f} times the load of quiet times" if (found["load"] or 1) > LOADED else ""
-    more = f", {found['tokens_per_second']:.4g} tokens a second" if found.get("tokens_per_second") else ""
+    more = f", {found['tokens_per_second']:,.0f} tokens a second" if found.get("tokens_per_second") else ""
     more += f", {found['joules']:.3g} joules a call" if found.get("joules") else ""
     if found.get("peak_bytes"):
         more += f", at most {found['peak_bytes']:,} bytes"

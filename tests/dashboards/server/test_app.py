@@ -51,6 +51,15 @@ def test_a_study_has_the_same_numbers_as_json_and_csv(client, address):
         assert f"/trials/{row['trial']}" in page.text
 
 
+def test_every_page_leads_to_all_rows_of_its_tables(client):
+    page = client.get("/studies/failing/failing?state=failed&per=5&page=2&sort=-trial")
+    links = re.findall(r'href="([^"]*\.csv[^"]*)"', page.text.partition("<footer")[2])
+    rows = client.get(next(each for each in links if "table=trials" in each).replace("&amp;", "&")).text.splitlines()
+
+    assert len(links) == 3 and len(rows) == 17
+    assert rows[1].startswith("23,failed")
+
+
 def test_pages_are_valid_html(addresses):
     html5lib = pytest.importorskip("html5lib")
     checked = set()
