@@ -208,6 +208,8 @@ class Search:
         self.runner.submit(factory.work(self.config, unit, self.proposer.horizon(unit)))
 
     def _record(self, outcome: Outcome) -> None:
+        if self._stopping and outcome.failure is not None:
+            return  # the interrupt may be its cause: the unit is given back
         unit = self._running.pop((outcome.trial, outcome.rung, outcome.kind), None)
         if unit is None:
             return  # its lease was lost and taken again while it ran, so it ran twice here: the first outcome counted
@@ -232,10 +234,9 @@ class Search:
             cleaning.drop(unit.start_uri, self.study.name)
 
     def _interrupt(self) -> None:
-        """Let running units save their state. If a worker is lost meanwhile, its unit goes back to the queue."""
+        """Let running units save their state. If one fails meanwhile, it goes back to the queue."""
         for outcome in self.runner.interrupt(INTERRUPT_SECONDS):
-            if outcome.failure is None or not outcome.failure.kind.retried:
-                self._record(outcome)
+            self._record(outcome)
 
     def _give_back(self) -> None:
         """Put the held units back in the queue, so that the next process can take them at once."""

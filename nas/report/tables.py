@@ -48,7 +48,7 @@ def counted(counts: Mapping[str, int]) -> str:
 
 def reason(text: str) -> str:
     """The line of a failure that says what happened: the last one, as in a traceback."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line.strip(" |") for line in text.splitlines() if any(map(str.isalnum, line))]  # | and -: of a group
     last = lines[-1] if lines else "no reason given"
     return last if len(last) <= REASON else last[: REASON - 3] + "..."
 

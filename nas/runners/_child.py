@@ -50,15 +50,14 @@ def main(connection: Connection, parent: int) -> None:
     if run is None:
         import nas.training.unit  # noqa: F401  # takes seconds, which should not count as the unit's
     units = _Units(connection, run)
-    signal.signal(signal.SIGINT, lambda *_: None)  # the parent says when to stop
-    for number in (STOP, signal.SIGTERM):
-        signal.signal(number, units.asked)
+    units.listen()
     units.say(Said.READY)
     place = _Place()
     try:
         while True:
             units.take(connection.recv())
             place.restore()
+            units.listen()  # a unit may have set handlers of its own
             units.say(*_answer(units))
     except KeyboardInterrupt:
         units.say(Said.INTERRUPTED)
@@ -135,6 +134,12 @@ class _Units(InlineRunner):
             self._connection.send((what, content))
         finally:
             self._saying = False
+
+    def listen(self) -> None:
+        """Handle the signals that ask the running unit to stop. Ctrl-C is for the parent, which says when to stop."""
+        signal.signal(signal.SIGINT, lambda *_: None)
+        for number in (STOP, signal.SIGTERM):
+            signal.signal(number, self.asked)
 
     def asked(self, number: int, frame: FrameType | None) -> None:
         """A signal handler: the running unit saves its state. Without one the process ends."""

@@ -23,7 +23,8 @@ import ray
 from nas.errors import NasError
 from nas.runners import _ray_errors
 from nas.runners._ray_cluster import RayCluster
-from nas.runners.contract import LATE_SECONDS, Run, guarded, interrupted_itself, too_slow
+from nas.runners.contract import LATE_SECONDS, Run, interrupted_itself, too_slow
+from nas.runners.inline import InlineRunner
 from nas.work import Failure, FailureKind, Outcome, Progress, Work
 
 if TYPE_CHECKING:
@@ -250,33 +251,44 @@ def _failed(work: Work, failure: Failure) -> Outcome:
     return Outcome(trial=work.trial, rung=work.rung, kind=work.kind, seconds=0.0, failure=failure)
 
 
-class _Terminated(KeyboardInterrupt):
-    """The worker received SIGTERM: the unit saves its state, as it does at an interrupt."""
+class _OnWorker(InlineRunner):
+    """Runs one unit in a worker of Ray, and tells the board about it. number: of the submission."""
 
+    def __init__(self, run: Run | None, board: Any, number: int) -> None:
+        super().__init__(run)
+        self._board, self._number, self._told = board, number, 0.0
 
-def _terminate(number: int, frame: FrameType | None) -> None:
-    raise _Terminated
+    def _heard(self, work: Work, progress: Progress) -> None:
+        if time.monotonic() - self._told > HEAR_SECONDS:
+            self._told = time.monotonic()
+            self._board.write.remote((work.trial, work.rung), progress)
+        super()._heard(work, progress)
+
+    def _started(self) -> None:
+        self._board.start.remote(self._number)
 
 
 @ray.remote(max_retries=0)
 def _unit(work: Work, board: Any, run: Run | None, number: int) -> Outcome:
-    last = 0.0
+    """Run a unit. `ray.cancel` (SIGINT) and SIGTERM let it save its state at its next report."""
+    unit, terminated = _OnWorker(run, board, number), False
 
-    def heard(progress: Progress) -> None:
-        nonlocal last
-        if time.monotonic() - last > HEAR_SECONDS:
-            last = time.monotonic()
-            board.write.remote((work.trial, work.rung), progress)
+    def asked(number: int, frame: FrameType | None) -> None:
+        nonlocal terminated
+        terminated |= number == signal.SIGTERM
+        unit.stop_soon()
 
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a search that a script started in the background
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # or `ray.cancel` would not reach the unit
-    before = signal.signal(signal.SIGTERM, _terminate)
+    before = {each: signal.signal(each, asked) for each in (signal.SIGINT, signal.SIGTERM)}
+    unit.submit(work)
     try:
-        return guarded(run, work, heard, lambda: board.start.remote(number))
-    except _Terminated:
-        os._exit(1)  # Ray tells the search why, as far as it knows: the memory monitor, the end of the node, ...
+        return unit.wait(0)[0]
+    except KeyboardInterrupt:
+        if terminated:
+            os._exit(1)  # Ray tells the search why, as far as it knows: the memory monitor, the end of the node, ...
+        raise
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 @dataclass

@@ -35,6 +35,8 @@ class InlineRunner:
         self._busy = True
         try:
             outcome = guarded(self._run, work, lambda progress: self._heard(work, progress), self._started)
+            if self._stopping and outcome.failure is not None:
+                raise KeyboardInterrupt  # the interrupt may be its cause, in a task that turns it into another exception
         except KeyboardInterrupt:
             if self._stopping or _may_come_from_outside():
                 raise

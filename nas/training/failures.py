@@ -35,7 +35,7 @@ class Phase(Enum):
     PROBE = "scoring the untrained model"
 
 
-def failure(error: Exception, phase: Phase, task_file: str) -> Failure:
+def failure(error: BaseException, phase: Phase, task_file: str) -> Failure:
     """The failure for `error`; `task_file` is the source file of the task."""
     if _out_of_memory(error):
         return Failure(FailureKind.OUT_OF_MEMORY, f"While {phase.value}: {str(error) or 'no memory is left'}")
@@ -52,13 +52,13 @@ def failure(error: Exception, phase: Phase, task_file: str) -> Failure:
     return Failure(FailureKind.BUILD_ERROR, str(error) if plain else _trimmed(error, task_file))
 
 
-def _out_of_memory(error: Exception) -> bool:
+def _out_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError) and any(sign in str(error) for sign in OUT_OF_MEMORY)
 
 
-def _of_the_task(error: Exception, phase: Phase, task_file: str) -> bool:
+def _of_the_task(error: BaseException, phase: Phase, task_file: str) -> bool:
     """Whether the error is the task's and not a block's: the innermost frame of one of the two decides."""
     if phase is Phase.TASK or isinstance(error, WrongReturn):
         return True
@@ -71,7 +71,7 @@ def _of_the_task(error: Exception, phase: Phase, task_file: str) -> bool:
     return False
 
 
-def _trimmed(error: Exception, task_file: str) -> str:
+def _trimmed(error: BaseException, task_file: str) -> str:
     """The traceback from the task's first frame on, or all of it if it never enters the task.
 
     A syntax error in the task has no traceback; its message names the line.

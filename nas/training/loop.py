@@ -51,7 +51,7 @@ class Deadline:
 
 @dataclass
 class Training:
-    """A model in training; `step` counts the steps done."""
+    """A model in training; `step` counts the steps done. stepping: it is in the middle of the next one."""
 
     model: nn.Module
     task: Task
@@ -60,6 +60,7 @@ class Training:
     seed: int
     device: torch.device
     step: int = 0
+    stepping: bool = False
     streams: Streams | None = None  # what the model keeps between the segments of a sequence
 
     def __post_init__(self) -> None:
@@ -119,6 +120,7 @@ class Training:
 
     def _advance(self, batch: Batch) -> Tensor:
         """One step -> its loss, detached."""
+        self.stepping = True
         for group, peak in zip(self.optimiser.param_groups, self.peaks, strict=True):
             group["lr"] = self.recipe.rate(peak, self.step, self.horizon)
         context = self._context()
@@ -133,7 +135,7 @@ class Training:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip)
         self.scaler.step(self.optimiser)
         self.scaler.update()
-        self.step += 1
+        self.step, self.stepping = self.step + 1, False
         return loss.detach()
 
     def _context(self) -> Context:

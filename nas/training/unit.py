@@ -54,7 +54,9 @@ def run(work: Work, progress: Report | None = None, started: Callable[[], None] 
     with deterministic(work.threads, unit.device):
         try:
             training = unit.run()
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # SystemExit and the like too
             unit.result = {"failure": failure(error, unit.phase, unit.task_file)}
             partial.clear(work)
         else:
@@ -68,11 +70,13 @@ def run(work: Work, progress: Report | None = None, started: Callable[[], None] 
 
 
 def _save(training: Training, work: Work) -> None:
-    """Save the state of an interrupted unit. If that fails, as on a full disk, the unit starts from its rung again."""
+    """Save the state of an interrupted unit. Without it, as on a full disk, the unit goes on from an earlier state."""
     try:
+        if training.stepping:  # some weights may be changed already
+            raise ValueError("its step takes too long to wait for its end")
         partial.save(training, work)
     except Exception as error:
-        log.warning("Could not save trial %d, so its rung starts again: %s", work.trial, error)
+        log.warning("Could not save trial %d, so it goes on from an earlier state: %s", work.trial, error)
 
 
 def _device(name: str) -> torch.device:

@@ -1,17 +1,19 @@
 """The loop of a search: the same trials again, nothing lost and nothing twice, whatever happens on the way."""
 
+import os
 import signal
 import sys
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from nas.engine import launch, leases
 from nas.engine.forecast import forecast
-from nas.engine.loop import NothingFound, Search
+from nas.engine.loop import Interrupted, NothingFound, Search
 from nas.errors import NasError, UsageError
 from nas.report.console import Reporter
 from nas.runners.inline import InlineRunner
@@ -422,6 +424,27 @@ def test_what_breaks_a_search_down_gives_its_units_back(describe, search, table)
         assert not store.owners(study.id)
         unit = store.lease(study.id, leases.owner_name(), 1)[0]
         assert unit.attempt - unit.released == 1  # the attempt does not count
+
+
+def test_a_unit_that_fails_when_the_search_is_to_stop_is_given_back(describe, disorderly, table):
+    """The interrupt may be the cause, in a task that turns it into another exception."""
+
+    class Asked(disorderly):
+        def wait(self, timeout):
+            os.kill(os.getpid(), signal.SIGINT)
+            return self.interrupt(timeout)
+
+        def interrupt(self, seconds):
+            failure = Failure(FailureKind.TASK_ERROR, "interrupted")
+            return [replace(outcome, failure=failure) for outcome in super().wait(seconds)]
+
+    config = describe()
+    with pytest.raises(Interrupted):
+        launch.search(config, quiet=True, runner=Asked(table))
+    with open_store(config.storage) as store:
+        study = store.study("tried")
+        assert store.open_units(study.id) == {UnitState.QUEUED: 4}
+        assert {unit.attempt - unit.released for unit in store.lease(study.id, leases.owner_name(), 4)} == {1}
 
 
 def test_an_objective_that_the_task_does_not_give_ends_the_search_with_a_word(describe, search):

@@ -12,6 +12,12 @@ from nas.report.console import Reporter
 from nas.report.tables import reason
 from nas.work import Failure, FailureKind, Outcome, Progress
 
+GROUP = """  + Exception Group Traceback (most recent call last):
+  | BaseExceptionGroup: several (1 sub-exception)
+  +-+---------------- 1 ----------------
+    | SystemExit: 2
+    +------------------------------------
+"""
 HALVING = "{halving: {rungs: [2, 4, 8], factor: 2}}"
 
 
@@ -166,7 +172,7 @@ def test_the_store_is_asked_seldom(unstarted, monkeypatch):
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("", "no reason given"), ("one\n two \n\n", "two"), ("x" * 500, "x" * 197 + "...")],
+    [("", "no reason given"), (GROUP, "SystemExit: 2"), ("one\n two \n\n", "two"), ("x" * 500, "x" * 197 + "...")],
 )
 def test_the_reason_of_a_failure_is_its_last_line(text, said):
     assert reason(text) == said

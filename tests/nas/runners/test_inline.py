@@ -58,6 +58,20 @@ def test_a_unit_that_never_reports_is_broken_off(monkeypatch):
         runner.wait(0)
 
 
+def test_a_task_that_turns_an_interrupt_into_an_error_does_not_fail():
+    def run(work, progress):
+        runner.stop_soon()
+        try:
+            progress(Progress(1, 10, 1.0, 1.0, 1.0))
+        except BaseException as error:
+            raise RuntimeError("something went wrong") from error
+
+    runner = InlineRunner(run)
+    runner.submit(work())
+    with pytest.raises(KeyboardInterrupt):
+        runner.wait(0)
+
+
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, GeneratorExit, SystemExit])
 def test_what_a_task_raises_by_itself_is_its_failure(monkeypatch, raised):
     """In a search, where Ctrl-C has a handler of its own."""

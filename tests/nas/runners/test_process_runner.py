@@ -32,6 +32,12 @@ def run(work, progress):
     elif what == "is terminated":
         os.kill(os.getpid(), signal.SIGTERM)
         progress(Progress(1, 3, 1.0, 1.0, 1.0))
+    elif what == "turns its end into an error":
+        os.kill(os.getpid(), signal.SIGTERM)
+        try:
+            progress(Progress(1, 3, 1.0, 1.0, 1.0))
+        except BaseException:
+            sys.exit(1)
     elif what == "interrupts itself":
         raise KeyboardInterrupt
     elif what == "closes the output":
@@ -59,11 +65,14 @@ def run(work, progress):
         os.chdir(work.cache)
         os.rmdir(work.cache)
         os.umask(0o777)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+            signal.signal(number, signal.SIG_IGN)
     elif what == "relies on the process":
         open(os.path.join(work.cache), "w").close()
         open(work.cache).close()
         import json.tool
         print(os.getcwd())
+        assert signal.SIG_IGN not in map(signal.getsignal, (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1))
     elif what == "fails with a long message":
         raise RuntimeError("x" * 10_000_000)
     elif what == "hangs":
@@ -124,6 +133,7 @@ def ended(runner, unit, seconds=100):
         ("crashes", FailureKind.CRASHED, "SIGSEGV"),
         ("is killed", FailureKind.WORKER_LOST, "SIGKILL"),
         ("is terminated", FailureKind.WORKER_LOST, "SIGTERM"),
+        ("turns its end into an error", FailureKind.WORKER_LOST, "SIGTERM"),
         ("interrupts itself", FailureKind.TASK_ERROR, "KeyboardInterrupt"),
     ],
 )

@@ -176,17 +176,22 @@ def test_whatever_a_unit_raises_is_a_typed_failure(runner):
 
 def test_a_worker_that_is_told_to_end_saves_its_unit_and_is_lost(runner, tmp_path):
     def run(work, progress):
+        os.kill(os.getpid(), signal.SIGTERM)
+        steps = 3  # the step in which the signal came is done
         try:
-            os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(60)
+            progress(Progress(steps, 9, 1.5, 100.0, 2.0))
         except KeyboardInterrupt:
-            (tmp_path / "saved").touch()
+            (tmp_path / f"saved{work.trial}").write_text(str(steps))
+            if work.trial == 1:
+                raise RuntimeError("a task that turns the interrupt into another exception") from None
             raise
 
     one = runner(run)
-    one.submit(work())
-    assert gathered(one, 1)[0].failure.kind is FailureKind.WORKER_LOST
-    assert (tmp_path / "saved").exists()
+    one.submit(work(0))
+    one.submit(work(1))
+    outcomes = gathered(one, 2)
+    assert [outcomes[trial].failure.kind for trial in (0, 1)] == [FailureKind.WORKER_LOST] * 2
+    assert [(tmp_path / f"saved{trial}").read_text() for trial in (0, 1)] == ["3", "3"]
 
 
 def test_a_unit_that_does_not_notice_its_time_limit_is_ended(runner, monkeypatch):
@@ -215,8 +220,9 @@ def test_an_interrupt_reaches_the_units_and_takes_along_what_is_done(cluster, tm
     def run(work, progress):
         try:
             (tmp_path / f"began{work.trial}").touch()
-            for _ in range(600 if work.trial else 0):
+            for step in range(600 if work.trial else 0):
                 time.sleep(0.1)
+                progress(Progress(step, 600, 1.5, 100.0, 2.0))
         except KeyboardInterrupt:
             (tmp_path / "saved").write_text(str(work.trial))
             raise

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from nas.training import checkpoints, loop, partial
 from nas.training.unit import run
@@ -88,6 +89,25 @@ def test_an_interrupted_unit_goes_on_where_it_stopped_and_ends_as_if_nothing_had
     assert _result(resumed) == _result(whole)
     one, other = checkpoints.weights(resumed.checkpoint), checkpoints.weights(whole.checkpoint)
     assert all(torch.equal(one[name], other[name]) for name in one.keys() | other.keys())
+
+
+def test_an_interrupt_in_the_middle_of_a_step_leaves_the_earlier_state(work: Work):
+    """The weights are changed already, and the step would be done again."""
+    interrupted(work)
+    before, steps = partial.find(work), []
+
+    def in_the_middle(*_: object) -> None:
+        steps.append(1)
+        if len(steps) == 2:
+            raise KeyboardInterrupt
+
+    hook = register_optimizer_step_post_hook(in_the_middle)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run(work)
+    finally:
+        hook.remove()
+    assert before is not None and partial.find(work) == before
 
 
 def test_an_interrupt_passes_on_a_full_disk_and_keeps_the_earlier_state(work: Work, monkeypatch: pytest.MonkeyPatch):

@@ -372,6 +372,13 @@ def test_a_metric_with_a_name_that_cannot_be_stored_or_shown_is_refused(work, na
     outcome.failure.message.encode()
 
 
+@pytest.mark.parametrize("raised", ["GeneratorExit", "SystemExit(1)", "BaseExceptionGroup('all', [SystemExit(1)])"])
+def test_an_exception_of_any_type_shows_the_users_lines_alone(work, raised):
+    outcome = run(own(work, OWN.replace("return logits.square().mean()", f"raise {raised}")))
+    assert outcome.failure.kind is FailureKind.TASK_ERROR
+    assert raised.partition("(")[0] in outcome.failure.message and "unit.py" not in outcome.failure.message
+
+
 def test_an_interrupt_passes(work):
     source = OWN.replace("return logits.square().mean()", "raise KeyboardInterrupt")
     with pytest.raises(KeyboardInterrupt):
