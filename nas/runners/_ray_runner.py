@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import os
 import signal
 import threading
@@ -36,13 +37,17 @@ SEVERAL = 3  # failures of Ray itself in a row, after which the runner stops sub
 BROKEN = (ray.exceptions.RayError, ConnectionError)  # what a call of Ray raises if its processes are gone
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Submitted:
-    """A unit that Ray has. number: counts all that were submitted. at: when, in seconds of the monotonic clock."""
+    """A unit that Ray has. number: counts all that were submitted. at: when, in seconds of the monotonic clock.
+
+    began: when the clock of its time limit started, as the board said last; a board that was started again forgets it.
+    """
 
     work: Work
     number: int
     at: float = field(default_factory=time.monotonic)
+    began: float = math.inf
 
 
 class RayRunner:
@@ -160,10 +165,10 @@ class RayRunner:
         """End the units that run longer than they may and do not notice it themselves, as in a long call of C."""
         if not any(each.work.seconds for each in self._running.values()):
             return []
-        running = self._hear().running
+        self._hear()
         outcomes = []
         for reference, each in list(self._running.items()):
-            seconds = running.get(each.number, 0.0)
+            seconds = time.monotonic() - each.began
             if each.work.seconds and seconds > each.work.seconds + LATE_SECONDS:
                 self._running.pop(reference)
                 ray.cancel(reference, force=True)
@@ -186,6 +191,9 @@ class RayRunner:
             if time.monotonic() - asked > HEAR_SECONDS:
                 with contextlib.suppress(*BROKEN):
                     known = ray.get(self._board.read.remote(), timeout=1)
+                    for each in list(self._running.values()):
+                        if each.number in known.running:
+                            each.began = time.monotonic() - known.running[each.number]
                 self._heard = (time.monotonic(), known)
         return known
 

@@ -36,7 +36,7 @@ class InlineRunner:
         try:
             outcome = guarded(self._run, work, lambda progress: self._heard(work, progress), self._started)
             if self._stopping and outcome.failure is not None:
-                raise KeyboardInterrupt  # the interrupt may be its cause, in a task that turns it into another exception
+                raise KeyboardInterrupt  # perhaps its cause, which the task turned into another exception
         except KeyboardInterrupt:
             if self._stopping or _may_come_from_outside():
                 raise

@@ -206,6 +206,21 @@ def test_a_unit_that_does_not_notice_its_time_limit_is_ended(runner, monkeypatch
     assert failure.kind is FailureKind.TOO_SLOW and "limit of 0.1 seconds" in failure.message
 
 
+def test_a_time_limit_holds_when_the_actor_that_counts_the_seconds_was_lost(runner, tmp_path, monkeypatch):
+    monkeypatch.setattr(_ray_runner, "LATE_SECONDS", 0.2)
+    monkeypatch.setattr(_ray_runner, "HEAR_SECONDS", 0.05)
+
+    def run(work, progress):
+        ctypes.PyDLL(None).sleep(300)
+
+    one = runner(run)
+    one.submit(work(seconds=0.1))
+    while not one._hear().running:
+        time.sleep(0.05)
+    ray.kill(one._board, no_restart=False)
+    assert gathered(one, 1)[0].failure.kind is FailureKind.TOO_SLOW
+
+
 def test_what_no_unit_is_to_blame_for_ends_the_search(runner):
     def run(work, progress):
         raise NasError("The disk is full.")
