@@ -29,6 +29,7 @@ class InlineRunner:
         self._queue.append(work)
 
     def wait(self, timeout: float) -> list[Outcome]:
+        """Run the next unit. Raises KeyboardInterrupt if it was interrupted by `stop_soon`."""
         if not self._queue:
             return []
         work = self._queue[0]
