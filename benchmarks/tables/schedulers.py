@@ -135,10 +135,13 @@ def rows(curves: Curves, seeds: int, share: float) -> list[dict[str, Any]]:
 
 
 def calibration(
-    curves: Curves, seeds: int, probabilities: Sequence[float] = (0.02, 0.05, 0.1, 0.2)
+    curves: Curves, seeds: int, probabilities: Sequence[float] = (0.01, 0.02, 0.05, 0.1, 0.2), **changed: Any
 ) -> list[dict[str, Any]]:
-    """One row for each threshold of `extrapolation`; all trials are tried, so that each is stopped or trained."""
-    _, options = schedulers(curves)["extrapolation"]
+    """One row for each threshold of `extrapolation`; all trials are tried, so that each is stopped or trained.
+
+    changed: options of the scheduler that differ from those of the other benchmarks.
+    """
+    options = schedulers(curves)["extrapolation"][1] | changed
     lines = []
     for probability in probabilities:
         stopped: list[tuple[float, bool]] = []

@@ -6,6 +6,9 @@ is learned from the trials that were trained to the end: a linear regression of 
 over those that were most alike, and its errors give the distribution of the last value. The regression holds although
 only promising trials are trained to the end, because these were chosen by the same values. Until `full` trials have
 ended, all are trained to the end.
+
+The regression is of logarithms: of the distance of a loss from the lowest one, plus a constant. A loss approaches a
+floor, so trials that are ahead gain less from more training than a line through all of them says.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -28,30 +31,39 @@ NEAREST = 48  # complete curves of one regression
 RIDGE = 1e-3  # of the standardised slopes
 SMOOTH = 0.9  # of the bandwidth (Silverman 1986, "Density Estimation", eq. 3.31)
 EXPECTED = 3  # one trial in this number is expected to continue
+Scale = Literal["logarithm", "plain"]
+LOGARITHM: Scale = "logarithm"
+STOPPED = 0.01  # below this probability
 
 
 @scheduler("extrapolation")
 class Extrapolation:
     """rungs: training steps, in all, at each level, ascending. probability: below it a trial stops. full: how many
     trials are trained to the end before that. rank: a trial has to reach the best first objective (quality), or that of
-    the trials that are no worse in the other objectives (pareto). objectives: {name: direction} of the search.
+    the trials that are no worse in the other objectives (pareto). scale: of the values in the regression; "plain" is
+    that of an earlier version. objectives: {name: direction} of the search.
 
     stopped: by trial, (steps, probability, the value that it had to reach).
     """
+
+    EARLIER: ClassVar[dict[str, Any]] = {"scale": "plain", "probability": 0.05}
 
     def __init__(
         self,
         *,
         rungs: Annotated[tuple[Annotated[int, Field(ge=1, le=MOST)], ...], Field(min_length=1)],
-        probability: Annotated[float, Field(gt=0, lt=1)] = 0.05,
+        probability: Annotated[float, Field(gt=0, lt=1)] = STOPPED,
         full: Annotated[int, Field(ge=FEWEST)] = 10,
         rank: Literal["quality", "pareto"] = "quality",
+        scale: Scale = LOGARITHM,
         objectives: Mapping[str, str] | None = None,
     ) -> None:
         for lower, higher in pairwise(rungs):
             if higher <= lower:
                 raise ValueError(f"rungs must ascend, but {lower} is followed by {higher}.")
         self.levels, self.probability, self.full, self.rank = rungs, probability, full, rank
+        self.settled: dict[str, Any] = {"scale": scale, "probability": probability}
+        self._below = chance_below if scale == "plain" else chance_below_by_logarithm
         self.stopped: dict[int, tuple[int, float, float]] = {}
         self._curves: dict[int, dict[int, float]] = {}  # trial -> level -> first objective
         self._others: dict[int, tuple[float, ...]] = {}  # trial -> its other objectives, newest
@@ -136,10 +148,20 @@ class Extrapolation:
         last = np.array([self._curves[each][len(self.levels) - 1] for each in known])
         own = np.array([self._curves[number][place] for place in used])
         nearest = np.argsort(np.abs(rows[:, -1] - own[-1]), kind="stable")[:NEAREST]
-        return chance_below(rows[nearest], last[nearest], own, limit)
+        return self._below(rows[nearest], last[nearest], own, limit)
 
     def _level(self, steps: int) -> int:
         return min(bisect_left(self.levels, steps), len(self.levels) - 1)
+
+
+def chance_below_by_logarithm(rows: np.ndarray, last: np.ndarray, own: np.ndarray, limit: float) -> float:
+    """As `chance_below`, for the logarithms of the distances from the lowest of all these values. To each is added the
+    distance of the median of the last values, so the better half of them is stretched by a factor of 2 at most.
+    """
+    low = min(limit, *(float(each.min()) for each in (rows, last, own)))
+    shift = max(float(np.median(last)) - low, 1e-12)
+    rows, last, own = (np.log(each - low + shift) for each in (rows, last, own))
+    return chance_below(rows, last, own, math.log(limit - low + shift))
 
 
 def chance_below(rows: np.ndarray, last: np.ndarray, own: np.ndarray, limit: float) -> float:

@@ -8,7 +8,7 @@ import pytest
 from nas.errors import UsageError
 from nas.schedulers.contract import Promotion
 from nas.schedulers.extrapolation import chance_below
-from nas.schedulers.registry import make
+from nas.schedulers.registry import make, registry
 
 
 def ended(scheduler, number, value, steps, rung=0):
@@ -155,3 +155,10 @@ def test_the_probability_of_extrapolation_is_how_often_it_happens():
     happened = [last[start + 40] <= 3.4 for start in range(0, 2_900, 7)]
     assert np.mean(chances) == pytest.approx(np.mean(happened), abs=0.06)
     assert np.mean([hit for hit, chance in zip(happened, chances) if chance < 0.2]) < 0.1
+
+
+def test_a_study_of_an_earlier_version_extrapolates_as_it_did():
+    earlier = registry.earlier("extrapolation")
+    scheduler = make("extrapolation", rungs=[2, 5, 10], **earlier)
+    assert scheduler.settled == earlier == {"scale": "plain", "probability": 0.05}
+    assert make("extrapolation", rungs=[2, 5, 10]).settled == {"scale": "logarithm", "probability": 0.01}
