@@ -14,7 +14,8 @@ from searchspace.registry import BlockType, Configured
 from searchspace.testing import examples
 
 B, C, S = 2, 16, 5  # batch, width, positions of the memory
-LENGTHS = (1, 2, 7, 131)  # 131 is longer than every default window and chunk, and fits none of them evenly
+LENGTHS = (1, 2, 7)
+LONG = 131  # longer than every default window and chunk, and fits none of them evenly
 
 
 @dataclass(frozen=True)

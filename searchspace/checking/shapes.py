@@ -7,8 +7,9 @@ import pickle
 from dataclasses import MISSING, FrozenInstanceError, fields, is_dataclass, replace
 
 import torch
+from torch import Tensor
 
-from searchspace.checking.cases import LENGTHS, Case, context, drawn
+from searchspace.checking.cases import LENGTHS, LONG, Case, context, drawn
 from searchspace.checking.contract import Check, always, ensure, once
 from searchspace.testing import scalar_defaults
 
@@ -21,12 +22,14 @@ def keeps_shape_and_dtype_at_any_length(case: Case) -> None:
         block = block.to(dtype)
         for length in LENGTHS if dtype == torch.float64 else (7,):  # the other checks of float32 have other lengths
             x = drawn(length, dtype)
-            y = block(x, context(x))
-            ensure(
-                (y.shape, y.dtype) == (x.shape, x.dtype),
-                f"{tuple(x.shape)} of {dtype} became {tuple(y.shape)} of {y.dtype}",
-            )
-            ensure(y.isfinite().all(), f"outputs of {length} positions are not finite")
+            _keeps_shape_and_dtype(block(x, context(x)), x)
+
+
+def _keeps_shape_and_dtype(y: Tensor, x: Tensor) -> None:
+    ensure(
+        (y.shape, y.dtype) == (x.shape, x.dtype), f"{tuple(x.shape)} of {x.dtype} became {tuple(y.shape)} of {y.dtype}"
+    )
+    ensure(y.isfinite().all(), f"outputs of {x.shape[1]} positions are not finite")
 
 
 def builds_without_memory(case: Case) -> None:
@@ -37,10 +40,12 @@ def builds_without_memory(case: Case) -> None:
 
 
 def gradients_reach_every_parameter_and_the_input(case: Case) -> None:
+    """Here too the shape stays: of an input that is longer than those above."""
     # Long enough for what begins late, and with the losses of parameters that learn from nothing else.
-    block, x = case.built(), drawn(131).requires_grad_()
+    block, x = case.built(), drawn(LONG).requires_grad_()
     used = context(x)
     y = block(x, used)
+    _keeps_shape_and_dtype(y, x)
     ((y * torch.randn_like(y)).sum() + used.loss()).backward()
     for name, value in (("x", x), *block.named_parameters()):
         ensure(value.grad is not None, f"{name} has no gradient")
