@@ -65,11 +65,14 @@ def _axis(axis: Axis) -> dict[str, Any]:
 
 
 def _decades(values: Sequence[float | None], bounds: tuple[float, float] | None) -> dict[str, Any]:
-    """The ticks of a logarithmic axis: whole numbers, at 1, 2 and 5 of each decade if there are one to three."""
+    """The ticks of a logarithmic axis: whole numbers, at 1, 2 and 5 of each decade if there are one to three.
+
+    Plotly shows two decades around a single value.
+    """
     known = bounds or [each for each in values if each and each > 0] or (1.0,)
     low, high = min(known), max(known)
     form = {"tickformat": "~s" if high >= 1e4 else "~g"}
-    return form | ({"dtick": "D2"} if low > 0 and 5 <= high / low <= 1000 else {})
+    return form | ({"dtick": "D2"} if low > 0 and (low == high or 5 <= high / low <= 1000) else {})
 
 
 def _traces(series: Series) -> list[dict[str, Any]]:

@@ -86,7 +86,7 @@ def view(ask: Ask) -> View:
             "shade": shade,
             "zoo": zoo.get("names", []),
             "seed": (seed + (action != "show")) % 2**31,  # the next click gives another architecture
-            "studies": [("none", "none"), *((key, key) for key in studies)],
+            "studies": [("none", "none"), *((key, _shown(each)) for key, each in studies.items())],
             "study": parameters.text("study", "none"),
         },
         tables={
@@ -102,6 +102,11 @@ def view(ask: Ask) -> View:
 
 def _studies(source: Any) -> list[StudyCache]:
     return open_or_none(source.studies)[0] or []
+
+
+def _shown(study: StudyCache) -> str:
+    name = study.study.name
+    return name if name == study.source.key else f"{name}, in {study.source.key}"
 
 
 def _of_trial(study: StudyCache | None, number: int) -> str:

@@ -18,19 +18,19 @@ from nas.store import Measurement
 
 MOST = 5000  # pieces of a database
 PREDICTIONS = (
-    *(Column("architecture", "Architecture", "code"), Column("conditions", "Conditions", "long")),
-    *(Column("measured", "Measured (ms)", "number", sorts=True), Column("low", "Low (ms)", "number")),
-    *(Column("high", "High (ms)", "number"), Column("predicted", "Predicted (ms)", "number", sorts=True)),
-    *(Column("error", "Error (%)", "percent", sorts=True), Column("sum", "Sum of pieces (ms)", "number")),
+    *(Column("architecture", "Architecture", "code"), Column("measured", "Measured (ms)", "number", sorts=True)),
+    *(Column("low", "Low (ms)", "number"), Column("high", "High (ms)", "number")),
+    *(Column("predicted", "Predicted (ms)", "number", sorts=True), Column("error", "Error (%)", "percent", sorts=True)),
+    *(Column("sum", "Sum of pieces (ms)", "number"), Column("conditions", "Conditions", "long")),
     Column("database", "Database"),
 )
 PIECES = (
-    *(Column("piece", "Piece", sorts=True), Column("options", "Options", "long"), Column("phase", "Phase", sorts=True)),
-    *(Column("length", "Length", "number", sorts=True), Column("batch", "Batch", "number")),
-    *(Column("threads", "Threads", "number"), Column("first", "First call (ms)", "number", sorts=True)),
+    *(Column("piece", "Piece", sorts=True), Column("first", "First call (ms)", "number", sorts=True)),
     *(Column("low", "Low (ms)", "number"), Column("high", "High (ms)", "number")),
-    *(Column("later", "Later calls (ms)", "number", sorts=True), Column("device", "Device", "word")),
-    Column("database", "Database"),
+    *(Column("later", "Later calls (ms)", "number", sorts=True), Column("options", "Options", "long")),
+    *(Column("phase", "Phase", sorts=True), Column("length", "Length", "number", sorts=True)),
+    *(Column("batch", "Batch", "number"), Column("threads", "Threads", "number")),
+    *(Column("device", "Device", "word"), Column("database", "Database")),
 )
 SYMBOLS = ("circle", "square", "diamond", "triangle", "star")
 NOTHING = (

@@ -23,7 +23,7 @@ from dashboards.server.sources import StudyCache, open_or_none
 from dashboards.view import Column, Table, View
 from nas.latency import evidence
 from nas.report import trials
-from nas.report.tables import duration, short
+from nas.report.tables import duration, reason, short
 from nas.store import Trial
 from nas.store.records import SEARCH
 from searchspace.cost import Shape
@@ -78,6 +78,7 @@ def view(ask: Ask) -> View:
         shown={
             "facts": _facts(study, trial),
             "picture": Markup(_drawn(picture, problem, title)),
+            "reason": reason(trial.error_text or ""),
             "commands": [f"nas show {name}", f"nas export {name} -o model.py", f"nas profile {name}"],
             "quantities": picture.offered.items(),
             "shade": picture.chosen,

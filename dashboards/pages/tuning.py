@@ -29,17 +29,14 @@ WHY = {
     "default": "it is the default, and nothing faster was found here",
 }
 PROBLEMS = (
-    *(Column("operation", "Operation", sorts=True), Column("problem", "Problem", "long"), Column("dtype", "Type")),
-    *(
-        Column("device", "Device", "word"),
-        Column("database", "Database"),
-        Column("count", "Measured", "number", sorts=True),
-    ),
-    *(Column("failures", "Failed", "number", sorts=True), Column("best", "Best (ms)", "number", sorts=True)),
+    *(Column("operation", "Operation", sorts=True), Column("problem", "Problem", "long")),
+    *(Column("best", "Best (ms)", "number", sorts=True), Column("count", "Measured", "number", sorts=True)),
+    *(Column("failures", "Failed", "number", sorts=True), Column("dtype", "Type", "word")),
+    *(Column("device", "Device", "word"), Column("database", "Database")),
 )
 CONFIGURATIONS = (
     *(Column("implementation", "Implementation", sorts=True), Column("settings", "Configuration", "long")),
-    *(Column("milliseconds", "Milliseconds", "number", sorts=True), Column("low", "Low (ms)", "number")),
+    *(Column("milliseconds", "Time (ms)", "number", sorts=True), Column("low", "Low (ms)", "number")),
     *(
         Column("high", "High (ms)", "number"),
         Column("slower", "Times the best", "number"),

@@ -10,7 +10,8 @@ import numpy as np
 
 from dashboards.figures.architecture import architecture_svg
 from dashboards.figures.figure import Figure, Heat
-from dashboards.figures.outline import outline
+from dashboards.figures.labels import labelled
+from dashboards.figures.outline import Line, outline
 from dashboards.pages import study as study_page
 from dashboards.pages.asked import Ask
 from dashboards.pages.trial import kept_lines
@@ -26,12 +27,16 @@ PICTURES = 6  # of architectures
 
 @dataclass(frozen=True)
 class Drawn:
-    """An architecture with its picture and its text."""
+    """An architecture: the lines of its picture, none if it cannot be read, and its text."""
 
     number: int
     scores: str
-    picture: str
+    lines: list[Line]
     text: str
+
+    def picture(self, *, alone: bool) -> str:
+        """SVG for the page, in its colours, or for a file of its own."""
+        return architecture_svg(self.lines, title=f"Trial {self.number}", alone=alone)
 
 
 @dataclass(frozen=True)
@@ -81,9 +86,8 @@ def _architectures(study: StudyCache) -> list[Drawn]:
         trial = study.reader.trial(study.study.id, number)
         text = trial.architecture
         lines = kept_lines(study, trial) or open_or_none(lambda text=text: outline(text))[0]  # type: ignore[misc]
-        scores = ", ".join(f"{each} {short(float(table.values[each][row]))}" for each in table.signs)
-        picture = architecture_svg(lines, title=f"Trial {number}", alone=True) if lines else ""
-        found.append(Drawn(number, scores, picture, text))
+        scores = ", ".join(f"{labelled(each)} {short(float(table.values[each][row]))}" for each in table.signs)
+        found.append(Drawn(number, scores, lines or [], text))
     return found
 
 

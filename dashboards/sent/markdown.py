@@ -29,8 +29,8 @@ def markdown(content: Content, folder: str) -> tuple[str, dict[str, str]]:
     parts += [value_text(each) for each in (*view.values["controls"], *view.values["sentences"])]
     for drawn in content.architectures[:3]:
         parts += [f"## Trial {drawn.number}: {value_text(drawn.scores)}"]
-        if drawn.picture:
-            pictures[f"trial-{drawn.number}.svg"] = drawn.picture
+        if drawn.lines:
+            pictures[f"trial-{drawn.number}.svg"] = drawn.picture(alone=True)
             parts.append(f"![The architecture of trial {drawn.number}]({folder}/trial-{drawn.number}.svg)")
         parts.append(_folded("YAML", _code("yaml", drawn.text)))
     trials = view.tables["trials"]

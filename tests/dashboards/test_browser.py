@@ -141,6 +141,7 @@ def test_axe_finds_nothing_serious(page):
     found = []
 
     def check(name: str, **options: Any) -> None:
+        page.add_style_tag(content=".table, .picture { background: none !important }")  # axe knows no gradients
         for each in Axe().run(page, options={"resultTypes": ["violations"], **options}).response["violations"]:
             if each["impact"] in ("serious", "critical"):
                 found.append((name, each["id"], each["nodes"][0]["html"][:200]))
@@ -149,13 +150,13 @@ def test_axe_finds_nothing_serious(page):
     page.locator("#plot-front[data-ready]").wait_for(timeout=WAIT)
     check("with plots")
     page.add_init_script(NO_PLOTS)
-    for name in ("studies", "trial", "explorer", "tuning", "latencies", "compare", "hostile"):
+    for name in PAGES:
         page.goto(PAGES[name])
         if name == "explorer":
             page.locator(".cm-editor").wait_for(timeout=WAIT)
         check(name)
     page.emulate_media(color_scheme="dark")
-    for name in ("study", "trial"):
+    for name in ("study", "trial", "audit", "compare"):
         page.goto(PAGES[name])
         check(f"{name} in the dark", runOnly=["color-contrast"])
     page.set_viewport_size({"width": 360, "height": 800})
@@ -382,6 +383,11 @@ def test_the_report_opens_from_the_disk_without_a_network(browser, databases, tm
 
     assert asked == [path.as_uri()]
     assert page.locator("svg.figure").count() >= 4
+    page.emulate_media(media="print")
+    cut = "each => each.filter(one => one.scrollWidth > one.clientWidth).map(one => one.outerHTML.slice(0, 99))"
+    for kind, width in ((".picture", 300), (".picture, .plot, .table", 703)):  # A4 without its margins has 703 pixels
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.locator(kind).evaluate_all(cut) == [], "paper cannot be scrolled"
     context.close()
 
 
