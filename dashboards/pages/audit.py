@@ -43,7 +43,7 @@ def view(ask: Ask) -> View:
     predictors: list[dict[str, Any]] = []
     if names:
         known = study.of_results("predictors", lambda: _predictors(study, names[0]))
-        figures["predictors"], predictors = _audit(table, known, names[0])
+        figures["correlations"], predictors = _audit(table, known, names[0])
         figures["history"] = history_figure(table, names[0])
     if len(names) > 1:
         figures["hypervolume"] = study.of_results(("hypervolume", "trials"), lambda: hypervolume_figure(table, names))

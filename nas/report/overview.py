@@ -29,7 +29,7 @@ LISTED = 5  # trials that are named for each kind
 LISTED_UNITS = 16  # units that are shown to people
 PHASES = {
     Activity.INTERRUPTED: "interrupted: its process is gone; the same `nas search` command continues it",
-    Activity.PAUSED: "paused: no process works on it; `nas search` or `nas ask` continues it",
+    Activity.PAUSED: "paused: no unit runs now; if no search is at work, `nas search` or `nas ask` continues it",
 }
 
 

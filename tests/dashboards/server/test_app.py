@@ -51,6 +51,20 @@ def test_a_study_has_the_same_numbers_as_json_and_csv(client, address):
         assert f"/trials/{row['trial']}" in page.text
 
 
+@pytest.mark.parametrize("page", ["", "/trials/1", "/compare?trials=0,1", "/space", "/lineage", "/audit"])
+def test_each_table_and_each_figure_of_a_page_is_a_csv(client, page):
+    path, _, query = f"/studies/finished/finished{page}".partition("?")
+    found = json.loads(client.get(f"{path}.json?{query}").body)
+    lengths = {name: len(client.get(f"{path}.csv?{query}&table={name}").text.splitlines()) for name in found["tables"]}
+    drawn = [client.get(f"{path}.csv?{query}&table={name}").status for name in found["figures"]]
+
+    assert set(found["tables"]) & set(found["figures"]) == set()
+    assert {name: length - 1 for name, length in lengths.items()} == {
+        name: len(table["rows"]) for name, table in found["tables"].items()
+    }
+    assert set(drawn) <= {200}
+
+
 def test_every_page_leads_to_all_rows_of_its_tables(client):
     page = client.get("/studies/failing/failing?state=failed&per=5&page=2&sort=-trial")
     links = re.findall(r'href="([^"]*\.csv[^"]*)"', page.text.partition("<footer")[2])
