@@ -10,7 +10,6 @@ from urllib.parse import urlencode
 from dashboards.explorer.kernels_folder import KernelsFolder
 from dashboards.explorer.process import Unavailable
 from dashboards.figures.figure import Axis, Figure, Heat, Series
-from dashboards.figures.labels import written
 from dashboards.pages import resources
 from dashboards.pages.asked import Ask
 from dashboards.server.parameters import NotFound
@@ -134,7 +133,7 @@ def readable(problem: str) -> str:
     try:
         data = json.loads(problem)
         pairs = [pair for key in ("sizes", "flags") for pair in data.get(key, ())]
-        return " ".join(f"{name}={written(value)}" for name, value in pairs) or problem
+        return " ".join(f"{name}={value}" for name, value in pairs) or problem
     except (ValueError, TypeError, AttributeError):
         return problem
 
