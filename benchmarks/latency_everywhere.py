@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from benchmarks.support.report import report
-from nas.latency import chain, measured, predicted
+from nas.latency import chain, measured, predicted, runs
 from nas.latency.measured import latency
 from nas.latency.pieces import CannotCompose
 from nas.latency.predicted import Predictor
@@ -44,8 +44,7 @@ ONCE: tuple[tuple[Any, str, Any], ...] = (  # what is set so that everything is 
     (chain, "WARMUP", 0),
     (chain, "ROUNDS", 1),
     (predicted, "PIECES_SECONDS", 0.0),
-    (predicted, "WARM", {}),
-    (measured, "WARM", {}),
+    (runs, "WARM", {}),
     (measured, "GAUGE_SECONDS", 0.0),
 )
 

@@ -2,7 +2,7 @@
 
 One round prepares every link and times each one: forwards in order, then the backward passes in reverse order. A piece
 that the model calls often is in the chain `COPIES` times. The times of a round are divided by the gauge around it
-(`nas.latency.gauge`).
+(`nas.latency.gauge`), and the third of the rounds with the shortest sums counts.
 
 The place of the weights in memory changes the times. So the links are built several times, and more often while the sum
 of a round is uncertain.
@@ -14,10 +14,12 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from nas.latency.gauge import quietest
 from nas.latency.runs import Run
-from tuner.measure.garbage import collector_off
+from nas.latency.turns import in_turns
 from tuner.measure.interval import median_interval
 from tuner.measure.measure import Clock, Timing, timing
 
@@ -71,33 +73,32 @@ def timed(
     """
     rounds: list[list[float]] = []
     deadline = clock.now() + seconds
-    with collector_off():
-        for build in range(MOST * BUILDS):
-            if rounds and (clock.now() > deadline or (build >= BUILDS and not _is_uncertain(rounds))):
-                break
-            links = make()
-            for number in range(WARMUP + ROUNDS):
-                if rounds and clock.now() > deadline:
-                    break
-                before = _gauged(gauge, clock)
-                for _ in range(warm):
-                    _round(links, clock)
-                times = _round(links, clock)
-                factor = 2 * quiet / (before + _gauged(gauge, clock))
-                if number >= WARMUP or clock.now() >= deadline:
-                    rounds.append([each * factor for each in times])
-    return _by_key(links, [*zip(*rounds, strict=True)])
-
-
-def _gauged(gauge: Callable[[], object], clock: Clock) -> float:
-    gauge()
-    return clock.time(gauge)
+    for build in range(MOST * BUILDS):
+        if rounds and (clock.now() > deadline or (build >= BUILDS and not _is_uncertain(rounds))):
+            break
+        links = make()
+        found = in_turns(
+            partial(_round, links, clock),
+            gauge,
+            clock,
+            prepare=partial(_warm_up, links, clock, warm),
+            warmup=WARMUP,
+            rounds=ROUNDS,
+            deadline=deadline,
+        )
+        rounds += [[each * quiet / same for each in times] for times, same in found]
+    return _by_key(links, [*zip(*(rounds[each] for each in quietest(_sums(rounds))), strict=True)])
 
 
 def _is_uncertain(rounds: Sequence[Sequence[float]]) -> bool:
-    """Whether the interval around the median sum of a round is wide."""
-    interval = median_interval([sum(each) for each in rounds])
+    """Whether the interval around the median sum of the rounds that count is wide."""
+    sums = _sums(rounds)
+    interval = median_interval([sums[each] for each in quietest(sums)])
     return interval.high - interval.low > 2 * WIDE * interval.median
+
+
+def _sums(rounds: Sequence[Sequence[float]]) -> list[float]:
+    return [sum(each) for each in rounds]
 
 
 def _round(links: Sequence[Link], clock: Clock) -> list[float]:
@@ -109,6 +110,11 @@ def _round(links: Sequence[Link], clock: Clock) -> list[float]:
         if back is not None:
             times[place] += clock.time(back)
     return times
+
+
+def _warm_up(links: Sequence[Link], clock: Clock, rounds: int) -> None:
+    for _ in range(rounds):
+        _round(links, clock)
 
 
 def _by_key(links: Sequence[Link], samples: Sequence[Sequence[float]]) -> dict[Hashable, Times]:

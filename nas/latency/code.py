@@ -23,6 +23,7 @@ RUNS = (
     "searchspace.contract",
     "searchspace.sharing",
     "nas.latency.gauge",
+    "nas.latency.turns",
     "nas.latency.chain",
     "nas.latency.bench",
     "nas.latency.runs",

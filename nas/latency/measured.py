@@ -1,10 +1,10 @@
 """Measures the latency of a model, with an interval that holds for other processes too.
 
-The place of the weights in memory changes the time by more than the noise of one model's samples. So the model is
-built several times, each build is timed in turns with a gauge (a fixed small computation), and the interval is that of
-the medians of the builds. There are more builds while that interval is wide. Each sample is divided by the gauge next
-to it and multiplied by the gauge of the quiet machine. If the machine is loaded, the interval covers the time without
-this correction too.
+Each sample is timed in turns with a gauge (a fixed small computation), divided by the gauge next to it, and multiplied
+by the gauge of the quiet machine. This correction is never exact, so the median of the shortest third of the samples
+counts. The place of the weights in memory changes the time by more than the noise of one model's samples. So the model
+is built several times, and the interval covers the builds. There are more builds while that interval is wide. If the
+machine is loaded, the interval covers the time without the correction too.
 
 On a CPU with one thread the clock is the CPU time of that thread, which does not include waiting for other processes.
 """
@@ -17,19 +17,19 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import chain
 from typing import Any
-
-import torch
 
 from nas.latency import energy, memory, runs, served
 from nas.latency import gauge as gauges
 from nas.latency.evidence import LOADED
-from nas.latency.runs import WARM, Setting
+from nas.latency.runs import Setting
+from nas.latency.turns import in_turns
 from searchspace.registry import Configured
 from tuner.device import resolve
 from tuner.measure import garbage
-from tuner.measure.interval import median_interval
-from tuner.measure.measure import Call, Clock, Timing, clock_of, measure
+from tuner.measure.interval import Interval, median_interval
+from tuner.measure.measure import Clock, clock_of, measure
 
 BUILDS = 6  # at least: their range covers the median over all possible builds with 97 %
 MOST = 3  # times as many builds while the interval is wider than this to each side
@@ -97,7 +97,7 @@ def latency(
     model: Configured,
     setting: Setting,
     *,
-    warmup: int = 2,
+    warmup: int = 1,
     repeats: int = 20,
     budget_seconds: float | None = None,
     quiet: float | None = None,
@@ -113,12 +113,12 @@ def latency(
     where, watch = resolve(setting.device), clock(setting)
     deadline = math.inf if budget_seconds is None else time.monotonic() + budget_seconds
     builds = min(BUILDS, repeats)
-    medians: list[float] = []  # of the builds, as on the quiet machine
-    found: list[tuple[Timing, Timing]] = []  # of each build: the model, the gauge
+    samples: list[list[float]] = []  # of each build, as on the quiet machine
+    found: list[list[tuple[float, float]]] = []  # of each build: times of the model, and of the gauge around each
     peak, spent = None, None
     rows: served.Rows = ()
     with runs.on_threads(setting.threads), runs.seeded(where), garbage.little_garbage():
-        while len(found) < builds or (BUILDS <= len(found) < MOST * BUILDS and is_wide(medians)):
+        while len(found) < builds or (BUILDS <= len(found) < MOST * BUILDS and is_wide(samples)):
             left = (deadline - time.monotonic()) / max(1, builds - len(found))
             if found and left <= 0:
                 break
@@ -127,42 +127,45 @@ def latency(
                 held = memory.counted(module, run) if extras and where.type == "cpu" else None
                 rows, peak = served.by(run), held or memory.peak(run, where)
                 spent = energy.joules(run, where) if extras else None
-            budget = None if left == math.inf else max(left, 0.0)
-            rounds = math.ceil(repeats / builds)
-            warm = partial(run.warm, WARM.get(setting.phase, 0))
-            times, same = _in_turns(
-                run.call, warm, where, warmup=warmup, repeats=rounds, budget_seconds=budget, clock=watch
+            found.append(
+                in_turns(
+                    partial(watch.time, run.call),
+                    gauges.gauge(where),
+                    watch,
+                    prepare=partial(run.warm, setting.warm),
+                    warmup=warmup,
+                    rounds=math.ceil(repeats / builds),
+                    deadline=watch.now() + max(left, 0.0),
+                )
             )
-            found.append((times, same))
-            medians.append(statistics.median(gauges.as_quiet(times.samples, same.samples, quiet)))
-    interval = median_interval(medians)
-    load = None if quiet is None else statistics.median(same.median for _, same in found) / quiet
-    highest = interval.high if (load or 1.0) <= LOADED else max(times.median for times, _ in found)
+            times, gauged = zip(*found[-1], strict=True)
+            samples.append(gauges.as_quiet(times, gauged, quiet))
+    middle, interval = gauges.in_quiet([*chain(*samples)]), of_builds(samples)
+    load = None if quiet is None else statistics.median(same for _, same in chain(*found)) / quiet
+    slowest = max(statistics.median(each for each, _ in build) for build in found)
     return PhaseLatency(
         phase=setting.phase,
-        milliseconds=interval.median,
-        low=interval.low * (1 - BETWEEN_PROCESSES),
-        high=max(interval.high, highest) * (1 + BETWEEN_PROCESSES),
-        samples=sum(len(times.samples) for times, _ in found),
+        milliseconds=middle,
+        low=min(interval.low, middle) * (1 - BETWEEN_PROCESSES),
+        high=max(interval.high, middle, slowest if (load or 1.0) > LOADED else 0.0) * (1 + BETWEEN_PROCESSES),
+        samples=sum(map(len, found)),
         coverage=interval.coverage,
         peak_bytes=peak,
         joules=spent,
-        tokens_per_second=1e3 * setting.tokens / interval.median,
+        tokens_per_second=1e3 * setting.tokens / middle,
         load=load,
         served=rows,
     )
 
 
-def _in_turns(call: Call, prepare: Call, where: torch.device, **how: Any) -> tuple[Timing, Timing]:
-    """The times of a call and of the gauge; how: options of `measure`."""
-    same = gauges.gauge(where)
-    found = measure({"run": call, "gauge": same}, prepare={"run": prepare, "gauge": same}, **how)
-    return found["run"], found["gauge"]
+def of_builds(samples: Sequence[Sequence[float]]) -> Interval:
+    """The median of the builds and its interval, from the samples of each."""
+    return median_interval([gauges.in_quiet(each) for each in samples])
 
 
-def is_wide(medians: Sequence[float]) -> bool:
+def is_wide(samples: Sequence[Sequence[float]]) -> bool:
     """Whether the interval around the median of the builds is wide."""
-    interval = median_interval(medians)
+    interval = of_builds(samples)
     return interval.high - interval.low > 2 * WIDE * interval.median
 
 

@@ -27,14 +27,14 @@ from nas.latency.gauge import gauge
 from nas.latency.measured import PREDICTED, CannotRun, PhaseLatency, clock, latency
 from nas.latency.optimiser import Optimiser
 from nas.latency.pieces import NOTHING, NOWHERE, CannotCompose, Piece, calls, in_evaluation
-from nas.latency.runs import WARM, Setting
+from nas.latency.runs import Setting
 from nas.latency.table import Entry, Table, piece_problem
 from searchspace.model.architecture import Architecture
 from tuner.device import resolve
 from tuner.measure import garbage
 from tuner.outcome import poisons
 
-SECONDS, PIECES_SECONDS = 20.0, 10.0  # to measure an architecture, and the missing pieces of one
+SECONDS, PIECES_SECONDS = 20.0, 20.0  # to measure an architecture, and the missing pieces of one
 ATTEMPTS, PAUSE = 3, 1.0  # measurements of an architecture while the machine is loaded; seconds before the second
 EMPTY = Piece(NOTHING, 1, 1, NOWHERE)
 
@@ -181,7 +181,7 @@ class Predictor:
                 gauge=gauge(where),
                 quiet=self.table.quiet,
                 seconds=PIECES_SECONDS,
-                warm=WARM.get(self.setting.phase, 0),
+                warm=self.setting.warm,
             )
         return {each: self._entry(each, times[each], rows[each]) for each in rows}
 

@@ -25,7 +25,8 @@ PHASES = ("prefill", "decode", "train")
 WHOLE = ("first_token", "generate")  # phases that are measured as a whole, never predicted
 NEW_TOKENS = 32
 # Untimed calls right before each timed one: in use a step follows a step, and finds code and weights in the caches.
-WARM = {"decode": 3, "prefill": 2}
+# Prompts of `LONG` positions, over all sequences, need none: they find little of themselves in the caches.
+WARM, LONG = {"decode": 3, "prefill": 2}, 256
 ALWAYS = 30.0  # the bias of a block that halts after the first step
 
 
@@ -64,6 +65,11 @@ class Setting:
         """Positions that one call reads (prefill, first_token, train) or generates (decode, generate)."""
         each = {"decode": 1, "generate": self.new_tokens}.get(self.phase, self.length)
         return self.batch * each
+
+    @property
+    def warm(self) -> int:
+        """Untimed calls right before each timed one."""
+        return 0 if self.phase == "prefill" and self.tokens >= LONG else WARM.get(self.phase, 0)
 
 
 @dataclass(frozen=True)

@@ -108,15 +108,14 @@ def record() -> Callable[[launch.Result], list[tuple[Any, ...]]]:
 @pytest.fixture
 def measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Latencies are measured with one build and few rounds: for tests in which the times mean nothing."""
-    from nas.latency import chain, measured, optimiser, predicted
+    from nas.latency import chain, measured, optimiser, predicted, runs
 
     monkeypatch.setattr(measured, "BUILDS", 1)
     monkeypatch.setattr(measured, "GAUGE_SECONDS", 0.0)
     monkeypatch.setattr(predicted, "PAUSE", 0.0)
     for name, value in {"BUILDS": 1, "WARMUP": 0, "ROUNDS": 1}.items():
         monkeypatch.setattr(chain, name, value)
-    for module in (measured, predicted):
-        monkeypatch.setattr(module, "WARM", {})
+    monkeypatch.setattr(runs, "WARM", {})
     monkeypatch.setattr(predicted, "SECONDS", 0.0)
     monkeypatch.setattr(predicted, "PIECES_SECONDS", 0.0)
     monkeypatch.setattr(optimiser, "SECONDS", 0.0)
