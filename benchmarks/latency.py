@@ -1,7 +1,7 @@
 """Predicted and measured latency of random architectures, made of all blocks of a language model.
 
     python -m benchmarks.latency [--count 200] [--phase all] [--length 64 512] [--file FILE] [--minutes 10]
-                                 [--space SPACE] [--check 24] [--seconds 8] [--seed 0] [--quick] [--json]
+                                 [--space SPACE] [--check 24] [--seconds 12] [--seed 0] [--quick] [--json]
 
 Architectures are drawn from `examples/spaces/everything.yaml` (up to 20 million parameters). Each is predicted from
 pieces, then built and measured as a whole, on this CPU with one thread. Phases and lengths take turns. `--file` keeps
@@ -167,7 +167,7 @@ def main() -> None:
     parser.add_argument("--space", type=Path, help="a file; the default is examples/spaces/everything.yaml")
     parser.add_argument("--file", type=Path, help="keeps what was found, to go on later")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after these")
-    parser.add_argument("--seconds", type=float, default=8.0, help="to measure one architecture")
+    parser.add_argument("--seconds", type=float, default=12.0, help="to measure one architecture")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--quick", action="store_true", help="6 of each")
     parser.add_argument("--json", action="store_true")
