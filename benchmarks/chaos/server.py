@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -35,12 +36,22 @@ class Server:
         # A killed server leaves this file. If its process is a zombie, a new server would think that it still runs.
         for name in ("postmaster.pid", ".s.PGSQL.5432", ".s.PGSQL.5432.lock"):
             (self._server.pgdata / name).unlink(missing_ok=True)
-        self._server.ensure_postgres_running()
+        self._start()
 
     def restart(self) -> None:
         """An orderly stop, which ends all connections, and a new start."""
         self._server.stop()
-        self._server.ensure_postgres_running()
+        self._start()
+
+    def _start(self) -> None:
+        """Start it, and wait until it is ready: pgserver waits for 10 s, too short on a machine that does other work."""
+        for left in range(20, -1, -1):
+            try:
+                return self._server.ensure_postgres_running()
+            except (subprocess.TimeoutExpired, AssertionError):  # the second: it is starting still
+                if not left:
+                    raise
+                time.sleep(1.0)
 
     def read_only(self, seconds: float) -> None:
         """Refuse every change for a while, as a standby does that becomes the primary server."""

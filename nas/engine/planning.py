@@ -48,7 +48,7 @@ HALTING = f"halting blocks count at {UNTRAINED}, and later at the depth that eac
 class Disk:
     """What a search writes, in bytes. checkpoints: how many there are at once, at most; 0 if none is kept."""
 
-    checkpoint: int  # of the median sample
+    checkpoint: int  # the mean of the samples
     checkpoints: int
     database: int
     free: int | None  # at the checkpoints; None at a URL
@@ -174,8 +174,9 @@ def plan(config: SearchConfig) -> Plan:
     costs = sorted(((cost(each, shape), each) for each in samples), key=lambda pair: pair[0].training_flops)
     typical = [costs[place][1] for place in (len(costs) // 2, 0, -1)]  # of median, lowest and highest cost
     with tempfile.TemporaryDirectory() as folder:
-        step, unit, warnings = _timed(config, typical, folder)
+        trained, step, unit, warnings = _timed(config, typical, folder)
         written = max((each.stat().st_size for each in Path(folder).iterdir()), default=0)
+    mean = statistics.fmean(each.parameters for each, _ in costs) / max(1, cost(trained, shape).parameters)
     rates = Rates(
         tokens=factory.step_tokens(config),
         flops=statistics.median(each.training_flops for each, _ in costs) * factory.task(config).shape.batch,
@@ -187,7 +188,7 @@ def plan(config: SearchConfig) -> Plan:
     ahead = forecast(config, bought[0])
     search, finals = _seconds(ahead, step, unit, config.budget.minutes)
     points = space.size()
-    disk = _disk(settled, ahead, written)
+    disk = _disk(settled, ahead, round(written * mean))  # a checkpoint grows with the parameters
     if disk.free is not None and disk.checkpoint * disk.checkpoints + disk.database > disk.free:
         warnings += (f"the disk has {size(disk.free)} free, which is less than the search may write",)
     return Plan(
@@ -238,9 +239,11 @@ def _disk(config: SearchConfig, ahead: Forecast, written: int) -> Disk:
     return Disk(written, most, (sum(units) + ahead.final_units) * ROW_BYTES, free, config.keep)
 
 
-def _timed(config: SearchConfig, samples: Sequence[Architecture], folder: str) -> tuple[float, float, tuple[str, ...]]:
-    """Seconds of a training step, and of the rest of a unit, of the first sample that can be trained; why the
-    others failed. Its checkpoint is written to `folder`.
+def _timed(
+    config: SearchConfig, samples: Sequence[Architecture], folder: str
+) -> tuple[Architecture, float, float, tuple[str, ...]]:
+    """The first sample that can be trained, its seconds of a training step and of the rest of a unit; why the others
+    failed. Its checkpoint is written to `folder`.
 
     Raises NasError if none can be trained: most trials of the search would fail too.
     """
@@ -249,7 +252,7 @@ def _timed(config: SearchConfig, samples: Sequence[Architecture], folder: str) -
         outcome = _trained(config, each.text(), folder)
         if outcome.failure is None:
             step = factory.task(config).shape.rows / outcome.metrics[metrics.of_run("tokens_per_second")]
-            return step, max(0.0, outcome.seconds - TIMED_STEPS * step), tuple(failed)
+            return each, step, max(0.0, outcome.seconds - TIMED_STEPS * step), tuple(failed)
         reason = f"{outcome.failure.kind}: {outcome.failure.message}"
         failed.append(f"sample {each.short} of the space cannot be trained, so a trial of it would fail ({reason})")
     raise NasError(f"No sample of the space could be trained. The last one: {reason}")

@@ -81,7 +81,7 @@ def blocks(
     if as_json:
         print_json([entry.as_dict() for entry in found])
     elif name is not None:
-        print("\n\n".join(map(reference.text, found)))
+        say("\n\n".join(map(reference.text, found)))
     else:
         rows = [
             {"name": entry.kind.name, "role": entry.kind.role, "family": entry.kind.family, "summary": entry.summary}

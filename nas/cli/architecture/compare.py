@@ -156,7 +156,7 @@ def _print_table(names: Sequence[str], sections: Sequence[tuple[str, Rows]]) -> 
             differs = len({str(cell) for cell in cells}) > 1
             style = "yellow" if differs else ""
             texts = (_wrapped(str(cell), own) for cell, own in zip(cells, widths, strict=True))
-            table.add_row(*(Text(cell, style=style) for cell in (MARK if differs else "", place, *texts)))
+            table.add_row(*(Text(cell, style=style) for cell in (MARK if differs else "", visible(place), *texts)))
     console = Console(width=max(width, gaps + sum(widths)), highlight=False, file=sys.stdout)
     with console.capture() as page:
         console.print(table)

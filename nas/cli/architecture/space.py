@@ -11,7 +11,7 @@ import typer
 
 from nas.cli.app import app
 from nas.cli.options import AsJson
-from nas.cli.output import note, print_json
+from nas.cli.output import note, print_json, say
 
 if TYPE_CHECKING:
     from searchspace.space.space import Space
@@ -67,7 +67,7 @@ def show(file: SpaceFile, as_json: AsJson = False) -> None:
     if as_json:
         print_json({"space": space.text(defaults=True), "size": _size(space)})
     else:
-        print(space.text(defaults=True), end="")
+        say(space.text(defaults=True), end="")
 
 
 def _size(space: Space) -> dict[str, object]:
@@ -82,7 +82,7 @@ def size(file: SpaceFile, as_json: AsJson = False) -> None:
     Example: nas space size examples/spaces/quickstart.yaml
     """
     space = _load(file)
-    print_json(_size(space)) if as_json else print(space.size())
+    print_json(_size(space)) if as_json else say(str(space.size()))
 
 
 @space_app.command()
@@ -108,7 +108,7 @@ def sample(
             [{"hash": p.architecture.hash, "choices": p.choices, "architecture": p.architecture.text()} for p in points]
         )
     else:
-        print("---\n".join(f"# {point.architecture.short}\n{point.architecture.text()}" for point in points), end="")
+        say("---\n".join(f"# {point.architecture.short}\n{point.architecture.text()}" for point in points), end="")
 
 
 @space_app.command()
@@ -133,9 +133,9 @@ def check(
     if as_json:
         print_json({"samples": samples, "kept": kept, "refused": dict(refused.most_common()), **_size(space)})
     else:
-        print(f"{space.size()}; of {samples} random ones, {kept} build and satisfy the constraints.")
+        say(f"{space.size()}; of {samples} random ones, {kept} build and satisfy the constraints.")
         for name, count in refused.most_common():
-            print(f"{count} break {name!r}")
+            say(f"{count} break {name!r}")
     if not kept:
         raise typer.Exit(1)
 
@@ -154,7 +154,7 @@ def diff(old: OldFile, new: NewFile, as_json: AsJson = False) -> None:
         return
     for sign, lines in (("+", found.added), ("-", found.removed), ("~", found.renamed)):
         for line in lines:
-            print(f"{sign} {line}")
+            say(f"{sign} {line}")
     note(
         "Every point of the old space is in the new one." if found.larger else "Some points of the old space are gone."
     )

@@ -10,7 +10,7 @@ import typer
 
 from nas.cli.app import app
 from nas.cli.options import MOST_SEED, ArchitectureName, AsJson, Storage
-from nas.cli.output import note, print_json
+from nas.cli.output import note, print_json, say
 
 if TYPE_CHECKING:
     from nas.work import Progress
@@ -123,4 +123,4 @@ def train(
         print_json(found | {"best": trained.best, "best_step": trained.best_step})
     else:
         for name, value in last.items():
-            print(f"{name}: {value:.6g}")
+            say(f"{name}: {value:.6g}")

@@ -8,7 +8,7 @@ import typer
 
 from nas.cli.app import app
 from nas.cli.options import MOST_SEED, AsJson, Device, zoo_names
-from nas.cli.output import note, print_json, print_rows
+from nas.cli.output import note, print_json, print_rows, say
 from nas.errors import NasError
 
 zoo_app = typer.Typer(help="The published architectures that are included.", no_args_is_help=True)
@@ -49,7 +49,7 @@ def show(name: Name, size: Size = "base", as_json: AsJson = False) -> None:
     from searchspace import zoo
 
     text = zoo.text(name) if size == zoo.BASE else zoo.load(name, size).text()
-    print_json({"name": name, "size": size, "text": text}) if as_json else print(text, end="")
+    print_json({"name": name, "size": size, "text": text}) if as_json else say(text, end="")
 
 
 @zoo_app.command()

@@ -21,7 +21,7 @@ from nas.cli.machine.tune import (
     tune_app,
 )
 from nas.cli.options import AsJson, Device
-from nas.cli.output import note, print_json, print_rows
+from nas.cli.output import note, print_json, print_rows, say
 from searchspace.wording import plural
 
 
@@ -101,7 +101,7 @@ def lock(
 
     with ValueErrors():
         count = tables.lock(device, file, miss)
-    print_json({"file": str(file), "problems": count}) if as_json else print(f"{file}: {plural(count, 'problem')}")
+    print_json({"file": str(file), "problems": count}) if as_json else say(f"{file}: {plural(count, 'problem')}")
 
 
 @tune_app.command("export")
@@ -121,7 +121,7 @@ def export_(
 
     with opened(storage) as store:
         count = exchange.export(store, file, None if operation == "all" else operation)
-    print_json({"file": str(file), "measurements": count}) if as_json else print(f"{file}: {count} measurements")
+    print_json({"file": str(file), "measurements": count}) if as_json else say(f"{file}: {count} measurements")
 
 
 @tune_app.command("import")
@@ -138,7 +138,7 @@ def import_(
 
     with opened(storage) as store, ValueErrors():
         count = exchange.import_(store, file)
-    print_json({"file": str(file), "new": count}) if as_json else print(f"{file}: {count} new measurements")
+    print_json({"file": str(file), "new": count}) if as_json else say(f"{file}: {count} new measurements")
 
 
 @tune_app.command()
@@ -186,7 +186,7 @@ def record(
     if as_json:
         print_json({**asdict(report), "folder": str(folder)})
         return
-    print(f"{folder}: {len(report.whole)} spaces are complete; {report.measured} configurations were measured.")
+    say(f"{folder}: {len(report.whole)} spaces are complete; {report.measured} configurations were measured.")
     if report.left:
         note(f"{report.left} configurations are left; the same command continues with them.")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nas.cli.app import app
 from nas.cli.options import AsJson, Changes, SearchFile, Storage
-from nas.cli.output import print_json
+from nas.cli.output import print_json, say
 
 
 @app.command()
@@ -19,4 +19,4 @@ def plan(file: SearchFile, changes: Changes = None, storage: Storage = None, as_
     from nas.engine import planning
 
     made = planning.plan(find_search(file, storage, changes or ()))
-    print_json(made.as_dict()) if as_json else print(made.as_text())
+    print_json(made.as_dict()) if as_json else say(made.as_text())

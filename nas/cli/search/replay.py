@@ -6,7 +6,7 @@ import typer
 
 from nas.cli.app import app
 from nas.cli.options import AsJson, Storage, StudyName
-from nas.cli.output import print_json
+from nas.cli.output import print_json, say
 
 
 @app.command()
@@ -21,6 +21,6 @@ def replay(study: StudyName, storage: Storage = None, as_json: AsJson = False) -
     store, found = open_existing(study, storage)
     with store:
         report = replay_study(store, found)
-    print_json(report.as_dict()) if as_json else print(report.as_text())
+    print_json(report.as_dict()) if as_json else say(report.as_text())
     if not report.same:
         raise typer.Exit(1)

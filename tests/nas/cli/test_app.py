@@ -1,5 +1,6 @@
 """The command line as a whole: help, exit codes, pages, completion."""
 
+import ast
 import subprocess
 import sys
 
@@ -39,6 +40,25 @@ def test_every_argument_and_option_says_what_it_is(name):
     silent = [each.name for each in COMMANDS[name].params if not each.help]
 
     assert not silent
+
+
+SAFE = {
+    "output.py",  # where text for people becomes visible
+    "reference.py",  # a page of our own
+    "compare.py",  # a table with colours, whose cells are visible
+    "tune.py",  # a line of progress that is written again
+}
+
+
+def test_commands_print_through_the_module_that_escapes_control_characters(root):
+    loud = [
+        f"{file.relative_to(root)}:{node.lineno}"
+        for file in (root / "nas" / "cli").rglob("*.py")
+        if file.name not in SAFE
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("print", "typer.echo", "sys.stdout.write")
+    ]
+    assert not loud, f"use say, note or print_json: {', '.join(loud)}"
 
 
 def test_the_page_of_commands_is_what_the_commands_say_of_themselves(root):
