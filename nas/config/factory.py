@@ -49,10 +49,11 @@ def gather_task(config: SearchConfig, folder: Path) -> SearchConfig:
         shipped, source = tasks.ship(config.task.written(), folder)
         name, options = next(iter(shipped.items()))
         found = config.model_copy(update={"task": Named(name=name, options=dict(options)), "task_source": source})
-        return found.model_copy(update={"vocabulary": vocabulary(found) if prepared_task(found) else None})
+        prepared_task(found).requires()
+        return found.model_copy(update={"vocabulary": vocabulary(found)})
     except NasError:
         raise
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit, GeneratorExit) as error:
         where = str(folder / config.task.name)
         raise UsageError(f"The task file cannot be used:\n{own_traceback(error, where)}") from error
 

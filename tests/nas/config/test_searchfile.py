@@ -213,6 +213,8 @@ def test_what_the_users_own_task_raises_is_told_with_its_line(tmp_path):
         ("x = 1\ny = 1 / 0\n", 'mine.py", line 2'),
         ("def broken(:\n", "SyntaxError"),
         ("raise SystemExit(3)\n", "SystemExit"),
+        ("raise GeneratorExit\n", "GeneratorExit"),
+        (OWN.replace('return {"kind"', 'raise SystemExit(0)\n        return {"kind"'), 'mine.py", line 11'),
         ("x = 1\n", "must define one complete subclass"),
     ]:
         (tmp_path / "mine.py").write_text(source)

@@ -40,11 +40,11 @@ def test_a_plan_of_a_search_without_finals_does_not_speak_of_them(describe):
 
 
 def test_the_checkpoints_of_a_plan_are_those_of_the_mean_sample(describe, tmp_path):
-    """Half of the space is tiny, so that the median says nothing about what all trials write together."""
-    space = "{kind: decoder, width: !choice [8, 256], vocabulary: 256, body: !choice [attention, feed_forward]}"
+    """Most of the space is tiny, so that the median says nothing about what all trials write together."""
+    space = "{kind: decoder, width: !choice [8, 12, 16, 256], vocabulary: 256, body: !choice [attention, feed_forward]}"
     made = planning.plan(describe(task=QUICK, space=space, checkpoints=str(tmp_path / "kept")))
-    low, _, high = (12 * each for each in made.parameters)  # bytes of the weights and of AdamW's two moments
-    assert 5 * low < made.disk.checkpoint < 0.9 * high
+    _, median, high = (12 * each for each in made.parameters)  # bytes of the weights and of AdamW's two moments
+    assert 3 * median < made.disk.checkpoint < high
 
 
 def test_a_plan_sees_what_the_study_holds_already(describe, search):
