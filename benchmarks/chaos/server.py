@@ -44,10 +44,11 @@ class Server:
         self._start()
 
     def _start(self) -> None:
-        """Start it, and wait until it is ready: pgserver waits for 10 s, too short on a machine that does other work."""
+        """Start it. pgserver waits for 10 s, which is too short on a machine that does other work."""
         for left in range(20, -1, -1):
             try:
-                return self._server.ensure_postgres_running()
+                self._server.ensure_postgres_running()
+                return
             except (subprocess.TimeoutExpired, AssertionError):  # the second: it is starting still
                 if not left:
                     raise
