@@ -1,4 +1,4 @@
-"""Shows where a database is without its password."""
+"""Shows where a database is without its password, and without tokens."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sqlalchemy.engine import URL
 HIDDEN = "***"
 
 _AFTER_USER = re.compile(r"(?<=://)([^/@\s:]*):\S*@")
-_PARAMETER = re.compile(r"(?i)\b((?:ssl)?password\s*=\s*)('[^']*'|[^&\s]*)")
+_PARAMETER = re.compile(r"(?i)\b(\w*(?:password|token|secret)\s*=\s*)('[^']*'|[^&\s]*)")
 
 
 def shown(url: URL) -> str:

@@ -13,6 +13,7 @@ WRITTEN = [
     "postgresql://me:hush@hush@host/name",
     "postgresql://me@host/name?password=hushhush",
     "postgresql://me:hushhush@host/name?sslmode=require&sslpassword=hushhush",
+    "postgresql://me@host/name?auth_token=hushhush",
 ]
 
 
